@@ -1,0 +1,48 @@
+# Every target works on a bare machine: it makes the environment first.
+# PYTHON=/path/to/python chooses the interpreter of a new environment.
+
+BIN := .venv/bin
+JOBS ?= 2
+
+# Without byte code every start of evalfleet compiles its own sources and those of its libraries.
+unexport PYTHONDONTWRITEBYTECODE
+export UV_PYTHON_DOWNLOADS := never
+
+.PHONY: help setup demo test check unit bench chaos fmt lock clean
+
+help: ## show the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+setup: ## make .venv, or bring it up to date
+	@scripts/setup
+
+demo: setup ## run a small built-in run on 4 local workers and show the result
+	@scripts/demo
+
+test: check unit ## everything that must hold before a change goes in
+
+check: setup ## format, lint, types, layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+unit: setup ## the tests alone
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+bench: setup ## measure speed and memory, one table
+	$(BIN)/python bench/run.py
+
+chaos: setup ## kill everything at random moments, and count
+	$(BIN)/python tests/faults/chaos.py
+
+fmt: setup ## format, and repair what can be repaired
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+lock: ## pin every dependency anew in constraints.txt
+	@scripts/lock
+
+clean: ## remove what the targets made
+	rm -rf .venv .setup.lock .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

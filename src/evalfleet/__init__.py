@@ -1,0 +1,37 @@
+"""evalfleet runs hundreds of long, flaky, expensive tasks on a fleet of machines, and keeps every result.
+
+The names below are the public Python interface. They are loaded when first used, so that ``import evalfleet``
+and the command line's start cost nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evalfleet.api import RunHandle, Task, TaskResult, open_run, submit
+
+    __version__: str
+
+__all__ = ["RunHandle", "Task", "TaskResult", "__version__", "open_run", "submit"]
+
+_HOMES = dict.fromkeys(("RunHandle", "Task", "TaskResult", "open_run", "submit"), "evalfleet.api")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("evalfleet")
+    elif name in _HOMES:
+        from importlib import import_module
+
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

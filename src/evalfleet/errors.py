@@ -1,0 +1,108 @@
+"""All errors that evalfleet raises on purpose.
+
+::
+
+    EvalfleetError
+    ├── InputError               exit 2: the user's words or files are wrong
+    │   ├── TaskFileError        names the file, the line or key, and the remedy
+    │   ├── ConfigError
+    │   ├── NotFound             no such run, task or attempt
+    │   └── AmbiguousId          a prefix that fits several
+    ├── Refused                  exit 3: right words, wrong moment
+    │   ├── Owned                another controller drives this run
+    │   ├── WrongState           the run or task is not in a state that allows it
+    │   └── MissingSecret        a secret's variable is not set
+    ├── StoreError               exit 2: the home cannot be used
+    │   ├── StoreUnwritable
+    │   ├── StoreCorrupt
+    │   ├── StoreTooNew          written by a newer version
+    │   └── StoreBusy            another process held the write lock too long
+    └── BackendError             instruction to the engine: count against the backend's breaker
+        ├── RunnerUnavailable    no runner could be started
+        └── RunnerRefused        the runner answered, and said no
+
+The docstring of a class is its default message.
+"""
+
+from __future__ import annotations
+
+
+class EvalfleetError(Exception):
+    """evalfleet cannot go on."""
+
+    exit_code = 2
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or type(self).__doc__ or "")
+
+
+class InputError(EvalfleetError):
+    """The input is not usable."""
+
+
+class TaskFileError(InputError):
+    """The task file is not usable."""
+
+
+class ConfigError(InputError):
+    """The configuration is not usable."""
+
+
+class NotFound(InputError):
+    """There is no such thing."""
+
+
+class AmbiguousId(InputError):
+    """The shortened id fits more than one."""
+
+
+class Refused(EvalfleetError):
+    """Not possible at this moment."""
+
+    exit_code = 3
+
+
+class Owned(Refused):
+    """Another controller drives this run."""
+
+
+class WrongState(Refused):
+    """Its state does not allow that."""
+
+
+class MissingSecret(Refused):
+    """A secret's environment variable is not set."""
+
+
+class StoreError(EvalfleetError):
+    """The home folder's database cannot be used."""
+
+
+class StoreUnwritable(StoreError):
+    """The home folder cannot be written."""
+
+
+class StoreCorrupt(StoreError):
+    """The database is damaged."""
+
+
+class StoreTooNew(StoreError):
+    """The database was written by a newer evalfleet."""
+
+
+class StoreBusy(StoreError):
+    """Another process held the database's write lock for too long."""
+
+
+class BackendError(EvalfleetError):
+    """The backend failed."""
+
+    exit_code = 3
+
+
+class RunnerUnavailable(BackendError):
+    """No runner could be started."""
+
+
+class RunnerRefused(BackendError):
+    """The runner refused the command."""

@@ -1,0 +1,43 @@
+"""Where things lie below the home folder. Pure path arithmetic; nothing here touches the disk."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_SLUG = 40
+
+
+def task_folder_name(key: str) -> str:
+    """A folder name for any key: a readable slug and a hash, so that no key leaves its folder or meets another's."""
+    slug = re.sub(r"[^A-Za-z0-9_-]+", "-", key)[:_SLUG].strip("-")
+    digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:10]
+    return f"{slug}-{digest}" if slug else digest
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The folder that holds the database, the local runner's spool and the files of all runs."""
+
+    path: Path
+
+    @property
+    def spool(self) -> Path:
+        """The local runner's own folder."""
+        return self.path / "spool"
+
+    def run(self, run_id: str) -> Path:
+        return self.path / "runs" / run_id
+
+    def live_file(self, run_id: str) -> Path:
+        return self.run(run_id) / "parallel_live.json"
+
+    def attempt(self, run_id: str, key: str, number: int) -> Path:
+        """The collected files of one attempt: journal.jsonl, stdout.log, stderr.log, result.json, artifacts/ ..."""
+        return self.run(run_id) / task_folder_name(key) / str(number)
+
+    def spooled(self, attempt_id: str) -> Path:
+        """The files of a local attempt that is not collected yet."""
+        return self.spool / "attempts" / attempt_id

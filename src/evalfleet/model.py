@@ -1,0 +1,319 @@
+"""The records and words of evalfleet.
+
+Every other module speaks in these types; this one imports nothing of ours.
+Records are frozen. Enums are text, so that the same word stands in Python, SQL, JSON and on the page.
+Raw seconds carry the suffix ``_s``; moments are seconds since the epoch (UTC) and carry the suffix ``_at``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+JsonObject = dict[str, Any]
+
+
+class RunState(StrEnum):
+    QUEUED = "queued"  # submitted, driven by nobody yet
+    RUNNING = "running"  # a controller drives it, or did when it was killed
+    PAUSED = "paused"  # admits no work; `reason` says why and what to do
+    COMPLETED = "completed"  # every task is final or held
+    CANCELLED = "cancelled"
+
+
+class TaskState(StrEnum):
+    QUEUED = "queued"  # waits for a worker, not before `not_before`
+    RUNNING = "running"  # has at least one live attempt
+    SUCCEEDED = "succeeded"  # has a verdict, whatever its score
+    FAILED = "failed"  # no verdict; the task itself is blamed
+    HELD = "held"  # no verdict; needs a person
+    CANCELLED = "cancelled"
+
+
+FINAL_TASK_STATES = frozenset({TaskState.SUCCEEDED, TaskState.FAILED, TaskState.CANCELLED})
+
+
+class AttemptState(StrEnum):
+    LEASED = "leased"  # claimed in the store; the runner may not know it yet
+    STARTING = "starting"  # its process runs and has not said that it is ready
+    RUNNING = "running"
+    COLLECTING = "collecting"  # judged and stored; its files are on their way
+    ENDED = "ended"
+
+
+LIVE_ATTEMPT_STATES = frozenset({AttemptState.LEASED, AttemptState.STARTING, AttemptState.RUNNING})
+
+
+class Outcome(StrEnum):
+    OK = "ok"
+    TASK_ERROR = "task_error"
+    TIMEOUT = "timeout"
+    STALLED = "stalled"
+    LOST = "lost"
+    PREEMPTED = "preempted"
+    INFRA_ERROR = "infra_error"
+    CANCELLED = "cancelled"
+
+
+class Blame(StrEnum):
+    TASK = "task"
+    WORKER = "worker"
+    POOL = "pool"
+    BACKEND = "backend"
+    RUN = "run"
+
+
+class Kind(StrEnum):
+    """Closed set of failure causes. `core.failures` maps each to blame, retry and outcome."""
+
+    TASK_ERROR = "task_error"  # the result file says {"error": "..."}
+    BAD_EXIT = "bad_exit"  # exit status other than 0
+    SIGNALLED = "signalled"  # ended by a signal that was not ours
+    OUT_OF_MEMORY = "out_of_memory"
+    TIMEOUT = "timeout"  # reached the wall limit while it still progressed
+    STALL = "stall"  # no progress for too long
+    START_TIMEOUT = "start_timeout"  # did not say {"ready": true} in time
+    RESULT_MISSING = "result_missing"
+    RESULT_UNREADABLE = "result_unreadable"
+    LAUNCH_FAILED = "launch_failed"  # the command could not be executed
+    DISK_FULL = "disk_full"
+    RUNNER_LOST = "runner_lost"  # the runner died under the attempt
+    WORKER_LOST = "worker_lost"  # the host was given up
+    PREEMPTED = "preempted"
+    BACKEND_ERROR = "backend_error"  # no runner could be started or reached for the launch
+    UNPLACEABLE = "unplaceable"  # asks for more than any worker has
+    SECRET_MISSING = "secret_missing"
+    CANCELLED = "cancelled"
+
+
+class WorkerState(StrEnum):
+    REQUESTED = "requested"
+    CREATING = "creating"
+    PREPARING = "preparing"
+    READY = "ready"
+    BUSY = "busy"
+    SUSPECT = "suspect"
+    QUARANTINED = "quarantined"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+    LOST = "lost"
+    GONE = "gone"
+
+
+class Distribution(StrEnum):
+    QUEUE = "queue"  # a free worker takes the best waiting task
+    ROUND_ROBIN = "round-robin"  # task i belongs to worker i mod N
+
+
+class BreakerState(StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class PauseCause(StrEnum):
+    BREAKER = "breaker"
+    BUDGET = "budget"
+    SECRET = "secret"
+    OPERATOR = "operator"
+
+
+class Verb(StrEnum):
+    """What another process may ask the owner of a run to do."""
+
+    CANCEL = "cancel"
+    HOLD = "hold"
+    RELEASE = "release"
+    RETRY = "retry"
+    RESUME = "resume"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """What one task needs of its host while it runs."""
+
+    gpus: int = 0
+    memory_mb: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How a run treats its tasks. Part of the run; never changes except `budget_usd` and `workers` on resume."""
+
+    attempts: int = 3
+    timeout_s: float = 3600.0
+    stall_s: float | None = None
+    start_timeout_s: float | None = None
+    budget_usd: float | None = None
+    accept: float = 1.0
+    exit_is_verdict: bool = False
+    timeout_is_verdict: bool = False
+    result_required: bool = False
+    progress: str = "output"  # what counts as progress: "output" (event lines and output) or "events" (event lines)
+    breaker: bool = True
+    max_lost: int = 5
+    retry_base_s: float = 1.0
+    retry_cap_s: float = 300.0
+    workers: int = 0  # 0: as many as the machine has CPUs; submitting fills it in
+    distribution: Distribution = Distribution.QUEUE
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """One piece of wanted work, as submitted. Secrets are names only."""
+
+    key: str
+    domain: str
+    command: tuple[str, ...]
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    secrets: tuple[str, ...] = ()
+    payload: Any = None
+    timeout_s: float | None = None
+    stall_s: float | None = None
+    start_timeout_s: float | None = None
+    requests: Requests = Requests()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    id: str
+    name: str
+    state: RunState
+    reason: JsonObject | None  # of a pause: {"cause": PauseCause, "message": what happened and what to do}
+    open: bool
+    policy: Policy
+    folder: str  # working folder of local attempts: where the task file lies
+    base_env: dict[str, str]  # the few plain variables (PATH, HOME, ...) that local attempts inherit
+    owner: str | None
+    epoch: int
+    created_at: float
+    started_at: float | None
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the benchmark's checker said."""
+
+    score: float
+    success: bool
+    steps: int | None = None
+    metrics: JsonObject = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Judged cause of an attempt without a verdict."""
+
+    kind: Kind
+    blame: Blame
+    retryable: bool
+    consumes: bool  # whether it uses up one of the task's own attempts
+    evidence: str  # one line that shows why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    run_id: str
+    number: int  # its place in the submission, from 1
+    spec: TaskSpec
+    state: TaskState
+    not_before: float
+    hold_asked: bool  # an operator wants it held once its live attempt is over
+    consumed: int  # attempts that count against `Policy.attempts`
+    lost: int  # attempts that did not count, towards `Policy.max_lost`
+    attempts: int  # all attempts ever
+    expected_s: float | None
+    verdict: Verdict | None
+    failure: Failure | None  # of its last judged attempt, where it has no verdict
+    reason: str | None  # why held or failed, for a person
+    duration_s: float | None  # of the attempt that decided it
+    worker: str | None  # of the attempt that decided it, or the latest
+
+    @property
+    def key(self) -> str:
+        return self.spec.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try of a task on one worker. `id` is `run.task.number` and never re-used."""
+
+    id: str
+    run_id: str
+    task_number: int
+    number: int
+    state: AttemptState
+    outcome: Outcome | None
+    token: str  # the lease's fence; fixed for the attempt's life
+    lease_expires_at: float
+    host: str
+    worker: str
+    requests: Requests
+    claimed_at: float
+    started_at: float | None
+    ready_at: float | None
+    ended_at: float | None
+    duration_s: float | None
+    step: int | None
+    cost_usd: float  # worker price x time + what the task reported
+    reported_usd: float
+    last_event: int  # the runner's last event number that is stored
+    end: JsonObject | None  # the runner's end record, as evidence for later judging
+    verdict: Verdict | None
+    failure: Failure | None
+    judge_version: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Numbered, append-only fact. `number` rises without gaps becoming visible out of order."""
+
+    number: int
+    run_id: str
+    at: float
+    type: str
+    task: str | None  # the task's key
+    attempt: str | None
+    data: JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What somebody asked the owner of a run to do."""
+
+    number: int
+    run_id: str
+    verb: Verb
+    args: JsonObject
+    asked_by: str
+    asked_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndRecord:
+    """How an attempt's process ended, as its runner saw it. Facts only; `core` judges."""
+
+    cause: str  # exited, cancelled, timeout, stall, start_timeout, launch_failed, runner_lost, worker_lost, backend_error, preempted
+    exit_code: int | None = None
+    signal: int | None = None
+    message: str | None = None  # of a launch failure or lost runner: the system's words
+    errno: int | None = None
+    oom: bool = False
+    disk_full: bool = False
+    result: Any = None  # the parsed result file, of any JSON type
+    has_result: bool = False
+    result_error: str | None = None  # why a present result file could not be read
+    steps: int | None = None
+    reported_usd: float = 0.0
+    started_at: float | None = None
+    ready_at: float | None = None
+    ended_at: float | None = None
+    duration_s: float = 0.0
+    idle_s: float = 0.0  # time without progress when it ended
+    tail: str = ""  # last lines of stderr, else of stdout; redacted
+    cpu_s: float | None = None
+    max_rss_mb: float | None = None
+    artifacts: tuple[JsonObject, ...] = ()  # {"path", "size", "secret": true where one was found}

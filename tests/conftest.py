@@ -1,0 +1,34 @@
+"""What every test shares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# The same examples on every machine and day: a red test is red for everybody. Time is judged by the test's limit.
+settings.register_profile("evalfleet", deadline=None, derandomize=True, database=None)
+# `pytest --hypothesis-profile search` looks for new ones.
+settings.register_profile("search", deadline=None, max_examples=1000)
+settings.load_profile("evalfleet")
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Async tests run on asyncio, as the product does."""
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the developer's own home, variables and colours out of the tests."""
+    for name in ("EVALFLEET_DEBUG", "EVALFLEET_RUNNER_PYTHON", "EVALFLEET_LOG_LEVEL", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("EVALFLEET_HOME", str(tmp_path_factory.getbasetemp() / "no-home"))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home folder that does not exist yet."""
+    return tmp_path / "home"
