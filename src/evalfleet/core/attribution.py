@@ -1,0 +1,226 @@
+"""Whose fault it was, given what else happened in the run.
+
+One attempt alone cannot tell a broken task from a broken machine. `attribute` looks at the history of the run and may
+move the blame of the failure at hand; it never rewrites earlier attempts. The rules, first that fits:
+
+1. **Host** (blame `worker`, not consumed). Only a failure whose default blame is the worker's, on a host where at
+   least 3 different tasks failed so, at least one of which has since succeeded on another host, and where such
+   failures are at least half of the last 10 attempts, and of more than twice as many tasks as on the median host. A
+   task that failed so on another host too is no witness, and its failure is not the host's. These conditions keep
+   good hosts from being blamed for hanging tasks, above all at the end of a run, when only those are left.
+   Preemptions do not count: the host is gone, not bad.
+2. **Pool** (not consumed). The same kind and the same cause on at least 3 different tasks of one executable that never
+   had a verdict in this pool. `launch_failed`, `start_timeout` and `result_missing` are specific by themselves: the
+   program never got to work. `bad_exit`, `task_error`, `signalled` and `result_unreadable` need a specific evidence
+   line, because many programs just exit 1. `disk_full` needs no verdict in the pool since, whatever the executable:
+   disks fill in the middle of a run. `timeout` and `stall` are never the pool's (a hanging task is told from a hanging
+   worker by rule 3), nor is `out_of_memory` (what a task allocates is its own; its request says what it needs).
+3. **Task** (consumed). The same kind of this task on 2 different workers (`stall`) or 3 (others whose default blame is
+   the worker's). A worker that had a verdict of another task in between counts as a different one, so that a run with
+   one worker can tell as well. Never for lost or preempted attempts, which `Policy.max_lost` caps.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from evalfleet.core.failures import RULES, Systemic, is_specific, same_cause
+from evalfleet.model import Blame, Failure, Kind
+
+HOST_TASKS = 3
+SYSTEMIC_TASKS = 3
+STALL_WORKERS = 2
+OTHER_WORKERS = 3
+_RECENT = 10
+_MOST_CAUSES = 1000
+
+_NEVER_THE_TASKS = frozenset({Kind.RUNNER_LOST, Kind.WORKER_LOST, Kind.PREEMPTED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """The place of one attempt. Only the key of the task, the slot, its host and pool, and the program matter here."""
+
+    task: str
+    worker: str
+    host: str
+    pool: str = "local"
+    executable: str = ""  # command[0]
+
+
+@dataclass(slots=True)
+class _HostLog:
+    failed: set[str] = field(default_factory=set[str])  # tasks that failed here by no fault of their own
+    cleared: set[str] = field(default_factory=set[str])  # those of them that have since succeeded elsewhere
+    recent: deque[str | None] = field(default_factory=lambda: deque[str | None](maxlen=_RECENT))  # None: a verdict
+
+    def unsay(self, task: str) -> None:
+        """The task failed elsewhere too: it is no witness against this host."""
+        self.failed.discard(task)
+        self.recent = deque((entry for entry in self.recent if entry != task), maxlen=_RECENT)
+
+
+_Trial = tuple[Kind, str, str, int]  # kind, worker, host, and how many verdicts the worker had by then
+_Program = tuple[str, str | None]  # pool, executable (None = any of the pool)
+_Line = tuple[Kind, str]
+
+
+class History:
+    """What the judged attempts of one run say about its tasks, hosts and programs.
+
+    Small by design: of a success it keeps two counters, of a failure what the rules ask for, and it forgets a task's
+    failures once the task has a verdict. Rebuild it at a take-over by adding the stored attempts in their order of end.
+    Not safe for concurrent use.
+    """
+
+    def __init__(self) -> None:
+        self.successes = 0
+        self.failures = 0
+        self._proven: dict[tuple[str, str], float] = {}
+        self._verdicts: dict[str, int] = {}
+        self._hosts: dict[str, _HostLog] = {}
+        self._tasks: dict[str, tuple[_Trial, ...]] = {}
+        self._causes: dict[_Program, dict[_Line, set[str]]] = {}
+
+    def add(self, where: Where, failure: Failure | None, at: float) -> None:
+        """Notes one judged attempt: its failure as attributed, or None for a verdict. A cancelled one says nothing."""
+        if failure is None:
+            self._succeeded(where, at)
+        elif failure.kind is not Kind.CANCELLED:
+            self._failed(where, failure)
+
+    def _succeeded(self, where: Where, at: float) -> None:
+        self.successes += 1
+        self._verdicts[where.worker] = self._verdicts.get(where.worker, 0) + 1
+        self._host(where.host).recent.append(None)
+        self._proven.setdefault((where.pool, where.executable), at)
+        self._causes.pop((where.pool, where.executable), None)
+        self._causes.pop((where.pool, None), None)
+        hosts = self._accused(where.task)
+        self.forget(where.task)
+        for name in hosts:
+            log = self._host(name)
+            if name != where.host and where.task in log.failed:
+                log.cleared.add(where.task)
+
+    def _failed(self, where: Where, failure: Failure) -> None:
+        self.failures += 1
+        self._tasks[where.task] = (*self._tasks.get(where.task, ()), self._trial(failure.kind, where))
+        if _is_the_workers(failure.kind):
+            self._accuse(where, self._accused(where.task))
+        cause = self._cause(failure, where)
+        if cause is not None:
+            program, line = cause
+            lines = self._causes.setdefault(program, {})
+            if len(lines) >= _MOST_CAUSES and line not in lines:
+                del lines[next(iter(lines))]
+            lines.setdefault(line, set()).add(where.task)
+
+    def _accuse(self, where: Where, hosts: set[str]) -> None:
+        if len(hosts) > 1:
+            for name in hosts:
+                self._host(name).unsay(where.task)
+            return
+        host = self._host(where.host)
+        host.failed.add(where.task)
+        host.recent.append(where.task)
+
+    def _host(self, name: str) -> _HostLog:
+        return self._hosts.setdefault(name, _HostLog())
+
+    def _trial(self, kind: Kind, where: Where) -> _Trial:
+        return kind, where.worker, where.host, self._verdicts.get(where.worker, 0)
+
+    def _accused(self, task: str) -> set[str]:
+        """The hosts on which the task failed by no fault of its own."""
+        return {host for kind, _, host, _ in self._tasks.get(task, ()) if _is_the_workers(kind)}
+
+    def forget(self, task: str) -> None:
+        """Drops what is kept of a task that will not run again; a run of many failing tasks stays small."""
+        self._tasks.pop(task, None)
+
+    def _cause(self, failure: Failure, where: Where) -> tuple[_Program, _Line] | None:
+        """Under which key this failure may be systemic; None where it cannot be."""
+        systemic = RULES[failure.kind].systemic
+        if systemic is Systemic.NEVER:
+            return None
+        if systemic is Systemic.SINCE:
+            return (where.pool, None), (failure.kind, "")
+        if (where.pool, where.executable) in self._proven:
+            return None
+        if systemic is Systemic.EVIDENCE and not is_specific(failure.evidence):
+            return None
+        return (where.pool, where.executable), (failure.kind, same_cause(failure.evidence, where.task))
+
+    def proven_at(self, pool: str, executable: str) -> float | None:
+        """Since when the pool is known to run that program: the moment of its first verdict there."""
+        return self._proven.get((pool, executable))
+
+    def systemic_tasks(self, failure: Failure, where: Where) -> int:
+        """How many different tasks, with this one, failed by this cause; 0 where it cannot be systemic."""
+        cause = self._cause(failure, where)
+        if cause is None:
+            return 0
+        program, line = cause
+        earlier = self._causes.get(program, {}).get(line, set[str]())
+        return len(earlier) + (where.task not in earlier)
+
+    def trials(self, failure: Failure, where: Where) -> int:
+        """On how many different workers, with this one, the task failed by this kind."""
+        trials = (*self._tasks.get(where.task, ()), self._trial(failure.kind, where))
+        return len({(worker, verdicts) for kind, worker, _, verdicts in trials if kind is failure.kind})
+
+    def failed_on(self, task: str) -> frozenset[str]:
+        """The workers on which the task failed, for `core.placement`: another worker comes first."""
+        return frozenset(worker for _, worker, _, _ in self._tasks.get(task, ()))
+
+    def blames_host(self, host: str, task: str | None = None) -> bool:
+        """Whether rule 1 holds for the host, where `task` is one that fails there at this moment.
+
+        Such a host should be quarantined; it proves itself with a canary, and is then pardoned.
+        """
+        log = self._hosts.get(host)
+        if log is None or not log.cleared:
+            return False
+        failed, recent = log.failed, list(log.recent)
+        if task is not None:
+            if self._accused(task) - {host}:
+                return False
+            failed, recent = failed | {task}, [*recent, task][-_RECENT:]
+        bad = sum(entry is not None for entry in recent)
+        return len(failed) >= HOST_TASKS and 2 * bad >= len(recent) and len(failed) > 2 * self._usual()
+
+    def _usual(self) -> int:
+        """How many tasks failed on the median host (the lower one of two) by no fault of their own."""
+        counts = sorted(len(log.failed) for log in self._hosts.values())
+        return counts[(len(counts) - 1) // 2]
+
+    def blamed_hosts(self) -> Iterator[str]:
+        """The hosts that should be quarantined now."""
+        return (host for host in self._hosts if self.blames_host(host))
+
+    def pardon(self, host: str) -> None:
+        """Forgets what speaks against the host, after it has proved itself."""
+        self._hosts.pop(host, None)
+
+
+def attribute(failure: Failure, where: Where, history: History) -> Failure:
+    """The failure with the blame that the history of *earlier* attempts gives it; add the result to the history after.
+
+    The kind and the evidence never change. A blame moved to the host or the pool does not consume.
+    """
+    if _is_the_workers(failure.kind) and history.blames_host(where.host, where.task):
+        return replace(failure, blame=Blame.WORKER, consumes=False)
+    if history.systemic_tasks(failure, where) >= SYSTEMIC_TASKS:
+        return replace(failure, blame=Blame.POOL, consumes=False)
+    if failure.blame is Blame.WORKER and failure.kind not in _NEVER_THE_TASKS:
+        enough = STALL_WORKERS if failure.kind is Kind.STALL else OTHER_WORKERS
+        if history.trials(failure, where) >= enough:
+            return replace(failure, blame=Blame.TASK, consumes=True)
+    return failure
+
+
+def _is_the_workers(kind: Kind) -> bool:
+    return RULES[kind].blame is Blame.WORKER and kind is not Kind.PREEMPTED

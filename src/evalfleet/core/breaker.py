@@ -1,0 +1,227 @@
+"""Stops an outage from eating the run: one breaker per pool or backend.
+
+**Slow start.** Until the first sign of health at most 3 attempts are in flight. Health is a verdict, or an attempt
+that has run for 60 s without failing.
+
+**Opening.** It opens at 5 failures blamed on the pool or the backend across at least 3 tasks with no verdict between;
+3 failures without a task in a row (no runner starts at all) are enough. When a cause is recognised as the pool's, its
+earlier failures, which were still blamed on their tasks, count too: so an outage from the start costs at most
+5 failures + 2 more in flight + 3 probes.
+
+**Probing.** When open, one attempt at a time is admitted, after 2, 4 and 8 s. A verdict closes the breaker, and so
+does a failure that attribution leaves with the task: it would have blamed the pool for the known cause, so the pool
+has run a program to its own end. (Then the slow start begins anew.) A probe that runs for 60 s closes it as well, so
+that long tasks do not wait for one. Only the probe decides: an older attempt that ends well says nothing about new
+ones. After the last failed probe the breaker is `exhausted`, and stays open until somebody re-arms it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from evalfleet.core.failures import same_cause
+from evalfleet.model import Blame, BreakerState, Failure, JsonObject, Kind
+
+UNLIMITED = 1 << 30
+_MOST_MARKS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When a breaker opens and how it probes. `probes = None` probes for ever."""
+
+    slow_start: int = 3
+    slow_start_s: float = 60.0
+    failures: int = 5
+    tasks: int = 3
+    taskless: int = 3
+    probes: int | None = 3
+    probe_base_s: float = 2.0
+    probe_cap_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """One failure since the last verdict."""
+
+    kind: Kind
+    line: str  # the evidence without what differs between tasks
+    evidence: str
+    task: str | None
+    blamed: bool  # on the pool or the backend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Why it is open, for the message."""
+
+    kind: Kind
+    evidence: str
+    failures: int
+    tasks: int
+
+    def __str__(self) -> str:
+        count = f"{self.failures} failures" + (f" of {self.tasks} tasks" if self.tasks else "")
+        return f"{self.kind}: {self.evidence} ({count})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breaker:
+    """The state of one breaker; every method that moves it returns the next one. Attempts are named by their ids."""
+
+    limits: Limits = Limits()
+    state: BreakerState = BreakerState.CLOSED
+    healthy: bool = False
+    marks: tuple[Mark, ...] = ()
+    probes: int = 0  # failed ones since it opened
+    probe: str | None = None  # the attempt that probes now
+    next_probe_at: float | None = None
+
+    @property
+    def exhausted(self) -> bool:
+        """Open, and no more probes to make: the run pauses."""
+        last = self.limits.probes
+        return self.state is BreakerState.OPEN and last is not None and self.probes >= last
+
+    @property
+    def prefers_fresh(self) -> bool | None:
+        """Whether tasks that never failed should come first (or last); None: it does not matter. For `place`.
+
+        In the slow start different tasks show an outage soonest. Of the probes every second one is a task that failed
+        before: fresh ones tell an outage from bad tasks, the others tell it from tasks that fail once.
+        """
+        if self.state is BreakerState.CLOSED:
+            return None if self.healthy else True
+        return self.probes % 2 == 0
+
+    @property
+    def cause(self) -> Cause | None:
+        """The most frequent counted cause since the last verdict; None where nothing is blamed on the pool."""
+        counted = self._counted()
+        if not counted:
+            return None
+        groups: dict[tuple[Kind, str], list[Mark]] = {}
+        for mark in counted:
+            groups.setdefault((mark.kind, mark.line), []).append(mark)
+        group = max(groups.values(), key=len)
+        return Cause(
+            kind=group[0].kind, evidence=group[-1].evidence, failures=len(group), tasks=len(_tasks(group)))  # fmt: skip
+
+    def allowance(self, now: float, in_flight: int) -> int:
+        """How many more attempts may be admitted now, with so many in flight on this pool or backend."""
+        if self.state is BreakerState.CLOSED:
+            return UNLIMITED if self.healthy else max(0, self.limits.slow_start - in_flight)
+        due = self.state is BreakerState.OPEN and self.next_probe_at is not None and now >= self.next_probe_at
+        return 1 if due else 0
+
+    def admitted(self, attempt: str) -> Breaker:
+        """An attempt was claimed. The first one after `allowance` gave a probe is the probe."""
+        if self.state is not BreakerState.OPEN or self.next_probe_at is None:
+            return self
+        return replace(self, state=BreakerState.HALF_OPEN, probe=attempt, next_probe_at=None)
+
+    def succeeded(self, attempt: str) -> Breaker:
+        """An attempt has a verdict."""
+        if self.healthy and not self.marks:
+            return self
+        if self.state is BreakerState.CLOSED or attempt == self.probe:
+            return Breaker(limits=self.limits, healthy=True)
+        return self
+
+    def ran(self, attempt: str, since: float, now: float) -> Breaker:
+        """An attempt is running (ready, where it must say so) since then, and has not failed."""
+        if now - since < self.limits.slow_start_s:
+            return self
+        if self.state is BreakerState.CLOSED:
+            return self if self.healthy else replace(self, healthy=True)
+        return Breaker(limits=self.limits) if attempt == self.probe else self
+
+    def failed(self, attempt: str | None, failure: Failure, task: str | None, now: float) -> Breaker:
+        """An attempt failed, with its blame as attributed; `attempt` and `task` are None where no attempt was made."""
+        if failure.kind is Kind.CANCELLED:
+            return self if attempt is None else self.forgotten(attempt, now)
+        probing = attempt is not None and attempt == self.probe
+        if probing and failure.blame is Blame.TASK:
+            return Breaker(limits=self.limits)
+        marked = replace(self, marks=(*self.marks, _mark(failure, task))[-_MOST_MARKS:])
+        if probing:
+            return marked._probe_failed(now)
+        if self.state is BreakerState.CLOSED and marked._must_open():
+            return replace(marked, state=BreakerState.OPEN, healthy=False)._scheduled(now)
+        return marked
+
+    def forgotten(self, attempt: str, now: float) -> Breaker:
+        """An attempt ended without saying anything (cancelled, released). A probe is made again."""
+        if attempt != self.probe:
+            return self
+        return replace(self, state=BreakerState.OPEN, probe=None)._scheduled(now)
+
+    def rearmed(self, now: float) -> Breaker:
+        """Somebody says that the cause is gone: an open breaker probes anew, at once. A closed one starts slowly."""
+        if self.state is BreakerState.CLOSED:
+            return Breaker(limits=self.limits)
+        return replace(self, state=BreakerState.OPEN, probes=0, probe=None, next_probe_at=now)
+
+    def _probe_failed(self, now: float) -> Breaker:
+        return replace(self, state=BreakerState.OPEN, probe=None, probes=self.probes + 1)._scheduled(now)
+
+    def _scheduled(self, now: float) -> Breaker:
+        if self.exhausted:
+            return replace(self, next_probe_at=None)
+        delay = min(self.limits.probe_cap_s, self.limits.probe_base_s * 2.0 ** min(self.probes, 60))
+        return replace(self, next_probe_at=now + delay)
+
+    def _counted(self) -> list[Mark]:
+        causes = {(mark.kind, mark.line) for mark in self.marks if mark.blamed}
+        return [mark for mark in self.marks if (mark.kind, mark.line) in causes]
+
+    def _must_open(self) -> bool:
+        last = self.marks[-self.limits.taskless :]
+        if len(last) == self.limits.taskless and all(mark.blamed and mark.task is None for mark in last):
+            return True
+        counted = self._counted()
+        return len(counted) >= self.limits.failures and len(_tasks(counted)) >= self.limits.tasks
+
+    def to_json(self) -> JsonObject:
+        """The state without its limits, which belong to the settings."""
+        marks = [{"kind": str(m.kind), "line": m.line, "evidence": m.evidence, "task": m.task, "blamed": m.blamed}
+                 for m in self.marks]  # fmt: skip
+        return {
+            "state": str(self.state), "healthy": self.healthy, "marks": marks, "probes": self.probes,
+            "probe": self.probe, "next_probe_at": self.next_probe_at,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, data: JsonObject, limits: Limits | None = None) -> Breaker:
+        """The breaker that `to_json` described."""
+        return cls(
+            limits=limits or Limits(),
+            state=BreakerState(data["state"]),
+            healthy=data["healthy"],
+            marks=tuple(_mark_from_json(mark) for mark in data["marks"]),
+            probes=data["probes"],
+            probe=data["probe"],
+            next_probe_at=data["next_probe_at"],
+        )
+
+
+def _mark(failure: Failure, task: str | None) -> Mark:
+    # A task that asks for too much is held, and says nothing about the pool's health.
+    blamed = failure.blame in (Blame.POOL, Blame.BACKEND) and failure.kind is not Kind.UNPLACEABLE
+    line = same_cause(failure.evidence, task)
+    return Mark(kind=failure.kind, line=line, evidence=failure.evidence, task=task, blamed=blamed)
+
+
+def _mark_from_json(data: JsonObject) -> Mark:
+    return Mark(
+        kind=Kind(data["kind"]),
+        line=data["line"],
+        evidence=data["evidence"],
+        task=data["task"],
+        blamed=data["blamed"],
+    )
+
+
+def _tasks(marks: Iterable[Mark]) -> set[str]:
+    return {mark.task for mark in marks if mark.task is not None}

@@ -1,0 +1,65 @@
+"""What attempts cost, what of it was wasted, and what the whole run will cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveCost:
+    """An attempt that runs now."""
+
+    price_per_hour: float
+    elapsed_s: float
+    reported_usd: float = 0.0
+
+    @property
+    def so_far_usd(self) -> float:
+        return attempt_cost(self.price_per_hour, self.elapsed_s, self.reported_usd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """None where there is nothing yet to tell it from."""
+
+    estimated_total_usd: float | None
+    cost_per_task_usd: float | None
+    hourly_rate_usd: float | None
+
+
+def attempt_cost(price_per_hour: float, seconds: float, reported_usd: float) -> float:
+    """Worker price x time, and what the task reported. Never negative, whatever the clocks said."""
+    return max(0.0, price_per_hour) * max(0.0, seconds) / _HOUR_S + max(0.0, reported_usd)
+
+
+def estimate_attempt(*, largest_usd: float | None, price_per_hour: float, timeout_s: float) -> float:
+    """What one more attempt may cost: the dearest so far, and before any, the price of its whole time limit.
+
+    `largest_usd` is the largest cost of any attempt of the run, those that still run included; None before the first.
+    """
+    if largest_usd is not None:
+        return largest_usd
+    return attempt_cost(price_per_hour, timeout_s, 0.0)
+
+
+def committed(live: Iterable[LiveCost], estimate_usd: float) -> float:
+    """What the attempts that run now will have cost: each at least the estimate, and at least what it cost already."""
+    return sum((max(estimate_usd, attempt.so_far_usd) for attempt in live), 0.0)
+
+
+def waste(attempts: Iterable[tuple[float, bool]]) -> float:
+    """The cost of attempts without a verdict that counts, from (cost, whether its verdict counts)."""
+    return sum((cost for cost, counts in attempts if not counts), 0.0)
+
+
+def forecast(*, total_usd: float, decided: int, tasks: int, elapsed_s: float) -> Forecast:
+    """From what is spent: `decided` of `tasks` are final or held. Waste is part of the price of a task."""
+    per_task = total_usd / decided if decided > 0 else None
+    return Forecast(
+        estimated_total_usd=None if per_task is None else total_usd + per_task * max(0, tasks - decided),
+        cost_per_task_usd=per_task,
+        hourly_rate_usd=total_usd / elapsed_s * _HOUR_S if elapsed_s > 0 else None,
+    )

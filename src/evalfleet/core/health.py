@@ -1,0 +1,63 @@
+"""Whether a host is there: unreachable is not failed.
+
+A silent host is suspected, then asked by another way (a new connection, its lock file, the cloud's API), and only then
+given up. An expired lease is permission to ask, never by itself a reason to give up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Health(StrEnum):
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"  # keep its attempts, place nothing there, ask by the other way
+    LOST = "lost"  # its attempts are `worker_lost`
+
+
+class OtherWay(StrEnum):
+    """What asking by another way has said."""
+
+    NOT_ASKED = "not_asked"
+    ALIVE = "alive"  # the machine is there; only our connection is not
+    SILENT = "silent"  # asked, and it knows nothing
+    GONE = "gone"  # it is certain that the machine or its runner is no more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What is known of a host. Moments are of the store's clock, never of the worker's."""
+
+    last_answer_at: float
+    lease_expires_at: float
+    reconnects_failed: int = 0  # in a row
+    other_way: OtherWay = OtherWay.NOT_ASKED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    quiet_s: float = 15.0  # silence that raises suspicion
+    give_up_s: float = 120.0  # least silence before a host that nobody can reach is given up
+    reconnects: int = 3
+
+
+def health_of(seen: Observation, now: float, patience: Patience | None = None) -> Health:
+    """The health of the host.
+
+    It is lost at once where the other way is certain that it is gone, never while the other way says that it lives,
+    and else only with the lease expired, enough reconnects failed, long silence, and the other way asked in vain.
+    """
+    limits = patience or Patience()
+    silent_s = now - seen.last_answer_at
+    if seen.other_way is OtherWay.GONE:
+        return Health.LOST
+    if silent_s <= limits.quiet_s and seen.reconnects_failed == 0:
+        return Health.HEALTHY
+    in_vain = (
+        seen.other_way is OtherWay.SILENT
+        and now >= seen.lease_expires_at
+        and seen.reconnects_failed >= limits.reconnects
+        and silent_s >= limits.give_up_s
+    )
+    return Health.LOST if in_vain else Health.SUSPECT

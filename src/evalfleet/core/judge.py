@@ -1,0 +1,253 @@
+"""From what the runner saw to a verdict or a failure.
+
+The table of exits is a public contract. The judge is total: any end record, also one written by a runner of another
+version, gives a verdict or a failure and never an exception.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from evalfleet.core.failures import failure, one_line, whole_text
+from evalfleet.errors import ConfigError
+from evalfleet.model import EndRecord, Failure, JsonObject, Kind, Policy, Verdict
+
+_MOST_STEPS = 2**53  # what every JSON reader and database keeps exactly
+_MOST_DEPTH = 32
+_MOST_BITS = 4096  # Python refuses to print much larger integers
+_LONGEST_LINE = 2000  # bounds the time of a user's pattern
+_ENOSPC, _EDQUOT = 28, 122
+_SHELL_WORDS = ("not found", "permission denied", "no such file", "cannot execute", "exec format error")
+_MEMORY_ERROR = re.compile(r"(?:[\w.]+\.)?MemoryError(?::.*)?")
+_SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
+            11: "SIGSEGV", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ"}  # fmt: skip
+_CAUSES = {
+    "cancelled": (Kind.CANCELLED, "cancelled"),
+    "start_timeout": (Kind.START_TIMEOUT, "not ready within its start limit"),
+    "runner_lost": (Kind.RUNNER_LOST, "the runner died under the attempt"),
+    "worker_lost": (Kind.WORKER_LOST, "the host was given up"),
+    "backend_error": (Kind.BACKEND_ERROR, "no runner could be started or reached"),
+    "preempted": (Kind.PREEMPTED, "the host was taken back"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pattern:
+    """A user's rule: a failed attempt with a line that fits `regex` is of this kind."""
+
+    regex: re.Pattern[str]
+    kind: Kind
+
+    @classmethod
+    def of(cls, regex: str, kind: str) -> Pattern:
+        """Raises: ConfigError, where either word is wrong."""
+        try:
+            return cls(regex=re.compile(regex), kind=Kind(kind))
+        except re.error as error:
+            raise ConfigError(f"pattern {regex!r} is not a regular expression: {error}") from None
+        except ValueError:
+            kinds = ", ".join(Kind)
+            raise ConfigError(f"pattern {regex!r} names the unknown kind {kind!r}; use one of: {kinds}") from None
+
+
+def judge(end: EndRecord, policy: Policy, patterns: Sequence[Pattern] = ()) -> Verdict | Failure:
+    """The verdict of the attempt, or the failure with its default blame.
+
+    `patterns` are tried in order on the lines of a failed attempt; the first that fits decides the kind, and its line
+    becomes the evidence. They never turn a verdict into a failure, and never change what was cancelled.
+    """
+    judged = _by_cause(end, policy)
+    if isinstance(judged, Verdict) or judged.kind is Kind.CANCELLED or not patterns:
+        return judged
+    return _by_pattern(judged, end, patterns)
+
+
+def _by_cause(end: EndRecord, policy: Policy) -> Verdict | Failure:
+    match end.cause:
+        case "exited":
+            return _exited(end, policy)
+        case "timeout" if policy.timeout_is_verdict:
+            return Verdict(score=0.0, success=False, steps=end.steps)
+        case "timeout":
+            return failure(Kind.TIMEOUT, f"reached its time limit after {end.duration_s:.0f} s")
+        case "stall":
+            return failure(Kind.STALL, f"no progress for {end.idle_s:.0f} s")
+        case "launch_failed":
+            kind = Kind.DISK_FULL if end.disk_full or end.errno in (_ENOSPC, _EDQUOT) else Kind.LAUNCH_FAILED
+            return failure(kind, end.message or "the command could not be executed")
+        case cause if cause in _CAUSES:
+            kind, words = _CAUSES[cause]
+            return failure(kind, end.message or words)
+        case cause:
+            return failure(Kind.BACKEND_ERROR, f"the runner reported an unknown end: {cause}")
+
+
+def _exited(end: EndRecord, policy: Policy) -> Verdict | Failure:
+    if end.signal:
+        name = _SIGNALS.get(end.signal)
+        words = f"killed by signal {end.signal}" + (f" ({name})" if name else "")
+        return _flagged(end, words) or failure(Kind.SIGNALLED, last_line(end.tail) or words)
+    if end.exit_code is None:
+        return failure(Kind.BACKEND_ERROR, "the runner reported neither an exit status nor a signal")
+    if end.exit_code == 0:
+        return _exit_zero(end, policy)
+    return _exit_other(end, end.exit_code, policy)
+
+
+def _exit_zero(end: EndRecord, policy: Policy) -> Verdict | Failure:
+    if not end.has_result and end.result_error is None:
+        if not policy.result_required:
+            return Verdict(score=1.0, success=True, steps=end.steps)
+        judged: Verdict | Failure = failure(Kind.RESULT_MISSING, "exited with status 0 and wrote no result")
+    elif end.result_error is not None:
+        judged = failure(Kind.RESULT_UNREADABLE, f"result: {end.result_error}")
+    else:
+        judged = read_result(end.result, steps=end.steps)
+    if isinstance(judged, Failure) and judged.kind is not Kind.TASK_ERROR and end.disk_full:
+        return failure(Kind.DISK_FULL, last_line(end.tail) or "the disk was full; the result could not be written")
+    return judged
+
+
+def _exit_other(end: EndRecord, code: int, policy: Policy) -> Verdict | Failure:
+    """What speaks against a verdict comes first, so that `exit_is_verdict` never scores infrastructure as the agent."""
+    line = last_line(end.tail)
+    words = line or f"exit status {code}"
+    flagged = _flagged(end, words)
+    if flagged:
+        return flagged
+    if code in (126, 127) and any(word in line.lower() for word in _SHELL_WORDS):
+        return failure(Kind.LAUNCH_FAILED, line)
+    if _MEMORY_ERROR.fullmatch(line):
+        return failure(Kind.OUT_OF_MEMORY, line)
+    error = _reported_error(end.result) if end.has_result else None
+    if error is not None:
+        return failure(Kind.TASK_ERROR, error)
+    if policy.exit_is_verdict:
+        return Verdict(score=0.0, success=False, steps=end.steps)
+    return failure(Kind.BAD_EXIT, words)
+
+
+def _flagged(end: EndRecord, words: str) -> Failure | None:
+    """What the runner measured weighs more than how the program ended."""
+    if end.disk_full:
+        return failure(Kind.DISK_FULL, last_line(end.tail) or "the disk was full")
+    if end.oom:
+        return failure(Kind.OUT_OF_MEMORY, f"out of memory: {words}")
+    return None
+
+
+def read_result(result: Any, *, steps: int | None = None) -> Verdict | Failure:
+    """The verdict that a result object holds, else `task_error` or `result_unreadable` with what is wrong.
+
+    `null` is the same as a missing member. `steps` is used where the object names none.
+    """
+    if not isinstance(result, dict):
+        return _unreadable(f"must be a JSON object, not {_json_name(result)}")
+    members = cast("JsonObject", result)
+    error = _reported_error(members)
+    if error is not None:
+        return failure(Kind.TASK_ERROR, error)
+    score, success = members.get("score"), members.get("success")
+    if score is None and success is None:
+        return _unreadable('has neither "score" nor "success"')
+    if score is not None and not _is_score(score):
+        return _unreadable(f'"score" must be a number from 0 to 1, not {_shown(score)}')
+    if success is not None and not isinstance(success, bool):
+        return _unreadable(f'"success" must be true or false, not {_shown(success)}')
+    count = members.get("steps")
+    if count is not None and not (_is_int(count) and 0 <= count <= _MOST_STEPS):
+        return _unreadable(f'"steps" must be a whole number from 0, not {_shown(count)}')
+    metrics = members.get("metrics")
+    try:
+        kept = _finite(metrics if metrics is not None else {}, _MOST_DEPTH)
+    except ValueError as wrong:
+        return _unreadable(f'"metrics" {wrong}')
+    if not isinstance(kept, dict):
+        return _unreadable(f'"metrics" must be an object, not {_json_name(metrics)}')
+    value = float(score) + 0.0 if score is not None else float(bool(success))
+    return Verdict(
+        score=value,
+        success=success if success is not None else value >= 1.0,
+        steps=count if count is not None else steps,
+        metrics=cast("JsonObject", kept),
+    )
+
+
+def _reported_error(result: Any) -> str | None:
+    """The words of `{"error": ...}`; null, false and empty text are no error."""
+    error = cast("JsonObject", result).get("error") if isinstance(result, dict) else None
+    if error is None or error is False or error == "":
+        return None
+    return error if isinstance(error, str) else _shown(error)
+
+
+def _unreadable(wrong: str) -> Failure:
+    return failure(Kind.RESULT_UNREADABLE, f"result: {wrong}")
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_score(value: Any) -> bool:
+    # The comparison comes before any conversion: it is false for NaN, and safe for integers too large for a float.
+    return (isinstance(value, float) or _is_int(value)) and 0 <= value <= 1
+
+
+def _finite(value: Any, depth: int) -> Any:
+    """A copy in which NaN and infinities are null: a diverged loss is a fact of the task, but it is not JSON.
+
+    Raises: ValueError with the rest of a sentence, where a value cannot be kept.
+    """
+    if depth == 0:
+        raise ValueError(f"are nested deeper than {_MOST_DEPTH}")
+    if isinstance(value, dict):
+        items = cast("dict[Any, Any]", value).items()
+        return {whole_text(str(name)): _finite(inner, depth - 1) for name, inner in items}
+    if isinstance(value, list):
+        return [_finite(inner, depth - 1) for inner in cast("list[Any]", value)]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return whole_text(value)
+    if value is None or (isinstance(value, int) and value.bit_length() <= _MOST_BITS):
+        return value
+    raise ValueError(f"hold {_json_name(value)}")
+
+
+def _json_name(value: Any) -> str:
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return "a huge number"
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+    return "null" if value is None else names.get(cast("type[Any]", type(value)), "something that is not JSON")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return _json_name(cast("Any", value))
+    if _is_int(value) and value.bit_length() > 128:
+        return "a huge number"  # Python refuses to print integers of thousands of digits
+    return one_line(repr(value), 60)
+
+
+def _by_pattern(judged: Failure, end: EndRecord, patterns: Sequence[Pattern]) -> Failure:
+    lines = [line for text in (end.message or "", end.tail) for line in text.splitlines()]
+    lines.append(judged.evidence)
+    for pattern in patterns:
+        for line in lines:
+            if pattern.regex.search(line[:_LONGEST_LINE]):
+                return failure(pattern.kind, line)
+    return judged
+
+
+def last_line(text: str) -> str:
+    """The last line that shows anything, made printable; empty where there is none."""
+    for line in reversed(text.splitlines()):
+        shown = one_line(line)
+        if shown:
+            return shown
+    return ""

@@ -1,0 +1,75 @@
+"""What becomes of a task whose attempt has failed: again later, failed, or held for a person."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from evalfleet.model import Blame, Failure, Policy
+
+if TYPE_CHECKING:
+    import random
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """Back to the queue; it holds no worker while it waits."""
+
+    not_before: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fail:
+    """Final, and the task's own: it counts 0 in both scores."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Not the task's fault, or not ours to decide: a person must look, then `retry` or `release`."""
+
+    reason: str
+
+
+Decision = Retry | Fail | Hold
+
+
+def decide(
+    *,
+    failure: Failure,
+    consumed: int,
+    lost: int,
+    policy: Policy,
+    now: float,
+    rng: random.Random,
+    hold_asked: bool = False,
+) -> Decision:
+    """The fate of the task. `consumed` and `lost` include this attempt, in the one that it counts towards.
+
+    A task gets at most `attempts + max_lost` attempts, whatever fails. The failure of a cancelled attempt gives `Hold`;
+    a caller that cancelled it for a reason of its own (a controller that stops, a sibling that won, a cancelled task)
+    does not ask, but releases or cancels the task.
+    """
+    own = failure.blame is Blame.TASK
+    if consumed >= policy.attempts and (failure.consumes or own):
+        words = f"{consumed} of {policy.attempts} attempts used; last: {_words(failure)}"
+        return Fail(reason=words) if own else Hold(reason=f"{words}; blamed on the {failure.blame}")
+    if not failure.retryable:
+        return Fail(reason=_words(failure)) if own else Hold(reason=_words(failure))
+    if hold_asked:
+        return Hold(reason=f"held on request; last: {_words(failure)}")
+    if not failure.consumes and lost >= policy.max_lost:
+        words = f"{lost} attempts lost by no fault of its own (at most {policy.max_lost})"
+        return Hold(reason=f"{words}; last: {_words(failure)}")
+    return Retry(not_before=now + delay_s(consumed if failure.consumes else lost, policy, rng))
+
+
+def delay_s(count: int, policy: Policy, rng: random.Random) -> float:
+    """Exponential back-off before the next attempt: 50 to 100 % of `retry_base_s * 2 ** (count - 1)`, capped."""
+    exponent = min(max(count, 1) - 1, 60)
+    return min(policy.retry_cap_s, policy.retry_base_s * 2.0**exponent) * rng.uniform(0.5, 1.0)
+
+
+def _words(failure: Failure) -> str:
+    return f"{failure.kind}: {failure.evidence}" if failure.evidence else str(failure.kind)

@@ -1,0 +1,145 @@
+"""Which task goes where."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evalfleet.core.placement import Candidate, HostRoom, Slot, domain_medians, expected_s, place
+from evalfleet.model import Requests
+
+ONE_HOST = {"h": HostRoom()}
+
+
+def slots(count: int, host: str = "h") -> list[Slot]:
+    return [Slot(worker=f"{host}/{i}", host=host, index=i) for i in range(count)]
+
+
+def task(number: int, *failed_on: str, gpus: int = 0, memory_mb: int = 0) -> Candidate:
+    return Candidate(number=number, requests=Requests(gpus=gpus, memory_mb=memory_mb), failed_on=frozenset(failed_on))
+
+
+def pairs(*args: object, **more: object) -> list[tuple[int, str]]:
+    return [(one.task, one.worker) for one in place(*args, **more).assignments]  # type: ignore[arg-type]
+
+
+def test_tasks_in_order_slots_in_order():
+    assert pairs([task(3), task(1), task(2)], slots(2), ONE_HOST) == [(3, "h/0"), (1, "h/1")]
+    assert pairs([], slots(2), ONE_HOST) == []
+    assert pairs([task(1)], [], ONE_HOST) == []
+
+
+def test_the_limit():
+    assert len(pairs([task(n) for n in range(1, 9)], slots(8), ONE_HOST, limit=3)) == 3
+    assert pairs([task(1)], slots(1), ONE_HOST, limit=0) == []
+
+
+def test_hosts_take_turns():
+    hosts = {"a": HostRoom(), "b": HostRoom()}
+    got = pairs([task(n) for n in range(1, 5)], slots(2, "a") + slots(2, "b"), hosts)
+    assert [worker for _, worker in got] == ["a/0", "b/0", "a/1", "b/1"]
+
+
+def test_a_retried_task_takes_another_worker():
+    assert pairs([task(1, "h/0")], slots(2), ONE_HOST) == [(1, "h/1")]
+    assert pairs([task(1, "h/0"), task(2)], slots(2), ONE_HOST) == [(1, "h/1"), (2, "h/0")]
+
+
+def test_it_waits_while_there_is_other_work_for_the_slot():
+    workers = ["h/0", "h/1"]
+    assert pairs([task(1, "h/0"), task(2)], slots(1), ONE_HOST, workers=workers) == [(2, "h/0")]
+    assert pairs([task(1, "h/0")], slots(1), ONE_HOST, workers=workers) == [(1, "h/0")]
+
+
+def test_it_has_no_preference_where_it_failed_everywhere():
+    assert pairs([task(1, "h/0"), task(2)], slots(1), ONE_HOST, workers=["h/0"]) == [(1, "h/0")]
+
+
+def test_fresh_tasks_first_or_last():
+    tasks = [task(1, "w9"), task(2), task(3, "w9"), task(4)]
+    assert [n for n, _ in pairs(tasks, slots(4), ONE_HOST, fresh_first=True)] == [2, 4, 1, 3]
+    assert [n for n, _ in pairs(tasks, slots(4), ONE_HOST, fresh_first=False)] == [1, 3, 2, 4]
+    assert [n for n, _ in pairs(tasks, slots(4), ONE_HOST)] == [1, 2, 3, 4]
+
+
+def test_memory_and_devices():
+    hosts = {"h": HostRoom(memory_mb=1000, free_memory_mb=700, gpus=4, free_gpus=(1, 3))}
+    tasks = [task(1, memory_mb=500), task(2, memory_mb=500), task(3, gpus=1), task(4, gpus=2), task(5, gpus=1)]
+    made = place(tasks, slots(9), hosts).assignments
+    assert [(one.task, one.gpus) for one in made] == [(1, ()), (3, (1,)), (5, (3,))]
+
+
+def test_what_no_host_can_ever_hold():
+    hosts = {"a": HostRoom(memory_mb=1000, gpus=0), "b": HostRoom(memory_mb=500, gpus=1, free_gpus=())}
+    tasks = [task(1, memory_mb=1001), task(2, gpus=1, memory_mb=600), task(3, gpus=1), task(4)]
+    got = place(tasks, slots(1, "a"), hosts)
+    assert [one.task for one in got.unplaceable] == [1, 2]
+    assert "1001 MB" in got.unplaceable[0].reason
+    assert [one.task for one in got.assignments] == [4]
+    assert not place(tasks, [], {}).unplaceable
+
+
+def test_unknown_memory_is_not_checked():
+    assert pairs([task(1, memory_mb=10**9)], slots(1), ONE_HOST) == [(1, "h/0")]
+
+
+def test_round_robin_never_moves_a_task():
+    tasks = [task(n, "h/0") for n in range(1, 10)]
+    assert pairs(tasks, slots(4), ONE_HOST, shards=4) == [(1, "h/0"), (2, "h/1"), (3, "h/2"), (4, "h/3")]
+    assert pairs(tasks, slots(4)[2:3], ONE_HOST, shards=4) == [(3, "h/2")]
+    assert pairs([task(1), task(5)], slots(4)[1:], ONE_HOST, shards=4) == []
+
+
+@given(
+    tasks=st.lists(
+        st.builds(
+            Requests, gpus=st.integers(0, 4), memory_mb=st.integers(0, 40)), max_size=30),
+    rooms=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 4), st.integers(0, 5)), min_size=1, max_size=4),
+    bad=st.lists(st.integers(0, 5), max_size=3),
+    shards=st.none() | st.integers(1, 6),
+)  # fmt: skip
+def test_nothing_is_over_committed_lost_or_idle(
+    tasks: list[Requests], rooms: list[tuple[int, int, int]], bad: list[int], shards: int | None
+):
+    hosts = {f"h{i}": HostRoom(memory_mb=m, gpus=g, free_gpus=tuple(range(g))) for i, (m, g, _) in enumerate(rooms)}
+    free = [Slot(worker=f"h{i}/{k}", host=f"h{i}", index=0) for i, (_, _, n) in enumerate(rooms) for k in range(n)]
+    free = [Slot(worker=slot.worker, host=slot.host, index=index) for index, slot in enumerate(free)]
+    avoid = frozenset(f"h0/{k}" for k in bad)
+    candidates = [Candidate(number=n, requests=r, failed_on=avoid) for n, r in enumerate(tasks, 1)]
+    got = place(candidates, free, hosts, shards=shards)
+    numbers = [one.task for one in got.assignments]
+    assert len(set(numbers)) == len(numbers)
+    assert len({one.worker for one in got.assignments}) == len(numbers)
+    assert not set(numbers) & {one.task for one in got.unplaceable}
+    for name, room in hosts.items():
+        here = [one for one in got.assignments if one.host == name]
+        assert sum(tasks[one.task - 1].memory_mb for one in here) <= (room.memory_mb or 0)
+        devices = Counter(device for one in here for device in one.gpus)
+        assert all(count == 1 for count in devices.values())
+        assert sum(devices.values()) == sum(tasks[one.task - 1].gpus for one in here)
+        idle = any(slot.host == name and slot.worker not in {one.worker for one in here} for slot in free)
+        if shards is None and idle:
+            memory = (room.memory_mb or 0) - sum(tasks[one.task - 1].memory_mb for one in here)
+            spare = room.gpus - sum(devices.values())
+            waiting = [r for n, r in enumerate(tasks, 1) if n not in numbers]
+            assert not any(r.memory_mb <= memory and r.gpus <= spare for r in waiting)
+
+
+def test_a_thousand_by_a_thousand_is_quick():
+    hosts = {f"h{i}": HostRoom(memory_mb=64_000, free_memory_mb=900, gpus=8, free_gpus=(0, 1)) for i in range(1000)}
+    free = [Slot(worker=f"w{i}", host=f"h{i}", index=i) for i in range(1000)]
+    tasks = [task(n, f"w{n}", memory_mb=n, gpus=n % 5) for n in range(1, 1001)]
+    began = time.process_time()
+    place(tasks, free, hosts)
+    assert time.process_time() - began < 0.5  # about 0.01 s; the margin is for slow machines
+
+
+def test_expected_durations():
+    medians = domain_medians([("a", 1.0), ("a", 9.0), ("a", 2.0), ("b", 4.0), ("b", 6.0)])
+    assert medians == {"a": 2.0, "b": 5.0}
+    assert expected_s("k", "a", {"k": 7.0}, medians) == 7.0
+    assert expected_s("x", "b", {"k": 7.0}, medians) == 5.0
+    assert expected_s("x", "c", {}, medians) is None

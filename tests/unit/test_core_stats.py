@@ -1,0 +1,94 @@
+"""Scores, intervals, times; health; the tables of states."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evalfleet.core.stats import Interval, eta, percentile, retry_bias, scores, scores_of, wilson
+from evalfleet.model import Task, TaskSpec, TaskState, Verdict
+
+
+def task(state: TaskState, score: float | None = None) -> Task:
+    verdict = None if score is None else Verdict(score=score, success=score >= 1)
+    return Task(
+        run_id="r", number=1, spec=TaskSpec(key="k", domain="d", command=("x",)), state=state, not_before=0.0,
+        hold_asked=False, consumed=0, lost=0, attempts=1, expected_s=None, verdict=verdict, failure=None, reason=None,
+        duration_s=None, worker=None,
+    )  # fmt: skip
+
+
+def test_both_scores():
+    """2 good, 1 half, 1 failed by its own fault, and one of each that is left out of valid."""
+    found = scores_of(
+        [
+            task(TaskState.SUCCEEDED, 1.0), task(TaskState.SUCCEEDED, 1.0), task(TaskState.SUCCEEDED, 0.5),
+            task(TaskState.FAILED), task(TaskState.HELD), task(TaskState.CANCELLED), task(TaskState.QUEUED),
+            task(TaskState.RUNNING),
+        ]
+    )  # fmt: skip
+    assert found.strict == pytest.approx(2.5 / 8)
+    assert found.valid == pytest.approx(2.5 / 4)
+    assert found.coverage == 0.5
+    assert found.verdicts == 3
+    assert found.ci95_valid is not None
+    assert found.ci95_valid.low < 2.5 / 4 < found.ci95_valid.high
+
+
+def test_crashing_on_hard_tasks_pays_nothing():
+    honest = scores(total=10, verdicts=10, score_sum=5, failed=0)
+    crashing = scores(total=10, verdicts=5, score_sum=5, failed=5)
+    assert honest.valid == crashing.valid
+    assert crashing.coverage == 1.0
+
+
+def test_scores_of_nothing():
+    empty = scores_of([])
+    assert (empty.strict, empty.valid, empty.coverage, empty.ci95_strict) == (None, None, 0.0, None)
+    held = scores_of([task(TaskState.HELD)])
+    assert (held.strict, held.valid, held.coverage, held.ci95_valid) == (0.0, None, 0.0, None)
+
+
+def test_wilson_against_known_values():
+    ten = wilson(5, 10)
+    assert ten is not None
+    assert (round(ten.low, 4), round(ten.high, 4)) == (0.2366, 0.7634)
+    none = wilson(0, 10)
+    assert none is not None
+    assert (none.low, round(none.high, 4)) == (0.0, 0.2775)
+    assert wilson(0, 0) is None
+
+
+@given(count=st.integers(1, 10_000), share=st.floats(0, 1))
+def test_wilson_holds_the_share(count: int, share: float):
+    found = wilson(share * count, count)
+    assert found is not None
+    assert 0 <= found.low <= share + 1e-9
+    assert share - 1e-9 <= found.high <= 1
+
+
+def test_retry_bias():
+    bias = retry_bias([(1, 1.0), (1, 0.0), (2, 1.0), (3, 1.0)])
+    assert (bias.first, bias.first_score, bias.later, bias.later_score, bias.difference) == (2, 0.5, 2, 1.0, 0.5)
+    assert retry_bias([(1, 1.0)]).difference is None
+
+
+def test_percentile():
+    assert percentile([3, 1, 2], 0.5) == 2
+    assert percentile([1, 2], 0.5) == 1.5
+    assert percentile([7], 0.99) == 7
+    assert percentile([1, 2, 3], 5) == 3
+    with pytest.raises(ValueError, match="no values"):
+        percentile([], 0.5)
+
+
+def test_eta():
+    assert eta([], waiting=5, elapsed=[], workers=2) is None
+    assert eta([1.0], waiting=0, elapsed=[], workers=2) == Interval(low=0.0, high=0.0)
+    assert eta([1.0], waiting=1, elapsed=[], workers=0) is None
+    steady = eta([10.0] * 20, waiting=100, elapsed=[5.0] * 10, workers=10)
+    assert steady == Interval(low=105.0, high=115.0)
+    wild = eta([1.0, 100.0] * 4, waiting=10, elapsed=[500.0], workers=5)
+    assert wild is not None
+    assert 0 <= wild.low < wild.high
