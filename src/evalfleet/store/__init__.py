@@ -1,0 +1,1 @@
+"""Durable state: runs, tasks, attempts, events, requests."""

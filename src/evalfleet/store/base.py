@@ -1,0 +1,383 @@
+"""What the rest of evalfleet may ask of a store.
+
+Contract of every implementation:
+
+- A method is one transaction (or joins the open `batch`); it either happens whole, with its events, or not at all.
+- A state change is guarded by the expected state and by `epoch`. If the guard does not hold, the method changes nothing
+  and returns None (or an empty list): the row is not ours any more, and the caller drops its result.
+- Records that come out are frozen snapshots.
+- The store owns the clock: `now()` is the only time that leases, `not_before` and events are measured by.
+- An instance is used by one thread at a time. Several processes may have instances of the same store open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from evalfleet.model import (
+    Attempt,
+    Event,
+    Failure,
+    JsonObject,
+    Outcome,
+    Policy,
+    Request,
+    Requests,
+    Run,
+    Task,
+    TaskSpec,
+    TaskState,
+    Verb,
+    Verdict,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A task and the worker that shall run it."""
+
+    task_number: int
+    worker: str
+    host: str
+    token: str
+    lease_s: float
+    requests: Requests
+    host_memory_mb: int | None = None  # None: the host's memory is not limited
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    task: Task
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """New facts about a live attempt, up to the runner's event `last_event`."""
+
+    attempt: Attempt
+    last_event: int
+    state: str | None = None  # starting or running
+    started_at: float | None = None
+    ready_at: float | None = None
+    step: int | None = None
+    reported_usd: float = 0.0
+    lines: tuple[JsonObject, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """How an attempt ended, and what becomes of its task.
+
+    With a verdict the task succeeds. With a failure it goes to `next_state`: queued (not before `not_before`), failed,
+    held or cancelled.
+    """
+
+    attempt: Attempt
+    outcome: Outcome
+    ended_at: float
+    duration_s: float
+    started_at: float | None
+    ready_at: float | None
+    cost_usd: float
+    reported_usd: float
+    last_event: int
+    end: JsonObject
+    judge_version: int
+    verdict: Verdict | None = None
+    failure: Failure | None = None
+    next_state: TaskState | None = None
+    not_before: float = 0.0
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    task: Task
+    attempt: Attempt
+    counts: bool  # False: the task had a verdict already, or is cancelled; this attempt is evidence only
+    siblings: tuple[Attempt, ...]  # live attempts of the same task, to be cancelled when this one brought the verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One judged attempt, as attribution needs it."""
+
+    key: str  # of its task
+    task_number: int
+    number: int
+    host: str
+    worker: str
+    executable: str
+    outcome: Outcome
+    failure: Failure | None
+    ended_at: float
+
+
+class StoreReader(Protocol):
+    """Reading. Any number of readers; none blocks a writer."""
+
+    def close(self) -> None: ...
+
+    def now(self) -> float: ...
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """All reads inside see the same moment."""
+        ...
+
+    def changed(self) -> bool:
+        """Whether another connection has committed since the last call. Cheap enough to ask often."""
+        ...
+
+    def run(self, run_id: str) -> Run:
+        """Raises NotFound."""
+        ...
+
+    def find_run(self, text: str) -> Run:
+        """By id, unique prefix of an id, unique name, or `latest`. Raises NotFound, AmbiguousId."""
+        ...
+
+    def driver(self, run_id: str) -> str | None:
+        """Who drives the run at this moment; None if nobody does (its state may still say running, after a crash)."""
+        ...
+
+    def runs(self, limit: int = 1000) -> list[Run]:
+        """Newest first."""
+        ...
+
+    def task(self, run_id: str, key: str) -> Task:
+        """Raises NotFound."""
+        ...
+
+    def task_at(self, run_id: str, number: int) -> Task:
+        """By its number. Raises NotFound."""
+        ...
+
+    def tasks(self, run_id: str) -> Iterator[Task]:
+        """In the order of submission, read in pages."""
+        ...
+
+    def counts(self, run_id: str) -> dict[TaskState, int]:
+        """Number of tasks per state; every state is present."""
+        ...
+
+    def counts_by_run(self) -> dict[str, dict[TaskState, int]]: ...
+
+    def candidates(self, run_id: str, limit: int, shard: tuple[int, int] | None = None) -> list[Task]:
+        """Queued tasks that are due, best first. `shard` = (index, count) keeps to one worker's fixed share."""
+        ...
+
+    def next_due(self, run_id: str) -> float | None:
+        """When the next waiting task becomes due; None if none waits."""
+        ...
+
+    def attempts(self, run_id: str, task_number: int | None = None) -> list[Attempt]: ...
+
+    def unended(self, run_id: str) -> list[Attempt]:
+        """Attempts that a new owner must look after: live or collecting."""
+        ...
+
+    def judged(self, run_id: str) -> Iterator[Judged]:
+        """All judged attempts in the order of their ends; read it to its end before the next call."""
+        ...
+
+    def events(self, run_id: str, after: int = 0, limit: int = 1000) -> list[Event]: ...
+
+    def requests(self, run_id: str) -> list[Request]:
+        """Those not yet obeyed, oldest first."""
+        ...
+
+    def answer(self, number: int) -> JsonObject | None:
+        """What became of a request; None while it waits."""
+        ...
+
+    def breaker(self, run_id: str) -> JsonObject | None: ...
+
+    def results(self, run_id: str) -> list[dict[str, Any]]:
+        """One plain row per task for reports, in the order of submission."""
+        ...
+
+    def attempt_sums(self, run_id: str) -> list[dict[str, Any]]:
+        """Per outcome: count, cost_usd, duration_s, max_cost_usd."""
+        ...
+
+    def failure_counts(self, run_id: str) -> list[dict[str, Any]]:
+        """Per kind and blame: count."""
+        ...
+
+    def waste_usd(self, run_id: str) -> float: ...
+
+    def task_sums(self, run_id: str) -> list[dict[str, Any]]:
+        """Per domain, state and retried (more than one attempt): count, score, successes, duration_s,
+        timed (with a duration), untried (without an attempt)."""
+        ...
+
+    def state_sums(self, run_id: str) -> list[dict[str, Any]]:
+        """Per state: count, score."""
+        ...
+
+    def cost_usd(self, run_id: str) -> float:
+        """Money of all attempts; of live ones what their tasks reported so far."""
+        ...
+
+    def result_rows(self, run_id: str) -> Iterator[dict[str, Any]]:
+        """Like `results`, read in pages."""
+        ...
+
+    def attempt_rows(self, run_id: str) -> Iterator[dict[str, Any]]:
+        """All attempts without their end records, by task and number, read in pages."""
+        ...
+
+    def live_attempts(self, run_id: str) -> list[dict[str, Any]]:
+        """Attempts that are leased, starting or running, with their task's key; oldest first."""
+        ...
+
+    def worker_sums(self, run_id: str) -> list[dict[str, Any]]:
+        """Per worker: assigned (attempts that it was given), completed (those that gave a verdict)."""
+        ...
+
+    def failure_sums(self, run_id: str) -> list[dict[str, Any]]:
+        """Per kind and blame: count (attempts), tasks, and key and evidence of the latest."""
+        ...
+
+    def last_failures(self, run_id: str, limit: int = 10) -> list[dict[str, Any]]:
+        """The latest failed attempts, newest first; cancelled ones left out."""
+        ...
+
+    def durations(self, run_id: str, limit: int = 20_000) -> list[float]:
+        """How long tasks took that are decided by themselves: succeeded or failed."""
+        ...
+
+    def last_event(self, run_id: str) -> Event | None: ...
+
+    def held(self, run_id: str, limit: int) -> list[dict[str, Any]]:
+        """The first held tasks: key and reason."""
+        ...
+
+
+class Store(StoreReader, Protocol):
+    """Reading and writing."""
+
+    def batch(self) -> AbstractContextManager[None]:
+        """Several methods in one transaction. One that raises leaves nothing behind, and the caller may go on."""
+        ...
+
+    # A run and its owner
+
+    def submit(
+        self,
+        name: str,
+        policy: Policy,
+        tasks: Iterable[TaskSpec],
+        *,
+        folder: str,
+        base_env: dict[str, str],
+        open: bool = False,
+    ) -> Run:
+        """Store a run with all its tasks. Event `run.submitted`. `tasks` is drawn to its end before anything is
+        written. Raises InputError on a key that stands twice."""
+        ...
+
+    def take(self, run_id: str, owner: str) -> Run:
+        """Become the owner; raises the epoch. Event `run.taken`. Raises Owned while another owner lives, NotFound."""
+        ...
+
+    def leave(self, run: Run) -> None:
+        """Give the run up, if it is ours. Event `run.left`."""
+        ...
+
+    def begin(self, run: Run) -> Run | None:
+        """queued, paused, completed or cancelled -> running. Event `run.started` or `run.resumed`."""
+        ...
+
+    def pause(self, run: Run, reason: JsonObject) -> Run | None:
+        """running -> paused. Event `run.paused`."""
+        ...
+
+    def complete(self, run: Run) -> Run | None:
+        """running -> completed, if no task is queued or running. Event `run.completed`."""
+        ...
+
+    def cancel(self, run: Run) -> Run | None:
+        """-> cancelled, if no task is queued, running or held. Event `run.cancelled`."""
+        ...
+
+    def amend(self, run: Run, policy: Policy) -> Run | None:
+        """Change the policy. Event `run.amended`."""
+        ...
+
+    def store_breaker(self, run: Run, breaker: JsonObject, event: str | None = None) -> None:
+        """Keep the breaker's state; with `event` (`breaker.opened`, ...) also say so."""
+        ...
+
+    # Attempts
+
+    def claim(self, run: Run, claim: Claim) -> Claimed | None:
+        """Task queued -> running with a new attempt `leased`. Event `attempt.claimed`."""
+        ...
+
+    def progress(self, run: Run, progress: Progress) -> Attempt | None:
+        """Attempt leased -> starting | running. Old news changes nothing. Events `attempt.started` (when it leaves
+        `leased`; its data name the new state), `attempt.readied` (starting -> running), `attempt.progressed` (of lines)."""
+        ...
+
+    def finish(self, run: Run, finish: Finish) -> Finished | None:
+        """Attempt -> collecting, task by the rules of `Finish`. Events `attempt.finished` and `task.succeeded`,
+        `task.retried`, `task.failed`, `task.held` or `task.cancelled`. None: the attempt was finished before.
+
+        A task that an operator asked to hold is held instead of queued or failed. A verdict of an attempt that was
+        given up as lost comes in late: the attempt is collecting again, and the verdict counts if the task has none."""
+        ...
+
+    def collect(self, run: Run, attempt: Attempt, artifacts: Sequence[JsonObject]) -> Attempt | None:
+        """Attempt collecting -> ended. Event `attempt.collected`."""
+        ...
+
+    def renew(self, run: Run, lease_s: float) -> int:
+        """Extend the leases of all live attempts; returns how many. 0 if the run is not ours any more."""
+        ...
+
+    def rejudge(
+        self, run: Run, attempt: Attempt, failure: Failure, outcome: Outcome, version: int, next_state: TaskState | None
+    ) -> Attempt | None:
+        """Replace the judgement of an ended attempt without a verdict, and move its task between failed and held where
+        it decided it. Events `attempt.judged` with the old and the new kind and blame; `task.failed` or `task.held`."""
+        ...
+
+    # Steering
+
+    def hold(self, run: Run, keys: Sequence[str], reason: str) -> list[str]:
+        """queued -> held; a running task is held when its attempt is over and gave no verdict. Returns the keys that
+        were affected. Raises NotFound. Event `task.held`, or `task.hold_asked` while it runs."""
+        ...
+
+    def release(self, run: Run, keys: Sequence[str]) -> list[str]:
+        """held -> queued, with a fresh allowance of lost attempts, and of its own where none is left. A running task
+        that should be held is not. Raises NotFound. Event `task.released`, or `task.hold_dropped` while it runs."""
+        ...
+
+    def retry(self, run: Run, keys: Sequence[str] | None, states: Sequence[TaskState]) -> list[str]:
+        """Failed, held or cancelled tasks of `states` (all, or those of `keys`) -> queued with a fresh allowance. Event
+        `task.retried`. Returns their keys. Raises NotFound, and WrongState for a key whose task is in none of `states`."""
+        ...
+
+    def cancel_tasks(self, run: Run, reason: str) -> list[str]:
+        """queued, held -> cancelled. Event `task.cancelled`."""
+        ...
+
+    def request(self, run_id: str, verb: Verb, args: JsonObject, asked_by: str) -> int:
+        """Ask the owner. Event `run.requested`. Returns the request's number. Raises NotFound."""
+        ...
+
+    def obey(self, run: Run, request: Request, answer: JsonObject) -> bool:
+        """Mark a request as done; False if it was before, or if the run is not ours any more."""
+        ...
+
+    def note(
+        self, run_id: str, type: str, data: JsonObject, task: str | None = None, attempt: str | None = None
+    ) -> None:
+        """Write one event that changes no state, such as `worker.suspected`."""
+        ...

@@ -1,0 +1,238 @@
+"""The reading half of a store, the same for every database: named statements in, records out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from evalfleet.errors import AmbiguousId, NotFound
+from evalfleet.model import Attempt, Event, JsonObject, Outcome, Request, Run, Task, TaskState
+from evalfleet.store import rows
+from evalfleet.store.base import Judged
+
+PAGE = 500
+
+
+class Conflict(Exception):
+    """A row with that key is there already."""
+
+
+class Database(Protocol):
+    """One connection to one kind of database. Statements are looked up by name in its dialect."""
+
+    def rows(self, name: str, /, **values: Any) -> list[rows.Row]: ...
+
+    def stream(self, name: str, /, **values: Any) -> Iterator[rows.Row]:
+        """Like `rows`, one at a time, for answers that may not fit in memory."""
+        ...
+
+    def many(self, name: str, values: Iterator[dict[str, Any]]) -> None:
+        """One statement for each of `values`, drawn one by one; raises Conflict at the first that cannot be."""
+        ...
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """A write transaction; inside another one a part of it, that is undone alone if it fails."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[None]: ...
+
+    def changed(self) -> bool: ...
+
+    def now(self) -> float: ...
+
+    def own(self, run_id: str, owner: str) -> None:
+        """Make sure that no other living process owns the run; raises Owned."""
+        ...
+
+    def disown(self, run_id: str) -> None: ...
+
+    def driver(self, run_id: str) -> str | None: ...
+
+    def close(self) -> None: ...
+
+
+class Reading:
+    """Implements `StoreReader`."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def close(self) -> None:
+        self._db.close()
+
+    def now(self) -> float:
+        return self._db.now()
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        return self._db.snapshot()
+
+    def changed(self) -> bool:
+        return self._db.changed()
+
+    def run(self, run_id: str) -> Run:
+        found = self._db.rows("select_run", id=run_id)
+        if not found:
+            raise NotFound(f"there is no run {run_id!r}; `evalfleet status` lists the runs")
+        return rows.run(found[0])
+
+    def find_run(self, text: str) -> Run:
+        if text == "latest":
+            found = self._db.rows("select_latest_run")
+            if not found:
+                raise NotFound("there is no run yet; `evalfleet run TASKS.toml` makes one")
+            return rows.run(found[0])
+        if not text:
+            raise NotFound("no run is named; give its id, its name, or `latest`")
+        prefix = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+        found = self._db.rows("select_runs_like", prefix=prefix, name=text)
+        exact = [row for row in found if row["id"] == text] or found
+        if not exact:
+            raise NotFound(f"there is no run {text!r}; `evalfleet status` lists the runs")
+        if len(exact) > 1:
+            ids = ", ".join(row["id"] for row in exact[:5])
+            raise AmbiguousId(f"{text!r} fits {len(exact)} runs ({ids}); give more of the id")
+        return rows.run(exact[0])
+
+    def driver(self, run_id: str) -> str | None:
+        return self._db.driver(run_id)
+
+    def runs(self, limit: int = 1000) -> list[Run]:
+        return [rows.run(row) for row in self._db.rows("select_runs", limit=limit)]
+
+    def task(self, run_id: str, key: str) -> Task:
+        found = self._db.rows("select_task_by_key", run_id=run_id, key=key)
+        if not found:
+            raise NotFound(f"run {run_id} has no task {key!r}; `evalfleet report {run_id}` lists its tasks")
+        return rows.task(found[0])
+
+    def task_at(self, run_id: str, number: int) -> Task:
+        found = self._db.rows("select_task", run_id=run_id, number=number)
+        if not found:
+            raise NotFound(f"run {run_id} has no task number {number}")
+        return rows.task(found[0])
+
+    def tasks(self, run_id: str) -> Iterator[Task]:
+        after = 0
+        while page := self._db.rows("select_tasks", run_id=run_id, after=after, limit=PAGE):
+            yield from (rows.task(row) for row in page)
+            after = page[-1]["number"]
+
+    def counts(self, run_id: str) -> dict[TaskState, int]:
+        found = {TaskState(row["state"]): row["count"] for row in self._db.rows("count_tasks", run_id=run_id)}
+        return {state: found.get(state, 0) for state in TaskState}
+
+    def counts_by_run(self) -> dict[str, dict[TaskState, int]]:
+        found: dict[str, dict[TaskState, int]] = {}
+        for row in self._db.rows("count_tasks_by_run"):
+            counts = found.setdefault(row["run_id"], dict.fromkeys(TaskState, 0))
+            counts[TaskState(row["state"])] = row["count"]
+        return found
+
+    def candidates(self, run_id: str, limit: int, shard: tuple[int, int] | None = None) -> list[Task]:
+        values: dict[str, Any] = {"run_id": run_id, "now": self.now(), "limit": limit}
+        if shard is None:
+            return [rows.task(row) for row in self._db.rows("select_candidates", **values)]
+        values |= {"shard": shard[0], "workers": shard[1]}
+        return [rows.task(row) for row in self._db.rows("select_shard_candidates", **values)]
+
+    def next_due(self, run_id: str) -> float | None:
+        return self._db.rows("select_next_due", run_id=run_id, now=self.now())[0]["due"]
+
+    def attempts(self, run_id: str, task_number: int | None = None) -> list[Attempt]:
+        if task_number is None:
+            return [rows.attempt(row) for row in self._db.rows("select_attempts", run_id=run_id)]
+        found = self._db.rows("select_attempts_of_task", run_id=run_id, task_number=task_number)
+        return [rows.attempt(row) for row in found]
+
+    def unended(self, run_id: str) -> list[Attempt]:
+        return [rows.attempt(row) for row in self._db.rows("select_unended", run_id=run_id)]
+
+    def judged(self, run_id: str) -> Iterator[Judged]:
+        for row in self._db.stream("select_judged", run_id=run_id):
+            yield Judged(
+                key=row["key"],
+                task_number=row["task_number"],
+                number=row["number"],
+                host=row["host"],
+                worker=row["worker"],
+                executable=row["executable"],
+                outcome=Outcome(row["outcome"]),
+                failure=rows.failure(row),
+                ended_at=row["ended_at"],
+            )
+
+    def events(self, run_id: str, after: int = 0, limit: int = 1000) -> list[Event]:
+        return [rows.event(row) for row in self._db.rows("select_events", run_id=run_id, after=after, limit=limit)]
+
+    def requests(self, run_id: str) -> list[Request]:
+        return [rows.request(row) for row in self._db.rows("select_pending_requests", run_id=run_id)]
+
+    def answer(self, number: int) -> JsonObject | None:
+        found = self._db.rows("select_request", number=number)
+        if not found:
+            raise NotFound(f"there is no request {number}")
+        return rows.from_json(found[0]["answer"])
+
+    def breaker(self, run_id: str) -> JsonObject | None:
+        found = self._db.rows("select_breaker", id=run_id)
+        return rows.from_json(found[0]["breaker"]) if found else None
+
+    def results(self, run_id: str) -> list[dict[str, Any]]:
+        return [dict(row) for row in self._db.rows("select_results", run_id=run_id)]
+
+    def attempt_sums(self, run_id: str) -> list[dict[str, Any]]:
+        return [dict(row) for row in self._db.rows("sum_attempts", run_id=run_id)]
+
+    def failure_counts(self, run_id: str) -> list[dict[str, Any]]:
+        return [dict(row) for row in self._db.rows("count_failures", run_id=run_id)]
+
+    def waste_usd(self, run_id: str) -> float:
+        return self._db.rows("sum_waste", run_id=run_id)[0]["waste_usd"]
+
+    # For reports and views: plain rows, because a long run has many
+
+    def task_sums(self, run_id: str) -> list[dict[str, Any]]:
+        return [dict(row) for row in self._db.rows("sum_tasks", run_id=run_id)]
+
+    def state_sums(self, run_id: str) -> list[dict[str, Any]]:
+        return [dict(row) for row in self._db.rows("sum_states", run_id=run_id)]
+
+    def cost_usd(self, run_id: str) -> float:
+        return self._db.rows("sum_cost", run_id=run_id)[0]["cost_usd"]
+
+    def result_rows(self, run_id: str) -> Iterator[dict[str, Any]]:
+        after = 0
+        while page := self._db.rows("select_results_page", run_id=run_id, after=after, limit=PAGE):
+            yield from map(dict, page)
+            after = page[-1]["number"]
+
+    def attempt_rows(self, run_id: str) -> Iterator[dict[str, Any]]:
+        last = (0, 0)
+        while page := self._db.rows(
+            "select_attempt_rows", run_id=run_id, task_number=last[0], number=last[1], limit=PAGE
+        ):
+            yield from map(dict, page)
+            last = (page[-1]["task_number"], page[-1]["number"])
+
+    def live_attempts(self, run_id: str) -> list[dict[str, Any]]:
+        return [dict(row) for row in self._db.rows("select_live_attempts", run_id=run_id)]
+
+    def worker_sums(self, run_id: str) -> list[dict[str, Any]]:
+        return [dict(row) for row in self._db.rows("sum_workers", run_id=run_id)]
+
+    def failure_sums(self, run_id: str) -> list[dict[str, Any]]:
+        return [dict(row) for row in self._db.rows("sum_failures", run_id=run_id)]
+
+    def last_failures(self, run_id: str, limit: int = 10) -> list[dict[str, Any]]:
+        return [dict(row) for row in self._db.rows("select_last_failures", run_id=run_id, limit=limit)]
+
+    def durations(self, run_id: str, limit: int = 20_000) -> list[float]:
+        return [row["duration_s"] for row in self._db.rows("select_durations", run_id=run_id, limit=limit)]
+
+    def held(self, run_id: str, limit: int) -> list[dict[str, Any]]:
+        return [dict(row) for row in self._db.rows("select_held", run_id=run_id, limit=limit)]
+
+    def last_event(self, run_id: str) -> Event | None:
+        found = self._db.rows("select_last_event", run_id=run_id)
+        return rows.event(found[0]) if found else None

@@ -1,0 +1,59 @@
+-- name: sum_tasks
+-- All that scores need, small even for a long run. `retried`: whether the task took more than one attempt.
+select domain, state, attempts > 1 as retried, count(*) as count, total(score) as score, total(success) as successes,
+       total(duration_s) as duration_s, count(duration_s) as timed, sum(attempts = 0) as untried
+  from task where run_id = :run_id group by domain, state, retried order by domain;
+
+-- name: sum_states
+select state, count(*) as count, total(score) as score from task where run_id = :run_id group by state;
+
+-- name: sum_cost
+-- Money so far; of a live attempt only what its task reported is known.
+select total(case when outcome is null then reported_usd else cost_usd end) as cost_usd from attempt where run_id = :run_id;
+
+-- name: select_results_page
+select number, key, domain, state, score, success, steps, duration_s, attempts, worker, kind, blame, evidence, reason, decided_by
+  from task where run_id = :run_id and number > :after order by number limit :limit;
+
+-- name: select_live_attempts
+-- Live ones are few, and only the partial index knows where they are.
+select t.key, t.domain, a.task_number, a.number, a.state, a.host, a.worker, a.step, a.claimed_at, a.started_at, a.ready_at,
+       a.reported_usd
+  from attempt a indexed by attempt_unended join task t on t.run_id = a.run_id and t.number = a.task_number
+ where a.run_id = :run_id and a.state <> 'ended' and a.state <> 'collecting'
+ order by a.claimed_at, a.task_number;
+
+-- name: sum_workers
+select worker, count(*) as assigned, count(case when outcome = 'ok' then 1 end) as completed
+  from attempt where run_id = :run_id group by worker order by worker;
+
+-- name: sum_failures
+-- Per kind and blame: attempts, tasks, and the latest one as an example (the bare columns follow max()).
+select a.kind, a.blame, count(*) as count, count(distinct a.task_number) as tasks, max(a.ended_at) as ended_at,
+       a.evidence, t.key
+  from attempt a join task t on t.run_id = a.run_id and t.number = a.task_number
+ where a.run_id = :run_id and a.kind is not null
+ group by a.kind, a.blame order by count desc, a.kind, a.blame;
+
+-- name: select_last_failures
+select t.key, a.number, a.worker, a.kind, a.blame, a.evidence, a.ended_at
+  from attempt a join task t on t.run_id = a.run_id and t.number = a.task_number
+ where a.run_id = :run_id and a.kind is not null and a.kind <> 'cancelled'
+ order by a.ended_at desc, a.task_number desc limit :limit;
+
+-- name: select_attempt_rows
+-- Attempts without their end records.
+select task_number, number, state, outcome, host, worker, claimed_at, started_at, ended_at, duration_s, step, cost_usd,
+       score, success, kind, blame, evidence
+  from attempt where run_id = :run_id and (task_number, number) > (:task_number, :number)
+ order by task_number, number limit :limit;
+
+-- name: select_last_event
+select * from event where run_id = :run_id order by number desc limit 1;
+
+-- name: select_durations
+select duration_s from task
+ where run_id = :run_id and state in ('succeeded', 'failed') and duration_s is not null limit :limit;
+
+-- name: select_held
+select key, reason from task where run_id = :run_id and state = 'held' order by number limit :limit;

@@ -1,0 +1,54 @@
+-- name: insert_run
+insert into run (id, name, state, open, policy, folder, base_env, created_at)
+values (:id, :name, 'queued', :open, :policy, :folder, :base_env, :now);
+
+-- name: select_run
+select * from run where id = :id;
+
+-- name: select_runs_like
+select * from run where id like :prefix escape '\' or name = :name order by created_at desc, rowid desc limit 20;
+
+-- name: select_latest_run
+select * from run order by created_at desc, rowid desc limit 1;
+
+-- name: select_runs
+select * from run order by created_at desc, rowid desc limit :limit;
+
+-- name: take_run
+-- A new owner raises the epoch; statements of the old one match nothing from here on.
+update run set owner = :owner, epoch = epoch + 1 where id = :id returning *;
+
+-- name: leave_run
+update run set owner = null where id = :id and epoch = :epoch returning *;
+
+-- name: begin_run
+update run
+   set state = 'running', reason = null, ended_at = null, started_at = coalesce(started_at, :now)
+ where id = :id and epoch = :epoch and state in ('queued', 'paused', 'completed', 'cancelled')
+returning *;
+
+-- name: pause_run
+update run set state = 'paused', reason = :reason
+ where id = :id and epoch = :epoch and state = 'running'
+returning *;
+
+-- name: complete_run
+update run set state = 'completed', ended_at = :now
+ where id = :id and epoch = :epoch and state = 'running' and open = 0
+   and not exists (select 1 from task where run_id = :id and state in ('queued', 'running'))
+returning *;
+
+-- name: cancel_run
+update run set state = 'cancelled', reason = null, ended_at = :now
+ where id = :id and epoch = :epoch and state in ('queued', 'running', 'paused')
+   and not exists (select 1 from task where run_id = :id and state in ('queued', 'running', 'held'))
+returning *;
+
+-- name: amend_policy
+update run set policy = :policy where id = :id and epoch = :epoch returning *;
+
+-- name: store_breaker
+update run set breaker = :breaker where id = :id and epoch = :epoch returning id;
+
+-- name: select_breaker
+select breaker from run where id = :id;

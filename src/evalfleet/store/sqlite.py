@@ -1,0 +1,314 @@
+"""SQLite: one file, any number of readers, one writer at a time across processes.
+
+Every write transaction holds an exclusive lock on `write.lock`, which also covers checkpoints and the close of a
+read-write connection: SQLite below 3.51.3 can corrupt a WAL when two connections write and checkpoint at the same
+moment. The owner of a run holds a lock on a file of its own, so that a take-over after `kill -9` need not wait for any
+time-out.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+import weakref
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from evalfleet.errors import InputError, Owned, StoreBusy, StoreCorrupt, StoreTooNew, StoreUnwritable
+from evalfleet.store import rows
+from evalfleet.store.dbfile import FILE, clear_error, clear_errors, damage
+from evalfleet.store.filelock import FileLock, holder
+from evalfleet.store.reading import Conflict, Reading
+from evalfleet.store.statements import migrations, statements
+from evalfleet.store.writing import Writing
+
+DIALECT = "sqlite"
+BUSY_S = 30.0
+_ASKED_S = 0.2  # how long an owner's lock may be taken by others who only ask whether it is
+Clock = Callable[[], float]
+
+
+class SqliteDatabase:
+    """Implements `Database`."""
+
+    def __init__(self, home: Path, *, readonly: bool, clock: Clock) -> None:
+        self._home = home
+        self._clock = clock
+        self._sql = statements(DIALECT)
+        self._depth = 0
+        self._reading = 0
+        self._owned: dict[str, FileLock] = {}
+        self._lock = None if readonly else FileLock(home / "write.lock")
+        self._connection = sqlite3.connect(
+            f"{(home / FILE).absolute().as_uri()}?mode={'ro' if readonly else 'rwc'}",
+            uri=True,
+            timeout=BUSY_S,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        # A store that nobody closed is closed here at the latest, because SQLite's own close would not hold the lock.
+        self._closing = weakref.finalize(self, _close, self._connection, self._lock, self._owned)
+        self._connection.row_factory = sqlite3.Row
+        try:
+            self._connection.execute("pragma foreign_keys = on")
+            if not readonly:
+                with self._locked():
+                    self._connection.execute("pragma journal_mode = wal")
+                    self._connection.execute("pragma synchronous = full")
+            self._version = self._data_version()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        return self._connection
+
+    def rows(self, name: str, /, **values: Any) -> list[rows.Row]:
+        try:
+            return self._connection.execute(self._sql[name], values).fetchall()
+        except UnicodeEncodeError as error:
+            raise InputError(f"{error.object!r} is not Unicode text") from error
+        except sqlite3.Error as error:
+            raise clear_error(error, self._home) or error from error
+
+    def stream(self, name: str, /, **values: Any) -> Iterator[rows.Row]:
+        try:
+            yield from self._connection.execute(self._sql[name], values)
+        except sqlite3.Error as error:
+            raise clear_error(error, self._home) or error from error
+
+    def many(self, name: str, values: Iterator[dict[str, Any]]) -> None:
+        try:
+            self._connection.executemany(self._sql[name], values)
+        except sqlite3.IntegrityError as error:
+            raise Conflict(str(error)) from error
+        except sqlite3.Error as error:
+            raise clear_error(error, self._home) or error from error
+
+    @contextmanager
+    def transaction(self) -> Generator[None]:
+        if self._reading:
+            raise RuntimeError("a write inside a snapshot")
+        if self._depth:
+            with self._part():
+                yield
+            return
+        with self._locked():
+            self._execute("begin immediate")
+            self._depth = 1
+            try:
+                yield
+                self._execute("commit")
+            except BaseException:
+                # A full disk makes SQLite roll back by itself.
+                if self._connection.in_transaction:
+                    self._connection.execute("rollback")
+                raise
+            finally:
+                self._depth = 0
+
+    @contextmanager
+    def _part(self) -> Generator[None]:
+        """A method inside a batch: if it fails and the caller goes on, nothing of it remains."""
+        self._depth += 1
+        name = f"part_{self._depth}"
+        self._connection.execute(f"savepoint {name}")
+        try:
+            yield
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute(f"rollback to {name}")
+            raise
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute(f"release {name}")
+            self._depth -= 1
+
+    @contextmanager
+    def snapshot(self) -> Generator[None]:
+        if self._depth or self._reading:
+            yield
+            return
+        self._execute("begin deferred")
+        self._reading = 1
+        try:
+            yield
+        finally:
+            self._reading = 0
+            self._execute("commit")
+
+    def changed(self) -> bool:
+        version = self._data_version()
+        changed, self._version = version != self._version, version
+        return changed
+
+    def now(self) -> float:
+        return self._clock()
+
+    def own(self, run_id: str, owner: str) -> None:
+        if run_id in self._owned:
+            return
+        lock = FileLock(self._owner_file(run_id))
+        if not lock.acquire(_ASKED_S):
+            signature = lock.signature()
+            lock.close()
+            raise Owned(
+                f"run {run_id} is driven by {signature or 'another process'}; "
+                f"look at it with `evalfleet watch {run_id}`, stop it with `evalfleet cancel {run_id}`"
+            )
+        lock.sign(owner)
+        self._owned[run_id] = lock
+
+    def disown(self, run_id: str) -> None:
+        lock = self._owned.pop(run_id, None)
+        if lock is not None:
+            lock.close()
+
+    def driver(self, run_id: str) -> str | None:
+        found = holder(self._owner_file(run_id))
+        return "another process" if found == "" else found
+
+    def close(self) -> None:
+        self._closing()
+
+    def _owner_file(self, run_id: str) -> Path:
+        return self._home / "locks" / f"{run_id}.lock"
+
+    def _execute(self, sql: str) -> sqlite3.Cursor:
+        try:
+            return self._connection.execute(sql)
+        except sqlite3.Error as error:
+            raise clear_error(error, self._home) or error from error
+
+    def _data_version(self) -> int:
+        return self._execute("pragma data_version").fetchone()[0]
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        assert self._lock is not None, "a reader does not write"
+        with _held(self._lock):
+            yield
+
+
+@contextmanager
+def _held(lock: FileLock) -> Generator[None]:
+    if not lock.acquire(BUSY_S):
+        raise StoreBusy(f"another process has held {lock.path} for {BUSY_S:.0f} s; `evalfleet doctor` shows who")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _close(connection: sqlite3.Connection, lock: FileLock | None, owned: dict[str, FileLock]) -> None:
+    while owned:
+        owned.popitem()[1].close()
+    if lock is None:
+        connection.close()
+        return
+    # The last close checkpoints and removes the WAL, so it is a write as well.
+    try:
+        with _held(lock):
+            connection.close()
+    finally:
+        lock.close()
+
+
+def open_store(home: Path, clock: Clock = time.time) -> Writing:
+    """Open for writing; makes the home and brings its schema up to date.
+
+    Raises StoreUnwritable, StoreCorrupt, StoreTooNew, StoreBusy.
+    """
+    try:
+        (home / "locks").mkdir(parents=True, exist_ok=True, mode=0o700)
+    except (OSError, ValueError) as error:
+        cause = getattr(error, "strerror", None) or error
+        raise StoreUnwritable(f"cannot make the home {str(home)!r}: {cause}; choose another with --home DIR") from error
+    _refuse_damaged(home)
+    with clear_errors(home):
+        database = SqliteDatabase(home, readonly=False, clock=clock)
+        try:
+            _migrate(database, home)
+        except BaseException:
+            database.close()
+            raise
+    return Writing(database)
+
+
+def open_reader(home: Path, clock: Clock = time.time) -> Reading | None:
+    """Open for reading; None if the home has no database yet. Raises like `open_store`."""
+    try:
+        if not (home / FILE).exists():
+            return None
+    except (OSError, ValueError) as error:
+        cause = getattr(error, "strerror", None) or error
+        raise StoreUnwritable(
+            f"cannot look into the home {str(home)!r}: {cause}; choose another with --home DIR"
+        ) from error
+    _refuse_damaged(home)
+    known = len(migrations(DIALECT))
+    with clear_errors(home):
+        database = SqliteDatabase(home, readonly=True, clock=clock)
+        version = _schema_version(database.connection)
+        if version != known:
+            database.close()
+            if version > known:
+                raise _too_new(home, version)
+            open_store(home, clock).close()
+            database = SqliteDatabase(home, readonly=True, clock=clock)
+    return Reading(database)
+
+
+def _refuse_damaged(home: Path) -> None:
+    """Raise StoreCorrupt if the file is not whole. Looks twice, because a writer may just be about to complete it."""
+    if damage(home) is None:
+        return
+    lock = FileLock(home / "write.lock")
+    try:
+        with _held(lock):
+            found = damage(home)
+    finally:
+        lock.close()
+    if found is not None:
+        raise StoreCorrupt(found)
+
+
+def _migrate(database: SqliteDatabase, home: Path) -> None:
+    known = migrations(DIALECT)
+    if _schema_version(database.connection) == len(known):
+        return
+    with database.transaction():
+        version = _schema_version(database.connection)
+        if version > len(known):
+            raise _too_new(home, version)
+        for migration in known[version:]:
+            for statement in _split(migration.script):
+                database.connection.execute(statement)
+            database.connection.execute(f"pragma user_version = {migration.version}")
+
+
+def _split(script: str) -> Iterator[str]:
+    """Single statements of a script; `executescript` would commit the transaction around it."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if statement.strip():
+        yield statement
+
+
+def _schema_version(connection: sqlite3.Connection) -> int:
+    return connection.execute("pragma user_version").fetchone()[0]
+
+
+def _too_new(home: Path, version: int) -> StoreTooNew:
+    return StoreTooNew(
+        f"{home / FILE} has schema {version}, this evalfleet knows up to {len(migrations(DIALECT))}; "
+        "upgrade evalfleet, or use another home with --home DIR"
+    )

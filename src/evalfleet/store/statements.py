@@ -1,0 +1,39 @@
+"""Named SQL statements, read from the `.sql` files of one dialect.
+
+A statement starts with a line ``-- name: some_name`` and ends where the next one starts.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+
+class Migration(NamedTuple):
+    version: int
+    name: str
+    script: str
+
+
+@cache
+def statements(dialect: str) -> dict[str, str]:
+    """All statements of `dialect` by name."""
+    found: dict[str, str] = {}
+    for entry in sorted(files("evalfleet.store").joinpath("sql", dialect).iterdir(), key=lambda e: e.name):
+        for part in entry.read_text("utf-8").split("-- name: ")[1:]:
+            name, _, text = part.partition("\n")
+            if name in found:
+                raise ValueError(f"statement {name!r} is defined twice for {dialect}")
+            found[name.strip()] = text.strip().rstrip(";")
+    return found
+
+
+@cache
+def migrations(dialect: str) -> tuple[Migration, ...]:
+    """The migrations of `dialect`, oldest first; their versions run 1, 2, 3, ..."""
+    found: list[Migration] = []
+    for entry in files("evalfleet.store").joinpath("migrations", dialect).iterdir():
+        if entry.name.endswith(".sql"):
+            found.append(Migration(int(entry.name.split("_")[0]), entry.name, entry.read_text("utf-8")))
+    return tuple(sorted(found))

@@ -1,0 +1,112 @@
+"""Submission: a run and all its tasks in one transaction, however many they are."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
+
+import msgspec
+
+from evalfleet.errors import InputError
+from evalfleet.model import Policy, Run, TaskSpec
+from evalfleet.store import rows
+from evalfleet.store.reading import Conflict
+from evalfleet.store.recording import Recording
+
+# Letters and digits that nobody confuses when reading an id aloud.
+ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
+_IN_MEMORY = 8_000_000
+
+
+def new_id(length: int = 8) -> str:
+    return "".join(secrets.choice(ID_ALPHABET) for _ in range(length))
+
+
+class _Head(msgspec.Struct):
+    key: str
+    domain: str
+
+
+_head = msgspec.json.Decoder(_Head)
+
+
+class Submitting(Recording):
+    """The part of `Store` that takes in new runs."""
+
+    def submit(
+        self,
+        name: str,
+        policy: Policy,
+        tasks: Iterable[TaskSpec],
+        *,
+        folder: str,
+        base_env: dict[str, str],
+        open: bool = False,
+    ) -> Run:
+        from tempfile import SpooledTemporaryFile  # heavy, and only needed here
+
+        # The tasks may come from a slow pipe: they are drawn before the transaction, which other writers wait for.
+        with SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
+            for spec in tasks:
+                spool.write(rows.to_json(spec).encode() + b"\n")
+            spool.seek(0)
+            with self._db.transaction():
+                run_id = new_id()
+                self._db.rows(
+                    "insert_run",
+                    id=run_id,
+                    name=name,
+                    open=int(open),
+                    policy=rows.to_json(policy),
+                    folder=folder,
+                    base_env=rows.to_json(base_env),
+                    now=self.now(),
+                )
+                count = self._insert_tasks(run_id, spool)
+                self._rank(run_id)
+                self._event(run_id, "run.submitted", {"name": name, "tasks": count})
+                return self.run(run_id)
+
+    def _insert_tasks(self, run_id: str, lines: IO[bytes]) -> int:
+        count, key = 0, ""
+
+        def values() -> Iterator[dict[str, Any]]:
+            nonlocal count, key
+            for line in lines:
+                head = _head.decode(line)
+                count, key = count + 1, head.key
+                yield {
+                    "run_id": run_id,
+                    "number": count,
+                    "key": key,
+                    "domain": head.domain,
+                    "spec": line[:-1].decode(),
+                }
+
+        try:
+            self._db.many("insert_task", values())
+        except Conflict as error:
+            raise InputError(
+                f"task {count}: the key {key!r} stands twice; every task of a run needs its own"
+            ) from error
+        return count
+
+    def _rank(self, run_id: str) -> None:
+        """Longest expected first; a task without history counts as the median of its domain, else of all."""
+        if not self._db.rows("select_has_history"):
+            return
+        self._db.rows("expect_tasks", run_id=run_id)
+        by_domain: dict[str, list[float]] = {}
+        for row in self._db.stream("select_expected", run_id=run_id):
+            by_domain.setdefault(row["domain"], []).append(row["expected_s"])
+        known = sorted(value for values in by_domain.values() for value in values)
+        if not known:
+            return
+        median = known[len(known) // 2]
+        medians = {domain: values[len(values) // 2] for domain, values in by_domain.items()}
+        ranks = (
+            {"run_id": run_id, "number": row["number"], "rank": medians.get(row["domain"], median)}
+            for row in self._db.rows("select_unexpected", run_id=run_id)
+        )
+        self._db.many("rank_task", ranks)

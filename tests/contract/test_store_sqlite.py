@@ -1,0 +1,48 @@
+"""The SQLite store keeps the contract of every store."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite(
+    "evalfleet.testing.store_contract_attempts",
+    "evalfleet.testing.store_contract_reading",
+    "evalfleet.testing.store_contract_runs",
+    "evalfleet.testing.store_contract_steering",
+)
+
+from evalfleet.store.base import Store  # noqa: E402
+from evalfleet.store.sqlite import open_store  # noqa: E402
+from evalfleet.testing.clock import FakeClock  # noqa: E402
+from evalfleet.testing.store_contract import StoreContract  # noqa: E402
+
+# What is tested here is not the disk, and memory is faster.
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+class TestSqliteStore(StoreContract):
+    @pytest.fixture
+    def clock(self) -> FakeClock:
+        return FakeClock()
+
+    @pytest.fixture
+    def home(self) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+            yield Path(folder)
+
+    @pytest.fixture
+    def store(self, home: Path, clock: FakeClock) -> Iterator[Store]:
+        store = open_store(home, clock)
+        yield store
+        store.close()
+
+    @pytest.fixture
+    def another(self, home: Path, clock: FakeClock) -> Iterator[Store]:
+        another = open_store(home, clock)
+        yield another
+        another.close()
