@@ -1,0 +1,1 @@
+"""Adapters that get workers and run attempts there."""

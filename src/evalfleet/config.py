@@ -1,0 +1,214 @@
+"""Settings of this machine, and the only place that reads the process's environment.
+
+From strongest to weakest: an option on the command line; a variable of the environment; ``evalfleet.toml`` in the
+current folder; ``config.toml`` in the home folder; the default. ::
+
+    home = "/data/evalfleet"      # not in config.toml, which lies there; EVALFLEET_HOME
+    colour = "auto"               # "auto", "always" or "never"; NO_COLOR, EVALFLEET_COLOUR
+    log_level = "warning"         # "debug", "info", "warning" or "error"; EVALFLEET_LOG_LEVEL
+
+    [local]
+    price_usd_per_hour = 0        # of one worker of this machine; EVALFLEET_LOCAL_PRICE_USD_PER_HOUR
+    memory_mb = 16000             # what tasks may request in all, default: the machine's; EVALFLEET_LOCAL_MEMORY_MB
+    python = "/usr/bin/python3"   # runs the runner, default: evalfleet's own; EVALFLEET_RUNNER_PYTHON
+    runner_idle = "10m"           # the runner ends after this time without work; EVALFLEET_RUNNER_IDLE
+
+    [lease]
+    duration = "60s"              # EVALFLEET_LEASE_DURATION
+
+    [breaker]
+    probe_base = "2s"             # pause before the first probe; EVALFLEET_BREAKER_PROBE_BASE
+    slow_start = 3                # attempts in flight until the first success; EVALFLEET_BREAKER_SLOW_START
+
+    [[judge.pattern]]             # those of evalfleet.toml come first, then those of config.toml
+    regex = "CUDA error: device-side assert"
+    kind = "task_error"
+
+``EVALFLEET_DEBUG=1`` shows tracebacks.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evalfleet import duration
+from evalfleet.errors import ConfigError, MissingSecret
+from evalfleet.model import Kind
+
+FILE_NAME = "evalfleet.toml"
+HOME_FILE_NAME = "config.toml"
+COLOURS = ("auto", "always", "never")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+_INHERITED = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"),
+        *("VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "DISPLAY", "XDG_RUNTIME_DIR"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How evalfleet works on this machine. Holds no secret."""
+
+    home: Path
+    colour: str = "auto"
+    log_level: str = "warning"
+    local_price_usd_per_hour: float = 0.0
+    local_memory_mb: int | None = None  # None: what the machine has
+    runner_python: str = sys.executable
+    runner_idle_s: float = 600.0
+    lease_s: float = 60.0
+    breaker_probe_base_s: float = 2.0
+    breaker_slow_start: int = 3
+    judge_patterns: tuple[tuple[str, Kind], ...] = ()  # regular expression over the evidence -> kind, first match wins
+
+
+_VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "EVALFLEET_COLOUR": ("colour", str),
+    "EVALFLEET_LOG_LEVEL": ("log_level", str),
+    "EVALFLEET_LOCAL_PRICE_USD_PER_HOUR": ("local_price_usd_per_hour", float),
+    "EVALFLEET_LOCAL_MEMORY_MB": ("local_memory_mb", int),
+    "EVALFLEET_RUNNER_PYTHON": ("runner_python", str),
+    "EVALFLEET_RUNNER_IDLE": ("runner_idle_s", duration.parse),
+    "EVALFLEET_LEASE_DURATION": ("lease_s", duration.parse),
+    "EVALFLEET_BREAKER_PROBE_BASE": ("breaker_probe_base_s", duration.parse),
+    "EVALFLEET_BREAKER_SLOW_START": ("breaker_slow_start", int),
+}
+
+
+def load(
+    home: str | os.PathLike[str] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+) -> Settings:
+    """Gather the settings. Writes nothing; the home folder need not exist.
+
+    Args:
+        home: the command line's `--home`.
+        environ: the environment; the process's own where it is None.
+        folder: where `evalfleet.toml` is looked for; the current one where it is None.
+
+    Raises:
+        ConfigError: names the file or variable, the key and the remedy.
+    """
+    environ = os.environ if environ is None else environ
+    here = _from_file(Path(folder or ".") / FILE_NAME)
+    chosen = _home(home, environ, here.pop("home", None), Path(folder or "."))
+    there = _from_file(chosen / HOME_FILE_NAME)
+    if "home" in there:
+        raise ConfigError(f"{chosen / HOME_FILE_NAME}: home: cannot be set in the home's own file; remove the line.")
+    patterns = here.pop("judge_patterns", ()) + there.pop("judge_patterns", ())
+    merged = {**there, **here, **_from_environment(environ)}
+    return Settings(home=chosen, judge_patterns=patterns, **merged)
+
+
+def secret_values(names: Iterable[str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the secrets' values. They go to the task only: keep them out of every record, log and message.
+
+    Raises:
+        MissingSecret: names every variable that is not set.
+    """
+    environ = os.environ if environ is None else environ
+    wanted = sorted(set(names))
+    missing = [name for name in wanted if name not in environ]
+    if missing:
+        names, them = ("secrets", "them") if len(missing) > 1 else ("secret", "it")
+        raise MissingSecret(
+            f"the environment lacks the {names} {', '.join(missing)}. Set {them} (export {missing[0]}=…) and run again."
+        )
+    return {name: environ[name] for name in wanted}
+
+
+def base_env(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the few plain variables that local attempts inherit; a secret is never among them."""
+    environ = os.environ if environ is None else environ
+    return {name: value for name, value in environ.items() if name in _INHERITED or name.startswith("LC_")}
+
+
+def environment() -> Mapping[str, str]:
+    """Return the process's environment, for those who must look a name up in it."""
+    return os.environ
+
+
+def debug() -> bool:
+    """Whether tracebacks are wanted."""
+    return os.environ.get("EVALFLEET_DEBUG", "") not in ("", "0")
+
+
+def _home(option: str | os.PathLike[str] | None, environ: Mapping[str, str], written: str | None, folder: Path) -> Path:
+    if option is not None and not os.fspath(option):
+        raise ConfigError("--home: is empty; name a folder.")
+    name = option or environ.get("EVALFLEET_HOME")
+    try:
+        if name:
+            return Path(name).expanduser().absolute()
+        if written:
+            return (folder / Path(written).expanduser()).absolute()
+        return Path("~/.evalfleet").expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"there is no home folder ({error}); name one with --home or EVALFLEET_HOME.") from None
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    # Looked for before the parser is loaded: most people have no file, and loading it takes longer than the rest.
+    if not path.exists():
+        return {}
+    from evalfleet import configfile
+
+    found = configfile.read(path) or {}
+    for name, value in found.items():
+        _check(name, value, str(path))
+    return found
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if environ.get("NO_COLOR"):
+        found["colour"] = "never"
+    for variable, (name, convert) in _VARIABLES.items():
+        text = environ.get(variable)
+        if not text:
+            continue
+        try:
+            found[name] = convert(text)
+        except ValueError as error:
+            said = str(error) if convert is duration.parse else f'"{text[:40]}" is not a number'
+            raise ConfigError(f"{variable}: {said}.") from None
+        _check(name, found[name], variable)
+    return found
+
+
+def _check(name: str, value: Any, where: str) -> None:
+    """Refuse a value that is out of range, whoever set it."""
+    key, holds, said = _RANGES.get(name, (name, None, ""))
+    if holds is not None and not holds(value):
+        raise ConfigError(f"{where}: {key}: {said}.")
+
+
+def _is_path(value: Any) -> bool:
+    return bool(value.strip()) and "\0" not in value
+
+
+def _is_count(value: Any) -> bool:
+    return 1 <= value < 2**31
+
+
+_RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
+    "home": ("home", _is_path, "must be a path"),
+    "colour": ("colour", COLOURS.__contains__, f"must be one of {', '.join(COLOURS)}"),
+    "log_level": ("log_level", LOG_LEVELS.__contains__, f"must be one of {', '.join(LOG_LEVELS)}"),
+    "local_price_usd_per_hour": ("local.price_usd_per_hour", lambda v: 0 <= v < math.inf, "must be 0 or more"),
+    "local_memory_mb": ("local.memory_mb", _is_count, "must be 1 or more"),
+    "runner_python": ("local.python", _is_path, "must be a path"),
+    "lease_s": ("lease.duration", lambda v: v >= 1, "must be at least 1s"),
+    "breaker_slow_start": ("breaker.slow_start", _is_count, "must be 1 or more"),
+}

@@ -1,0 +1,112 @@
+"""The configuration file: its keys, and the reading of one."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from evalfleet import duration
+from evalfleet.errors import ConfigError
+from evalfleet.model import Kind
+from evalfleet.schema import explain, quoted, suggestion
+
+Duration = str | float | None
+_HINTS: dict[str, str] = dict.fromkeys(
+    ("local.runner_idle", "lease.duration", "breaker.probe_base"), 'expected a duration such as "90s" or "15m"'
+)
+
+
+class LocalTable(msgspec.Struct, forbid_unknown_fields=True):
+    price_usd_per_hour: float | None = None
+    memory_mb: int | None = None
+    python: str | None = None
+    runner_idle: Duration = None
+
+
+class LeaseTable(msgspec.Struct, forbid_unknown_fields=True):
+    duration: Duration = None
+
+
+class BreakerTable(msgspec.Struct, forbid_unknown_fields=True):
+    probe_base: Duration = None
+    slow_start: int | None = None
+
+
+class PatternTable(msgspec.Struct, forbid_unknown_fields=True):
+    regex: str
+    kind: str
+
+
+class JudgeTable(msgspec.Struct, forbid_unknown_fields=True):
+    pattern: list[PatternTable] = []
+
+
+class ConfigDocument(msgspec.Struct, forbid_unknown_fields=True):
+    home: str | None = None
+    colour: str | None = None
+    log_level: str | None = None
+    local: LocalTable = msgspec.field(default_factory=LocalTable)
+    lease: LeaseTable = msgspec.field(default_factory=LeaseTable)
+    breaker: BreakerTable = msgspec.field(default_factory=BreakerTable)
+    judge: JudgeTable = msgspec.field(default_factory=JudgeTable)
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """Read a configuration file into the fields of `config.Settings` that it sets; None where there is no such file.
+
+    Values are of the right type; `config` checks their ranges, as it does for those of the environment.
+
+    Raises:
+        ConfigError: names the file, the key and the remedy.
+    """
+    try:
+        content = tomllib.loads(path.read_bytes().decode())
+        document = msgspec.convert(content, ConfigDocument)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 at offset {error.start}; save the file as UTF-8.") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}.") from None
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: {explain(error, ConfigDocument, _HINTS)}.") from None
+    found: dict[str, Any] = {
+        "home": document.home,
+        "colour": document.colour,
+        "log_level": document.log_level,
+        "local_price_usd_per_hour": document.local.price_usd_per_hour,
+        "local_memory_mb": document.local.memory_mb,
+        "runner_python": document.local.python,
+        "runner_idle_s": _seconds(path, "local.runner_idle", document.local.runner_idle),
+        "lease_s": _seconds(path, "lease.duration", document.lease.duration),
+        "breaker_probe_base_s": _seconds(path, "breaker.probe_base", document.breaker.probe_base),
+        "breaker_slow_start": document.breaker.slow_start,
+        "judge_patterns": tuple(_pattern(path, n, row) for n, row in enumerate(document.judge.pattern, 1)) or None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _seconds(path: Path, key: str, value: Duration) -> float | None:
+    try:
+        return None if value is None else duration.parse(value)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {key}: {error}.") from None
+
+
+def _pattern(path: Path, number: int, row: PatternTable) -> tuple[str, Kind]:
+    where = f"{path}: [[judge.pattern]] number {number}"
+    if row.kind not in set(Kind):
+        raise ConfigError(f"{where}: kind: {quoted(row.kind)} is not a kind{suggestion(row.kind, set(Kind))}.")
+    try:
+        if not row.regex:
+            raise ConfigError(f"{where}: regex: is empty, and would match everything.")
+        re.compile(row.regex)
+    except re.error as error:
+        raise ConfigError(f"{where}: regex: {quoted(row.regex)} is not a regular expression: {error}.") from None
+    return row.regex, Kind(row.kind)

@@ -1,0 +1,56 @@
+"""Command line of the runner: ``serve`` and ``stdio``."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+USAGE = "usage: runner.pyz serve|stdio --spool DIR [--idle SECONDS]"
+DEFAULT_IDLE_S = 30.0
+KEPT = frozenset(("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER", "XDG_RUNTIME_DIR"))
+
+
+def arguments(words: list[str]) -> tuple[str, str, float]:
+    """Command, spool and idle time.
+
+    Raises:
+        ValueError: anything is missing or not understood.
+    """
+    if not words or words[0] not in ("serve", "stdio") or len(words) % 2 == 0:
+        raise ValueError(USAGE)
+    options = dict(zip(words[1::2], words[2::2]))
+    if set(options) - {"--spool", "--idle"} or not options.get("--spool"):
+        raise ValueError(USAGE)
+    idle_s = float(options.get("--idle", DEFAULT_IDLE_S))
+    if not idle_s > 0:
+        raise ValueError("--idle must be above 0")
+    return words[0], options["--spool"], idle_s
+
+
+def leave_environment(program: str, words: list[str]) -> None:
+    """Begin again with a small environment: what a process was started with stays readable in /proc as long as it lives."""
+    if set(os.environ) - KEPT:
+        kept = {name: value for name, value in os.environ.items() if name in KEPT}
+        os.execve(sys.executable, [sys.executable, "-I", "-S", program, *words], kept)
+
+
+def main(program: str, words: list[str], version: str) -> int:
+    """Returns the exit status; prints one line of JSON for `serve`."""
+    try:
+        command, spool, idle_s = arguments(words)
+    except ValueError as error:
+        sys.stderr.write("%s\n" % error)
+        return 2
+    leave_environment(program, words)
+    from . import daemon  # after the exec above, which would load everything twice
+
+    if command == "stdio":
+        return daemon.stdio(spool, idle_s, version)
+    import json
+
+    try:
+        line = daemon.serve(spool, idle_s, version)
+    except OSError as error:
+        line = {"error": "io_error", "message": str(error)}
+    sys.stdout.write(json.dumps(line) + "\n")
+    return 1 if "error" in line else 0

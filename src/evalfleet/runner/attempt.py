@@ -1,0 +1,354 @@
+"""One attempt from launch to end record."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+from . import jsontext, tree
+from .collect import Leavings, sync
+from .events import BATCH_BYTES, BATCH_LINES, Events
+from .limits import NEVER, Limits
+from .loop import READ
+from .output import Output, last_lines
+from .spec import DEFAULT_PATH
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Protocol
+
+    from .journal import Journal
+    from .loop import Loop
+    from .protocol import Feed
+    from .redact import Redactor
+    from .spec import Spec
+
+    class Keeper(Protocol):
+        """What an attempt needs of the runner that keeps it."""
+
+        loop: Loop
+        devnull: int
+        boot_id: str
+
+        def started(self, attempt: Attempt) -> None: ...
+        def ended(self, attempt: Attempt) -> None: ...
+        def strays(self, attempt: Attempt) -> list[int]: ...
+        def oom_kills(self, fresh: bool = False) -> int: ...
+        def cgroup(self, attempt: Attempt) -> tree.Cgroup | None: ...
+        def limit_files(self, pid: int) -> None: ...
+        def assist(self, work: Callable[[], dict[str, Any]], done: Callable[[dict[str, Any] | None], None]) -> None: ...
+
+
+BATCH_S = 0.25
+CGROUP_AFTER_S = 1.0  # a group costs more than many a short task
+SWEEP_S = 30.0
+MAX_BACKLOG = 256
+RUNNING, ENDING, SWEEPING, COLLECTING, ENDED = "running", "ending", "sweeping", "collecting", "ended"
+
+
+class Attempt:
+    """A live attempt: its process tree, pipes, limits and journal. Driven by the runner's loop."""
+
+    def __init__(
+        self, keeper: Keeper, name: str, run: str, folder: str, spec: Spec, redactor: Redactor, journal: Journal
+    ) -> None:
+        self.name = name
+        self.run = run
+        self.folder = folder
+        self.journal = journal
+        self.feeds: list[Feed] = []
+        self.pid = 0
+        self.state = RUNNING
+        self.cgroup: tree.Cgroup | None = None
+        self._keeper = keeper
+        self._spec = spec
+        self._redactor = redactor
+        self._outputs: list[Output] = []
+        self._watched: set[int] = set()
+        self._events = Events(folder + "/events.jsonl", redactor)
+        self._begun = time.monotonic()
+        self._limits = Limits(spec, self._begun)
+        self._kill_at = NEVER
+        self._exited_at = self._begun
+        self._give_up_at = NEVER
+        self._killed = False
+        self._grouped = False
+        self._oom_before = 0
+        self._end: dict[str, Any] = {
+            "cause": None, "exit_code": None, "signal": None, "message": None, "errno": None, "oom": False, "disk_full": False,
+            "result": None, "has_result": False, "result_error": None, "steps": None, "reported_usd": 0.0,
+            "started_at": None, "ready_at": None, "ended_at": None, "duration_s": 0.0, "idle_s": 0.0, "tail": "",
+            "cpu_s": None, "max_rss_mb": None, "artifacts": [],
+        }  # fmt: skip
+
+    @property
+    def live(self) -> bool:
+        return self.state != ENDED
+
+    @property
+    def begun(self) -> float:
+        """Monotonic time of the launch."""
+        return self._begun
+
+    def emit(self, kind: str, fields: dict[str, Any]) -> None:
+        """Journal an event, then pass it on."""
+        line = self.journal.append(kind, fields)
+        for feed in self.feeds:
+            feed.push(line)
+
+    def start(self, secrets: dict[str, str]) -> None:
+        """Start the process. A command that cannot be executed ends the attempt; nothing is raised."""
+        self._oom_before = self._keeper.oom_kills()
+        self._begun = time.monotonic()
+        self._limits = Limits(self._spec, self._begun)
+        self._end["started_at"] = round(time.time(), 6)
+        try:
+            self._spawn(self._environment(secrets))
+        except OSError as error:
+            words = error.strerror or str(error)
+            message = "%s: %r" % (words, os.fsdecode(error.filename)) if error.filename else words
+            self._end.update(cause="launch_failed", message=message, errno=error.errno, started_at=None)
+            self._finish()
+            return
+        self._keeper.limit_files(self.pid)
+        self._keeper.started(self)
+        for output in self._outputs:
+            self._watch(output)
+        found = tree.stat_of(self.pid)
+        self.emit(
+            "started",
+            {"pid": self.pid, "start_time": found.start_time if found else 0, "boot_id": self._keeper.boot_id},
+        )
+
+    def stop(self, cause: str, message: str | None = None) -> None:
+        """Begin to end the tree, unless that has begun."""
+        if self.state != RUNNING:
+            return
+        self.state = ENDING
+        now = time.monotonic()
+        self._end.update(cause=cause, message=message, idle_s=round(self._limits.idle_s(now), 3))
+        self._kill_at = now + self._spec.grace_s
+        tree.kill_group(self.pid, signal.SIGTERM)
+        tree.kill_group(self.pid, signal.SIGCONT)  # a stopped process would not hear it
+        if self._spec.grace_s <= 0:
+            self._kill()
+
+    def fail(self, message: str) -> None:
+        """The runner itself stumbled over this attempt: end it with what is known."""
+        if self.state in (RUNNING, ENDING) and self.pid:
+            self.stop("runner_lost", message)
+        elif self.state != ENDED:
+            self._end["cause"] = "runner_lost"
+            self._end["message"] = message
+            self._close({"result": None, "has_result": False, "result_error": message, "artifacts": []})
+
+    def exited(self, status: int, cpu_s: float, max_rss_kb: int) -> None:
+        """The leader was reaped; its group was killed before, while its number could not be re-used."""
+        now = time.monotonic()
+        end = self._end
+        if self.state == RUNNING:
+            end["cause"] = "exited"
+        if os.WIFSIGNALED(status):
+            end["signal"] = os.WTERMSIG(status)
+        else:
+            end["exit_code"] = os.WEXITSTATUS(status)
+        end.update(ended_at=round(time.time(), 6), duration_s=round(now - self._begun, 6))
+        end.update(cpu_s=round(cpu_s, 6), max_rss_mb=round(max_rss_kb / 1024, 3))
+        self.state = SWEEPING
+        self._exited_at = now
+        self._give_up_at = now + SWEEP_S
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Kill what remains of the tree; finish when nothing does."""
+        if self.state != SWEEPING:
+            return
+        strays = self._keeper.strays(self)
+        members = self.cgroup.members() if self.cgroup else []
+        if (strays or members) and time.monotonic() < self._give_up_at:
+            if self.cgroup:
+                self.cgroup.kill()
+            for pid in strays:
+                tree.kill(pid)
+            return
+        if strays or members:
+            left = ", ".join(str(pid) for pid in sorted({*strays, *members}))
+            self._end["message"] = "not killable within %d s: process %s" % (SWEEP_S, left)
+        self._finish()
+
+    def tick(self, now: float) -> None:
+        """Look at the events file and the clocks."""
+        if self.state == RUNNING:
+            self._follow(now)
+            cause = self._limits.broken(now)
+            if cause is not None:
+                self.stop(cause)
+            elif not self._grouped and now - self._begun >= CGROUP_AFTER_S:
+                self._grouped = True
+                self.cgroup = self._keeper.cgroup(self)
+        elif self.state == ENDING:
+            if now >= self._kill_at:
+                self._kill_at = NEVER
+                self._kill()
+        elif self.state == SWEEPING:
+            self.sweep()
+
+    def next_at(self) -> float:
+        """When the next limit falls due."""
+        return self._limits.next_at() if self.state == RUNNING else self._kill_at
+
+    def _environment(self, secrets: dict[str, str]) -> dict[str, str]:
+        env = {"PATH": DEFAULT_PATH, "PYTHONUNBUFFERED": "1"}
+        env.update(self._spec.env)
+        env.update(secrets)
+        env.update(
+            EVALFLEET_TASK=self.folder + "/task.json",
+            EVALFLEET_RESULT=self.folder + "/result.json",
+            EVALFLEET_EVENTS=self.folder + "/events.jsonl",
+            EVALFLEET_ARTIFACTS=self.folder + "/artifacts",
+            EVALFLEET_ATTEMPT=self.name,
+            EVALFLEET_ATTEMPT_NUMBER=str(self._spec.number),
+        )
+        return env
+
+    def _spawn(self, env: dict[str, str]) -> None:
+        pipes: list[int] = []
+        try:
+            pipes += os.pipe()
+            pipes += os.pipe()
+            process = subprocess.Popen(
+                self._spec.command,
+                stdin=self._keeper.devnull,
+                stdout=pipes[1],
+                stderr=pipes[3],
+                cwd=self._spec.cwd or self.folder + "/work",
+                env=env,
+                start_new_session=True,
+            )
+        except OSError:
+            for fd in pipes:
+                os.close(fd)
+            raise
+        os.close(pipes[1])
+        os.close(pipes[3])
+        self.pid = process.pid
+        process.returncode = 0  # the runner reaps; Popen must not try
+        self._outputs = [
+            Output(pipes[0], self.folder + "/stdout.log", self._redactor),
+            Output(pipes[2], self.folder + "/stderr.log", self._redactor),
+        ]
+
+    def _watch(self, output: Output) -> None:
+        def readable(_mask: int) -> None:
+            count = output.read()
+            if count == 0:
+                self._watched.discard(output.fd)
+                self._keeper.loop.unwatch(output.fd)
+            elif count and self._spec.output_is_progress:
+                self._limits.progress(time.monotonic())
+
+        self._watched.add(output.fd)
+        self._keeper.loop.watch(output.fd, READ, readable)
+
+    def _kill(self) -> None:
+        self._killed = True
+        if self.cgroup:
+            self.cgroup.kill()
+        tree.kill_group(self.pid)
+
+    def _follow(self, now: float) -> None:
+        if self._events.poll(now):
+            self._limits.progress(now)
+            self._note_ready(now)
+        batch = self._events
+        if batch.batch and (
+            len(batch.batch) >= BATCH_LINES
+            or batch.batch_bytes >= BATCH_BYTES
+            or now - batch.batch_at >= BATCH_S - 0.05
+        ):
+            self._pass_lines()
+
+    def _note_ready(self, now: float) -> None:
+        if self._events.ready and self._end["ready_at"] is None:
+            self._end["ready_at"] = round(time.time(), 6)
+            self._limits.ready(now)
+            self.emit("ready", {})
+
+    def _pass_lines(self) -> None:
+        fields = self._events.take()
+        if len(self.journal.backlog) > MAX_BACKLOG:
+            return  # the disk is full for long: keep the end record, let the chatter go
+        lines = fields["lines"]
+        for first in range(0, max(1, len(lines)), BATCH_LINES):
+            self.emit("progress", dict(fields, lines=lines[first : first + BATCH_LINES]))
+
+    def _finish(self) -> None:
+        """The tree is dead: gather what it left."""
+        self.state = COLLECTING
+        now = time.monotonic()
+        for output in self._outputs:
+            if output.fd in self._watched:
+                self._keeper.loop.unwatch(output.fd)
+            if output.drain() and self._spec.output_is_progress:
+                self._limits.progress(self._exited_at)
+        if self._events.drain(now):
+            self._limits.progress(self._exited_at)
+            self._note_ready(self._exited_at)
+        if self._end["cause"] == "exited":
+            self._end["idle_s"] = round(self._limits.idle_s(self._exited_at), 3)
+        if self._events.batch or self._events.dropped:
+            self._pass_lines()
+        leavings = Leavings(self.folder, self._redactor)
+        if not leavings.heavy():
+            self._close(leavings.collect())
+            return
+
+        def done(record: dict[str, Any] | None) -> None:
+            self._close(leavings.uncollected("the files could not be collected") if record is None else record)
+
+        self._keeper.assist(leavings.collect, done)
+
+    def _close(self, collected: dict[str, Any]) -> None:
+        """Write the end record and bring it to the disk."""
+        end = self._end
+        end.update(collected)
+        end.update(steps=self._events.step, reported_usd=round(self._events.usd, 9))
+        if end["ended_at"] is None:
+            end["ended_at"] = round(time.time(), 6)
+        tails = [output.tail() for output in reversed(self._outputs)]
+        end["tail"] = last_lines(next((tail for tail in tails if tail.strip()), b""))
+        end["disk_full"] = self._disk_full()
+        end["oom"] = self._was_oom()
+        self.state = ENDED
+        self.emit("ended", end)
+        self.journal.sync()
+        sync(self.folder)
+        if self.cgroup:
+            self.cgroup.remove()
+        self._keeper.ended(self)
+
+    def _disk_full(self) -> bool:
+        if self.journal.disk_full or any(output.disk_full for output in self._outputs):
+            return True
+        return len(self._outputs) == 2 and self._outputs[1].says_full()
+
+    def _was_oom(self) -> bool:
+        if self.cgroup and self.cgroup.was_oom():
+            return True
+        # 137 is how a shell passes on that its child was killed
+        shot = self._end["signal"] == signal.SIGKILL or self._end["exit_code"] == 128 + signal.SIGKILL
+        return bool(shot and not self._killed and self._keeper.oom_kills(fresh=True) > self._oom_before)
+
+
+def write_task(folder: str, spec: Spec) -> None:
+    """What EVALFLEET_TASK points at."""
+    fd = os.open(folder + "/task.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        data = jsontext.encode(spec.task())
+        while data:
+            data = data[os.write(fd, data) :]
+    finally:
+        os.close(fd)

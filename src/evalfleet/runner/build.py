@@ -1,0 +1,48 @@
+"""Building the runner's zipapp. Not part of it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from functools import lru_cache
+from pathlib import Path
+
+PACKAGE = "evalfleet_runner"
+MOMENT = (1980, 1, 1, 0, 0, 0)
+VERSION_DIGITS = 12
+MAIN = f"""\
+import hashlib
+import sys
+
+from {PACKAGE}.__main__ import main
+
+with open(sys.argv[0], "rb") as file:
+    version = hashlib.sha256(file.read()).hexdigest()[:{VERSION_DIGITS}]
+sys.exit(main(sys.argv[0], sys.argv[1:], version))
+"""
+
+
+def sources() -> dict[str, bytes]:
+    """Name in the archive to content, in the archive's order."""
+    folder = Path(__file__).parent
+    files = {
+        f"{PACKAGE}/{path.name}": path.read_bytes() for path in folder.glob("*.py") if path.name != Path(__file__).name
+    }
+    files["__main__.py"] = MAIN.encode()
+    return dict(sorted(files.items()))
+
+
+@lru_cache(maxsize=None)
+def build() -> tuple[bytes, str]:
+    """The zipapp's bytes and its version: the same bytes for the same source, on every machine."""
+    out = io.BytesIO()
+    # stored, because the output of deflate differs between zlib versions
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in sources().items():
+            entry = zipfile.ZipInfo(name, MOMENT)
+            entry.create_system = 3
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, content)
+    data = out.getvalue()
+    return data, hashlib.sha256(data).hexdigest()[:VERSION_DIGITS]

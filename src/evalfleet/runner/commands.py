@@ -1,0 +1,217 @@
+"""What a connection may ask of the runner."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import time
+
+from . import spec as words
+from .attempt import Attempt, write_task
+from .inventory import inventory
+from .journal import Journal
+from .protocol import PROTOCOL, Feed
+from .redact import Redactor
+from .spec import Refusal, Spec, bad
+from .spool import fetch, remove_tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .protocol import Connection
+    from .runner import Runner
+
+FETCH_BYTES = 1 << 20
+
+
+class Commands:
+    """One method per command; each returns the fields of its answer or raises `Refusal`."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._spool = runner.spool
+        self._table: dict[str, Callable[[Connection, dict[str, Any]], dict[str, Any]]] = {
+            "hello": self._hello,
+            "ping": self._ping,
+            "put": self._put,
+            "launch": self._launch,
+            "attach": self._attach,
+            "cancel": self._cancel,
+            "fetch": self._fetch,
+            "ack": self._ack,
+            "inventory": self._inventory,
+            "shutdown": self._shutdown,
+        }
+
+    def serve(self, connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
+        command = self._table.get(str(message.get("do")))
+        if command is None:
+            raise bad("do must be one of: %s" % ", ".join(sorted(self._table)))
+        return command(connection, message)
+
+    def _hello(self, _connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
+        if message.get("protocol") != PROTOCOL:
+            raise bad("this runner speaks protocol %d" % PROTOCOL)
+        if message.get("run") is not None:
+            self._fence(message)
+        return {
+            "protocol": PROTOCOL,
+            "version": self._runner.version,
+            "pid": os.getpid(),
+            "boot_id": self._runner.boot_id,
+            "attempts": [
+                {
+                    "attempt": attempt.name,
+                    "run": attempt.run,
+                    "state": "running" if attempt.live else "ended",
+                    "last": attempt.journal.next - 1,
+                }
+                for attempt in self._runner.attempts.values()
+            ],
+        }
+
+    def _ping(self, _connection: Connection, _message: dict[str, Any]) -> dict[str, Any]:
+        return {"now": time.time()}
+
+    def _put(self, connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
+        digest = words.text(message, "sha256")
+        try:
+            data = base64.b64decode(words.text(message, "data") if "data" in message else "", validate=True)
+        except (binascii.Error, ValueError):
+            raise bad("data must be base64") from None
+        known = self._spool.put(
+            digest, words.whole(message, "offset"), data, message.get("last") is True, connection.number
+        )
+        return {"known": known}
+
+    def _launch(self, connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
+        received = time.monotonic()
+        name = words.attempt_name(message)
+        run = self._fence(message)
+        known = self._runner.attempts.get(name)
+        if known is not None:
+            if known.run != run:
+                raise bad("attempt %s belongs to run %s" % (name, known.run))
+            connection.after_answer.append(lambda: self._feed(connection, name, 0))
+            return {"known": True}
+        if self._runner.stopping:
+            raise Refusal("shutting_down", "the runner is ending")
+        spec = Spec(message.get("spec"))
+        secrets = words.variables(message, "secrets")
+        valid_for_s = message.get("valid_for_s")
+        if valid_for_s is not None and (isinstance(valid_for_s, bool) or not isinstance(valid_for_s, (int, float))):
+            raise bad("valid_for_s must be a number")
+        deadline = float("inf") if valid_for_s is None else received + valid_for_s
+        attempt, first = self._prepare(name, run, spec, secrets, message["epoch"], deadline)
+        self._runner.adopt(attempt)
+        connection.after_answer.append(lambda: self._begin(connection, attempt, secrets, first))
+        return {"known": False}
+
+    def _prepare(
+        self, name: str, run: str, spec: Spec, secrets: dict[str, str], epoch: int, deadline: float
+    ) -> tuple[Attempt, bytes]:
+        """The attempt's folder with everything in it, and its first journal line. Leaves nothing behind when it fails."""
+        folder = self._spool.attempt(name)
+        journal = Journal(folder + "/journal.jsonl", name)
+        os.mkdir(folder, 0o700)
+        try:
+            os.mkdir(folder + "/artifacts", 0o700)
+            write_task(folder, spec)
+            self._spool.stage(folder, spec)
+            if time.monotonic() > deadline:
+                raise Refusal("expired", "the launch came too late to be started")
+            journal.create()
+            first = journal.append(
+                "launched", {"spec": spec.fields, "run": run, "epoch": epoch, "secrets": sorted(secrets)}
+            )
+            if journal.error is not None:
+                raise journal.error
+        except (OSError, Refusal):
+            journal.close()
+            remove_tree(folder)
+            raise
+        return Attempt(self._runner, name, run, folder, spec, Redactor(secrets), journal), first
+
+    def _begin(self, connection: Connection, attempt: Attempt, secrets: dict[str, str], first: bytes) -> None:
+        feed = Feed(connection, attempt.journal, 0)
+        attempt.feeds.append(feed)
+        connection.feeds[attempt.name] = feed
+        feed.push(first)
+        self._runner.guard(attempt, lambda: attempt.start(secrets))
+
+    def _attach(self, connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
+        name = words.attempt_name(message)
+        start = words.whole(message, "from")
+        attempt = self._runner.attempts.get(name)
+        if attempt is None or not (attempt.live or os.path.exists(attempt.journal.path)):
+            return {"known": False}
+        connection.after_answer.append(lambda: self._feed(connection, name, start))
+        return {"known": True}
+
+    def _feed(self, connection: Connection, name: str, start: int) -> None:
+        """Pass the attempt's events on, from number `start`. Replaces an earlier attachment of this connection."""
+        attempt = self._runner.attempts[name]
+        old = connection.feeds.pop(name, None)
+        if old is not None:
+            connection.behind.discard(old)
+        try:
+            feed = Feed(connection, attempt.journal, attempt.journal.offset_of(start))
+        except OSError:
+            return  # its folder was taken away
+        connection.behind.add(feed)
+        if isinstance(attempt, Attempt):
+            if old in attempt.feeds:
+                attempt.feeds.remove(old)
+            attempt.feeds.append(feed)
+            connection.feeds[name] = feed
+
+    def _cancel(self, _connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
+        name = words.attempt_name(message)
+        run = self._fence(message)
+        attempt = self._runner.live.get(name)
+        if attempt is not None and attempt.run == run:
+            reason = message.get("reason")
+            attempt.stop("cancelled", reason if isinstance(reason, str) else None)
+        return {}
+
+    def _fetch(self, _connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
+        name = words.attempt_name(message)
+        if name not in self._runner.attempts:
+            raise Refusal("unknown_attempt", "there is no attempt %s here" % name)
+        limit = min(words.whole(message, "limit", FETCH_BYTES), FETCH_BYTES)
+        offset = words.whole(message, "offset")
+        data, size = fetch(self._spool.attempt(name), words.text(message, "path"), offset, limit)
+        return {"data": base64.b64encode(data).decode(), "size": size, "eof": offset + len(data) >= size}
+
+    def _ack(self, _connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
+        name = words.attempt_name(message)
+        run = self._fence(message)
+        attempt = self._runner.attempts.get(name)
+        if attempt is None or attempt.run != run:
+            return {}
+        if attempt.live:
+            raise bad("attempt %s has not ended" % name)
+        remove_tree(self._spool.attempt(name))
+        self._runner.forget(name)
+        return {}
+
+    def _inventory(self, _connection: Connection, _message: dict[str, Any]) -> dict[str, Any]:
+        return inventory(self._spool.folder)
+
+    def _shutdown(self, connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
+        others = self._runner.connections - {connection}
+        if message.get("if_idle") is True and (others or self._runner.live):
+            return {"ended": False}
+        connection.after_answer.append(self._runner.stop)
+        return {"ended": True}
+
+    def _fence(self, message: dict[str, Any]) -> str:
+        run = words.text(message, "run")
+        epoch = message.get("epoch")
+        if isinstance(epoch, bool) or not isinstance(epoch, int):
+            raise bad("epoch must be a whole number")
+        self._spool.fence(run, epoch)
+        return run

@@ -1,0 +1,230 @@
+"""Becoming the one runner of a spool, and finding the one that is."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import zlib
+
+from . import jsontext, tree
+from .commands import Commands
+from .protocol import PROTOCOL
+from .recovery import recover
+from .runner import Runner
+from .spool import Spool, verify_private, write_atomically
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+WAIT_S = 60.0  # for another runner that is just starting: it may have much to recover
+STDIO_BYTES = 1 << 18
+
+
+def lock(spool: Spool) -> int | None:
+    """Take the spool for life. None when another runner has it."""
+    fd = os.open(spool.path("runner.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def running(spool: Spool) -> dict[str, Any] | None:
+    """The line of the runner that holds the spool, if it listens."""
+    try:
+        with open(spool.path("runner.json"), "rb") as file:
+            line = json.load(file)
+        if tree.is_same(int(line["pid"]), int(line["start_time"]), line["boot_id"]):
+            return line
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
+def socket_path(spool: Spool) -> str:
+    """A short path in a private folder: socket paths end at 108 bytes."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if runtime and os.path.isdir(runtime) and len(os.fsencode(runtime)) < 60:
+        folder = os.path.join(runtime, "evalfleet")
+    else:
+        folder = "/tmp/evalfleet-%d" % os.getuid()
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        pass
+    verify_private(folder)
+    name = os.fsencode(spool.folder)
+    return os.path.join(folder, "%08x%08x.sock" % (zlib.crc32(name), zlib.crc32(name[::-1] + b"evalfleet")))
+
+
+def serve(folder: str, idle_s: float, version: str) -> dict[str, Any]:
+    """Start a daemon for the spool unless one runs.
+
+    Returns:
+        The line that says where the runner is, or ``{"error", "message"}``.
+    """
+    spool = Spool(folder)
+    spool.make()
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        held = lock(spool)
+        if held is not None:
+            return _start(spool, held, idle_s, version)
+        line = running(spool)
+        if line is not None:
+            if os.path.exists(line["socket"]):
+                return line
+            tree.kill(line["pid"], signal.SIGHUP)  # asks it to listen anew
+        time.sleep(0.02)
+    return {"error": "busy", "message": "another runner holds %s and does not answer" % spool.path("runner.lock")}
+
+
+def _start(spool: Spool, held: int, idle_s: float, version: str) -> dict[str, Any]:
+    _gone(spool.path("runner.json"))
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        os.close(reader)
+        _daemon(spool, held, idle_s, version, writer)
+    os.close(writer)
+    os.close(held)
+    os.waitpid(child, 0)
+    with os.fdopen(reader, "rb") as file:
+        data = file.read()
+    return (
+        json.loads(data)
+        if data
+        else {"error": "died", "message": "the runner died while it started; see %s" % spool.path("runner.log")}
+    )
+
+
+def _daemon(spool: Spool, held: int, idle_s: float, version: str, writer: int) -> None:
+    """The rest of the daemon's life. Never returns."""
+    status = 1
+    told = False
+    try:
+        _detach(spool, {held, writer})
+        spool.load()
+        _gone(spool.path("reapable"))
+        ended = recover(spool)
+        runner = Runner(spool, Door(spool, version), version, idle_s, ended)
+        with open(spool.path("runner.json"), "rb") as file:
+            os.write(writer, file.read())
+        os.close(writer)
+        told = True
+        runner.run(Commands(runner).serve)
+        status = 0
+    except BaseException as error:  # boundary: the service
+        import traceback
+
+        spool.log(traceback.format_exc())
+        if not told:
+            os.write(writer, jsontext.encode({"error": "failed", "message": str(error) or repr(error)}))
+    finally:
+        os._exit(status)
+
+
+class Door:
+    """Where clients come in: the socket, and the file that tells where it is."""
+
+    def __init__(self, spool: Spool, version: str) -> None:
+        self._spool = spool
+        self._version = version
+        self._path: str | None = None
+
+    def open(self) -> socket.socket:
+        """Listen, and tell everybody where. May be called again: the socket's file may have been swept away."""
+        path = socket_path(self._spool)
+        _gone(path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(path)
+        os.chmod(path, 0o600)
+        listener.listen(128)
+        listener.setblocking(False)
+        self._path = path
+        write_atomically(self._spool.path("runner.json"), _line(path, self._version))
+        self._spool.log("listening on %s, version %s" % (path, self._version))
+        return listener
+
+    def close(self) -> None:
+        """Take both away, so that whoever comes now waits for the next runner."""
+        _gone(self._spool.path("runner.json"))
+        if self._path is not None:
+            _gone(self._path)
+
+
+def _line(path: str, version: str) -> bytes:
+    me = tree.stat_of(os.getpid())
+    return jsontext.encode(
+        {
+            "pid": os.getpid(),
+            "start_time": me.start_time if me else 0,
+            "boot_id": tree.boot_id(),
+            "socket": path,
+            "version": version,
+            "protocol": PROTOCOL,
+        }
+    )
+
+
+def _detach(spool: Spool, keep: set[int]) -> None:
+    """Leave the starter's folder, files, signals and terminal."""
+    os.chdir("/")
+    null = os.open("/dev/null", os.O_RDWR)
+    log = os.open(spool.path("runner.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.dup2(log, 2)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) not in keep:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass  # the folder's own descriptor
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _gone(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def stdio(folder: str, idle_s: float, version: str) -> int:
+    """Join standard input and output to the runner's socket, until either side ends."""
+    import select
+
+    line = serve(folder, idle_s, version)
+    if "error" in line:
+        sys.stderr.write("%s\n" % line["message"])
+        return 1
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        peer.connect(line["socket"])
+        while True:
+            readable, _, _ = select.select([0, peer], [], [])
+            if 0 in readable:
+                data = os.read(0, STDIO_BYTES)
+                if not data:
+                    return 0
+                peer.sendall(data)
+            if peer in readable:
+                data = peer.recv(STDIO_BYTES)
+                if not data:
+                    return 0
+                while data:
+                    data = data[os.write(1, data) :]

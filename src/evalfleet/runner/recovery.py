@@ -1,0 +1,195 @@
+"""What a new runner does about the attempts of one that died."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from . import jsontext, tree
+from .collect import Leavings, sync
+from .journal import Journal
+from .output import TAIL_BYTES, last_lines
+from .redact import Redactor
+from .runner import Ended
+from .spool import remove_tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .spool import Spool
+
+KILL_S = 20.0
+MESSAGE = "the runner died under the attempt"
+
+
+class Lost:
+    """An attempt without an end record."""
+
+    def __init__(self, name: str, folder: str, lines: list[dict[str, Any]], size: int) -> None:
+        self.name = name
+        self.folder = folder
+        self.run = str(lines[0].get("run"))
+        self.secret_names: list[str] = lines[0].get("secrets") or []
+        self.secrets: dict[str, str] = {}
+        self.journal = Journal(folder + "/journal.jsonl", name, len(lines), size)
+        found = {line.get("type"): line for line in lines}
+        self.started: dict[str, Any] = found.get("started") or {}
+        self.ready: dict[str, Any] = found.get("ready") or {}
+        self.progress: dict[str, Any] = found.get("progress") or {}
+        self.last_at = float(lines[-1].get("at") or 0.0)
+        group = tree.read(folder + "/cgroup").decode("utf-8", "replace")
+        self.cgroup = tree.Cgroup(group) if "/evalfleet-" in group and group.endswith("-" + name) else None
+
+    def leads(self, found: tree.Stat, boot: str) -> bool:
+        """Whether a process is in the session or group whose leader is the very process that was journalled."""
+        leader = self.started.get("pid")
+        if leader not in (found.group, found.session) or self.started.get("boot_id") != boot:
+            return False
+        first = found if found.pid == leader else tree.stat_of(int(leader))
+        return first is not None and first.start_time == self.started.get("start_time")
+
+    def learn_secrets(self, pid: int) -> None:
+        """A living process of the tree still knows the secrets; nobody else does."""
+        known = tree.environment(pid)
+        for name in self.secret_names:
+            if name.encode() in known and name not in self.secrets:
+                self.secrets[name] = known[name.encode()].decode("utf-8", "surrogateescape")
+
+
+def recover(spool: Spool) -> list[Ended]:
+    """Find every attempt of the spool; end those that a dead runner left, with their processes."""
+    ended: list[Ended] = []
+    lost: list[Lost] = []
+    for name in sorted(os.listdir(spool.attempts)):
+        folder = spool.attempt(name)
+        found = _load(name, folder)
+        if found is None:
+            spool.log("removing %s: it was never launched" % name)
+            remove_tree(folder)
+        elif isinstance(found, Lost):
+            lost.append(found)
+        else:
+            ended.append(found)
+    if lost:
+        _kill(lost)
+        for attempt in lost:
+            spool.log("attempt %s: %s" % (attempt.name, MESSAGE))
+            ended.append(_end(attempt))
+    return ended
+
+
+def _load(name: str, folder: str) -> Ended | Lost | None:
+    path = folder + "/journal.jsonl"
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError:
+        return None
+    lines, size = _good_lines(data)
+    if not lines:
+        return None
+    if lines[-1].get("type") == "ended":
+        return Ended(name, str(lines[0].get("run")), Journal(path, name, int(lines[-1]["event"]) + 1, size))
+    return Lost(name, folder, lines, size)
+
+
+def _good_lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
+    """The events up to the first line that a crash tore or spoiled, and how many bytes they take.
+
+    Of an ended attempt only the first and the last one are read.
+    """
+    raw = data.split(b"\n")
+    if len(raw) > 2 and not raw[-1]:
+        first, last = _event(raw[0]), _event(raw[-2])
+        if first and last and last.get("type") == "ended" and last.get("event") == len(raw) - 2:
+            return [first, last], len(data)
+    lines: list[dict[str, Any]] = []
+    size = 0
+    for line in raw[:-1]:
+        event = _event(line)
+        if event is None or event.get("event") != len(lines):
+            break
+        lines.append(event)
+        size += len(line) + 1
+    return lines, size
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    try:
+        return jsontext.as_object(jsontext.parse_own(line))
+    except ValueError:
+        return None
+
+
+def _kill(lost: list[Lost]) -> None:
+    """Kill until a look at every process finds none of theirs."""
+    deadline = time.monotonic() + KILL_S
+    for attempt in lost:
+        if attempt.cgroup:
+            for pid in attempt.cgroup.members():
+                attempt.learn_secrets(pid)
+            attempt.cgroup.kill()
+    while time.monotonic() < deadline:
+        found = _survivors(lost)
+        if not found:
+            return
+        for pid, attempt in found:
+            attempt.learn_secrets(pid)
+            tree.kill(pid)
+        time.sleep(0.01)
+
+
+def _survivors(lost: list[Lost]) -> list[tuple[int, Lost]]:
+    """Living processes of lost attempts. Looks at each process once, however many were lost."""
+    boot = tree.boot_id()
+    leaders = {attempt.started.get("pid"): attempt for attempt in lost}
+    tasks = {os.fsencode(attempt.folder + "/task.json"): attempt for attempt in lost}
+    alive: list[tuple[int, Lost]] = []
+    for found in tree.everybody():
+        if found.dead or found.pid == os.getpid():
+            continue
+        owner = leaders.get(found.session) or leaders.get(found.group)
+        if owner is None or not owner.leads(found, boot):
+            owner = tasks.get(tree.environment(found.pid).get(b"EVALFLEET_TASK", b""))
+            if owner is None or not tree.marks(found.pid, owner.name, owner.folder):
+                continue
+        alive.append((found.pid, owner))
+    return alive
+
+
+def _end(attempt: Lost) -> Ended:
+    redactor = Redactor(attempt.secrets)
+    unknown = any(name not in attempt.secrets for name in attempt.secret_names)
+    record = Leavings(attempt.folder, redactor).collect(unknown_secrets=unknown)
+    begun = attempt.started.get("at")
+    end: dict[str, Any] = {
+        "cause": "runner_lost", "exit_code": None, "signal": None, "message": MESSAGE, "errno": None, "oom": False, "disk_full": False,
+        "steps": attempt.progress.get("step"), "reported_usd": attempt.progress.get("cost_usd") or 0.0,
+        "started_at": begun, "ready_at": attempt.ready.get("at"), "ended_at": round(time.time(), 6),
+        "duration_s": round(max(0.0, time.time() - begun), 3) if begun else 0.0,
+        "idle_s": round(max(0.0, time.time() - attempt.last_at), 3),
+        "tail": redactor.text(_tail(attempt.folder)), "cpu_s": None, "max_rss_mb": None,
+    }  # fmt: skip
+    end.update(record)
+    attempt.journal.resume()
+    attempt.journal.append("ended", end)
+    attempt.journal.sync()
+    attempt.journal.close()
+    sync(attempt.folder)
+    if attempt.cgroup:
+        attempt.cgroup.remove()
+    return Ended(attempt.name, attempt.run, attempt.journal)
+
+
+def _tail(folder: str) -> str:
+    for name in ("stderr.log", "stdout.log"):
+        try:
+            with open(os.path.join(folder, name), "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+                data = file.read()
+        except OSError:
+            continue
+        if data.strip():
+            return last_lines(data)
+    return ""

@@ -1,0 +1,395 @@
+"""The runner: keeps the attempts, reaps their processes, and knows when it is done."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+import zlib
+
+from . import jsontext, tree
+from .attempt import Attempt
+from .loop import READ, Loop
+from .protocol import Connection
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+    from typing import Any, Protocol
+
+    from .journal import Journal
+    from .loop import Timer
+    from .spool import Spool
+
+    class Door(Protocol):
+        """Where clients come in."""
+
+        def open(self) -> socket.socket: ...
+        def close(self) -> None: ...
+
+
+TICK_S = 0.1
+OOM_FRESH_S = 1.0
+ASSIST_S = 300.0
+ACCEPT_AGAIN_S = 1.0
+STOP_MESSAGE = "the runner was told to stop"
+
+
+class Ended:
+    """An attempt that is over and that nobody has acked."""
+
+    __slots__ = ("journal", "name", "run")
+    live = False
+
+    def __init__(self, name: str, run: str, journal: Journal) -> None:
+        self.name = name
+        self.run = run
+        self.journal = journal
+
+
+class Runner:
+    """State of the daemon. Everything runs in its loop's thread."""
+
+    def __init__(self, spool: Spool, door: Door, version: str, idle_s: float, ended: list[Ended]) -> None:
+        self.spool = spool
+        self.version = version
+        self.boot_id = tree.boot_id()
+        self.loop = Loop(self._log_failure)
+        self.devnull = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        self.attempts: dict[str, Attempt | Ended] = {attempt.name: attempt for attempt in ended}
+        self.live: dict[str, Attempt] = {}
+        self.connections: set[Connection] = set()
+        self.stopping = False
+        self._serve: Callable[[Connection, dict[str, Any]], dict[str, Any]] = lambda _connection, _message: {}
+        self._door = door
+        self._listener = door.open()
+        self._subreaper = tree.become_subreaper()
+        self._idle_s = idle_s
+        self._idle_timer: Timer | None = None
+        self._tick_timer: Timer | None = None
+        self._stuck_timer: Timer | None = None
+        self._accepted = 0
+        self._leaders: dict[int, Attempt] = {}
+        self._helpers: set[int] = set()
+        self._owners: dict[int, str] = {}  # strays whose attempt is known
+        self._oom: tuple[float, int] = (float("-inf"), 0)
+        self._unwritten: list[Journal] = []
+        self._cgroups = tree.cgroup_base()
+        self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._raise_file_limit()
+
+    def run(self, serve: Callable[[Connection, dict[str, Any]], dict[str, Any]]) -> None:
+        """Serve until told to stop or idle for long enough."""
+        self._serve = serve
+        wake = self._catch_signals()
+        self.loop.watch(wake, READ, lambda _mask: self._signalled(wake))
+        self.loop.watch(self._listener.fileno(), READ, self._accept)
+        self.loop.before_sleep = self._settle
+        self.loop.run()
+        for connection in list(self.connections):
+            connection.close()
+
+    def adopt(self, attempt: Attempt) -> None:
+        """Take a new attempt into the books, before it is started."""
+        self.attempts[attempt.name] = attempt
+        self.live[attempt.name] = attempt
+
+    def started(self, attempt: Attempt) -> None:
+        self._leaders[attempt.pid] = attempt
+
+    def ended(self, attempt: Attempt) -> None:
+        self.attempts[attempt.name] = Ended(attempt.name, attempt.run, attempt.journal)
+        del self.live[attempt.name]
+        for feed in attempt.feeds:
+            feed.connection.feeds.pop(attempt.name, None)
+        if attempt.journal.backlog:
+            self._unwritten.append(attempt.journal)
+        else:
+            attempt.journal.close()
+
+    def forget(self, name: str) -> None:
+        """An ended attempt was acked."""
+        journal = self.attempts.pop(name).journal
+        if journal in self._unwritten:
+            self._unwritten.remove(journal)
+        journal.close()
+
+    def strays(self, attempt: Attempt) -> list[int]:
+        """Orphans of that attempt, among our own children."""
+        if not self._subreaper:
+            return [
+                found.pid
+                for found in tree.everybody()
+                if not found.dead and tree.marks(found.pid, attempt.name, attempt.folder)
+            ]
+        found: list[int] = []
+        for pid in tree.children(os.getpid()):
+            if pid in self._leaders or pid in self._helpers:
+                continue
+            owner = self._owners.get(pid) or self._find_owner(pid, attempt)
+            if owner == attempt.name:
+                found.append(pid)
+        return found
+
+    def oom_kills(self, fresh: bool = False) -> int:
+        """How often the kernel killed for memory. A second old is good enough for the beginning of an attempt."""
+        now = time.monotonic()
+        if fresh or now - self._oom[0] > OOM_FRESH_S:
+            self._oom = (now, tree.oom_kills())
+        return self._oom[1]
+
+    def cgroup(self, attempt: Attempt) -> tree.Cgroup | None:
+        """A control group with the attempt's tree in it, where the host allows one."""
+        if self._cgroups is None:
+            return None
+        spool = zlib.crc32(os.fsencode(self.spool.folder))
+        group = tree.Cgroup("%s/evalfleet-%08x-%s" % (self._cgroups, spool, attempt.name))
+        try:
+            # written first: after a crash the next runner must find the group
+            with open(attempt.folder + "/cgroup", "x", encoding="utf-8") as file:
+                file.write(group.path)
+            group.adopt(attempt.pid)
+        except OSError as error:
+            self.spool.log("no control groups: %s" % error)
+            self._cgroups = None
+            group.remove()
+            return None
+        return group
+
+    def limit_files(self, pid: int) -> None:
+        """Give a task the limit that we were started with, not our raised one."""
+        try:
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, self._files)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+    def assist(self, work: Callable[[], dict[str, Any]], done: Callable[[dict[str, Any] | None], None]) -> None:
+        """Do long file work in a forked child, so that the other attempts go on."""
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+                    signal.signal(number, signal.SIG_DFL)
+                signal.set_wakeup_fd(-1)
+                data = jsontext.encode(work())
+                while data:
+                    data = data[os.write(writer, data) :]
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(writer)
+        self._helpers.add(pid)
+        self._follow_helper(pid, reader, done)
+
+    def _follow_helper(self, pid: int, reader: int, done: Callable[[dict[str, Any] | None], None]) -> None:
+        pieces: list[bytes] = []
+        timer = self.loop.at(time.monotonic() + ASSIST_S, lambda: tree.kill(pid))
+
+        def readable(_mask: int) -> None:
+            data = os.read(reader, 1 << 16)
+            if data:
+                pieces.append(data)
+                return
+            timer.cancel()
+            self.loop.unwatch(reader)
+            os.close(reader)
+            whole = b"".join(pieces)
+            done(jsontext.parse_own(whole) if whole.endswith(b"\n") else None)
+
+        self.loop.watch(reader, READ, readable)
+
+    def _find_owner(self, pid: int, ending: Attempt) -> str | None:
+        """To whose tree an orphan belongs: by its session, control group or mark; else to the only one it can belong to."""
+        found = tree.stat_of(pid)
+        if found is None or found.dead:
+            return None
+        candidates = [attempt for attempt in self.live.values() if attempt.pid]
+        for attempt in candidates:
+            if found.session == attempt.pid or (attempt.cgroup and pid in attempt.cgroup.members()):
+                return self._owned(pid, attempt)
+        marked = tree.environment(pid).get(b"EVALFLEET_TASK", b"")
+        for attempt in candidates:
+            if marked == os.fsencode(attempt.folder + "/task.json"):
+                return self._owned(pid, attempt)
+        # it hid: it belongs to whoever was there when it was born. Wait while that is ambiguous.
+        age = _age_s(found.start_time)
+        now = time.monotonic()
+        older = [attempt for attempt in candidates if now - attempt.begun >= age - 0.05]
+        return self._owned(pid, ending) if not older or older == [ending] else None
+
+    def _owned(self, pid: int, attempt: Attempt) -> str:
+        self._owners[pid] = attempt.name
+        return attempt.name
+
+    def _reap(self) -> None:
+        """Collect every dead child."""
+        swept = False
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                break
+            if found is None:
+                break
+            pid = found.si_pid
+            attempt = self._leaders.get(pid)
+            if attempt is not None:
+                tree.kill_group(pid)  # before it is reaped: until then nobody else can get that number
+            _, status, usage = os.wait4(pid, 0)
+            self._helpers.discard(pid)
+            if attempt is None:
+                swept = True
+                self._owners.pop(pid, None)
+                continue
+            del self._leaders[pid]
+            self.guard(attempt, lambda a=attempt, s=status, u=usage: a.exited(s, u.ru_utime + u.ru_stime, u.ru_maxrss))
+        if swept:
+            for attempt in list(self.live.values()):
+                self.guard(attempt, attempt.sweep)
+
+    def guard(self, attempt: Attempt, call: Callable[[], None]) -> None:
+        """Do something for an attempt; what goes wrong ends that attempt, not the runner."""
+        try:
+            call()
+        except Exception as error:  # boundary: an attempt
+            self._log_failure(error)
+            attempt.fail("the runner failed: %r" % error)
+
+    def _tick(self) -> None:
+        self._tick_timer = None
+        now = time.monotonic()
+        for attempt in list(self.live.values()):
+            self.guard(attempt, lambda a=attempt: a.tick(now))
+        for journal in list(self._unwritten):
+            if journal.flush():
+                journal.sync()
+                journal.close()
+                self._unwritten.remove(journal)
+
+    def stop(self) -> None:
+        """End the live attempts, then the runner."""
+        if self.stopping:
+            return
+        self.stopping = True
+        self._door.close()
+        self.loop.forget(self._listener.fileno())
+        self._listener.close()
+        for attempt in list(self.live.values()):
+            attempt.stop("runner_lost", STOP_MESSAGE)
+
+    def _settle(self) -> None:
+        """Before each sleep: send what waits, and set the timers that the state asks for."""
+        for connection in list(self.connections):
+            connection.flush()
+        if self.live or self._unwritten:
+            if self._tick_timer is None:
+                now = time.monotonic()
+                soonest = min((attempt.next_at() for attempt in self.live.values()), default=now + TICK_S)
+                self._tick_timer = self.loop.at(max(now + 0.005, min(now + TICK_S, soonest)), self._tick)
+        elif self.stopping:
+            self._leave()
+            return
+        if self._stuck_timer is None and any(connection.blocked for connection in self.connections):
+            self._stuck_timer = self.loop.at(time.monotonic() + 5.0, self._unstick)
+        self._mind_idleness()
+
+    def _leave(self) -> None:
+        # answers and last events still leave; a client that does not read cannot hold us
+        if any(connection.blocked for connection in self.connections) and self._stuck_timer is None:
+            self._stuck_timer = self.loop.at(time.monotonic() + 2.0, self.loop.stop)
+        elif not any(connection.blocked for connection in self.connections):
+            self.loop.stop()
+
+    def _unstick(self) -> None:
+        self._stuck_timer = None  # the flush that follows closes who is stuck
+
+    def _mind_idleness(self) -> None:
+        if self.connections or self.live:
+            if self._idle_timer is not None:
+                self._idle_timer.cancel()
+                self._idle_timer = None
+        elif self._idle_timer is None:
+            self._idle_timer = self.loop.at(time.monotonic() + self._idle_s, self._idle)
+
+    def _idle(self) -> None:
+        if not self.connections and not self.live:
+            try:
+                with open(self.spool.path("reapable"), "w", encoding="utf-8") as file:
+                    file.write("%f\n" % time.time())
+            except OSError:
+                pass  # the spool itself may be gone: all the more reason to end
+            self.spool.log("idle for %g s: done" % self._idle_s)
+            self.stop()
+
+    def _accept(self, _mask: int) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError as error:  # out of descriptors or memory: look again later instead of at once
+            self.spool.log("cannot accept: %s" % error)
+            self.loop.unwatch(self._listener.fileno())
+            self.loop.at(time.monotonic() + ACCEPT_AGAIN_S, self._accept_again)
+            return
+        self._accepted += 1
+        self.connections.add(Connection(sock, self.loop, self._serve, self._closed, self._accepted))
+
+    def _relisten(self) -> None:
+        """Somebody cleaned up the folder of our socket, as a logout does with the runtime folder."""
+        self.loop.forget(self._listener.fileno())
+        self._listener.close()
+        self._listener = self._door.open()
+        self._accept_again()
+
+    def _accept_again(self) -> None:
+        if not self.stopping:
+            self.loop.forget(self._listener.fileno())
+            self.loop.watch(self._listener.fileno(), READ, self._accept)
+
+    def _closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        for name, feed in connection.feeds.items():
+            attempt = self.live.get(name)
+            if attempt is not None and feed in attempt.feeds:
+                attempt.feeds.remove(feed)
+
+    def _catch_signals(self) -> int:
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        # handlers, not SIG_IGN: an ignored signal would stay ignored in every task
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda _number, _frame: None)
+        return reader
+
+    def _signalled(self, wake: int) -> None:
+        numbers = os.read(wake, 4096)
+        if signal.SIGHUP in numbers and not self.stopping:
+            self._relisten()
+        if signal.SIGTERM in numbers or signal.SIGINT in numbers:
+            self.stop()
+        self._reap()
+
+    def _raise_file_limit(self) -> None:
+        soft, hard = self._files
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard != resource.RLIM_INFINITY else 1 << 20, hard))
+        except (ValueError, OSError):
+            self._files = (soft, hard)
+
+    def _log_failure(self, error: Exception) -> None:
+        import traceback  # rarely needed
+
+        self.spool.log("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+
+
+def _age_s(start_time: int) -> float:
+    """Seconds since a process was born, from its start time in clock ticks since boot."""
+    with open("/proc/uptime", "rb") as file:
+        uptime = float(file.read().split()[0])
+    return uptime - start_time / os.sysconf("SC_CLK_TCK")

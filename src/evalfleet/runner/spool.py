@@ -1,0 +1,237 @@
+"""The spool folder: attempts, stored files, fences."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+from .collect import open_regular
+from .spec import SHA256, Refusal, bad
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .spec import Spec
+
+MAX_FENCES = 1000
+LOG_BYTES = 1 << 20
+COPY_BYTES = 1 << 20
+
+
+def write_atomically(path: str, data: bytes) -> None:
+    """Replace a file so that a reader sees the old or the new one, also after a crash."""
+    fresh = "%s.%d.new" % (path, os.getpid())
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, data)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(fresh, path)
+
+
+def remove_tree(path: str) -> None:
+    """Delete a folder and everything in it; links are not followed, missing parts are fine."""
+    folders = [path]
+    for folder in folders:
+        try:
+            entries = _entries(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            else:
+                _gone(os.unlink, entry.path)
+    for folder in reversed(folders):
+        _gone(os.rmdir, folder)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        os.chmod(folder, 0o700)  # a task may have closed it
+    with os.scandir(folder) as entries:
+        return list(entries)
+
+
+def _gone(remove: Callable[[str], None], path: str) -> None:
+    try:
+        remove(path)
+    except FileNotFoundError:
+        pass
+
+
+class Spool:
+    """Paths and small files of one spool."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = os.path.realpath(folder)
+        self.attempts = os.path.join(self.folder, "attempts")
+        self.files = os.path.join(self.folder, "files")
+        self._epochs_path = os.path.join(self.folder, "epochs.json")
+        self._log_path = os.path.join(self.folder, "runner.log")
+        self._epochs: dict[str, int] = {}
+
+    def make(self) -> None:
+        for folder in (self.folder, self.attempts, self.files):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+
+    def load(self) -> None:
+        """Read the fences. A damaged file is an error: without fences an old controller could act."""
+        try:
+            with open(self._epochs_path, "rb") as file:
+                self._epochs = {str(run): int(epoch) for run, epoch in json.load(file).items()}
+        except FileNotFoundError:
+            self._epochs = {}
+        except (ValueError, AttributeError, TypeError):
+            raise OSError("%s is damaged; remove it once no old controller is left" % self._epochs_path) from None
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+    def attempt(self, name: str) -> str:
+        return os.path.join(self.attempts, name)
+
+    def fence(self, run: str, epoch: int) -> None:
+        """Raise the fence of a run to `epoch`, for good.
+
+        Raises:
+            Refusal: a newer controller has taken the run.
+        """
+        known = self._epochs.get(run, -1)
+        if epoch < known:
+            raise Refusal("stale_epoch", "run %s is at epoch %d; this command is of epoch %d" % (run, known, epoch))
+        if epoch == known:
+            return
+        self._epochs.pop(run, None)
+        self._epochs[run] = epoch
+        while len(self._epochs) > MAX_FENCES:
+            del self._epochs[next(iter(self._epochs))]
+        write_atomically(self._epochs_path, json.dumps(self._epochs).encode())
+
+    def log(self, text: str) -> None:
+        """One line into the runner's log; never fails. The log and its predecessor are capped."""
+        import time
+
+        line = "%s %s\n" % (time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), text.rstrip())
+        try:
+            fd = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, line.encode("utf-8", "replace"))
+                if os.fstat(fd).st_size > LOG_BYTES:
+                    os.rename(self._log_path, self._log_path + ".1")
+            finally:
+                os.close(fd)
+        except OSError:
+            pass
+
+    def has_file(self, digest: str) -> bool:
+        return os.path.exists(os.path.join(self.files, digest))
+
+    def put(self, digest: str, offset: int, data: bytes, last: bool, who: int) -> bool:
+        """Store one piece of a file. True when the file is there already and nothing was written.
+
+        Raises:
+            Refusal: a piece is missing, or the whole does not have that sum.
+        """
+        if not SHA256.fullmatch(digest):
+            raise bad("sha256 must be 64 hexadecimal digits")
+        if self.has_file(digest):
+            return True
+        partial = os.path.join(self.files, ".%s.%d" % (digest, who))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_TRUNC if offset == 0 else 0)
+        fd = os.open(partial, flags, 0o600)
+        try:
+            if os.fstat(fd).st_size != offset:
+                raise bad("the next piece begins at %d, not at %d" % (os.fstat(fd).st_size, offset))
+            os.lseek(fd, 0, os.SEEK_END)
+            while data:
+                data = data[os.write(fd, data) :]
+            if last:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        if last:
+            if sha256_of(partial) != digest:
+                os.unlink(partial)
+                raise bad("the data does not have the sum %s" % digest)
+            os.rename(partial, os.path.join(self.files, digest))
+        return False
+
+    def stage(self, folder: str, spec: Spec) -> None:
+        """Copy the named files into the attempt's work folder: a task may change its copy, never the stored file.
+
+        Raises:
+            Refusal: a file was never put.
+        """
+        work = os.path.join(folder, "work")
+        if spec.files or spec.cwd is None:
+            os.mkdir(work, 0o700)
+        for path, digest in sorted(spec.files.items()):
+            if not self.has_file(digest):
+                raise bad("spec.files: %s (%s) was not put" % (path, digest))
+            target = os.path.join(work, path)
+            os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+            _copy(os.path.join(self.files, digest), target)
+
+
+def sha256_of(path: str) -> str:
+    import hashlib  # only `put` needs it
+
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while True:
+            data = file.read(COPY_BYTES)
+            if not data:
+                return digest.hexdigest()
+            digest.update(data)
+
+
+def _copy(source: str, target: str) -> None:
+    with open(source, "rb", buffering=0) as file:
+        # executable, because sums carry no mode and scripts are the usual case
+        out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755)
+        try:
+            while os.sendfile(out, file.fileno(), None, COPY_BYTES):
+                pass
+        finally:
+            os.close(out)
+
+
+def fetch(folder: str, path: str, offset: int, limit: int) -> tuple[bytes, int]:
+    """A piece of a regular file below a folder, and the file's size. No link is followed on the way.
+
+    Raises:
+        Refusal: the path leaves the folder, or is no regular file.
+    """
+    parts = path.split("/")
+    if any(part in ("", ".", "..") for part in parts) or "\0" in path:
+        raise bad("path must be a plain relative path")
+    opened: list[int] = []
+    try:
+        here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        opened.append(here)
+        for part in parts[:-1]:
+            here = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            opened.append(here)
+        fd = open_regular(parts[-1], here)
+        opened.append(fd)
+        return os.pread(fd, limit, offset), os.fstat(fd).st_size
+    except OSError as error:
+        raise Refusal("io_error", "%s: %s" % (path, error.strerror), errno=error.errno) from None
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+def verify_private(folder: str) -> None:
+    """Refuse a runtime folder that somebody else could have prepared.
+
+    Raises:
+        PermissionError: it is not a folder of ours, closed to others.
+    """
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise PermissionError("%s must be a folder of uid %d with mode 0700" % (folder, os.getuid()))

@@ -1,0 +1,235 @@
+"""Process trees: who belongs to an attempt, and how it is killed.
+
+A pid alone names nobody: pid, start time and boot id together do.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def become_subreaper() -> bool:
+    """Orphans below this process become its children, so that it can find and reap them."""
+    try:
+        import ctypes  # not every Python has it
+
+        return ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    except (ImportError, OSError, AttributeError):
+        return False
+
+
+def read(path: str, limit: int = 1 << 20) -> bytes:
+    """A small file of /proc or /sys; empty when it is gone or closed to us."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        data = os.read(fd, limit)
+        while data and len(data) < limit:
+            more = os.read(fd, limit - len(data))
+            if not more:
+                break
+            data += more
+        return data
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def boot_id() -> str:
+    return read("/proc/sys/kernel/random/boot_id").decode().strip()
+
+
+class Stat:
+    """The few fields of /proc/<pid>/stat that tell who a process is."""
+
+    __slots__ = ("group", "parent", "pid", "session", "start_time", "state")
+
+    def __init__(self, pid: int, data: bytes) -> None:
+        fields = data[data.rindex(b")") + 2 :].split()
+        self.pid = pid
+        self.state = fields[0].decode()
+        self.parent = int(fields[1])
+        self.group = int(fields[2])
+        self.session = int(fields[3])
+        self.start_time = int(fields[19])
+
+    @property
+    def dead(self) -> bool:
+        return self.state in "ZXx"
+
+
+def stat_of(pid: int) -> Stat | None:
+    data = read("/proc/%d/stat" % pid, 4096)
+    return Stat(pid, data) if data else None
+
+
+def is_same(pid: int, start_time: int, boot: str) -> bool:
+    """Whether that very process still runs."""
+    found = stat_of(pid)
+    return boot == boot_id() and found is not None and not found.dead and found.start_time == start_time
+
+
+def environment(pid: int) -> dict[bytes, bytes]:
+    pairs = (item.partition(b"=") for item in read("/proc/%d/environ" % pid, 4 << 20).split(b"\0"))
+    return {name: value for name, _, value in pairs if name}
+
+
+def marks(pid: int, attempt: str, folder: str) -> bool:
+    """Whether the process carries the mark of that attempt in that very spool."""
+    found = environment(pid)
+    return found.get(b"EVALFLEET_ATTEMPT") == attempt.encode() and found.get(b"EVALFLEET_TASK") == os.fsencode(
+        folder + "/task.json"
+    )
+
+
+def children(pid: int) -> list[int]:
+    """Living and dead children of a process."""
+    path = "/proc/%d/task/%d/children" % (pid, pid)
+    data = read(path)
+    if data or os.path.exists(path):
+        return [int(word) for word in data.split()]
+    return [found.pid for found in everybody() if found.parent == pid]
+
+
+def everybody() -> Iterable[Stat]:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            found = stat_of(int(name))
+            if found is not None:
+                yield found
+
+
+def descendants(pid: int) -> list[int]:
+    """Everybody below a process, itself first. Other children of its threads are found as well."""
+    found = [pid]
+    for parent in found:
+        for thread in _threads(parent):
+            found.extend(int(word) for word in read("/proc/%d/task/%s/children" % (parent, thread)).split())
+    return found
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return os.listdir("/proc/%d/task" % pid)
+    except OSError:
+        return []
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Signal one process; fine when it is gone."""
+    if pid <= 1:
+        return  # 0 and below would mean us and many others
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def kill_group(group: int, number: int = signal.SIGKILL) -> None:
+    """Signal a process group; fine when it is gone."""
+    if group <= 1:
+        return
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def oom_kills() -> int:
+    """How often the kernel of this host killed somebody for memory."""
+    data = read("/proc/vmstat")
+    place = data.find(b"\noom_kill ")
+    return int(data[place + 10 :].split(None, 1)[0]) if place >= 0 else 0
+
+
+class Cgroup:
+    """The control group of one attempt. Empty operations where the host allows none."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def adopt(self, leader: int) -> None:
+        """Move a tree into the group, until nobody new turns up.
+
+        Raises:
+            OSError: the group cannot be made or entered.
+        """
+        os.mkdir(self.path, 0o755)
+        known: set[int] = set()
+        for _ in range(5):
+            fresh = [pid for pid in descendants(leader) if pid not in known]
+            if not fresh:
+                return
+            for pid in fresh:
+                known.add(pid)
+                self._enter(pid)
+
+    def _enter(self, pid: int) -> None:
+        try:
+            with open(self.path + "/cgroup.procs", "wb", buffering=0) as file:
+                file.write(b"%d" % pid)
+        except ProcessLookupError:
+            pass
+
+    def members(self) -> list[int]:
+        found: list[int] = []
+        for folder, _, _ in os.walk(self.path):
+            found.extend(int(word) for word in read(folder + "/cgroup.procs").split() if word != b"0")
+        return found
+
+    def kill(self) -> None:
+        try:
+            with open(self.path + "/cgroup.kill", "wb", buffering=0) as file:
+                file.write(b"1")
+        except OSError:
+            for pid in self.members():  # cgroup v1, or a kernel before 5.14
+                kill(pid)
+
+    def was_oom(self) -> bool:
+        data = read(self.path + "/memory.events")
+        place = data.find(b"oom_kill ")
+        return place >= 0 and int(data[place + 9 :].split(None, 1)[0]) > 0
+
+    def remove(self) -> None:
+        for folder, _, _ in os.walk(self.path, topdown=False):
+            try:
+                os.rmdir(folder)
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.EBUSY):
+                    raise
+
+
+def cgroup_base() -> str | None:
+    """The folder of this process's own control group, if groups may be made in it. v2 first, then v1's freezer or pids."""
+    mounts: dict[str, str] = {}
+    for line in read("/proc/self/mountinfo").decode("utf-8", "replace").splitlines():
+        left, _, right = line.partition(" - ")
+        kind, _, options = right.split(" ", 2) if right.count(" ") >= 2 else ("", "", "")
+        fields = left.split(" ")
+        if kind == "cgroup2":
+            mounts.setdefault("", fields[4])
+        elif kind == "cgroup":
+            for controller in options.split(","):
+                mounts.setdefault(controller, fields[4])
+    own: dict[str, str] = {}
+    for line in read("/proc/self/cgroup").decode("utf-8", "replace").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            own[controller] = path
+    for controller in ("", "freezer", "pids"):
+        if controller in mounts and controller in own:
+            folder = (mounts[controller] + own[controller]).rstrip("/")
+            if os.access(folder, os.W_OK) and os.access(folder + "/cgroup.procs", os.W_OK):
+                return folder
+    return None
