@@ -1,0 +1,259 @@
+"""This machine as a pool: one host per home, with one runner that all runs of the home share.
+
+Tasks are processes of the runner, not of the controller, so they go on when the controller is killed. Files are not copied:
+the runner's folder of an ended attempt is renamed into the home.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from evalfleet.backends.base import HostInfo, Inbox, Known, Launch, Observation, single_error
+from evalfleet.backends.launcher import RunnerInfo, runner_info, start_runner, write_runner
+from evalfleet.backends.link import PROTOCOL, RunnerLink, raise_refusal
+from evalfleet.core.health import OtherWay
+from evalfleet.errors import BackendError, RunnerUnavailable
+from evalfleet.layout import Home
+from evalfleet.model import JsonObject
+from evalfleet.runner.collect import clean_file, walk
+from evalfleet.runner.redact import Redactor
+from evalfleet.runner.tree import is_same
+
+HOST = "local"
+_CONNECT_S = 10.0
+_HELLO_S = 30.0  # a runner answers in milliseconds; one that is silent for so long hangs or is stopped
+_ENDED_S = 5.0
+# Answers that say something about the controller or the connection, not about the attempt that was to be launched.
+_OURS = frozenset({"stale_epoch", "shutting_down"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSettings:
+    python: str
+    idle_s: float
+    price_usd_per_hour: float = 0.0
+    memory_mb: int | None = None  # None: what the machine has
+
+
+class LocalBackend:
+    """Implements `Backend`."""
+
+    name = HOST
+
+    def __init__(self, home: Home, settings: LocalSettings) -> None:
+        self._home = home
+        self._settings = settings
+
+    @asynccontextmanager
+    async def acquire(self, run_id: str, epoch: int, inbox: Inbox) -> AsyncGenerator[LocalHost]:
+        runner = await self._current_runner()
+        with single_error():
+            async with self._connected(runner, inbox) as (link, gone):
+                inventory = await self._introduce(link, runner, run_id, epoch)
+                info = HostInfo(
+                    name=HOST,
+                    memory_mb=self._settings.memory_mb or inventory.get("memory_mb"),
+                    gpus=0,
+                    price_usd_per_hour=self._settings.price_usd_per_hour,
+                )
+                yield LocalHost(self._home, link, gone, inbox, info, run_id, epoch)
+
+    async def _introduce(self, link: RunnerLink, runner: RunnerInfo, run_id: str, epoch: int) -> JsonObject:
+        """Raise the fence of the run; returns what the host has."""
+        with anyio.move_on_after(_HELLO_S):
+            await link.request("hello", protocol=PROTOCOL, run=run_id, epoch=epoch)
+            return await link.request("inventory")
+        await self.reset()
+        raise RunnerUnavailable(
+            f"the runner (process {runner.pid}) has not answered for {_HELLO_S:.0f} s and was ended"
+        )
+
+    async def ask_otherwise(self) -> OtherWay:
+        runner = runner_info(self._home.spool)
+        if runner is None:
+            return OtherWay.GONE  # nobody holds the spool's lock
+        with anyio.move_on_after(_CONNECT_S), suppress(BackendError), single_error():
+            async with self._connected(runner, Inbox()) as (link, _):
+                await link.request("ping")
+                return OtherWay.ALIVE
+        return OtherWay.SILENT
+
+    async def reset(self) -> None:
+        runner = runner_info(self._home.spool)
+        # By pid and start time: a pid alone may belong to somebody else by now.
+        if runner is not None and is_same(runner.pid, runner.start_time, runner.boot_id):
+            with suppress(ProcessLookupError):
+                os.kill(runner.pid, signal.SIGKILL)
+
+    async def release(self) -> None:
+        runner = runner_info(self._home.spool)
+        if runner is not None:
+            await self._end_if_idle(runner)
+
+    async def _current_runner(self) -> RunnerInfo:
+        """A runner of our version; one of another version only while it is busy and speaks our protocol."""
+        start = self._settings
+        runner = await start_runner(self._home.spool, start.python, start.idle_s)
+        _, version = await anyio.to_thread.run_sync(write_runner, self._home.spool)
+        if runner.version == version:
+            return runner
+        if await self._end_if_idle(runner):
+            return await start_runner(self._home.spool, start.python, start.idle_s)
+        if runner.protocol != PROTOCOL:
+            raise RunnerUnavailable(
+                f"a runner of another evalfleet (protocol {runner.protocol}) is still busy in {self._home.spool}; "
+                "wait for its tasks, or finish them with that version"
+            )
+        return runner
+
+    async def _end_if_idle(self, runner: RunnerInfo) -> bool:
+        """Ask the runner to end if nobody else needs it; True when it has ended."""
+        with suppress(BackendError), single_error():
+            async with self._connected(runner, Inbox()) as (link, gone):
+                answer = await link.request("shutdown", if_idle=True)
+                if answer.get("ended"):
+                    with anyio.move_on_after(_ENDED_S):
+                        await gone.wait()
+                        return True
+        return False
+
+    @asynccontextmanager
+    async def _connected(self, runner: RunnerInfo, inbox: Inbox) -> AsyncGenerator[tuple[RunnerLink, anyio.Event]]:
+        """A served link, and an event that is set when it breaks."""
+        try:
+            with anyio.fail_after(_CONNECT_S):
+                stream = await anyio.connect_unix(runner.socket)
+        except (OSError, TimeoutError) as error:
+            raise RunnerUnavailable(f"the runner (process {runner.pid}) does not answer at {runner.socket}") from error
+        link = RunnerLink(stream, lambda events: inbox.put([_observation(event) for event in events]))
+        gone = anyio.Event()
+
+        async def serve() -> None:
+            await link.serve()
+            gone.set()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(serve)
+            try:
+                yield link, gone
+            finally:
+                await link.aclose()
+                group.cancel_scope.cancel()
+
+
+class LocalHost:
+    """Implements `Host`."""
+
+    def __init__(
+        self,
+        home: Home,
+        link: RunnerLink,
+        gone: anyio.Event,
+        inbox: Inbox,
+        info: HostInfo,
+        run_id: str,
+        epoch: int,
+    ) -> None:
+        self._home = home
+        self._link = link
+        self._gone = gone
+        self._inbox = inbox
+        self._info = info
+        self._fence = {"run": run_id, "epoch": epoch}
+
+    @property
+    def info(self) -> HostInfo:
+        return self._info
+
+    async def known(self) -> list[Known]:
+        answer = await self._link.request("hello", protocol=PROTOCOL, **self._fence)
+        return [
+            Known(one["attempt"], one["state"] == "running")
+            for one in answer["attempts"]
+            if one["run"] == self._fence["run"]
+        ]
+
+    async def launch(self, launches: Sequence[Launch]) -> None:
+        answers = await self._link.send_many(
+            {
+                "do": "launch",
+                **self._fence,
+                "attempt": launch.attempt_id,
+                "valid_for_s": launch.valid_for_s,
+                "spec": launch.spec,
+                "secrets": launch.secrets,
+            }
+            for launch in launches
+        )
+        for launch, answer in zip(launches, answers, strict=True):
+            if answer.get("error") in _OURS:
+                raise_refusal(answer)
+            if not answer.get("ok"):
+                end = {"cause": "backend_error", "message": answer.get("message"), "errno": answer.get("errno")}
+                self._inbox.put([Observation(launch.attempt_id, 0, 0.0, "ended", end)])
+
+    async def observe(self, attempt_id: str, after: int) -> bool:
+        answer = await self._link.request("attach", attempt=attempt_id, **{"from": after + 1})
+        return bool(answer["known"])
+
+    async def stop(self, attempt_ids: Sequence[str], reason: str) -> None:
+        await self._all({"do": "cancel", **self._fence, "attempt": one, "reason": reason} for one in attempt_ids)
+
+    async def collect(self, attempt_id: str, destination: Path, secrets: Mapping[str, str]) -> None:
+        source = self._home.spooled(attempt_id)
+        if secrets:
+            await anyio.to_thread.run_sync(_clean, source, secrets)
+        _move(source, destination)
+
+    async def forget(self, attempt_ids: Sequence[str]) -> None:
+        await self._all({"do": "ack", **self._fence, "attempt": one} for one in attempt_ids)
+
+    @property
+    def is_lost(self) -> bool:
+        return self._gone.is_set()
+
+    async def lost(self) -> None:
+        await self._gone.wait()
+
+    async def _all(self, messages: Iterable[JsonObject]) -> None:
+        for answer in await self._link.send_many(messages):
+            raise_refusal(answer)
+
+
+def _observation(event: JsonObject) -> Observation:
+    return Observation(event["attempt"], event["event"], event["at"], event["type"], event)
+
+
+def _move(source: Path, destination: Path) -> None:
+    """One rename, so that the files are there whole or not at all. Where an earlier controller moved them, nothing is left to do."""
+    try:
+        source.rename(destination)
+    except FileNotFoundError:
+        if not source.exists():
+            return
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        _move(source, destination)
+    except OSError:
+        if destination.exists():
+            # The folder of a lost attempt came first, and now its late end: both are evidence.
+            destination = destination.with_name(f"{destination.name}.late")
+        partial = destination.with_name(f"{destination.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.copytree(source, partial, symlinks=True)
+        partial.rename(destination)
+
+
+def _clean(folder: Path, secrets: Mapping[str, str]) -> None:
+    redactor = Redactor(dict(secrets))
+    files, _ = walk(str(folder))
+    for name, _size in files:
+        clean_file(str(folder / name), redactor)

@@ -1,0 +1,1 @@
+"""Drives runs: places tasks, launches attempts, judges their ends and keeps what they leave."""

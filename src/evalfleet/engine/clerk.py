@@ -1,0 +1,21 @@
+"""The one thread through which the engine speaks to its store, which is synchronous and used by one thread at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+
+T = TypeVar("T")
+
+
+class Clerk:
+    """Runs calls one after another, off the event loop. A call that has begun is never abandoned half way."""
+
+    def __init__(self) -> None:
+        self._limiter = anyio.CapacityLimiter(1)
+
+    async def call(self, function: Callable[[], T]) -> T:
+        return await anyio.to_thread.run_sync(function, limiter=self._limiter)

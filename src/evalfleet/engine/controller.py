@@ -1,0 +1,96 @@
+"""Becoming the controller of a run: take it, begin it, drive it, leave it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from evalfleet import config
+from evalfleet.backends.local import LocalBackend, LocalSettings
+from evalfleet.core.breaker import Limits
+from evalfleet.core.judge import Pattern
+from evalfleet.engine.dispatcher import EngineSettings
+from evalfleet.engine.orders import Mode
+from evalfleet.engine.steering import amended
+from evalfleet.engine.supervisor import Ending, Spectator, Supervisor, owner_name
+from evalfleet.errors import WrongState
+from evalfleet.layout import Home
+from evalfleet.model import Run, RunState
+from evalfleet.store.base import Store
+
+
+def engine_settings(settings: config.Settings) -> EngineSettings:
+    return EngineSettings(
+        lease_s=settings.lease_s,
+        breaker=Limits(slow_start=settings.breaker_slow_start, probe_base_s=settings.breaker_probe_base_s),
+        patterns=tuple(Pattern.of(regex, kind) for regex, kind in settings.judge_patterns),
+    )
+
+
+def take(store: Store, run: Run, *, workers: int | None = None, budget_usd: float | None = None) -> Run:
+    """Own the run and let it run, with the changes asked for.
+
+    Raises Owned while another controller drives it, WrongState if it is over.
+    """
+    if run.state in (RunState.COMPLETED, RunState.CANCELLED):
+        if store.unended(run.id):
+            return store.take(run.id, owner_name())  # a controller died while it brought the last files home
+        raise WrongState(
+            f"run {run.id} is {run.state}; `evalfleet report {run.id}` shows it, `evalfleet retry {run.id}` tries again "
+            "what failed"
+        )
+    return reopen(store, store.take(run.id, owner_name()), workers=workers, budget_usd=budget_usd)
+
+
+def reopen(store: Store, taken: Run, *, workers: int | None = None, budget_usd: float | None = None) -> Run:
+    """Let a run that we own run, whatever its state, with the changes asked for."""
+    if workers is not None or budget_usd is not None:
+        changed = amended(taken, workers=workers, budget_usd=budget_usd)
+        taken = store.amend(taken, changed.policy) or taken
+    return store.begin(taken) or taken
+
+
+async def drive(
+    settings: config.Settings,
+    store: Store,
+    run: Run,
+    *,
+    spectators: Sequence[Spectator] = (),
+    notice: Callable[[str], None] = lambda _: None,
+    signals: bool = False,
+    mode: Mode = Mode.DRIVE,
+) -> Ending:
+    """Drive a run that we own until it settles or we are interrupted, then leave it."""
+    home = Home(settings.home)
+    backend = LocalBackend(
+        home,
+        LocalSettings(
+            python=settings.runner_python,
+            idle_s=settings.runner_idle_s,
+            price_usd_per_hour=settings.local_price_usd_per_hour,
+            memory_mb=settings.local_memory_mb,
+        ),
+    )
+    supervisor = Supervisor(
+        store=store,
+        home=home,
+        backend=backend,
+        run=run,
+        settings=engine_settings(settings),
+        secrets=config.secret_values,
+        spectators=spectators,
+        notice=notice,
+    )
+    try:
+        return await supervisor.drive(signals=signals, mode=mode)
+    finally:
+        store.leave(run)
+
+
+async def cancel(settings: config.Settings, store: Store, run: Run) -> None:
+    """End what a run that we own still has running, cancel it, and leave it."""
+    if store.unended(run.id):
+        await drive(settings, store, store.begin(run) or run, mode=Mode.CANCEL)
+    else:
+        store.cancel_tasks(run, "the run was cancelled")
+        store.cancel(run)
+        store.leave(run)

@@ -1,0 +1,223 @@
+"""Decides what happens next in one run: reads the store, asks `core`, applies the answer to the store.
+
+A `step` takes what was observed since the last one and gives orders for the outside; it does no I/O but the store's. Read,
+work, apply: launches and file transfers happen between steps, never inside a transaction.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from evalfleet.backends.base import HostInfo, Launch, Observation
+from evalfleet.core.breaker import Limits
+from evalfleet.core.health import Patience
+from evalfleet.core.judge import Pattern
+from evalfleet.engine.admission import Admission
+from evalfleet.engine.ends import Ends
+from evalfleet.engine.guard import Guard
+from evalfleet.engine.launching import launch_of
+from evalfleet.engine.money import Money
+from evalfleet.engine.news import News
+from evalfleet.engine.orders import Ended, Live, Mode, Orders
+from evalfleet.errors import MissingSecret
+from evalfleet.model import AttemptState, JsonObject, PauseCause, Run, RunState, TaskState
+from evalfleet.store.base import Store
+
+Secrets = Callable[[Sequence[str]], dict[str, str]]
+
+_LONG_S = 60.0
+_SLOW_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    lease_s: float = 60.0
+    ping_s: float = 5.0
+    patience: Patience = field(default_factory=Patience)
+    breaker: Limits = field(default_factory=Limits)
+    patterns: tuple[Pattern, ...] = ()
+
+
+class Dispatcher:
+    """One per controller and run. Used by one thread at a time."""
+
+    def __init__(self, store: Store, run: Run, settings: EngineSettings, secrets: Secrets, rng: random.Random) -> None:
+        self.run = run
+        self.mode = Mode.DRIVE
+        self.live: dict[str, Live] = {}
+        self._store = store
+        self._settings = settings
+        self._secrets = secrets
+        self._paused: JsonObject | None = None  # why nothing more is admitted, once that is so
+        self._unreachable = False
+        self._money = Money(run)
+        self._news = News(store, run)
+        self._guard = Guard(store, run, settings.breaker)
+        self._ends = Ends(store, run, self._guard, self._money, settings.patterns, rng)
+        self._admission = Admission(store, run, settings.lease_s)
+
+    def start(self) -> list[Ended]:
+        """Load what earlier controllers left. Returns the attempts whose files are still to be brought."""
+        self._ends.load()
+        self._guard.load(proven=self._ends.history.successes > 0)
+        for sums in self._store.attempt_sums(self.run.id):
+            self._money.load(sums)
+        collecting: list[Ended] = []
+        for attempt in self._store.unended(self.run.id):
+            task = self._store.task_at(self.run.id, attempt.task_number)
+            if attempt.outcome is None:
+                self.live[attempt.id] = Live(task=task, attempt=attempt, last_event=attempt.last_event)
+            else:
+                collecting.append(Ended(attempt, task.key))
+        return collecting
+
+    def step(self, observations: Sequence[Observation], host: HostInfo | None, *, collecting: bool = False) -> Orders:
+        """Take in what was seen, admit what may run, and find out whether the run is over.
+
+        It is not over while files of ended attempts are still on their way (`collecting`).
+        """
+        orders = Orders()
+        if host is not None:
+            self._money.price_usd_per_hour = host.price_usd_per_hour
+        ended = [seen for seen in observations if self._news.note(self.live, seen)]
+        admits = self._admits(host)
+        if ended or admits or self._news.due(self.live):
+            with self._store.batch():
+                for seen in ended:
+                    self._finish(seen, orders)
+                self._news.flush(self.live)
+                if host is not None and self._admits(host):
+                    self._admit(host, orders)
+        if not (collecting or orders.collect) or self._unreachable:
+            self._settle(orders)
+        orders.wait_s = self._wait_s(host)
+        return orders
+
+    # Ends
+
+    def _finish(self, seen: Observation, orders: Orders) -> None:
+        live = self.live.pop(seen.attempt_id, None)
+        if live is None:
+            self._ends.finish_late(seen, self.mode, orders)
+            return
+        self._news.close(live)
+        finished = self._ends.finish(live, seen, self.mode, orders)
+        if finished and finished.task.state is TaskState.QUEUED:
+            self._admission.look_again(finished.task.not_before)
+
+    # Admission
+
+    def _admits(self, host: HostInfo | None) -> bool:
+        """Whether a look at the queue is worth a transaction."""
+        return (
+            host is not None
+            and self.mode is Mode.DRIVE
+            and self._paused is None
+            and len(self.live) < self.run.policy.workers
+            and self._store.now() >= self._admission.look_at
+            and self._allowance() > 0
+        )
+
+    def _allowance(self) -> int:
+        for live in self.live.values() if self._guard.is_slow else ():
+            waits = live.task.spec.start_timeout_s or self.run.policy.start_timeout_s
+            since = live.attempt.ready_at if waits else live.attempt.started_at
+            if since is not None and live.attempt.state is AttemptState.RUNNING:
+                self._guard.ran(live.attempt.id, since)
+        return min(self._guard.allowance(len(self.live)), self._money.allowance(self.live.values(), self._store.now()))
+
+    def _admit(self, host: HostInfo, orders: Orders) -> None:
+        picked = self._admission.pick(self.live, host, self._allowance(), self._ends.history, self._guard.prefers_fresh)
+        for task, made in picked:
+            try:
+                values = self._secrets(task.spec.secrets)
+            except MissingSecret as error:
+                self.pause(PauseCause.SECRET, f"{error}; set it and `evalfleet resume {self.run.id}`")
+                return
+            claimed = self._admission.claim(task, made, host)
+            if claimed is None:
+                self._admission.look_again()
+                continue
+            self._guard.admitted(claimed.attempt.id)
+            self.live[claimed.attempt.id] = Live(task=claimed.task, attempt=claimed.attempt)
+            orders.launch.append(launch_of(self.run, claimed.task, claimed.attempt, values, self._settings.lease_s))
+
+    def look_again(self) -> None:
+        """Tasks may have been queued by others."""
+        self._admission.look_again()
+
+    def relaunch(self, attempt_id: str) -> Launch | None:
+        """The launch of an attempt that its host never heard of; None if its secrets are gone meanwhile."""
+        live = self.live[attempt_id]
+        try:
+            values = self._secrets(live.task.spec.secrets)
+        except MissingSecret as error:
+            self.pause(PauseCause.SECRET, f"{error}; set it and `evalfleet resume {self.run.id}`")
+            return None
+        return launch_of(self.run, live.task, live.attempt, values, self._settings.lease_s)
+
+    def missing(self, known: Collection[str], older_than_s: float) -> list[str]:
+        """Live attempts that their host should know by now and does not."""
+        before = self._store.now() - older_than_s
+        return [one for one, live in self.live.items() if one not in known and live.attempt.claimed_at <= before]
+
+    # The run's end
+
+    def pause(self, cause: PauseCause, message: str) -> None:
+        """Admit nothing more; the run pauses when its live attempts have ended."""
+        if self._paused is None:
+            self._paused = {"cause": str(cause), "message": message}
+
+    def backend_failed(self, message: str) -> float | None:
+        """No host could be reached. Returns after how many seconds to try again; None: the run pauses as it is."""
+        delay = self._guard.backend_failed(message)
+        if delay is None:
+            self.pause(PauseCause.BREAKER, self._guard.message())
+            self._unreachable = True
+        return delay
+
+    def backend_returned(self) -> None:
+        self._guard.backend_returned()
+
+    def _settle(self, orders: Orders) -> None:
+        if self.run.state in (RunState.COMPLETED, RunState.CANCELLED):
+            orders.done = not self.live  # we came only to bring files home
+            return
+        if self.live and self._unreachable and self._paused:
+            # They cannot be asked now; the next controller asks them.
+            orders.done = self._store.pause(self.run, self._paused) is not None
+            return
+        if self.live or orders.launch or self.mode is Mode.STOP:
+            return
+        if self.mode is Mode.WITHDRAW:
+            orders.done = True
+            return
+        if self.mode is Mode.CANCEL:
+            self._store.cancel_tasks(self.run, "the run was cancelled")
+            orders.done = self._store.cancel(self.run) is not None
+            return
+        if self._paused is None and self._guard.exhausted:
+            self.pause(PauseCause.BREAKER, self._guard.message())
+        waiting = self._store.counts(self.run.id)[TaskState.QUEUED]
+        if waiting == 0:
+            orders.done = self._store.complete(self.run) is not None
+        elif self._paused is not None:
+            orders.done = self._store.pause(self.run, self._paused) is not None
+        elif self._money.allowance((), self._store.now()) == 0:
+            self.pause(PauseCause.BUDGET, self._money.message(self._store.now()))
+            orders.done = self._store.pause(self.run, self._paused or {}) is not None
+
+    def _wait_s(self, host: HostInfo | None) -> float:
+        now = self._store.now()
+        moments = [now + _LONG_S, self._news.due_at(self.live)]
+        if host is not None and self.mode is Mode.DRIVE and self._paused is None:
+            probe = self._guard.next_probe_at
+            if len(self.live) < self.run.policy.workers and self._allowance() > 0:
+                moments.append(self._admission.look_at)
+            if probe is not None:
+                moments.append(max(probe, self._admission.look_at))
+            if self._guard.is_slow and self.live:
+                moments.append(now + _SLOW_S)
+        return max(0.0, min(moments) - now)

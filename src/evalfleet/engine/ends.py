@@ -1,0 +1,113 @@
+"""From the end of an attempt to the next state of its task: judge, attribute, decide, store."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from evalfleet.backends.base import Observation
+from evalfleet.core.attribution import History, Where, attribute
+from evalfleet.core.ends import end_from_json
+from evalfleet.core.failures import JUDGE_VERSION, outcome_of
+from evalfleet.core.judge import Pattern, judge
+from evalfleet.core.retry import Fail, Hold, Retry, decide
+from evalfleet.engine.guard import Guard
+from evalfleet.engine.money import Money
+from evalfleet.engine.orders import Ended, Live, Mode, Orders
+from evalfleet.model import Failure, Kind, Outcome, Run, TaskState, Verdict
+from evalfleet.store.base import Finish, Finished, Store
+
+_OVER = (TaskState.FAILED, TaskState.HELD, TaskState.CANCELLED)
+
+
+class Ends:
+    def __init__(
+        self, store: Store, run: Run, guard: Guard, money: Money, patterns: Sequence[Pattern], rng: random.Random
+    ) -> None:
+        self.history = History()
+        self._store = store
+        self._run = run
+        self._guard = guard
+        self._money = money
+        self._patterns = patterns
+        self._rng = rng
+
+    def load(self) -> None:
+        for past in self._store.judged(self._run.id):
+            where = Where(task=past.key, worker=past.worker, host=past.host, executable=past.executable)
+            self.history.add(where, past.failure, past.ended_at)
+
+    def finish(self, live: Live, seen: Observation, mode: Mode, orders: Orders) -> Finished | None:
+        """Store how a live attempt ended. None: it is not ours any more."""
+        end = end_from_json(seen.data)
+        judged = judge(end, self._run.policy, self._patterns)
+        finish = Finish(
+            attempt=live.attempt,
+            outcome=Outcome.OK,
+            ended_at=end.ended_at or self._store.now(),
+            duration_s=end.duration_s,
+            started_at=end.started_at,
+            ready_at=end.ready_at,
+            cost_usd=self._money.add(end.duration_s, end.reported_usd),
+            reported_usd=end.reported_usd,
+            last_event=seen.number,
+            end=seen.data,
+            judge_version=JUDGE_VERSION,
+        )
+        finish = (
+            replace(finish, verdict=judged) if isinstance(judged, Verdict) else self._failed(live, judged, finish, mode)
+        )
+        finished = self._store.finish(self._run, finish)
+        if finished is not None:
+            self.history.add(_where(live), finish.failure, finish.ended_at)
+            self._guard.ended(live.attempt.id, finish.failure, live.task.key)
+            if finished.task.state in _OVER:
+                self.history.forget(live.task.key)
+            orders.collect.append(Ended(finished.attempt, live.task.key))
+            orders.stop += [sibling.id for sibling in finished.siblings]
+        return finished
+
+    def finish_late(self, seen: Observation, mode: Mode, orders: Orders) -> None:
+        """An end that we do not wait for: of an attempt given up as lost, or one whose files may still lie at its host."""
+        task_number, number = (int(part) for part in seen.attempt_id.rsplit(".", 2)[1:])
+        found = [one for one in self._store.attempts(self._run.id, task_number) if one.number == number]
+        if not found:
+            orders.forget.append(seen.attempt_id)
+            return
+        attempt, task = found[0], self._store.task_at(self._run.id, task_number)
+        if attempt.outcome is Outcome.LOST:
+            judged = judge(end_from_json(seen.data), self._run.policy, self._patterns)
+            if isinstance(judged, Verdict) and self.finish(Live(task=task, attempt=attempt), seen, mode, orders):
+                return
+        orders.collect.append(Ended(attempt, task.key))
+
+    def _failed(self, live: Live, found: Failure, finish: Finish, mode: Mode) -> Finish:
+        """The finish with its failure attributed, and with the next state of its task."""
+        if found.kind is Kind.CANCELLED:
+            state = TaskState.CANCELLED if mode is Mode.CANCEL else TaskState.QUEUED
+            return replace(finish, outcome=Outcome.CANCELLED, failure=found, next_state=state, reason="cancelled")
+        found = attribute(found, _where(live), self.history)
+        task = self._store.task_at(self._run.id, live.task.number)
+        decision = decide(
+            failure=found,
+            consumed=task.consumed + found.consumes,
+            lost=task.lost + (not found.consumes),
+            policy=self._run.policy,
+            now=self._store.now(),
+            rng=self._rng,
+            hold_asked=task.hold_asked,
+        )
+        finish = replace(finish, outcome=outcome_of(found.kind, found.blame), failure=found)
+        match decision:
+            case Retry(not_before=moment):
+                return replace(finish, next_state=TaskState.QUEUED, not_before=moment, reason=f"after {found.kind}")
+            case Fail(reason=reason):
+                return replace(finish, next_state=TaskState.FAILED, reason=reason)
+            case Hold(reason=reason):
+                return replace(finish, next_state=TaskState.HELD, reason=reason)
+
+
+def _where(live: Live) -> Where:
+    spec, attempt = live.task.spec, live.attempt
+    return Where(task=spec.key, worker=attempt.worker, host=attempt.host, executable=spec.command[0])

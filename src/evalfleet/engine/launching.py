@@ -1,0 +1,24 @@
+"""From a claimed task to what its runner needs to know."""
+
+from __future__ import annotations
+
+from evalfleet.backends.base import Launch
+from evalfleet.model import Attempt, JsonObject, Run, Task
+
+
+def launch_of(run: Run, task: Task, attempt: Attempt, secrets: dict[str, str], valid_for_s: float) -> Launch:
+    spec, policy = task.spec, run.policy
+    data: JsonObject = {
+        "key": spec.key,
+        "domain": spec.domain,
+        "number": attempt.number,
+        "command": list(spec.command),
+        "cwd": run.folder,
+        "env": run.base_env | spec.env,
+        "payload": spec.payload,
+        "timeout_s": spec.timeout_s or policy.timeout_s,
+        "stall_s": spec.stall_s or policy.stall_s,
+        "start_timeout_s": spec.start_timeout_s or policy.start_timeout_s,
+        "progress": policy.progress,
+    }
+    return Launch(attempt_id=attempt.id, spec=data, secrets=secrets, valid_for_s=valid_for_s)

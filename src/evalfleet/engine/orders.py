@@ -1,0 +1,54 @@
+"""What the dispatcher knows of live attempts, and what it wants done. No behaviour, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from evalfleet.backends.base import Launch
+from evalfleet.model import Attempt, JsonObject, Task
+
+
+class Mode(StrEnum):
+    """How much the controller still wants."""
+
+    DRIVE = "drive"
+    STOP = "stop"  # admit nothing; what runs goes on without us
+    WITHDRAW = "withdraw"  # end our live attempts and queue their tasks again
+    CANCEL = "cancel"  # end everything; the run is cancelled
+
+
+@dataclass(slots=True)
+class Live:
+    """An attempt in flight, with news that are not stored yet."""
+
+    task: Task
+    attempt: Attempt
+    last_event: int = -1
+    state: str | None = None
+    started_at: float | None = None
+    ready_at: float | None = None
+    step: int | None = None
+    reported_usd: float = 0.0
+    lines: list[JsonObject] = field(default_factory=list[JsonObject])
+    has_news: bool = False
+
+
+class Ended(NamedTuple):
+    """An attempt whose files are to be brought home, and the key of its task."""
+
+    attempt: Attempt
+    key: str
+
+
+@dataclass(slots=True)
+class Orders:
+    """What is to be done outside the store after one step."""
+
+    launch: list[Launch] = field(default_factory=list[Launch])
+    stop: list[str] = field(default_factory=list[str])
+    collect: list[Ended] = field(default_factory=list[Ended])
+    forget: list[str] = field(default_factory=list[str])
+    wait_s: float = 60.0  # look again after this long, if nothing happens before
+    done: bool = False

@@ -1,0 +1,92 @@
+"""Brings the files of ended attempts home, then lets the host forget them.
+
+The verdict is stored before this begins, and missing files never change it: an attempt whose files cannot be brought stays
+`collecting` and is tried again at the next connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+import anyio
+
+from evalfleet.backends.base import Host
+from evalfleet.engine.clerk import Clerk
+from evalfleet.engine.dispatcher import Secrets
+from evalfleet.engine.orders import Ended
+from evalfleet.errors import BackendError, MissingSecret
+from evalfleet.layout import Home
+from evalfleet.model import JsonObject, Kind, Run
+from evalfleet.store.base import Store
+
+
+class Recorder:
+    """One per controller. `put` what ended; `serve` works it off while a host is there."""
+
+    def __init__(
+        self, store: Store, clerk: Clerk, home: Home, run: Run, secrets: Secrets, done: Callable[[], None]
+    ) -> None:
+        self._store = store
+        self._clerk = clerk
+        self._home = home
+        self._run = run
+        self._secrets = secrets
+        self._done = done  # told whenever nothing is left to bring, or nobody to ask
+        self._waiting: dict[str, Ended] = {}
+        self._wake = anyio.Event()
+        self._host: Host | None = None
+
+    def put(self, ended: Sequence[Ended]) -> None:
+        if ended:
+            self._waiting |= {one.attempt.id: one for one in ended}
+            self._wake.set()
+
+    def use(self, host: Host | None) -> None:
+        """From now on this host is asked; None: nobody is there."""
+        self._host = host
+        self._wake.set()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether files are still on their way."""
+        return bool(self._waiting)
+
+    async def serve(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake = anyio.Event()
+            while self._waiting and self._host is not None:
+                await self._work_off(self._host, list(self._waiting.values()))
+            self._done()
+
+    async def _work_off(self, host: Host, batch: list[Ended]) -> None:
+        try:
+            for one in batch:
+                destination = self._home.attempt(self._run.id, one.key, one.attempt.number)
+                await host.collect(one.attempt.id, destination, await self._unseen_secrets(one))
+            await self._clerk.call(partial(self._store_collected, batch))
+            await host.forget([one.attempt.id for one in batch])
+        except BackendError:
+            if self._host is host:
+                self._host = None  # the next connection brings what is left
+            return
+        for one in batch:
+            self._waiting.pop(one.attempt.id, None)
+
+    async def _unseen_secrets(self, one: Ended) -> dict[str, str]:
+        """The secrets of an attempt whose runner died before it could remove them from what the task wrote itself."""
+        failure = one.attempt.failure
+        if failure is None or failure.kind is not Kind.RUNNER_LOST:
+            return {}
+        task = await self._clerk.call(partial(self._store.task_at, self._run.id, one.attempt.task_number))
+        with suppress(MissingSecret):
+            return self._secrets(task.spec.secrets)
+        return {}
+
+    def _store_collected(self, batch: list[Ended]) -> None:
+        with self._store.batch():
+            for one in batch:
+                end: JsonObject = one.attempt.end or {}
+                self._store.collect(self._run, one.attempt, end.get("artifacts") or [])

@@ -1,0 +1,155 @@
+"""Reaches the host, again and again, and asks it for every attempt that should be there.
+
+Unreachable is not failed: a host that does not answer is suspected and gets no new work, is asked by another way, and is
+given up only by the rules of `core.health`. Attempts come back by what the runner says of them, never by our guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+import anyio
+
+from evalfleet.backends.base import Backend, Host, Inbox, Launch, Observation, single_error
+from evalfleet.core import health
+from evalfleet.engine.clerk import Clerk
+from evalfleet.engine.dispatcher import Dispatcher, EngineSettings
+from evalfleet.errors import BackendError
+from evalfleet.model import AttemptState, JsonObject
+from evalfleet.store.base import Store
+
+_AUDIT_AGE_S = 30.0
+
+
+class Rescuer:
+    def __init__(
+        self,
+        backend: Backend,
+        dispatcher: Dispatcher,
+        clerk: Clerk,
+        inbox: Inbox,
+        store: Store,
+        settings: EngineSettings,
+        meet: Callable[[Host | None], None],
+    ) -> None:
+        self._backend = backend
+        self._dispatcher = dispatcher
+        self._clerk = clerk
+        self._inbox = inbox
+        self._store = store
+        self._settings = settings
+        self._meet = meet
+
+    async def serve(self) -> None:
+        """Keep a connection for as long as we live."""
+        run = self._dispatcher.run
+        while True:
+            try:
+                with single_error():
+                    async with self._backend.acquire(run.id, run.epoch, self._inbox) as host:
+                        await self._clerk.call(self._dispatcher.backend_returned)
+                        await self._rescue(host)
+                        self._meet(host)
+                        await self._watch(host)
+            except BackendError as error:
+                self._meet(None)
+                delay = await self._clerk.call(partial(self._dispatcher.backend_failed, str(error)))
+                self._inbox.poke()
+                await (anyio.sleep_forever() if delay is None else anyio.sleep(delay))
+            finally:
+                self._meet(None)
+
+    async def _rescue(self, host: Host) -> None:
+        """Known: attach. Unknown and never started: launch again, which is idempotent. Unknown else: its runner lost it."""
+        known = {one.attempt_id for one in await host.known()}
+        launches: list[Launch] = []
+        for attempt_id, live in list(self._dispatcher.live.items()):
+            if attempt_id in known:
+                await host.observe(attempt_id, live.last_event)
+            elif live.attempt.state is AttemptState.LEASED and live.last_event < 0:
+                launch = await self._clerk.call(partial(self._dispatcher.relaunch, attempt_id))
+                if launch:
+                    launches.append(launch)
+                else:
+                    self._end(attempt_id, {"cause": "cancelled"})
+            else:
+                self._end(attempt_id, {"cause": "runner_lost", "message": "its runner does not know it any more"})
+        if launches:
+            await host.launch(launches)
+        for attempt_id in known - set(self._dispatcher.live):
+            # Its end says whether it is late or was never collected. Without files, we took them and died before we said so.
+            if not await host.observe(attempt_id, -1):
+                await host.forget([attempt_id])
+
+    def _end(self, attempt_id: str, end: JsonObject) -> None:
+        self._inbox.put([Observation(attempt_id, 1 << 30, 0.0, "ended", end)])
+
+    async def _watch(self, host: Host) -> None:
+        """Return when the connection is gone or of no use any more."""
+        async with anyio.create_task_group() as group:
+
+            async def ask_often() -> None:
+                await self._ask_often(host)
+                group.cancel_scope.cancel()
+
+            group.start_soon(ask_often)
+            await host.lost()
+            group.cancel_scope.cancel()
+
+    async def _ask_often(self, host: Host) -> None:
+        """Return when this connection is of no use any more: gone, or silent while the host answers another way, or given up."""
+        answered_at = anyio.current_time()
+        unanswered = 0
+        while True:
+            await anyio.sleep(self._settings.ping_s)
+            known = await self._known(host)
+            now = anyio.current_time()
+            if known is not None:
+                if unanswered:
+                    await self._note("worker.returned", host, now - answered_at)
+                    self._meet(host)
+                answered_at, unanswered = now, 0
+                await self._audit(known)
+                continue
+            if host.is_lost:
+                return
+            unanswered += 1
+            if not await self._keeps_waiting(host, answered_at, unanswered):
+                return
+
+    async def _known(self, host: Host) -> set[str] | None:
+        """The attempts that the host has; None if it does not say so in time."""
+        with anyio.move_on_after(2 * self._settings.ping_s), suppress(BackendError):
+            return {one.attempt_id for one in await host.known()}
+        return None
+
+    async def _keeps_waiting(self, host: Host, answered_at: float, unanswered: int) -> bool:
+        """Suspect a silent host and ask it another way. False: leave this connection."""
+        self._meet(None)  # it keeps its attempts and gets no new ones
+        seen = health.Observation(
+            last_answer_at=answered_at,
+            lease_expires_at=answered_at + self._settings.lease_s,
+            reconnects_failed=unanswered,
+            other_way=await self._backend.ask_otherwise(),
+        )
+        now = anyio.current_time()
+        if unanswered == 1:
+            await self._note("worker.suspected", host, now - answered_at)
+        if seen.other_way is health.OtherWay.ALIVE:
+            return False
+        if health.health_of(seen, now, self._settings.patience) is not health.Health.LOST:
+            return True
+        await self._note("worker.lost", host, now - answered_at)
+        await self._backend.reset()
+        return False
+
+    async def _audit(self, known: set[str]) -> None:
+        """Attempts that the host should have by now and has not will never end by themselves."""
+        for attempt_id in await self._clerk.call(partial(self._dispatcher.missing, known, _AUDIT_AGE_S)):
+            self._end(attempt_id, {"cause": "runner_lost", "message": "its runner does not know it any more"})
+
+    async def _note(self, event: str, host: Host, silent_s: float) -> None:
+        data = {"host": host.info.name, "silent_s": round(silent_s, 1)}
+        await self._clerk.call(partial(self._store.note, self._dispatcher.run.id, event, data))

@@ -1,0 +1,209 @@
+"""The controller of one run: a task group of small services around the dispatcher.
+
+- the dispatch loop steps the dispatcher with what was observed and carries out its orders;
+- the connection (`rescuer`) reaches the host, asks it for every attempt that should be there, and watches that it answers;
+- the recorder brings files home; the keeper renews leases; the listener obeys requests of other processes.
+
+Stop means cancel; whatever was going on, the run is left in the store in a state from which the next controller goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from functools import partial
+from typing import Protocol
+
+import anyio
+import anyio.to_thread
+
+from evalfleet.backends.base import Backend, Host, Inbox
+from evalfleet.engine.clerk import Clerk
+from evalfleet.engine.dispatcher import Dispatcher, EngineSettings, Secrets
+from evalfleet.engine.orders import Mode, Orders
+from evalfleet.engine.recorder import Recorder
+from evalfleet.engine.rescuer import Rescuer
+from evalfleet.engine.steering import answered
+from evalfleet.errors import BackendError, Owned
+from evalfleet.layout import Home
+from evalfleet.model import Run, Verb
+from evalfleet.store.base import Store
+
+LISTEN_S = 0.2
+SPECTATE_S = 0.25
+_GRACE_S = 2.0  # between the first Ctrl-C and our leaving, for a second one
+_LEAVE_S = 15.0
+
+
+class Ending(StrEnum):
+    SETTLED = "settled"  # completed, cancelled or paused: the run's state says which
+    INTERRUPTED = "interrupted"  # resumable
+
+
+class Spectator(Protocol):
+    """Somebody who looks at the run while it goes on, such as a live view. Ticked from a thread of its own."""
+
+    def tick(self) -> None: ...
+
+
+def owner_name() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+class Supervisor:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        home: Home,
+        backend: Backend,
+        run: Run,
+        settings: EngineSettings,
+        secrets: Secrets,
+        spectators: Sequence[Spectator] = (),
+        notice: Callable[[str], None] = lambda _: None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._store = store
+        self._backend = backend
+        self._run = run
+        self._settings = settings
+        self._spectators = spectators
+        self._notice = notice
+        self._clerk = Clerk()
+        self._inbox = Inbox()
+        self._host: Host | None = None
+        self._dispatcher = Dispatcher(store, run, settings, secrets, rng or random.Random())
+        self._recorder = Recorder(store, self._clerk, home, run, secrets, self._inbox.poke)
+        self._ending = Ending.SETTLED
+        self._left = anyio.Event()
+
+    async def drive(self, *, signals: bool = False, mode: Mode = Mode.DRIVE) -> Ending:
+        """Drive the run, which we own and which is running, until it settles or we are interrupted."""
+        self._dispatcher.mode = mode
+        self._recorder.put(await self._clerk.call(self._dispatcher.start))
+        rescuer = Rescuer(
+            self._backend, self._dispatcher, self._clerk, self._inbox, self._store, self._settings, self._meet
+        )
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._recorder.serve)
+            group.start_soon(rescuer.serve)
+            group.start_soon(self._keep)
+            group.start_soon(self._listen)
+            group.start_soon(self._spectate)
+            if signals:
+                group.start_soon(self._obey_signals)
+            await self._dispatch()
+            group.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _LEAVE_S), suppress(BackendError):
+            await self._backend.release()
+        return self._ending
+
+    def _meet(self, host: Host | None) -> None:
+        """The rescuer reached a host and asked it for everything, or has lost it."""
+        self._host = host
+        self._recorder.use(host)
+        self._inbox.poke()
+
+    # The dispatch loop
+
+    async def _dispatch(self) -> None:
+        while not self._left.is_set():
+            host = self._host
+            step = partial(
+                self._dispatcher.step,
+                self._inbox.take(),
+                host.info if host else None,
+                collecting=self._recorder.is_busy,
+            )
+            orders = await self._clerk.call(step)
+            self._recorder.put(orders.collect)
+            with suppress(BackendError):  # the rescuer notices too, and asks again for what was not done
+                await self._carry_out(orders, host)
+            if orders.done:
+                return
+            if self._dispatcher.mode in (Mode.WITHDRAW, Mode.CANCEL):
+                await self._stop_all()
+            await self._inbox.wait(orders.wait_s)
+
+    async def _carry_out(self, orders: Orders, host: Host | None) -> None:
+        if host is None:
+            return
+        if orders.launch:
+            await host.launch(orders.launch)
+        if orders.stop:
+            await host.stop(orders.stop, "another attempt has the verdict")
+        if orders.forget:
+            await host.forget(orders.forget)
+
+    async def _stop_all(self) -> None:
+        host = self._host
+        if host is not None:
+            with suppress(BackendError):
+                await host.stop(list(self._dispatcher.live), "cancelled")
+
+    # Services
+
+    async def _keep(self) -> None:
+        """Renew our leases, and notice when the run is not ours any more."""
+        while True:
+            await anyio.sleep(self._settings.lease_s / 3)
+            await self._clerk.call(partial(self._store.renew, self._run, self._settings.lease_s))
+            current = await self._clerk.call(partial(self._store.run, self._run.id))
+            if current.epoch != self._run.epoch:
+                raise Owned(f"run {self._run.id} was taken over by {current.owner}; this controller stops")
+
+    async def _listen(self) -> None:
+        """Obey requests of other processes. Their commits are seen without asking the tables."""
+        due = True
+        while True:
+            if due:
+                await self._obey_requests()
+            await anyio.sleep(LISTEN_S)
+            due = await self._clerk.call(self._store.changed)
+
+    async def _obey_requests(self) -> None:
+        for request in await self._clerk.call(partial(self._store.requests, self._run.id)):
+            if request.verb is Verb.CANCEL:
+                self._notice(f"cancelled by {request.asked_by}")
+                self._dispatcher.mode = Mode.CANCEL
+            answer = await self._clerk.call(partial(answered, self._store, self._run, request.verb, request.args))
+            await self._clerk.call(partial(self._store.obey, self._run, request, answer))
+            await self._clerk.call(self._dispatcher.look_again)
+        self._inbox.poke()
+
+    async def _spectate(self) -> None:
+        limiter = anyio.CapacityLimiter(1)
+        while self._spectators:
+            for spectator in self._spectators:
+                await anyio.to_thread.run_sync(spectator.tick, limiter=limiter)
+            await anyio.sleep(SPECTATE_S)
+
+    async def _obey_signals(self) -> None:
+        """First signal: admit nothing and leave, what runs goes on. A second one, soon after: end what runs, too."""
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+            number = await anext(received)
+            self._ending = Ending.INTERRUPTED
+            self._dispatcher.mode = Mode.STOP
+            count = len(self._dispatcher.live)
+            with anyio.move_on_after(_GRACE_S if count and number is signal.SIGINT else 0.0):
+                self._notice(_farewell(self._run.id, count, number))
+                await anext(received)
+                self._notice("ending the running tasks; they are queued again")
+                self._dispatcher.mode = Mode.WITHDRAW
+            if self._dispatcher.mode is Mode.WITHDRAW:
+                self._inbox.poke()
+                await anext(received)  # whoever insists a third time leaves at once
+            self._left.set()
+            self._inbox.poke()
+
+
+def _farewell(run_id: str, count: int, number: signal.Signals) -> str:
+    tasks = f"{count} running task{'s go' if count > 1 else ' goes'} on" if count else "nothing is running"
+    again = "; Ctrl-C again to end them too" if count and number is signal.SIGINT else ""
+    return f"stopping: {tasks}{again}. `evalfleet resume {run_id}` collects and continues"

@@ -1,0 +1,189 @@
+"""A backend without machines, for tests of the engine. It passes the same `BackendContract` as the real ones.
+
+It knows three programs: `true` and `false` end at once, `sleep` runs until it is stopped or told to `end`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+
+from evalfleet.backends.base import HostInfo, Inbox, Known, Launch, Observation
+from evalfleet.core.health import OtherWay
+from evalfleet.errors import RunnerRefused, RunnerUnavailable
+from evalfleet.model import JsonObject
+
+
+@dataclass
+class FakeAttempt:
+    run_id: str
+    program: str
+    events: list[Observation] = field(default_factory=list[Observation])
+    live: bool = True
+
+
+class FakeBackend:
+    """Implements `Backend`. The fields are switches that a test may turn at any moment."""
+
+    name = "fake"
+
+    def __init__(self, *, memory_mb: int | None = None, price_usd_per_hour: float = 0.0) -> None:
+        self.unreachable: str | None = None  # why nobody can connect
+        self.silent = False  # connected, and does not answer
+        self.other_way = OtherWay.ALIVE
+        self.attempts: dict[str, FakeAttempt] = {}
+        self.launched: list[str] = []  # every launch that started something
+        self.forgotten: list[str] = []
+        self.resets = 0
+        self.acquired = 0
+        self._info = HostInfo(name="fake", memory_mb=memory_mb, gpus=0, price_usd_per_hour=price_usd_per_hour)
+        self._epochs: dict[str, int] = {}
+        self._hosts: list[FakeHost] = []
+
+    @asynccontextmanager
+    async def acquire(self, run_id: str, epoch: int, inbox: Inbox) -> AsyncGenerator[FakeHost]:
+        if self.unreachable:
+            raise RunnerUnavailable(self.unreachable)
+        self.fence(run_id, epoch)
+        self.acquired += 1
+        host = FakeHost(self, self._info, run_id, epoch, inbox)
+        self._hosts.append(host)
+        try:
+            yield host
+        finally:
+            host.gone.set()
+            self._hosts.remove(host)
+
+    async def ask_otherwise(self) -> OtherWay:
+        return self.other_way
+
+    async def reset(self) -> None:
+        self.resets += 1
+        self.silent = False
+        self.lose_runner()
+
+    async def release(self) -> None:
+        pass
+
+    # What a test does
+
+    def cut(self) -> None:
+        """Break every connection; the work goes on."""
+        for host in self._hosts:
+            host.gone.set()
+
+    def lose_runner(self) -> None:
+        """The runner dies: connections break, and its live attempts come back as lost."""
+        self.cut()
+        for attempt_id, attempt in self.attempts.items():
+            if attempt.live:
+                self.end(attempt_id, cause="runner_lost", message="the runner died under the attempt")
+
+    def end(self, attempt_id: str, **end: object) -> None:
+        """End a live attempt."""
+        attempt = self.attempts[attempt_id]
+        attempt.live = False
+        self.tell(attempt_id, "ended", {"cause": "exited", "exit_code": 0, "duration_s": 1.0, **end})
+
+    def tell(self, attempt_id: str, kind: str, data: JsonObject) -> None:
+        """One more event of an attempt, to everybody who observes it."""
+        attempt = self.attempts[attempt_id]
+        event = Observation(attempt_id, len(attempt.events), time.time(), kind, data)
+        attempt.events.append(event)
+        for host in self._hosts:
+            if attempt_id in host.observed and not host.is_lost:
+                host.inbox.put([event])
+
+    def start(self, run_id: str, launch: Launch) -> None:
+        program = launch.spec["command"][0]
+        self.attempts[launch.attempt_id] = FakeAttempt(run_id, program)
+        self.launched.append(launch.attempt_id)
+        self.tell(launch.attempt_id, "launched", {})
+        self.tell(launch.attempt_id, "started", {})
+        if program != "sleep":
+            self.end(launch.attempt_id, exit_code=int(program != "true"))
+
+    def fence(self, run_id: str, epoch: int) -> None:
+        if epoch < self._epochs.get(run_id, 0):
+            raise RunnerRefused(f"epoch {epoch} of run {run_id} is over")
+        self._epochs[run_id] = epoch
+
+
+class FakeHost:
+    """Implements `Host`."""
+
+    def __init__(self, backend: FakeBackend, info: HostInfo, run_id: str, epoch: int, inbox: Inbox) -> None:
+        self.inbox = inbox
+        self.observed: set[str] = set()
+        self.gone = anyio.Event()
+        self._backend = backend
+        self._info = info
+        self._run_id = run_id
+        self._epoch = epoch
+
+    @property
+    def info(self) -> HostInfo:
+        return self._info
+
+    @property
+    def is_lost(self) -> bool:
+        return self.gone.is_set()
+
+    async def known(self) -> list[Known]:
+        await self._answers()
+        found = self._backend.attempts.items()
+        return [Known(one, attempt.live) for one, attempt in found if attempt.run_id == self._run_id]
+
+    async def launch(self, launches: Sequence[Launch]) -> None:
+        await self._answers()
+        self._backend.fence(self._run_id, self._epoch)
+        for launch in launches:
+            if launch.attempt_id in self._backend.attempts:
+                await self.observe(launch.attempt_id, -1)
+            else:
+                self.observed.add(launch.attempt_id)
+                self._backend.start(self._run_id, launch)
+
+    async def observe(self, attempt_id: str, after: int) -> bool:
+        await self._answers()
+        attempt = self._backend.attempts.get(attempt_id)
+        if attempt is None:
+            return False
+        self.observed.add(attempt_id)
+        self.inbox.put([event for event in attempt.events if event.number > after])
+        return True
+
+    async def stop(self, attempt_ids: Sequence[str], reason: str) -> None:
+        await self._answers()
+        self._backend.fence(self._run_id, self._epoch)
+        for attempt_id in attempt_ids:
+            attempt = self._backend.attempts.get(attempt_id)
+            if attempt is not None and attempt.live:
+                self._backend.end(attempt_id, cause="cancelled", exit_code=None, signal=15, message=reason)
+
+    async def collect(self, attempt_id: str, destination: Path, secrets: Mapping[str, str]) -> None:
+        await self._answers()
+        if attempt_id in self._backend.attempts:
+            await anyio.Path(destination).mkdir(parents=True, exist_ok=True)
+            await anyio.Path(destination / "journal.jsonl").write_text("{}\n")
+
+    async def forget(self, attempt_ids: Sequence[str]) -> None:
+        await self._answers()
+        self._backend.fence(self._run_id, self._epoch)
+        for attempt_id in attempt_ids:
+            self._backend.forgotten.append(attempt_id)
+            self._backend.attempts.pop(attempt_id, None)
+
+    async def lost(self) -> None:
+        await self.gone.wait()
+
+    async def _answers(self) -> None:
+        while self._backend.silent and not self.gone.is_set():  # noqa: ASYNC110 - a switch is simpler for tests to turn
+            await anyio.sleep(0.001)
+        if self.gone.is_set():
+            raise RunnerUnavailable("the connection is gone")

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from evalfleet.backends.launcher import runner_info
+from evalfleet.backends.local import LocalBackend, LocalSettings
+from evalfleet.layout import Home
+from evalfleet.testing.backend import FakeBackend
+from evalfleet.testing.backend_contract import BackendContract
+from fleet import wait_for
+
+
+class TestLocalBackend(BackendContract):
+    @pytest.fixture
+    def backend(self, home: Path) -> Iterator[LocalBackend]:
+        yield LocalBackend(Home(home), LocalSettings(python=sys.executable, idle_s=60.0))
+        runner = runner_info(home / "spool")
+        if runner is not None:
+            os.kill(runner.pid, signal.SIGTERM)
+            wait_for(lambda: runner_info(home / "spool") is None, "the runner's end")
+
+
+class TestFakeBackend(BackendContract):
+    @pytest.fixture
+    def backend(self) -> FakeBackend:
+        return FakeBackend()

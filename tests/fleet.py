@@ -1,0 +1,134 @@
+"""A home, a folder with task programs, and the command line as a person uses it: real processes, real files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+DEADLINE_S = 60.0
+
+
+def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
+    """Ask often until it holds; a deadline far away is no luck, only a bound."""
+    deadline = time.monotonic() + deadline_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"waited {deadline_s:.0f} s for {what}"
+        time.sleep(0.02)
+
+
+@dataclass
+class Fleet:
+    folder: Path
+    home: Path
+    env: dict[str, str] = field(default_factory=dict)
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def ledger(self) -> Path:
+        """Tasks append a line here, so that executions are counted by somebody who is not evalfleet."""
+        return self.folder / "ledger"
+
+    def lines(self) -> list[str]:
+        return self.ledger.read_text().splitlines() if self.ledger.exists() else []
+
+    def tasks(self, tasks: list[dict[str, Any]], name: str = "tasks.jsonl", **run: Any) -> str:
+        rows = [{"run": run}] if run else []
+        path = self.folder / name
+        path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, *tasks]))
+        return str(path)
+
+    def command(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(
+            self._argv(args),
+            env=self._env(env),
+            cwd=self.folder,
+            text=True,
+            capture_output=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+
+    def json(self, *args: str, code: int = 0, **env: str) -> Any:
+        done = self.command(*args, "--json", **env)
+        assert done.returncode == code, done.stderr + done.stdout
+        return json.loads(done.stdout)
+
+    def start(self, *args: str, **env: str) -> subprocess.Popen[str]:
+        """Start a command in the background."""
+        process = subprocess.Popen(
+            self._argv(args),
+            env=self._env(env),
+            cwd=self.folder,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return process
+
+    def events(self, run: str = "latest") -> list[dict[str, Any]]:
+        done = self.command("events", run, "--json")
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def runner_pid(self) -> int | None:
+        try:
+            return json.loads((self.home / "spool" / "runner.json").read_text())["pid"]
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def left_processes(self) -> list[str]:
+        """Processes of this home: its runner, and whatever still carries an attempt's marker."""
+        marker = str(self.home).encode()
+        found: list[str] = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                with contextlib.suppress(OSError):
+                    environ = (entry / "environ").read_bytes()
+                    command = (entry / "cmdline").read_bytes()
+                    if (b"EVALFLEET_ATTEMPT=" in environ or b"runner-" in command) and marker in environ + command:
+                        found.append(f"{entry.name} {command.decode(errors='replace')}")
+        return found
+
+    def close(self) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        pid = self.runner_pid()
+        if pid is not None and self.left_processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        wait_for(lambda: not self.left_processes(), f"the end of {self.left_processes()}")
+
+    def _argv(self, args: tuple[str, ...]) -> list[str]:
+        return [sys.executable, "-m", "evalfleet", *args]
+
+    def _env(self, more: dict[str, str]) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+        return {**kept, "HOME": str(self.folder), "EVALFLEET_HOME": str(self.home), **self.env, **more}
+
+
+def fleet_at(path: Path) -> Iterator[Fleet]:
+    folder = path / "work"
+    folder.mkdir()
+    fleet = Fleet(folder=folder, home=path / "home")
+    try:
+        yield fleet
+    finally:
+        fleet.close()

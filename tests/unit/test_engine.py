@@ -1,0 +1,239 @@
+"""The engine against a backend that fails on command."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from evalfleet.core.breaker import Limits
+from evalfleet.core.health import OtherWay, Patience
+from evalfleet.engine.controller import take
+from evalfleet.engine.dispatcher import EngineSettings
+from evalfleet.engine.supervisor import Ending, Supervisor
+from evalfleet.errors import Owned
+from evalfleet.layout import Home
+from evalfleet.model import Attempt, Outcome, Policy, Run, RunState, TaskSpec, TaskState
+from evalfleet.store.base import StoreReader
+from evalfleet.store.sqlite import open_reader, open_store
+from evalfleet.store.writing import Writing
+from evalfleet.testing.backend import FakeBackend
+
+pytestmark = pytest.mark.anyio
+
+QUICK = EngineSettings(
+    lease_s=0.3,
+    ping_s=0.02,
+    breaker=Limits(probe_base_s=0.02),
+    patience=Patience(quiet_s=0.05, give_up_s=0.2, reconnects=2),
+)
+
+
+@contextmanager
+def opened(home: Path) -> Iterator[StoreReader]:
+    reader = open_reader(home)
+    assert reader is not None
+    yield reader
+    reader.close()
+
+
+class Driven:
+    """A run that a supervisor drives in the background."""
+
+    def __init__(self, home: Path, store: Writing, run: Run, backend: FakeBackend) -> None:
+        self.store = store
+        self.home = home
+        self.run = run
+        self.backend = backend
+        self.ending: Ending | None = None
+
+    async def until(self, condition: Callable[[], object], what: str) -> None:
+        with anyio.move_on_after(20) as scope:
+            while not condition():  # noqa: ASYNC110 - conditions are of all kinds
+                await anyio.sleep(0.005)
+        assert not scope.cancelled_caught, f"waited for {what}"
+
+    async def launched(self, count: int) -> None:
+        await self.until(lambda: len(self.backend.launched) >= count, f"{count} launches")
+
+    def types(self) -> list[str]:
+        with opened(self.home) as reader:
+            return [event.type for event in reader.events(self.run.id, limit=10_000)]
+
+    def attempts(self) -> list[Attempt]:
+        with opened(self.home) as reader:
+            return reader.attempts(self.run.id)
+
+    def supervisor(self) -> Supervisor:
+        return Supervisor(
+            store=self.store,
+            home=Home(self.home),
+            backend=self.backend,
+            run=self.run,
+            settings=QUICK,
+            secrets=lambda _: {},
+        )
+
+
+def submitted(home: Path, *programs: str, **policy: object) -> tuple[Writing, Run]:
+    store = open_store(home)
+    tasks = [
+        TaskSpec(key=f"t_{number}", domain="t", command=(program,)) for number, program in enumerate(programs, start=1)
+    ]
+    run = store.submit("x", Policy(workers=4, retry_base_s=0.01, **policy), tasks, folder="/", base_env={})  # pyright: ignore[reportArgumentType]
+    return store, take(store, run)
+
+
+@asynccontextmanager
+async def driven(home: Path, *programs: str, **policy: object) -> AsyncIterator[Driven]:
+    store, run = submitted(home, *programs, **policy)
+    one = Driven(home, store, run, FakeBackend())
+
+    async def drive() -> None:
+        one.ending = await one.supervisor().drive()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(drive)
+        yield one
+        await one.until(lambda: one.ending is not None, "the end")
+    store.close()
+
+
+async def test_a_run_completes(home: Path):
+    async with driven(home, "true", "false", "true", attempts=2) as one:
+        pass
+    with opened(home) as reader:
+        assert reader.run(one.run.id).state is RunState.COMPLETED
+        states = [task.state for task in reader.tasks(one.run.id)]
+    assert states == [TaskState.SUCCEEDED, TaskState.FAILED, TaskState.SUCCEEDED]
+    assert sorted(one.backend.forgotten) == sorted(one.backend.launched)
+    assert one.backend.attempts == {}
+
+
+async def test_a_cut_connection_costs_nothing(home: Path):
+    async with driven(home, "sleep", "sleep") as one:
+        await one.launched(2)
+        for _ in range(3):
+            one.backend.cut()
+            await one.until(lambda: one.backend.acquired > 1, "a new connection")
+        for attempt in list(one.backend.attempts):
+            one.backend.end(attempt)
+    assert len(one.backend.launched) == 2
+
+
+async def test_a_dead_runner_is_not_the_tasks_fault(home: Path):
+    async with driven(home, "sleep", attempts=1) as one:
+        await one.launched(1)
+        one.backend.lose_runner()
+        await one.launched(2)
+        one.backend.end(one.backend.launched[1])
+    first, second = one.attempts()
+    assert (first.outcome, second.outcome) == (Outcome.LOST, Outcome.OK)
+    assert first.failure is not None
+    assert not first.failure.consumes
+
+
+async def test_a_task_that_kills_its_host_does_not_do_so_for_ever(home: Path):
+    async with driven(home, "sleep", max_lost=3) as one:
+        for count in (1, 2, 3):
+            await one.launched(count)
+            one.backend.lose_runner()
+        await one.until(lambda: one.ending is not None, "the end")
+    assert len(one.backend.launched) == 3
+
+
+async def test_a_silent_host_is_suspected_gets_no_work_and_may_return(home: Path):
+    async with driven(home, "sleep", "sleep") as one:
+        await one.launched(2)
+        one.backend.other_way = OtherWay.SILENT
+        one.backend.silent = True
+        await one.until(lambda: "worker.suspected" in one.types(), "suspicion")
+        one.backend.silent = False
+        await one.until(lambda: "worker.returned" in one.types(), "its return")
+        for attempt in list(one.backend.attempts):
+            one.backend.end(attempt)
+    assert one.backend.resets == 0
+    assert len(one.backend.launched) == 2
+
+
+async def test_a_host_that_nobody_can_reach_is_given_up_only_after_all_that(home: Path):
+    async with driven(home, "sleep") as one:
+        await one.launched(1)
+        one.backend.other_way = OtherWay.SILENT
+        one.backend.silent = True
+        await one.launched(2)
+        one.backend.end(one.backend.launched[1])
+    kinds = one.types()
+    assert kinds.index("worker.suspected") < kinds.index("worker.lost")
+    assert one.backend.resets == 1
+
+
+async def test_a_silent_connection_of_a_living_host_is_replaced(home: Path):
+    async with driven(home, "sleep") as one:
+        await one.launched(1)
+        one.backend.silent = True
+        await one.until(lambda: "worker.suspected" in one.types(), "suspicion")
+        one.backend.silent = False
+        one.backend.end(one.backend.launched[0])
+    assert one.backend.resets == 0
+    assert len(one.backend.launched) == 1
+
+
+async def test_an_unreachable_backend_pauses_the_run_without_an_attempt(home: Path):
+    store, run = submitted(home, "true", "true")
+    one = Driven(home, store, run, FakeBackend())
+    one.backend.unreachable = "no python here"
+    assert await one.supervisor().drive() is Ending.SETTLED
+    paused = store.run(run.id)
+    assert paused.state is RunState.PAUSED
+    assert paused.reason is not None
+    assert "no python here" in paused.reason["message"]
+    assert store.attempts(run.id) == []
+    store.close()
+
+
+async def test_a_claimed_attempt_that_was_never_launched_is_launched_by_the_next_controller(home: Path):
+    store, run = submitted(home, "true")
+    one = Driven(home, store, run, FakeBackend())
+    supervisor = one.supervisor()
+    dispatcher = supervisor._dispatcher
+    dispatcher.start()
+    async with one.backend.acquire(run.id, run.epoch, supervisor._inbox) as host:
+        orders = dispatcher.step([], host.info)
+    assert [launch.attempt_id for launch in orders.launch] == [f"{run.id}.1.1"]
+    store.leave(run)
+    one.run = take(store, store.run(run.id))
+    await one.supervisor().drive()
+    assert one.backend.launched == [f"{run.id}.1.1"]
+    assert [attempt.outcome for attempt in store.attempts(run.id)] == [Outcome.OK]
+    store.close()
+
+
+async def test_an_attempt_that_its_host_forgot_is_lost_and_retried(home: Path):
+    async with driven(home, "sleep") as one:
+        await one.launched(1)
+        await one.until(lambda: one.attempts()[0].started_at, "its start to be stored")
+        one.backend.attempts.clear()
+        one.backend.cut()
+        await one.launched(2)
+        one.backend.end(one.backend.launched[1])
+    assert len(one.backend.launched) == 2
+
+
+async def test_a_controller_that_was_replaced_stops(home: Path):
+    store, run = submitted(home, "sleep")
+    one = Driven(home, store, run, FakeBackend())
+
+    async def be_replaced() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(one.supervisor().drive)
+            await one.launched(1)
+            store.take(run.id, "somebody else")
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await be_replaced()
+    assert caught.group_contains(Owned)
+    store.close()
