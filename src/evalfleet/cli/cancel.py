@@ -1,0 +1,35 @@
+"""`evalfleet cancel`."""
+
+from __future__ import annotations
+
+import click
+
+from evalfleet.cli.options import home_option, json_option, run_argument
+
+
+@click.command("cancel")
+@run_argument
+@json_option
+@home_option
+def command(run: str, as_json: bool, home: str | None) -> int:
+    """End a run: waiting and held tasks are cancelled, running ones are ended.
+
+    Verdicts and failures that are there already stay. `evalfleet retry --only cancelled` takes it back.
+    """
+    import anyio
+
+    from evalfleet import config
+    from evalfleet.cli.steering import ask_or_do, opened_for_writing, say
+    from evalfleet.engine.controller import cancel
+    from evalfleet.errors import WrongState
+    from evalfleet.model import RunState, Verb
+
+    settings = config.load(home)
+    with opened_for_writing(settings, run) as (store, found):
+        if found.state in (RunState.COMPLETED, RunState.CANCELLED):
+            raise WrongState(f"run {found.id} is {found.state} already; there is nothing to cancel")
+        owned, answer = ask_or_do(store, found, Verb.CANCEL, {})
+        if owned is not None:
+            anyio.run(cancel, settings, store, owned)
+        say(as_json, {"run": found.id, "state": store.run(found.id).state, **answer}, f"run {found.id} is cancelled")
+    return 0

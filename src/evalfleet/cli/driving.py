@@ -1,0 +1,106 @@
+"""What `run`, `resume` and `retry` share: drive a run that we own, show it, and end with the exit code that says how it stands."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from evalfleet.layout import Home
+from evalfleet.model import Run
+from evalfleet.report.live import live_state, parallel_live, write_live
+from evalfleet.report.summary import exit_code, summarise
+from evalfleet.store.base import Store, StoreReader
+
+if TYPE_CHECKING:
+    from evalfleet.cli.view import LiveView, PlainLines
+    from evalfleet.config import Settings
+
+INTERRUPTED = 130
+_WRITE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Show:
+    """How a person or program wants to see the run."""
+
+    as_json: bool = False
+    verbose: bool = False
+    after: int = 0  # plain lines begin after this event
+
+
+def drive_and_report(settings: Settings, store: Store, run: Run, show: Show) -> int:
+    """Drive the run until it settles or we are interrupted; print its summary; return the exit code."""
+    import anyio
+
+    from evalfleet.engine.controller import drive
+    from evalfleet.engine.supervisor import Ending
+
+    with _audience(settings, run, show) as audience:
+        ending = anyio.run(
+            lambda: drive(settings, store, run, spectators=[audience], notice=audience.notice, signals=True)
+        )
+        audience.tick(last=True)
+    summary = summarise(store, run, results=show.as_json)
+    if show.as_json:
+        click.echo(json.dumps(summary))
+    else:
+        from evalfleet.cli.view import print_summary
+
+        print_summary(summary, colour=settings.colour, driven=False)
+    return INTERRUPTED if ending is Ending.INTERRUPTED else exit_code(summary)
+
+
+class Audience:
+    """Everybody who looks on: the live file, and the live view or the plain lines. Implements `Spectator`."""
+
+    def __init__(
+        self, reader: StoreReader, run: Run, home: Home, view: LiveView | None, lines: PlainLines | None
+    ) -> None:
+        self._reader = reader
+        self._run = run
+        self._home = home
+        self._view = view
+        self._lines = lines
+        self._write_at = 0.0
+        home.run(run.id).mkdir(parents=True, exist_ok=True)
+
+    def tick(self, *, last: bool = False) -> None:
+        if self._view is not None:
+            self._view.update(self._reader, now=last)
+        elif self._lines is not None:
+            self._lines.update(self._reader)
+        if last or time.monotonic() >= self._write_at:
+            begun = time.monotonic()
+            write_live(self._home.live_file(self._run.id), parallel_live(live_state(self._reader, self._run)))
+            # A run of 100,000 tasks takes a while to sum up; looking on must not become a load of its own.
+            self._write_at = time.monotonic() + max(_WRITE_S, 20 * (time.monotonic() - begun))
+
+    def notice(self, text: str) -> None:
+        if self._view is not None:
+            self._view.notice = text
+        else:
+            click.echo(f"evalfleet: {text}", err=True)
+
+
+@contextmanager
+def _audience(settings: Settings, run: Run, show: Show) -> Generator[Audience]:
+    from evalfleet.cli.view import LiveView, PlainLines
+    from evalfleet.report.opening import opened_run
+
+    home = Home(settings.home)
+    with opened_run(settings.home, run.id) as (reader, _):
+        if show.as_json:
+            yield Audience(reader, run, home, None, None)
+        elif sys.stdout.isatty():
+            with LiveView(run, colour=settings.colour, hint="Ctrl-C stops; what runs goes on") as view:
+                yield Audience(reader, run, home, view, None)
+        else:
+            lines = PlainLines(run, verbose=show.verbose, after=show.after, colour=settings.colour)
+            yield Audience(reader, run, home, None, lines)

@@ -1,0 +1,110 @@
+"""`evalfleet events`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from evalfleet.cli.options import home_option, json_option, run_argument
+
+if TYPE_CHECKING:
+    from evalfleet.model import Event, Run
+    from evalfleet.report.lines import Line
+    from evalfleet.store.base import StoreReader
+
+_PAGE = 1000
+_POLL_S = 0.1
+
+
+@click.command("events")
+@run_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on with new events until the run is over.")
+@click.option("--type", "pattern", metavar="PATTERN", default="*", help="Only types like this, such as 'task.*'.")
+@click.option("--task", "key", metavar="KEY", help="Only those of one task.")
+@click.option("--after", type=click.IntRange(min=0), default=0, metavar="NUMBER", help="Only those after this one.")
+@json_option
+@home_option
+def command(run: str, follow: bool, pattern: str, key: str | None, after: int, as_json: bool, home: str | None) -> None:
+    """Print the numbered events of a run, oldest first. With --json one object per line."""
+    from fnmatch import fnmatchcase
+
+    from evalfleet import config
+    from evalfleet.report.opening import opened_run
+
+    settings = config.load(home)
+    with opened_run(settings.home, run) as (store, found):
+        if key is not None:
+            store.task(found.id, key)
+
+        def wanted(event: Event) -> bool:
+            return fnmatchcase(event.type, pattern) and (key is None or event.task == key)
+
+        show = _json_printer() if as_json else _line_printer(settings.colour)
+        for page in _pages(store, found, after, follow=follow):
+            show([event for event in page if wanted(event)])
+
+
+def _pages(store: StoreReader, run: Run, after: int, *, follow: bool) -> Iterator[list[Event]]:
+    while True:
+        # The state is read first: what was written before the end is then sure to be in the last page.
+        over = not follow or store.run(run.id).state in ("completed", "cancelled")
+        while page := store.events(run.id, after, _PAGE):
+            after = page[-1].number
+            yield page
+        if over:
+            return
+        while not store.changed():
+            time.sleep(_POLL_S)
+
+
+def _json_printer() -> Callable[[list[Event]], None]:
+    import json
+    import sys
+
+    def show(events: list[Event]) -> None:
+        for event in events:
+            sys.stdout.write(json.dumps(as_object(event)) + "\n")
+        sys.stdout.flush()
+
+    return show
+
+
+def as_object(event: Event) -> dict[str, object]:
+    """An event as programs get it."""
+    return {
+        "number": event.number,
+        "run": event.run_id,
+        "at": event.at,
+        "type": event.type,
+        "task": event.task,
+        "attempt": event.attempt,
+        "data": event.data,
+    }
+
+
+def _line_printer(colour: str) -> Callable[[list[Event]], None]:
+    from evalfleet.report import lines
+
+    def show(events: list[Event]) -> None:
+        lines.write(map(_line, events), colour=colour)
+
+    return show
+
+
+def _line(event: Event) -> Line:
+    import json
+
+    from evalfleet.report import feed, text
+    from evalfleet.report.lines import Span, Style, line
+
+    data = " ".join(f"{name}={json.dumps(value)}" for name, value in event.data.items() if value is not None)
+    task = "" if event.task is None else text.printable(event.task)
+    return line(
+        Span(f"{event.number:>6}  {feed.clock(event.at, date=True)}  ", Style.FAINT),
+        f"{event.type:<18}  ",
+        Span(f"{task}  " if task else "", Style.STRONG),
+        Span(data, Style.FAINT),
+    )

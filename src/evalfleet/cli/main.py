@@ -1,0 +1,185 @@
+"""The program's entry: a lazy group over a static table, and the boundary where errors become exit codes.
+
+A command's module is imported only when that command runs. `--help` prints from the table and imports none of
+them, nor anything else that is slow. Each module `evalfleet.cli.<name>` exposes a click command as `command`; a
+command that returns a number ends the program with it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import click
+
+from evalfleet.errors import EvalfleetError
+
+if TYPE_CHECKING:
+    from click.formatting import HelpFormatter
+
+COMMANDS: dict[str, dict[str, str]] = {
+    "Run": {
+        "run": "Submit a task file and drive it to its end.",
+        "resume": "Go on with a run that stopped, was interrupted or is paused.",
+        "retry": "Give failed or held tasks new attempts.",
+    },
+    "Look": {
+        "status": "Show the runs, or one run's progress.",
+        "watch": "Follow a run live until it ends.",
+        "report": "Show scores, failures and cost of a run.",
+        "logs": "Print what a task wrote.",
+        "events": "Print a run's numbered events.",
+    },
+    "Steer": {
+        "cancel": "End a run and its running tasks.",
+        "hold": "Keep tasks from starting.",
+        "release": "Let held tasks start again.",
+        "judge": "Judge a finished run's failures again.",
+    },
+    "Machine": {
+        "doctor": "Check this machine, and clean up what is left over.",
+        "version": "Show versions.",
+    },
+}
+NAMES: tuple[str, ...] = tuple(name for section in COMMANDS.values() for name in section)
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended
+INTERNAL_ERROR = 70
+
+
+class _ReaderGone(BaseException):
+    """Nobody reads standard output any more, as after `| head`."""
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands from `COMMANDS` and loads one only to run it or to show its own help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(NAMES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in NAMES:
+            return None
+        from importlib import import_module
+
+        command: click.Command = import_module(f"evalfleet.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in NAMES and not name.startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, NAMES, n=1)
+            advice = f"Did you mean {near[0]!r}?" if near else "See 'evalfleet --help' for the commands."
+            ctx.fail(f"There is no command {name!r}. {advice}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # click would end every such error with 1 and no word, also that of a socket inside the program.
+            if not _reader_is_gone():
+                raise RuntimeError("a connection broke") from error
+            raise _ReaderGone from None
+
+    def format_commands(self, ctx: click.Context, formatter: HelpFormatter) -> None:
+        for heading, section in COMMANDS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(max(map(len, NAMES))), text) for name, text in section.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    epilog="RUN is an id, a unique prefix of one, or 'latest' (the default). Every command has --json and --help. "
+    "Exit codes of run, resume, retry and watch: 0 enough tasks count; 1 too few do, or cancelled; 2 bad usage or "
+    "input; 3 paused; 130 interrupted, resumable.",
+)
+@click.option("--home", metavar="DIR", help="Folder with the database and the runs' files.  [default: ~/.evalfleet]")
+def cli(home: str | None) -> None:
+    """Run many long, flaky, expensive tasks on a fleet of machines, and keep every result."""
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the program and end the process.
+
+    The one place where errors become a message and an exit code. A message goes to standard error, with and
+    without `--json`, so that standard output holds the answer or nothing.
+    """
+    sys.exit(run(argv))
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit code. Raises nothing."""
+    try:
+        result: Any = cli.main(args=argv, prog_name="evalfleet", standalone_mode=False)
+        sys.stdout.flush()
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException as error:  # noqa: BLE001 - the boundary
+        return _code_of(error)
+    return result if isinstance(result, int) and not isinstance(result, bool) else 0
+
+
+def _code_of(error: BaseException) -> int:
+    """Say on standard error what went wrong, once, and choose the exit code."""
+    cause = _cause(error)
+    if isinstance(cause, click.ClickException):
+        cause.show()
+        return cause.exit_code
+    if isinstance(cause, KeyboardInterrupt | click.Abort):
+        return INTERRUPTED
+    if isinstance(cause, _ReaderGone | BrokenPipeError):
+        _silence_stdout()
+        return BROKEN_PIPE
+    from evalfleet import config
+
+    if config.debug():
+        import traceback
+
+        traceback.print_exception(error)
+    if isinstance(cause, EvalfleetError):
+        _say(str(cause))
+        return cause.exit_code
+    if isinstance(cause, OSError) and cause.strerror:
+        _say(cause.strerror + (f": {cause.filename}" if cause.filename else ""))
+        return EvalfleetError.exit_code
+    _say(f"internal error: {type(cause).__name__}: {cause}\nRe-run with EVALFLEET_DEBUG=1 for the traceback.")
+    return INTERNAL_ERROR
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return the error to speak of: of a group, the first that was raised on purpose, else the first."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    causes = [_cause(inner) for inner in group.exceptions]
+    return next((cause for cause in causes if isinstance(cause, EvalfleetError)), causes[0])
+
+
+def _say(message: str) -> None:
+    click.echo(f"evalfleet: {message}", err=True)
+
+
+def _reader_is_gone() -> bool:
+    import select
+
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return bool(poll.poll(0))
+    except (OSError, ValueError):  # a stand-in without a file behind it, or closed
+        return True
+
+
+def _silence_stdout() -> None:
+    """Keep the interpreter from complaining, at its end, about output that nobody reads."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

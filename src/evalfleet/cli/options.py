@@ -1,0 +1,33 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+
+def _home_of_group(ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """Take `--home` from before the command's name where it does not stand after it."""
+    if value is not None:
+        return value
+    inherited: Any = ctx.find_root().params.get("home")
+    return inherited
+
+
+home_option = click.option(
+    "--home",
+    metavar="DIR",
+    callback=_home_of_group,
+    help="Folder with the database and the runs' files.  [default: $EVALFLEET_HOME, else ~/.evalfleet]",
+)
+"""Gives the command `home: str | None`; hand it to `config.load`."""
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+"""Gives the command `as_json: bool`."""
+
+run_argument = click.argument("run", required=False, default="latest", metavar="[RUN]")
+"""Gives the command `run: str`: an id, a unique prefix of one, or `latest`, which is the default."""
+
+run_required = click.argument("run", metavar="RUN")
+"""The same where further arguments follow, so that leaving it out would be ambiguous."""

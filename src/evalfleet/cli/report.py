@@ -1,0 +1,53 @@
+"""`evalfleet report`."""
+
+from __future__ import annotations
+
+import click
+
+from evalfleet.cli.options import home_option, json_option, run_argument
+
+
+@click.command("report")
+@run_argument
+@click.option("--html", "html_file", metavar="FILE", help="Write one self-contained HTML page; '-' is standard output.")
+@json_option
+@home_option
+def command(run: str, html_file: str | None, as_json: bool, home: str | None) -> None:
+    """Show both scores, coverage, failures and cost of a run.
+
+    The object that --json prints is described in docs/reference/summary.md.
+    """
+    from evalfleet import config
+    from evalfleet.report.opening import opened_run
+    from evalfleet.report.summary import summarise
+
+    if as_json and html_file:
+        raise click.UsageError("--json and --html exclude each other.")
+    settings = config.load(home)
+    with opened_run(settings.home, run) as (store, found):
+        if html_file:
+            from evalfleet.report.html import page
+
+            _write(html_file, page(store, found))
+        elif as_json:
+            import json
+
+            click.echo(json.dumps(summarise(store, found)))
+        else:
+            from evalfleet.cli.view import print_summary
+
+            print_summary(summarise(store, found, results=False), colour=settings.colour)
+
+
+def _write(name: str, page: str) -> None:
+    if name == "-":
+        click.echo(page, nl=False)
+        return
+    from pathlib import Path
+
+    path = Path(name)
+    try:
+        path.write_text(page, "utf-8")
+    except OSError as error:
+        raise click.UsageError(f"--html: cannot write {name}: {error.strerror}.") from None
+    click.echo(f"Wrote {path.absolute()}")

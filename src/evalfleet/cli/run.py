@@ -1,0 +1,65 @@
+"""`evalfleet run`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from evalfleet.cli.options import home_option, json_option
+
+
+@click.command("run")
+@click.argument("tasks", metavar="TASKS")
+@click.option("-w", "--workers", type=click.IntRange(min=1), help="Tasks at a time.  [default: the file's, else CPUs]")
+@click.option(
+    "--distribution", type=click.Choice(["queue", "round-robin"]), help="How tasks find workers.  [default: queue]"
+)
+@click.option("--name", help="What to call the run.  [default: the file's name]")
+@click.option("--budget", "budget_usd", type=click.FloatRange(min=0), metavar="USD", help="Admit no work beyond it.")
+@click.option("--detach", is_flag=True, help="Submit only; `evalfleet resume` drives it.")
+@click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
+@json_option
+@home_option
+def command(
+    tasks: str,
+    workers: int | None,
+    distribution: str | None,
+    name: str | None,
+    budget_usd: float | None,
+    detach: bool,
+    verbose: bool,
+    as_json: bool,
+    home: str | None,
+) -> int:
+    """Submit the tasks of a file and drive them to their end.
+
+    TASKS is a task file: TOML, or JSON Lines with one task per line; '-' reads standard input. A terminal shows the run
+    live, elsewhere a line is printed per event; with --json only one summary object, at the end.
+
+    Exit codes: 0 enough tasks count; 1 too few do, or cancelled; 2 bad usage or input; 3 paused; 130 interrupted,
+    resumable.
+    """
+    from evalfleet import config
+    from evalfleet.cli.driving import Show, drive_and_report
+    from evalfleet.engine.controller import take
+    from evalfleet.engine.submitting import submit
+    from evalfleet.store.sqlite import open_store
+    from evalfleet.taskfile import load
+
+    settings = config.load(home)
+    submission = load(tasks)
+    store = open_store(settings.home)
+    try:
+        run = submit(store, submission, name=name, workers=workers, distribution=distribution, budget_usd=budget_usd)
+        count = len(submission.tasks)
+        if detach:
+            answer = {"run": run.id, "name": run.name, "state": run.state, "tasks": count}
+            text = f"{run.id}\nsubmitted {count} tasks as {run.name}; `evalfleet resume {run.id}` drives them"
+            click.echo(json.dumps(answer) if as_json else text)
+            return 0
+        if not as_json:
+            click.echo(f"run {run.id} ({run.name}): {count} tasks on {run.policy.workers} workers")
+        return drive_and_report(settings, store, take(store, run), Show(as_json=as_json, verbose=verbose))
+    finally:
+        store.close()

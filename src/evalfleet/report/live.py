@@ -1,0 +1,225 @@
+"""What a run is doing at this moment, for views that are drawn again and again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evalfleet.core import stats
+from evalfleet.core.breaker import Breaker
+from evalfleet.model import Blame, BreakerState, JsonObject, Kind, Outcome, Run, RunState, TaskState, WorkerState
+from evalfleet.store.base import StoreReader
+
+FAILURES = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLine:
+    """One worker and what it does. A worker that has nothing to do is `ready`, with everything else None."""
+
+    name: str
+    state: WorkerState
+    assigned: int = 0  # attempts that it was given
+    completed: int = 0  # those of them that gave a verdict
+    key: str | None = None
+    attempt: int | None = None
+    step: int | None = None
+    elapsed_s: float | None = None
+    starting: bool = False  # its process has not said that it runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureLine:
+    key: str
+    kind: Kind
+    blame: Blame
+    evidence: str
+    attempt: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveState:
+    """One moment of a run; all of it was read in one snapshot."""
+
+    run: Run
+    now: float
+    counts: Mapping[TaskState, int]
+    successes: int  # tasks whose verdict is a success
+    retried: int  # tasks with more than one attempt
+    failed_attempts: int
+    scores: stats.Scores
+    workers: tuple[WorkerLine, ...]
+    failures: tuple[FailureLine, ...]  # newest first
+    cost_usd: float
+    waste_usd: float
+    eta: stats.Interval | None
+    breaker: str | None  # why it is open; None while it is closed
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def done(self) -> int:
+        """Tasks that nothing more happens to unless a person acts."""
+        return self.total - self.counts[TaskState.QUEUED] - self.counts[TaskState.RUNNING]
+
+    @property
+    def elapsed_s(self) -> float | None:
+        if self.run.started_at is None:
+            return None
+        return max(0.0, (self.run.ended_at or self.now) - self.run.started_at)
+
+
+def live_state(store: StoreReader, run: Run, *, failures: int = FAILURES) -> LiveState:
+    """Read one moment of a run. Raises NotFound where the run is gone."""
+    with store.snapshot():
+        run = store.run(run.id)
+        now = store.now()
+        sums = store.task_sums(run.id)
+        counts = {state: sum(row["count"] for row in sums if row["state"] == state) for state in TaskState}
+        lines = _workers(run, store.worker_sums(run.id), store.live_attempts(run.id), now)
+        attempts = store.attempt_sums(run.id)
+        return LiveState(
+            run=run,
+            now=now,
+            counts=counts,
+            successes=int(sum(row["successes"] for row in sums)),
+            retried=sum(row["count"] for row in sums if row["retried"]),
+            failed_attempts=sum(row["count"] for row in attempts if row["outcome"] not in (None, Outcome.OK)),
+            scores=stats.scores(
+                total=sum(counts.values()),
+                verdicts=counts[TaskState.SUCCEEDED],
+                score_sum=sum(row["score"] for row in sums),
+                failed=counts[TaskState.FAILED],
+            ),
+            workers=lines,
+            failures=tuple(_failure(row) for row in store.last_failures(run.id, failures)),
+            cost_usd=store.cost_usd(run.id),
+            waste_usd=store.waste_usd(run.id),
+            eta=_eta(store, run, counts, lines),
+            breaker=_open_breaker(store.breaker(run.id)),
+        )
+
+
+def workers(store: StoreReader, run: Run) -> tuple[WorkerLine, ...]:
+    """The workers alone: much less to read."""
+    with store.snapshot():
+        run = store.run(run.id)
+        return _workers(run, store.worker_sums(run.id), store.live_attempts(run.id), store.now())
+
+
+def _workers(run: Run, shares: list[dict[str, Any]], live: list[dict[str, Any]], now: float) -> tuple[WorkerLine, ...]:
+    """One line per worker that was ever used, by name, and per slot that nothing has run on yet."""
+    busy = {row["worker"]: row for row in live}
+    lines = [
+        _worker(row, busy.get(row["worker"]), now)
+        for row in sorted(shares, key=lambda row: natural(row["worker"]))
+        # A slot of an earlier, wider drive of this run that is no longer in use says nothing about now.
+        if row["worker"] in busy or len(shares) <= run.policy.workers
+    ]
+    unused = run.policy.workers - len(lines) if run.state is RunState.RUNNING else 0
+    return (*lines, *(WorkerLine(name="", state=WorkerState.READY) for _ in range(unused)))
+
+
+def _worker(share: dict[str, Any], row: dict[str, Any] | None, now: float) -> WorkerLine:
+    name, assigned, completed = share["worker"], share["assigned"], share["completed"]
+    if row is None:
+        return WorkerLine(name=name, state=WorkerState.READY, assigned=assigned, completed=completed)
+    return WorkerLine(
+        name=name,
+        state=WorkerState.BUSY,
+        assigned=assigned,
+        completed=completed,
+        key=row["key"],
+        attempt=row["number"],
+        step=row["step"],
+        elapsed_s=max(0.0, now - (row["ready_at"] or row["started_at"] or row["claimed_at"])),
+        starting=row["state"] != "running",
+    )
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Key that sorts local-2 before local-10."""
+    digits, parts = "", list[tuple[int, str]]()
+    for char in name:
+        if char.isascii() and char.isdigit():
+            digits += char
+            continue
+        parts += [(int(digits), "")] if digits else []
+        parts.append((-1, char))
+        digits = ""
+    return parts + ([(int(digits), "")] if digits else [])
+
+
+def _failure(row: dict[str, Any]) -> FailureLine:
+    return FailureLine(
+        key=row["key"],
+        kind=Kind(row["kind"]),
+        blame=Blame(row["blame"]),
+        evidence=row["evidence"] or "",
+        attempt=row["number"],
+        at=row["ended_at"],
+    )
+
+
+def _eta(
+    store: StoreReader, run: Run, counts: Mapping[TaskState, int], workers: tuple[WorkerLine, ...]
+) -> stats.Interval | None:
+    if run.state is not RunState.RUNNING:
+        return None
+    elapsed = [line.elapsed_s for line in workers if line.elapsed_s is not None]
+    return stats.eta(
+        store.durations(run.id), waiting=counts[TaskState.QUEUED], elapsed=elapsed, workers=run.policy.workers
+    )
+
+
+def _open_breaker(data: JsonObject | None) -> str | None:
+    if data is None:
+        return None
+    breaker = Breaker.from_json(data)
+    if breaker.state is BreakerState.CLOSED:
+        return None
+    return str(breaker.cause) if breaker.cause else str(breaker.state)
+
+
+def parallel_live(live: LiveState) -> JsonObject:
+    """Return the object of `parallel_live.json`, for tools that watch a file.
+
+    There the words follow the verdict's success: `completed_tasks` have a verdict, `failed_tasks` are those of them
+    that were no success, and `errors` are tasks that ended without a verdict (failed, held or cancelled).
+    """
+    verdicts = live.counts[TaskState.SUCCEEDED]
+    return {
+        "status": str(live.run.state),
+        "pool_id": live.run.id,
+        "started_at": live.run.started_at,
+        "total_tasks": live.total,
+        "completed_tasks": verdicts,
+        "failed_tasks": verdicts - live.successes,
+        "errors": live.done - verdicts,
+        "workers": [
+            {
+                "name": line.name,
+                "status": str(line.state),
+                "assigned": line.assigned,
+                "completed": line.completed,
+                "current_task": line.key,
+            }
+            for line in live.workers
+            if line.name
+        ],
+    }
+
+
+def write_live(path: Path, live: JsonObject) -> None:
+    """Replace the file at once, so that a reader never sees half of it. It may be lost with the power; it is rewritten."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(json.dumps(live, indent=1) + "\n", "utf-8")
+    partial.replace(path)
