@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -66,13 +67,16 @@ def test_links_lead_somewhere():
 
 
 @pytest.fixture
-def checkout(fleet: Fleet) -> Fleet:
+def checkout(fleet: Fleet) -> Iterator[Fleet]:
     """A folder with what the README's commands find in the repository."""
     shutil.copytree(ROOT / "examples", fleet.folder / "examples")
     bin_folder = Path(sys.executable).parent
     (fleet.folder / ".venv").symlink_to(bin_folder.parent)
     fleet.env["EVALFLEET_BREAKER_PROBE_BASE"] = "100ms"
-    return fleet
+    yield fleet
+    # A page may use a home of its own.
+    for spool in fleet.folder.glob("*/spool"):
+        Fleet(folder=fleet.folder, home=spool.parent).close()
 
 
 def follow(fleet: Fleet, page: Path) -> list[str]:

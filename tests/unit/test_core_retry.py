@@ -17,13 +17,11 @@ POLICY = Policy(attempts=3, max_lost=5, retry_base_s=1.0, retry_cap_s=300.0)
 RNG = random.Random(1)
 
 
-def decided(kind: Kind, consumed: int = 0, lost: int = 0, blame: Blame | None = None, hold_asked: bool = False):
+def decided(kind: Kind, consumed: int = 0, lost: int = 0, blame: Blame | None = None):
     found = failure(kind, "why")
     if blame is not None:
         found = replace(found, blame=blame, consumes=blame is Blame.TASK)
-    return decide(
-        failure=found, consumed=consumed, lost=lost, policy=POLICY, now=1000.0, rng=RNG, hold_asked=hold_asked
-    )
+    return decide(failure=found, consumed=consumed, lost=lost, policy=POLICY, now=1000.0, rng=RNG)
 
 
 def test_a_failed_task_comes_again_until_its_attempts_are_used():
@@ -51,11 +49,6 @@ def test_lost_attempts_are_capped(kind: Kind):
 def test_a_pool_blamed_failure_does_not_fail_the_task():
     assert isinstance(decided(Kind.LAUNCH_FAILED, 2, 1, blame=Blame.POOL), Retry)
     assert isinstance(decided(Kind.LAUNCH_FAILED, 2, 5, blame=Blame.POOL), Hold)
-
-
-def test_an_operators_hold():
-    assert isinstance(decided(Kind.BAD_EXIT, 1, hold_asked=True), Hold)
-    assert isinstance(decided(Kind.BAD_EXIT, 3, hold_asked=True), Fail)
 
 
 @given(count=st.integers(0, 10_000), seed=st.integers())

@@ -19,7 +19,8 @@ def command(run: str, as_json: bool, home: str | None) -> int:
     import anyio
 
     from evalfleet import config
-    from evalfleet.cli.steering import ask_or_do, opened_for_writing, say
+    from evalfleet.cli.steering import opened_for_writing, say
+    from evalfleet.engine.asking import ask_or_do
     from evalfleet.engine.controller import cancel
     from evalfleet.errors import WrongState
     from evalfleet.model import RunState, Verb

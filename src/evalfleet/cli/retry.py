@@ -26,7 +26,8 @@ def command(
     """
     from evalfleet import config
     from evalfleet.cli.driving import Show, drive_and_report
-    from evalfleet.cli.steering import ask_or_do, opened_for_writing, say
+    from evalfleet.cli.steering import opened_for_writing, say
+    from evalfleet.engine.asking import ask_or_do
     from evalfleet.engine.controller import reopen
     from evalfleet.model import Verb
 

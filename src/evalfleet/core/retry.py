@@ -43,13 +43,12 @@ def decide(
     policy: Policy,
     now: float,
     rng: random.Random,
-    hold_asked: bool = False,
 ) -> Decision:
     """The fate of the task. `consumed` and `lost` include this attempt, in the one that it counts towards.
 
     A task gets at most `attempts + max_lost` attempts, whatever fails. The failure of a cancelled attempt gives `Hold`;
     a caller that cancelled it for a reason of its own (a controller that stops, a sibling that won, a cancelled task)
-    does not ask, but releases or cancels the task.
+    does not ask, but releases or cancels the task. A hold that an operator asked for meanwhile is the store's to apply.
     """
     own = failure.blame is Blame.TASK
     if consumed >= policy.attempts and (failure.consumes or own):
@@ -57,8 +56,6 @@ def decide(
         return Fail(reason=words) if own else Hold(reason=f"{words}; blamed on the {failure.blame}")
     if not failure.retryable:
         return Fail(reason=_words(failure)) if own else Hold(reason=_words(failure))
-    if hold_asked:
-        return Hold(reason=f"held on request; last: {_words(failure)}")
     if not failure.consumes and lost >= policy.max_lost:
         words = f"{lost} attempts lost by no fault of its own (at most {policy.max_lost})"
         return Hold(reason=f"{words}; last: {_words(failure)}")

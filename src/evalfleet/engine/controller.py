@@ -31,14 +31,16 @@ def take(store: Store, run: Run, *, workers: int | None = None, budget_usd: floa
 
     Raises Owned while another controller drives it, WrongState if it is over.
     """
-    if run.state in (RunState.COMPLETED, RunState.CANCELLED):
+    taken = store.take(run.id, owner_name())  # only now its state is ours to judge
+    if taken.state in (RunState.COMPLETED, RunState.CANCELLED):
         if store.unended(run.id):
-            return store.take(run.id, owner_name())  # a controller died while it brought the last files home
+            return taken  # a controller died while it brought the last files home
+        store.leave(taken)
         raise WrongState(
-            f"run {run.id} is {run.state}; `evalfleet report {run.id}` shows it, `evalfleet retry {run.id}` tries again "
+            f"run {run.id} is {taken.state}; `evalfleet report {run.id}` shows it, `evalfleet retry {run.id}` tries again "
             "what failed"
         )
-    return reopen(store, store.take(run.id, owner_name()), workers=workers, budget_usd=budget_usd)
+    return reopen(store, taken, workers=workers, budget_usd=budget_usd)
 
 
 def reopen(store: Store, taken: Run, *, workers: int | None = None, budget_usd: float | None = None) -> Run:

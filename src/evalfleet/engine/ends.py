@@ -88,7 +88,7 @@ class Ends:
             state = TaskState.CANCELLED if mode is Mode.CANCEL else TaskState.QUEUED
             return replace(finish, outcome=Outcome.CANCELLED, failure=found, next_state=state, reason="cancelled")
         found = attribute(found, _where(live), self.history)
-        task = self._store.task_at(self._run.id, live.task.number)
+        task = live.task
         decision = decide(
             failure=found,
             consumed=task.consumed + found.consumes,
@@ -96,7 +96,6 @@ class Ends:
             policy=self._run.policy,
             now=self._store.now(),
             rng=self._rng,
-            hold_asked=task.hold_asked,
         )
         finish = replace(finish, outcome=outcome_of(found.kind, found.blame), failure=found)
         match decision:
