@@ -39,6 +39,7 @@ from evalfleet.model import Task as StoredTask
 from evalfleet.report.live import live_state, parallel_live, write_live
 from evalfleet.report.opening import opened_run
 from evalfleet.report.summary import Summary, summarise
+from evalfleet.schema import sentence
 from evalfleet.store.base import Store, StoreReader
 from evalfleet.store.sqlite import open_store
 
@@ -349,7 +350,7 @@ def _from_file(path: Folder, wanted: dict[str, Any]) -> taskfile.Submission:
     try:
         name, policy = taskrow.policy(wanted)
     except taskrow.Problem as problem:
-        raise TaskFileError(f"submit: {problem}.") from None
+        raise TaskFileError(f"submit: {sentence(str(problem))}") from None
     names = [_FIELDS.get(word, word) for word in wanted if word != "name"]
     merged = replace(submission.policy, **{field: getattr(policy, field) for field in names})
     return replace(submission, name=name or submission.name, policy=merged)

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ from evalfleet.model import Kind
 
 FILE_NAME = "evalfleet.toml"
 HOME_FILE_NAME = "config.toml"
+_PLAIN = re.compile(r"[\w./~+-]+")
 COLOURS = ("auto", "always", "never")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -59,6 +61,7 @@ class Settings:
     """How evalfleet works on this machine. Holds no secret."""
 
     home: Path
+    home_option: str = ""  # what a command needs to find this home again: `--home DIR`, if that was given
     colour: str = "auto"
     log_level: str = "warning"
     local_price_usd_per_hour: float = 0.0
@@ -108,7 +111,8 @@ def load(
         raise ConfigError(f"{chosen / HOME_FILE_NAME}: home: cannot be set in the home's own file; remove the line.")
     patterns = here.pop("judge_patterns", ()) + there.pop("judge_patterns", ())
     merged = {**there, **here, **_from_environment(environ)}
-    return Settings(home=chosen, judge_patterns=patterns, **merged)
+    again = "" if home is None else f"--home {_quoted(str(chosen))}"
+    return Settings(home=chosen, home_option=again, judge_patterns=patterns, **merged)
 
 
 def secret_values(names: Iterable[str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -123,7 +127,7 @@ def secret_values(names: Iterable[str], environ: Mapping[str, str] | None = None
     if missing:
         names, them = ("secrets", "them") if len(missing) > 1 else ("secret", "it")
         raise MissingSecret(
-            f"the environment lacks the {names} {', '.join(missing)}. Set {them} (export {missing[0]}=…) and run again."
+            f"the environment lacks the {names} {', '.join(missing)}; set {them} (export {missing[0]}=…)"
         )
     return {name: environ[name] for name in wanted}
 
@@ -142,6 +146,10 @@ def environment() -> Mapping[str, str]:
 def debug() -> bool:
     """Whether tracebacks are wanted."""
     return os.environ.get("EVALFLEET_DEBUG", "") not in ("", "0")
+
+
+def _quoted(path: str) -> str:
+    return path if _PLAIN.fullmatch(path) else "'" + path.replace("'", "'\\''") + "'"
 
 
 def _home(option: str | os.PathLike[str] | None, environ: Mapping[str, str], written: str | None, folder: Path) -> Path:

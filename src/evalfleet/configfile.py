@@ -12,7 +12,7 @@ import msgspec
 from evalfleet import duration
 from evalfleet.errors import ConfigError
 from evalfleet.model import Kind
-from evalfleet.schema import explain, quoted, suggestion
+from evalfleet.schema import explain, quoted, sentence, suggestion
 
 Duration = str | float | None
 _HINTS: dict[str, str] = dict.fromkeys(
@@ -102,7 +102,7 @@ def _seconds(path: Path, key: str, value: Duration) -> float | None:
 def _pattern(path: Path, number: int, row: PatternTable) -> tuple[str, Kind]:
     where = f"{path}: [[judge.pattern]] number {number}"
     if row.kind not in set(Kind):
-        raise ConfigError(f"{where}: kind: {quoted(row.kind)} is not a kind{suggestion(row.kind, set(Kind))}.")
+        raise ConfigError(sentence(f"{where}: kind: {quoted(row.kind)} is not a kind{suggestion(row.kind, set(Kind))}"))
     try:
         if not row.regex:
             raise ConfigError(f"{where}: regex: is empty, and would match everything.")

@@ -82,8 +82,6 @@ class Kind(StrEnum):
     WORKER_LOST = "worker_lost"  # the host was given up
     PREEMPTED = "preempted"
     BACKEND_ERROR = "backend_error"  # no runner could be started or reached for the launch
-    UNPLACEABLE = "unplaceable"  # asks for more than any worker has
-    SECRET_MISSING = "secret_missing"
     CANCELLED = "cancelled"
 
 

@@ -32,6 +32,11 @@ def quoted(text: str, limit: int = 80) -> str:
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in safe)
 
 
+def sentence(text: str) -> str:
+    """Return the text with a full stop, unless it ends with a question."""
+    return text if text.endswith("?") else f"{text}."
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return "; did you mean …?", or the known words where none is near."""
     words = sorted(known)

@@ -25,7 +25,7 @@ import msgspec
 from evalfleet import taskrow
 from evalfleet.errors import TaskFileError
 from evalfleet.model import Policy, TaskSpec
-from evalfleet.schema import quoted, suggestion
+from evalfleet.schema import quoted, sentence, suggestion
 
 LONGEST_LINE = 1 << 20
 LARGEST_TOML = 64 << 20
@@ -68,9 +68,11 @@ def load(path: str | os.PathLike[str], stdin: BinaryIO | None = None) -> Submiss
         return _read(file, "standard input", "stdin", os.getcwd(), suffix="")
     place = Path(path)
     shown = str(place)
+    folder = place.absolute().parent
     try:
         file = place.open("rb")
-        if not file.seekable():  # a pipe, as in <(generate tasks)
+        if not file.seekable():  # a pipe, as in <(generate tasks); where it lies says nothing
+            folder = Path.cwd()
             with file:
                 file = _spooled(file, shown)
     except FileNotFoundError:
@@ -82,7 +84,7 @@ def load(path: str | os.PathLike[str], stdin: BinaryIO | None = None) -> Submiss
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise TaskFileError(f"{quoted(shown)}: cannot be read: {reason}.") from None
-    return _read(file, shown, place.stem or "run", str(place.absolute().parent), suffix=place.suffix.lower())
+    return _read(file, shown, place.stem or "run", str(folder), suffix=place.suffix.lower())
 
 
 def from_mappings(
@@ -107,7 +109,7 @@ def from_mappings(
         except taskrow.Problem as problem:
             key: Any = task.get("key") if isinstance(task, Mapping) else None  # pyright: ignore[reportUnnecessaryIsInstance] - it is from outside
             named = quoted(key) if isinstance(key, str) and key else f"number {number}"
-            raise TaskFileError(f"{shown}, task {named}: {problem}.") from None
+            raise TaskFileError(f"{shown}, task {named}: {sentence(str(problem))}") from None
         first = numbers.setdefault(spec.key, number)
         if first != number:
             raise TaskFileError(
@@ -162,7 +164,7 @@ def _settings(run: Any, name: str, where: str) -> tuple[str, Policy]:
     try:
         given, policy = taskrow.policy(run)
     except taskrow.Problem as problem:
-        raise TaskFileError(f"{where}: {problem}.") from None
+        raise TaskFileError(f"{where}: {sentence(str(problem))}") from None
     return given or name, policy
 
 

@@ -201,3 +201,10 @@ def test_the_live_file_follows_the_run(fleet: Fleet):
     assert live["total_tasks"] == 4
     assert live["workers"][0].keys() >= {"name", "status", "assigned", "completed", "current_task"}
     assert sum(worker["completed"] for worker in live["workers"]) >= 3
+
+
+def test_a_cheap_crash_does_not_open_the_purse(fleet: Fleet):
+    cost = "echo '{\"cost_usd\": %s}' >> $EVALFLEET_EVENTS"
+    tasks = [sh(cost % "0.01" + "; exit 1", "crash"), *(sh(cost % "1.0", f"t_{n}") for n in range(8))]
+    summary = fleet.json("run", fleet.tasks(tasks, budget_usd=3.5, attempts=1), "--workers", "4", code=3)
+    assert summary["cost"]["total_usd"] == pytest.approx(3.01)

@@ -72,11 +72,11 @@ def test_a_verdict_between_starts_the_count_anew():
     assert breaker.state is BreakerState.CLOSED
 
 
-def test_failures_of_tasks_workers_and_wishes_never_open_it():
+def test_failures_of_tasks_and_workers_never_open_it():
     breaker = Breaker()
-    kinds = [Kind.BAD_EXIT, Kind.STALL, Kind.RUNNER_LOST, Kind.UNPLACEABLE, Kind.SECRET_MISSING, Kind.CANCELLED]
+    kinds = [Kind.BAD_EXIT, Kind.STALL, Kind.RUNNER_LOST, Kind.CANCELLED]
     for number in range(60):
-        breaker = breaker.failed(f"a{number}", failure(kinds[number % 6], "x"), f"t{number}", 0)
+        breaker = breaker.failed(f"a{number}", failure(kinds[number % 4], "x"), f"t{number}", 0)
     assert breaker.state is BreakerState.CLOSED
     assert breaker.cause is None
 

@@ -34,7 +34,6 @@ def test_a_failed_task_comes_again_until_its_attempts_are_used():
 def test_what_is_not_the_tasks_own_is_held():
     assert isinstance(decided(Kind.STALL, 3), Hold)
     assert isinstance(decided(Kind.STALL, 3, blame=Blame.TASK), Fail)
-    assert isinstance(decided(Kind.UNPLACEABLE, 0, 1), Hold)
     assert isinstance(decided(Kind.CANCELLED, 0, 1), Hold)
 
 

@@ -35,7 +35,7 @@ def test_has_every_promised_key_and_is_json(mixed: RunBuilder) -> None:
     assert set(summary) >= PROMISED
     assert json.loads(json.dumps(summary)) == summary
     assert set(results_of(mixed)[0]) == {
-        "key", "domain", "state", "score", "success", "steps", "duration_s", "attempts", "worker", "failure", "reason",
+        "key", "domain", "state", "score", "success", "steps", "metrics", "duration_s", "attempts", "worker", "failure", "reason",
     }  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def test_results_are_in_the_order_of_submission(mixed: RunBuilder) -> None:
     assert results[3]["failure"] == {"kind": "timeout", "blame": "task", "evidence": "no end after 15m"}
     assert results[5] == {
         "key": "web_2", "domain": "web", "state": "queued", "score": None, "success": None, "steps": None,
-        "duration_s": None, "attempts": 0, "worker": None, "failure": None, "reason": None,
+        "duration_s": None, "attempts": 0, "worker": None, "failure": None, "reason": None, "metrics": None,
     }  # fmt: skip
 
 

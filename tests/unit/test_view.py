@@ -11,6 +11,7 @@ from rich.console import Console
 from tests.unit.report_builders import RunBuilder, mixed_run
 
 from evalfleet.cli.view import LiveView, print_summary
+from evalfleet.config import Settings
 from evalfleet.core.stats import Interval
 from evalfleet.model import Kind, Policy, WorkerState
 from evalfleet.report.lines import cells, paint
@@ -160,7 +161,7 @@ def test_a_slow_store_is_not_asked_all_the_time(mixed: RunBuilder, monkeypatch: 
 
 def test_nothing_is_coloured_off_a_terminal(mixed: RunBuilder) -> None:
     stream = io.StringIO()
-    print_summary(summarise(mixed.store, mixed.run, results=False), stream)
+    print_summary(summarise(mixed.store, mixed.run, results=False), Settings(home=mixed.home), stream)
     assert "\x1b" not in stream.getvalue()
     assert "Valid score" in stream.getvalue()
 
@@ -174,7 +175,7 @@ def test_hostile_names_are_escaped_everywhere(home: Path) -> None:
     with LiveView(builder.run, console=console) as view:
         view.update(builder.store)
         frame = paint(view.draw(80, 24), colour=False)
-    print_summary(summarise(builder.store, builder.run), stream)
+    print_summary(summarise(builder.store, builder.run), Settings(home=home), stream)
     builder.close()
     assert "\\e[2J[red]x[/red]\\n" in frame
     assert "\x1b[2J" not in stream.getvalue()

@@ -53,7 +53,7 @@ def drive_and_report(settings: Settings, store: Store, run: Run, show: Show) -> 
     else:
         from evalfleet.cli.view import print_summary
 
-        print_summary(summary, colour=settings.colour, driven=False)
+        print_summary(summary, settings, driven=False)
     return INTERRUPTED if ending is Ending.INTERRUPTED else exit_code(summary)
 
 

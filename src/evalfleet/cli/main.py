@@ -94,6 +94,14 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name.ljust(max(map(len, NAMES))), text) for name, text in section.items()])
 
 
+def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        import evalfleet
+
+        click.echo(f"evalfleet {evalfleet.__version__}")
+        ctx.exit()
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
@@ -101,6 +109,7 @@ class LazyGroup(click.Group):
     "Exit codes of run, resume, retry and watch: 0 enough tasks count; 1 too few do, or cancelled; 2 bad usage or "
     "input; 3 paused; 130 interrupted, resumable.",
 )
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 @click.option("--home", metavar="DIR", help="Folder with the database and the runs' files.  [default: ~/.evalfleet]")
 def cli(home: str | None) -> None:
     """Run many long, flaky, expensive tasks on a fleet of machines, and keep every result."""

@@ -36,7 +36,8 @@ def command(run: str, html_file: str | None, as_json: bool, home: str | None) ->
         else:
             from evalfleet.cli.view import print_summary
 
-            print_summary(summarise(store, found, results=False), colour=settings.colour)
+            summary = summarise(store, found, results=False)
+            print_summary(summary, settings, driven=store.driver(found.id) is not None)
 
 
 def _write(name: str, page: str) -> None:

@@ -30,6 +30,7 @@ def command(
     from evalfleet.engine.asking import ask_or_do
     from evalfleet.engine.controller import reopen
     from evalfleet.model import Verb
+    from evalfleet.report.text import count as counted
 
     settings = config.load(home)
     with opened_for_writing(settings, run) as (store, found):
@@ -37,11 +38,11 @@ def command(
         owned, answer = ask_or_do(store, found, Verb.RETRY, {"only": list(only)})
         tasks = answer["tasks"]
         if owned is None or not tasks:
-            say(as_json, {"run": found.id, **answer}, f"{len(tasks)} tasks to retry in run {found.id}")
+            say(as_json, {"run": found.id, **answer}, f"{counted(len(tasks), 'task')} to retry in run {found.id}")
             if owned is not None:
                 store.leave(owned)
             return 0
         if not as_json:
-            click.echo(f"retrying {len(tasks)} tasks of run {found.id}")
+            click.echo(f"retrying {counted(len(tasks), 'task')} of run {found.id}")
         show = Show(as_json=as_json, verbose=verbose, after=last.number if last else 0)
         return drive_and_report(settings, store, reopen(store, owned, workers=workers), show)

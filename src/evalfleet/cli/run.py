@@ -44,6 +44,8 @@ def command(
     from evalfleet.cli.driving import Show, drive_and_report
     from evalfleet.engine.controller import take
     from evalfleet.engine.submitting import submit
+    from evalfleet.report.text import count as counted
+    from evalfleet.report.text import printable
     from evalfleet.store.sqlite import open_store
     from evalfleet.taskfile import load
 
@@ -53,13 +55,15 @@ def command(
     try:
         run = submit(store, submission, name=name, workers=workers, distribution=distribution, budget_usd=budget_usd)
         count = len(submission.tasks)
+        tasks_ = counted(count, "task")
         if detach:
             answer = {"run": run.id, "name": run.name, "state": run.state, "tasks": count}
-            text = f"{run.id}\nsubmitted {count} tasks as {run.name}; `evalfleet resume {run.id}` drives them"
+            text = f"{run.id}\nsubmitted {tasks_} as {run.name}; `evalfleet resume {run.id}` drives the run"
             click.echo(json.dumps(answer) if as_json else text)
             return 0
         if not as_json:
-            click.echo(f"run {run.id} ({run.name}): {count} tasks on {run.policy.workers} workers")
+            workers_ = counted(run.policy.workers, "worker")
+            click.echo(f"run {run.id} ({printable(run.name)}): {tasks_} on {workers_}")
         return drive_and_report(settings, store, take(store, run), Show(as_json=as_json, verbose=verbose))
     finally:
         store.close()

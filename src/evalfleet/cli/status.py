@@ -132,7 +132,7 @@ def _show_run(settings: Settings, name: str, *, as_json: bool) -> None:
     if as_json:
         _print_json({**summary, "driven": driven, "workers": [_worker(one) for one in workers]})
         return
-    shown = overview(summary, lines.columns(), driven=driven)
+    shown = overview(summary, lines.columns(), driven=driven, options=settings.home_option)
     busy = tuple(one for one in workers if one.key is not None)
     if busy:
         from evalfleet.report.screen import worker_lines

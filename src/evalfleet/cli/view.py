@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.live import Live
 
+    from evalfleet.config import Settings
+
 FRAME_S = 0.2
 READ_S = 1.0
 _SHARE_OF_TIME = 10  # a read that takes t is followed by at least this many t without one
@@ -166,6 +168,7 @@ class PlainLines:
                 yield line
 
 
-def print_summary(summary: Summary, stream: TextIO | None = None, *, colour: str = "auto", driven: bool = True) -> None:
+def print_summary(summary: Summary, settings: Settings, stream: TextIO | None = None, *, driven: bool = True) -> None:
     """Print how a run stands, for a person. `driven`: whether a controller is at work on a run that is not over."""
-    lines.write(overview.overview(summary, lines.columns(), driven=driven), stream, colour=colour)
+    shown = overview.overview(summary, lines.columns(), driven=driven, options=settings.home_option)
+    lines.write(shown, stream, colour=settings.colour)

@@ -51,7 +51,7 @@ def command(run: str, verbose: bool, as_json: bool, home: str | None) -> int:
     else:
         from evalfleet.cli.view import print_summary
 
-        print_summary(summary, colour=settings.colour, driven=driven)
+        print_summary(summary, settings, driven=driven)
     if not driven:
         click.echo(f"no controller drives this run; `evalfleet resume {found.id}`", err=True)
         return UNDRIVEN

@@ -207,8 +207,7 @@ class Breaker:
 
 
 def _mark(failure: Failure, task: str | None) -> Mark:
-    # A task that asks for too much is held, and says nothing about the pool's health.
-    blamed = failure.blame in (Blame.POOL, Blame.BACKEND) and failure.kind is not Kind.UNPLACEABLE
+    blamed = failure.blame in (Blame.POOL, Blame.BACKEND)
     line = same_cause(failure.evidence, task)
     return Mark(kind=failure.kind, line=line, evidence=failure.evidence, task=task, blamed=blamed)
 

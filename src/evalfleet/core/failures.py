@@ -67,8 +67,6 @@ RULES: Mapping[Kind, Rule] = {
     Kind.WORKER_LOST: _free(Blame.WORKER, Outcome.LOST),
     Kind.PREEMPTED: _free(Blame.WORKER, Outcome.PREEMPTED),
     Kind.BACKEND_ERROR: _free(Blame.BACKEND, Outcome.INFRA_ERROR),
-    Kind.UNPLACEABLE: _free(Blame.POOL, Outcome.INFRA_ERROR, retryable=False),
-    Kind.SECRET_MISSING: _free(Blame.RUN, Outcome.INFRA_ERROR),
     Kind.CANCELLED: _free(Blame.RUN, Outcome.CANCELLED, retryable=False),
 }
 

@@ -162,10 +162,9 @@ def _holds(host: HostRoom, asked: Requests) -> bool:
 def _reason(asked: Requests, hosts: Mapping[str, HostRoom]) -> str:
     memory = max((host.memory_mb or 0 for host in hosts.values()), default=0)
     gpus = max((host.gpus for host in hosts.values()), default=0)
-    return (
-        f"asks for {asked.memory_mb} MB of memory and {asked.gpus} GPUs at once; "
-        f"no host has both (largest: {memory} MB, {gpus} GPUs)"
-    )
+    parts = [(asked.memory_mb, f"{asked.memory_mb} MB of memory"), (asked.gpus, f"{asked.gpus} GPUs")]
+    wanted = " and ".join(words for amount, words in parts if amount)
+    return f"asks for {wanted}; no host has that much (the largest: {memory} MB, {gpus} GPUs)"
 
 
 class _Room:

@@ -20,7 +20,7 @@ RUN_EDGES: Mapping[tuple[R, R], tuple[str, ...]] = {
     (R.RUNNING, R.CANCELLED): ("cancel",),
     (R.PAUSED, R.RUNNING): ("resume",),
     (R.PAUSED, R.CANCELLED): ("cancel",),
-    (R.COMPLETED, R.RUNNING): ("retry",),
+    (R.COMPLETED, R.RUNNING): ("retry", "release"),
     (R.CANCELLED, R.RUNNING): ("retry",),
 }
 """A clean stop moves nothing: the run stays `running` without an owner, and the next controller takes it over."""
@@ -38,10 +38,10 @@ TASK_EDGES: Mapping[tuple[T, T], tuple[str, ...]] = {
     (T.HELD, T.QUEUED): ("release", "retry"),
     (T.HELD, T.CANCELLED): ("cancel",),
     (T.HELD, T.FAILED): ("judge",),
-    (T.HELD, T.SUCCEEDED): ("finish", "judge"),
+    (T.HELD, T.SUCCEEDED): ("finish",),
     (T.FAILED, T.QUEUED): ("retry",),
     (T.FAILED, T.HELD): ("judge",),
-    (T.FAILED, T.SUCCEEDED): ("finish", "judge"),
+    (T.FAILED, T.SUCCEEDED): ("finish",),
     (T.CANCELLED, T.QUEUED): ("retry",),
 }
 """Nothing leaves `succeeded`: a verdict is never taken back, and a finished task is never started again."""

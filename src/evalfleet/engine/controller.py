@@ -37,8 +37,8 @@ def take(store: Store, run: Run, *, workers: int | None = None, budget_usd: floa
             return taken  # a controller died while it brought the last files home
         store.leave(taken)
         raise WrongState(
-            f"run {run.id} is {taken.state}; `evalfleet report {run.id}` shows it, `evalfleet retry {run.id}` tries again "
-            "what failed"
+            f"run {run.id} is {taken.state}; `evalfleet report {run.id}` shows it, `evalfleet retry {run.id} --only "
+            f"{'cancelled' if taken.state is RunState.CANCELLED else 'failed'}` tries tasks again"
         )
     return reopen(store, taken, workers=workers, budget_usd=budget_usd)
 

@@ -134,7 +134,7 @@ class Dispatcher:
             try:
                 values = self._secrets(task.spec.secrets)
             except MissingSecret as error:
-                self.pause(PauseCause.SECRET, f"{error}; set it and `evalfleet resume {self.run.id}`")
+                self.pause(PauseCause.SECRET, f"{error}, then `evalfleet resume {self.run.id}`")
                 return
             claimed = self._admission.claim(task, made, host)
             if claimed is None:
@@ -154,7 +154,7 @@ class Dispatcher:
         try:
             values = self._secrets(live.task.spec.secrets)
         except MissingSecret as error:
-            self.pause(PauseCause.SECRET, f"{error}; set it and `evalfleet resume {self.run.id}`")
+            self.pause(PauseCause.SECRET, f"{error}, then `evalfleet resume {self.run.id}`")
             return None
         return launch_of(self.run, live.task, live.attempt, values, self._settings.lease_s)
 

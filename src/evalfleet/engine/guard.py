@@ -106,4 +106,6 @@ class Guard:
             event = "breaker.opened" if before is BreakerState.CLOSED else "breaker.probed"
         else:
             event = "breaker.closed" if breaker.state is BreakerState.CLOSED else "breaker.half_opened"
-        self._store.store_breaker(self._run, breaker.to_json(), event)
+        cause = str(breaker.cause) if breaker.cause else None
+        data = {"cause": cause, "probes": breaker.probes, "next_probe_at": breaker.next_probe_at}
+        self._store.store_breaker(self._run, breaker.to_json(), event, data)

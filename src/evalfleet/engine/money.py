@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from evalfleet.core.budget import UNLIMITED, Budget
 from evalfleet.core.cost import LiveCost, attempt_cost, committed, estimate_attempt
 from evalfleet.engine.orders import Live
-from evalfleet.model import Run
+from evalfleet.model import Outcome, Run
 
 
 class Money:
@@ -17,6 +17,7 @@ class Money:
         self._budget = Budget(limit_usd=run.policy.budget_usd)
         self._spent_usd = 0.0
         self._largest_usd: float | None = None
+        self._informed = False  # a verdict has told what an attempt may cost; a crash tells less
         self.price_usd_per_hour = 0.0  # of the host in use
 
     def load(self, sums: dict[str, Any]) -> None:
@@ -24,18 +25,25 @@ class Money:
         if sums["outcome"] is not None:
             self._spent_usd += sums["cost_usd"]
             self._largest_usd = max(self._largest_usd or 0.0, sums["max_cost_usd"])
+            self._informed |= sums["outcome"] == Outcome.OK
 
-    def add(self, duration_s: float, reported_usd: float) -> float:
+    def add(self, duration_s: float, reported_usd: float, *, verdict: bool) -> float:
         """Book an ended attempt; returns what it cost."""
+        self._informed |= verdict
         cost = attempt_cost(self.price_usd_per_hour, duration_s, reported_usd)
         self._spent_usd += cost
         self._largest_usd = max(self._largest_usd or 0.0, cost)
         return cost
 
-    def allowance(self, live: Iterable[Live], now: float) -> int:
+    def allowance(self, live: Collection[Live], now: float) -> int:
+        """How many more attempts the budget allows now.
+
+        What tasks report themselves is not known before one has told: until then one attempt runs at a time.
+        """
         if self._budget.limit_usd is None:
             return UNLIMITED
-        return self._budget.room(self._spent_usd, *self._committed(live, now))
+        room = self._budget.room(self._spent_usd, *self._committed(live, now))
+        return room if self._informed else min(room, max(0, 1 - len(live)))
 
     def message(self, now: float) -> str:
         text = self._budget.message(self._spent_usd, *self._committed((), now))

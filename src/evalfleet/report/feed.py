@@ -91,8 +91,7 @@ def _message(event: Event, _end: JsonObject) -> str:
 
 
 def _breaker(event: Event, _end: JsonObject) -> str:
-    marks: list[JsonObject] = event.data.get("marks") or []
-    return f"{marks[-1]['kind']}: {marks[-1]['evidence']}" if marks else ""
+    return str(event.data.get("cause") or "")
 
 
 def _requested(event: Event, _end: JsonObject) -> str:
@@ -130,7 +129,6 @@ _SAYERS: dict[str, Callable[[Event, JsonObject], str]] = {
     "task.cancelled": _reason,
     "breaker.opened": _breaker,
     "breaker.closed": _nothing,
-    "breaker.exhausted": _breaker,
     "run.started": _nothing,
     "run.resumed": _nothing,
     "run.requested": _requested,
@@ -144,8 +142,7 @@ _VERBOSE_SAYERS: dict[str, Callable[[Event, JsonObject], str]] = {
     "attempt.readied": _nothing,
     "attempt.progressed": _progressed,
     "attempt.judged": _worker,
-    "breaker.probed": _nothing,
-    "lease.expired": _nothing,
+    "breaker.probed": _breaker,
     "run.taken": _worker,
     "run.left": _nothing,
     "worker.suspected": _worker,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from evalfleet.model import PauseCause
 from evalfleet.report import text
 from evalfleet.report.lines import STATE_STYLES, Column, Line, Span, Style, cells, line, table, wrap
 from evalfleet.report.summary import Summary
@@ -10,15 +11,19 @@ _MOST_KINDS = 12
 _MOST_HELD = 5
 
 
-def overview(summary: Summary, width: int, *, driven: bool = True) -> list[Line]:
-    """Return the whole screen. `driven`: whether a controller is at work on a run that is not over."""
+def overview(summary: Summary, width: int, *, driven: bool = True, options: str = "") -> list[Line]:
+    """Return the whole screen.
+
+    `driven`: whether a controller is at work on a run that is not over. `options`: what a command needs to find this
+    home again, such as `--home DIR`.
+    """
     blocks = [
         [one for long in _heading(summary) for one in wrap(long, width)],
         [one for long in _scores(summary, width) for one in wrap(long, width, indent=24)],
         _failures(summary, width),
         [one for long in _held(summary) for one in wrap(long, width, indent=8)],
         [one for long in _money(summary) for one in wrap(long, width, indent=7)],
-        _next(summary, driven),
+        _next(summary, driven, options),
     ]
     lines: list[Line] = []
     for block in blocks:
@@ -143,8 +148,9 @@ def _money(summary: Summary) -> list[Line]:
     return [line(said)]
 
 
-def _next(summary: Summary, driven: bool) -> list[Line]:
+def _next(summary: Summary, driven: bool, options: str) -> list[Line]:
     command, why = next_command(summary, driven=driven)
+    command = f"{command} {options}".rstrip()
     return [line("Next: ", Span(command, Style.STRONG), Span(f"   {why}" if why else "", Style.FAINT))]
 
 
@@ -152,6 +158,8 @@ def next_command(summary: Summary, *, driven: bool = True) -> tuple[str, str]:
     """What a person most likely types next, and why."""
     run, tasks = summary["run"], summary["tasks"]
     if summary["state"] == "paused":
+        if summary.get("reason", {}).get("cause") == PauseCause.BUDGET:
+            return f"evalfleet resume {run} --budget USD", "with a larger budget"
         return f"evalfleet resume {run}", "once the cause is gone"
     if summary["state"] == "queued":
         return f"evalfleet resume {run}", "drives it; nobody does yet"

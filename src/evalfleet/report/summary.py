@@ -5,6 +5,7 @@ Its keys are a public contract, described in docs/reference/summary.md.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
@@ -285,6 +286,7 @@ def _result(row: Row) -> JsonObject:
         "score": row["score"],
         "success": None if row["success"] is None else bool(row["success"]),
         "steps": row["steps"],
+        "metrics": None if row["metrics"] is None else json.loads(row["metrics"]),
         "duration_s": row["duration_s"],
         "attempts": row["attempts"],
         "worker": row["worker"],

@@ -309,8 +309,10 @@ class Store(StoreReader, Protocol):
         """Change the policy. Event `run.amended`."""
         ...
 
-    def store_breaker(self, run: Run, breaker: JsonObject, event: str | None = None) -> None:
-        """Keep the breaker's state; with `event` (`breaker.opened`, ...) also say so."""
+    def store_breaker(
+        self, run: Run, breaker: JsonObject, event: str | None = None, data: JsonObject | None = None
+    ) -> None:
+        """Keep the breaker's state; with `event` (`breaker.opened`, ...) also say so, with `data`."""
         ...
 
     # Attempts

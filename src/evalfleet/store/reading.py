@@ -103,7 +103,7 @@ class Reading:
     def task(self, run_id: str, key: str) -> Task:
         found = self._db.rows("select_task_by_key", run_id=run_id, key=key)
         if not found:
-            raise NotFound(f"run {run_id} has no task {key!r}; `evalfleet report {run_id}` lists its tasks")
+            raise NotFound(f"run {run_id} has no task {key!r}; `evalfleet report {run_id} --json` lists its tasks")
         return rows.task(found[0])
 
     def task_at(self, run_id: str, number: int) -> Task:

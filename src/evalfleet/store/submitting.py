@@ -65,7 +65,7 @@ class Submitting(Recording):
                     now=self.now(),
                 )
                 count = self._insert_tasks(run_id, spool)
-                self._rank(run_id)
+                self._rank(run_id, name)
                 self._event(run_id, "run.submitted", {"name": name, "tasks": count})
                 return self.run(run_id)
 
@@ -93,11 +93,11 @@ class Submitting(Recording):
             ) from error
         return count
 
-    def _rank(self, run_id: str) -> None:
+    def _rank(self, run_id: str, name: str) -> None:
         """Longest expected first; a task without history counts as the median of its domain, else of all."""
         if not self._db.rows("select_has_history"):
             return
-        self._db.rows("expect_tasks", run_id=run_id)
+        self._db.rows("expect_tasks", run_id=run_id, name=name)
         by_domain: dict[str, list[float]] = {}
         for row in self._db.stream("select_expected", run_id=run_id):
             by_domain.setdefault(row["domain"], []).append(row["expected_s"])

@@ -71,10 +71,12 @@ class Writing(Submitting, Steering):
             self._event(run.id, event, data)
             return rows.run(found[0])
 
-    def store_breaker(self, run: Run, breaker: JsonObject, event: str | None = None) -> None:
+    def store_breaker(
+        self, run: Run, breaker: JsonObject, event: str | None = None, data: JsonObject | None = None
+    ) -> None:
         with self._db.transaction():
             if self._db.rows("store_breaker", id=run.id, epoch=run.epoch, breaker=rows.to_json(breaker)) and event:
-                self._event(run.id, event, breaker)
+                self._event(run.id, event, data or {})
 
     # Attempts
 

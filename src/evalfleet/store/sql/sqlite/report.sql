@@ -12,7 +12,7 @@ select state, count(*) as count, total(score) as score from task where run_id = 
 select total(case when outcome is null then reported_usd else cost_usd end) as cost_usd from attempt where run_id = :run_id;
 
 -- name: select_results_page
-select number, key, domain, state, score, success, steps, duration_s, attempts, worker, kind, blame, evidence, reason, decided_by
+select number, key, domain, state, score, success, steps, metrics, duration_s, attempts, worker, kind, blame, evidence, reason, decided_by
   from task where run_id = :run_id and number > :after order by number limit :limit;
 
 -- name: select_live_attempts

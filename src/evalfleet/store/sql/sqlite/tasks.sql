@@ -145,10 +145,11 @@ update task
  where run_id = :run_id and number = :number;
 
 -- name: expect_tasks
--- Expected duration from what the same key took in earlier runs.
+-- Expected duration from what the same key took in earlier runs of the same name.
 with history as (
     select task.number, avg(h.duration_s) as duration_s
       from task join task h on h.key = task.key and h.state = 'succeeded' and h.run_id <> :run_id
+      join run r on r.id = h.run_id and r.name = :name
      where task.run_id = :run_id group by task.number
 )
 update task set expected_s = history.duration_s, rank = history.duration_s
