@@ -186,6 +186,7 @@ class Run:
     base_env: dict[str, str]  # the few plain variables (PATH, HOME, ...) that local attempts inherit
     owner: str | None
     epoch: int
+    cancelling: bool  # somebody cancelled it, and its live attempts are being ended
     created_at: float
     started_at: float | None
     ended_at: float | None

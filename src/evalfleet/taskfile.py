@@ -110,6 +110,12 @@ def from_mappings(
             key: Any = task.get("key") if isinstance(task, Mapping) else None  # pyright: ignore[reportUnnecessaryIsInstance] - it is from outside
             named = quoted(key) if isinstance(key, str) and key else f"number {number}"
             raise TaskFileError(f"{shown}, task {named}: {sentence(str(problem))}") from None
+        size = len(msgspec.json.encode(spec))
+        if size > LONGEST_LINE:
+            raise TaskFileError(
+                f"{shown}, task {quoted(spec.key)}: {size:,} bytes long as JSON, and {LONGEST_LINE:,} (1 MiB) is the most; "
+                "put large data into a file and name it in the payload."
+            )
         first = numbers.setdefault(spec.key, number)
         if first != number:
             raise TaskFileError(

@@ -208,3 +208,29 @@ def test_a_cheap_crash_does_not_open_the_purse(fleet: Fleet):
     tasks = [sh(cost % "0.01" + "; exit 1", "crash"), *(sh(cost % "1.0", f"t_{n}") for n in range(8))]
     summary = fleet.json("run", fleet.tasks(tasks, budget_usd=3.5, attempts=1), "--workers", "4", code=3)
     assert summary["cost"]["total_usd"] == pytest.approx(3.01)
+
+
+def test_any_variable_that_a_process_can_be_given(fleet: Fleet):
+    fleet.json("run", fleet.tasks([{"key": "a", "command": ["env"], "env": {"A-B": "1", "x.y": "2"}}]))
+    assert {"A-B=1", "x.y=2"} <= set(fleet.command("logs", "latest", "a").stdout.splitlines())
+
+
+def test_a_task_that_is_too_large_is_refused(fleet: Fleet):
+    path = fleet.folder / "tasks.toml"
+    path.write_text(f'[[task]]\nkey = "a"\ncommand = ["true"]\npayload = "{"x" * (2 << 20)}"\n')
+    done = fleet.command("run", str(path))
+    assert done.returncode == 2
+    assert "1 MiB" in done.stderr
+
+
+def test_a_task_that_closes_its_folders_costs_only_itself(fleet: Fleet):
+    script = "mkdir $EVALFLEET_ARTIFACTS/in; chmod 0 $EVALFLEET_ARTIFACTS/in $EVALFLEET_ARTIFACTS"
+    summary = fleet.json("run", fleet.tasks([sh(script), sh("true", "b")]))
+    assert summary["tasks"]["succeeded"] == 2
+
+
+def test_a_pipe_of_tasks_starts_them_in_the_current_folder(fleet: Fleet):
+    command = f'{sys.executable} -m evalfleet run <(echo \'{{"key": "a", "command": ["pwd"]}}\') --json'
+    env = {"EVALFLEET_HOME": str(fleet.home), "PATH": "/usr/bin:/bin"}
+    subprocess.run(["bash", "-c", command], cwd=fleet.folder, check=True, timeout=60, capture_output=True, env=env)
+    assert fleet.command("logs", "latest", "a").stdout.strip() == str(fleet.folder)

@@ -96,3 +96,27 @@ def test_retry_gives_failed_tasks_a_fresh_allowance_and_keeps_the_old_attempts(f
 def test_ids_may_be_shortened(fleet: Fleet):
     run = fleet.json("run", fleet.tasks([{"key": "a", "command": ["true"]}]))["run"]
     assert fleet.json("report", run[:4])["run"] == run
+
+
+def test_a_cancel_survives_the_controller_that_obeyed_it(fleet: Fleet):
+    stubborn = f"trap '' TERM; {GATED}"  # so that there is time between the cancel and the end
+    path = fleet.tasks([{"key": key, "command": ["sh", "-c", stubborn]} for key in ("a", "b")])
+    controller = fleet.start("run", path, "--workers", "1")
+    wait_for(fleet.lines, "the task to start")
+    assert fleet.command("cancel").returncode == 0
+    controller.kill()
+    controller.wait()
+    assert fleet.command("resume").returncode == 1
+    assert states(fleet) == {"a": "cancelled", "b": "cancelled"}
+    assert len(fleet.lines()) == 1
+
+
+def test_tasks_of_an_abandoned_run_do_not_hold_memory_for_ever(fleet: Fleet):
+    task = {"key": "a", "command": ["sh", "-c", GATED], "requests": {"memory_mb": 600}}
+    fleet.env = {"EVALFLEET_LOCAL_MEMORY_MB": "1000", "EVALFLEET_LEASE_DURATION": "1s"}
+    controller = fleet.start("run", fleet.tasks([task]))
+    wait_for(fleet.lines, "the task to start")
+    controller.kill()
+    controller.wait()
+    (fleet.folder / "gate").touch()
+    assert fleet.json("run", fleet.tasks([task]))["tasks"]["succeeded"] == 1

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import random
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
+from faults import chaos_processes as processes
 from faults.chaos import one_round
+from faults.chaos_command import EVALFLEET, environment
+from faults.chaos_tasks import write_tasks
 
 pytestmark = pytest.mark.slow
 
@@ -19,3 +25,28 @@ def test_nothing_is_lost_when_anything_is_killed(tmp_path: Path, flavour: str) -
     assert (tally.lost, tally.twice, tally.restarted, tally.left) == (0, 0, 0, 0)
     if flavour == "controller":
         assert tally.reattached > 0
+
+
+@pytest.mark.parametrize("moment", ["before it connects", "while tasks run"])
+def test_a_run_that_nobody_resumes_leaves_no_process(tmp_path: Path, home: Path, moment: str) -> None:
+    tasks = write_tasks(tmp_path, 20, random.Random(1))
+    sign = home / "spool" / "runner.json" if moment == "before it connects" else tmp_path / "ledger"
+    controller = subprocess.Popen(
+        [EVALFLEET, "run", str(tasks), "--home", str(home)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(EVALFLEET_RUNNER_IDLE="1s"),
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and not (sign.exists() and sign.stat().st_size):
+            pass  # closely: the first moment lasts for milliseconds
+    finally:
+        controller.kill()
+        controller.wait()
+
+    try:
+        deadline = time.monotonic() + 15
+        while (left := processes.left_of(home)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not left
+    finally:
+        processes.end_all(home)

@@ -16,7 +16,7 @@ from evalfleet.engine.dispatcher import EngineSettings
 from evalfleet.engine.supervisor import Ending, Supervisor
 from evalfleet.errors import Owned
 from evalfleet.layout import Home
-from evalfleet.model import Attempt, Outcome, Policy, Run, RunState, TaskSpec, TaskState
+from evalfleet.model import Attempt, Outcome, Policy, Run, RunState, TaskSpec, TaskState, Verb
 from evalfleet.store.base import StoreReader
 from evalfleet.store.sqlite import open_reader, open_store
 from evalfleet.store.writing import Writing
@@ -236,4 +236,26 @@ async def test_a_controller_that_was_replaced_stops(home: Path):
     with pytest.raises(BaseExceptionGroup) as caught:
         await be_replaced()
     assert caught.group_contains(Owned)
+    store.close()
+
+
+async def test_a_request_that_comes_when_the_run_is_over_is_left_to_whoever_asked(home: Path):
+    store, run = submitted(home, "false", attempts=1)
+    one = Driven(home, store, run, FakeBackend())
+    supervisor = one.supervisor()
+    await supervisor.drive()
+    number = store.request(run.id, Verb.RETRY, {"only": []}, "somebody")
+    assert not supervisor._dispatcher.obey(store.requests(run.id)[0])
+    assert store.answer(number) is None
+    assert [task.state for task in store.tasks(run.id)] == [TaskState.FAILED]
+    store.close()
+
+
+async def test_a_host_that_breaks_at_every_launch_opens_the_breaker(home: Path):
+    store, run = submitted(home, "true")
+    one = Driven(home, store, run, FakeBackend())
+    one.backend.breaks_on_launch = True
+    with anyio.fail_after(20):
+        assert await one.supervisor().drive() is Ending.SETTLED
+    assert store.run(run.id).state is RunState.PAUSED
     store.close()

@@ -6,6 +6,7 @@ the runner's folder of an ended attempt is renamed into the home.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -30,7 +31,7 @@ from evalfleet.runner.tree import is_same
 
 HOST = "local"
 _CONNECT_S = 10.0
-_HELLO_S = 30.0  # a runner answers in milliseconds; one that is silent for so long hangs or is stopped
+_HELLO_S = 10.0  # a runner answers in milliseconds
 _ENDED_S = 5.0
 # Answers that say something about the controller or the connection, not about the attempt that was to be launched.
 _OURS = frozenset({"stale_epoch", "shutting_down"})
@@ -72,9 +73,10 @@ class LocalBackend:
         with anyio.move_on_after(_HELLO_S):
             await link.request("hello", protocol=PROTOCOL, run=run_id, epoch=epoch)
             return await link.request("inventory")
-        await self.reset()
+        # Not ended by force: it may be busy with the tasks of other runs, and unreachable is not failed.
         raise RunnerUnavailable(
-            f"the runner (process {runner.pid}) has not answered for {_HELLO_S:.0f} s and was ended"
+            f"the runner (process {runner.pid}) has not answered for {_HELLO_S:.0f} s; if it hangs, end it with "
+            f"`kill -9 {runner.pid}`: its tasks are then started again"
         )
 
     async def ask_otherwise(self) -> OtherWay:
@@ -234,22 +236,41 @@ def _observation(event: JsonObject) -> Observation:
 
 
 def _move(source: Path, destination: Path) -> None:
-    """One rename, so that the files are there whole or not at all. Where an earlier controller moved them, nothing is left to do."""
+    """One rename, so that the files are there whole or not at all. Where an earlier controller moved them, nothing is left to do.
+
+    Raises OSError.
+    """
     try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
         source.rename(destination)
     except FileNotFoundError:
-        if not source.exists():
-            return
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        _move(source, destination)
-    except OSError:
+        return
+    except OSError as error:
         if destination.exists():
             # The folder of a lost attempt came first, and now its late end: both are evidence.
             destination = destination.with_name(f"{destination.name}.late")
-        partial = destination.with_name(f"{destination.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.copytree(source, partial, symlinks=True)
-        partial.rename(destination)
+        _open_up(source)
+        if error.errno == errno.EXDEV:
+            _copy(source, destination)
+        else:
+            source.rename(destination)
+
+
+def _open_up(folder: Path) -> None:
+    """Make folders ours again that the task closed."""
+    folder.chmod(0o700)
+    for parent, names, _ in os.walk(folder):
+        for name in names:
+            path = Path(parent, name)
+            if not path.is_symlink():
+                path.chmod(0o700)
+
+
+def _copy(source: Path, destination: Path) -> None:
+    partial = destination.with_name(f"{destination.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(source, partial, symlinks=True)
+    partial.rename(destination)
 
 
 def _clean(folder: Path, secrets: Mapping[str, str]) -> None:

@@ -22,7 +22,7 @@ def command(run: str, as_json: bool, home: str | None) -> int:
     from evalfleet.cli.steering import opened_for_writing, say
     from evalfleet.engine.asking import ask_or_do
     from evalfleet.engine.controller import cancel
-    from evalfleet.errors import WrongState
+    from evalfleet.errors import Refused, WrongState
     from evalfleet.model import RunState, Verb
 
     settings = config.load(home)
@@ -32,5 +32,9 @@ def command(run: str, as_json: bool, home: str | None) -> int:
         owned, answer = ask_or_do(store, found, Verb.CANCEL, {})
         if owned is not None:
             anyio.run(cancel, settings, store, owned)
-        say(as_json, {"run": found.id, "state": store.run(found.id).state, **answer}, f"run {found.id} is cancelled")
+        now = store.run(found.id)
+        text = f"run {found.id} is {'cancelled' if now.state is RunState.CANCELLED else 'being cancelled'}"
+        say(as_json, {"run": found.id, "state": now.state, **answer}, text)
+        if now.state is RunState.PAUSED and now.reason:
+            raise Refused(f"its running tasks could not be ended: {now.reason['message']}")
     return 0

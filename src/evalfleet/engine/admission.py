@@ -28,6 +28,10 @@ class Admission:
         self._workers = [f"local-{index}" for index in range(1, run.policy.workers + 1)]
         self.look_at = 0.0
 
+    def wait_for_room(self) -> None:
+        """A claim was refused: others hold what the task asks for."""
+        self.look_at = self._store.now() + _CROWDED_S
+
     def look_again(self, moment: float = 0.0) -> None:
         """A task is or becomes due then."""
         self.look_at = min(self.look_at, moment)

@@ -21,8 +21,9 @@ from evalfleet.engine.launching import launch_of
 from evalfleet.engine.money import Money
 from evalfleet.engine.news import News
 from evalfleet.engine.orders import Ended, Live, Mode, Orders
+from evalfleet.engine.steering import answered
 from evalfleet.errors import MissingSecret
-from evalfleet.model import AttemptState, JsonObject, PauseCause, Run, RunState, TaskState
+from evalfleet.model import AttemptState, JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
 from evalfleet.store.base import Store
 
 Secrets = Callable[[Sequence[str]], dict[str, str]]
@@ -138,15 +139,23 @@ class Dispatcher:
                 return
             claimed = self._admission.claim(task, made, host)
             if claimed is None:
-                self._admission.look_again()
+                self._admission.wait_for_room()
                 continue
             self._guard.admitted(claimed.attempt.id)
             self.live[claimed.attempt.id] = Live(task=claimed.task, attempt=claimed.attempt)
             orders.launch.append(launch_of(self.run, claimed.task, claimed.attempt, values, self._settings.lease_s))
 
-    def look_again(self) -> None:
-        """Tasks may have been queued by others."""
+    def obey(self, request: Request) -> bool:
+        """Do what somebody asked of the owner, and answer. False: the run is over, so whoever asked will take it from us."""
+        with self._store.batch():
+            if self._store.run(self.run.id).state is not RunState.RUNNING:
+                return False
+            answer = answered(self._store, self.run, request.verb, request.args)
+            self._store.obey(self.run, request, answer)
+        if request.verb is Verb.CANCEL:
+            self.mode = Mode.CANCEL
         self._admission.look_again()
+        return True
 
     def relaunch(self, attempt_id: str) -> Launch | None:
         """The launch of an attempt that its host never heard of; None if its secrets are gone meanwhile."""

@@ -35,6 +35,7 @@ class Recorder:
         self._secrets = secrets
         self._done = done  # told whenever nothing is left to bring, or nobody to ask
         self._waiting: dict[str, Ended] = {}
+        self._given_up: set[str] = set()
         self._wake = anyio.Event()
         self._host: Host | None = None
 
@@ -65,15 +66,26 @@ class Recorder:
         try:
             for one in batch:
                 destination = self._home.attempt(self._run.id, one.key, one.attempt.number)
-                await host.collect(one.attempt.id, destination, await self._unseen_secrets(one))
+                try:
+                    await host.collect(one.attempt.id, destination, await self._unseen_secrets(one))
+                except OSError as error:
+                    await self._give_up(one, error)
             await self._clerk.call(partial(self._store_collected, batch))
-            await host.forget([one.attempt.id for one in batch])
+            await host.forget([one.attempt.id for one in batch if one.attempt.id not in self._given_up])
         except BackendError:
             if self._host is host:
                 self._host = None  # the next connection brings what is left
             return
         for one in batch:
             self._waiting.pop(one.attempt.id, None)
+
+    async def _give_up(self, one: Ended, error: OSError) -> None:
+        """Missing files never change a verdict, nor hold up the run: they stay where they are, and an event says so."""
+        self._given_up.add(one.attempt.id)
+        note = partial(
+            self._store.note, self._run.id, "attempt.uncollected", {"error": str(error)}, one.key, one.attempt.id
+        )
+        await self._clerk.call(note)
 
     async def _unseen_secrets(self, one: Ended) -> dict[str, str]:
         """The secrets of an attempt whose runner died before it could remove them from what the task wrote itself."""

@@ -49,8 +49,8 @@ class Rescuer:
             try:
                 with single_error():
                     async with self._backend.acquire(run.id, run.epoch, self._inbox) as host:
-                        await self._clerk.call(self._dispatcher.backend_returned)
                         await self._rescue(host)
+                        await self._clerk.call(self._dispatcher.backend_returned)
                         self._meet(host)
                         await self._watch(host)
             except BackendError as error:

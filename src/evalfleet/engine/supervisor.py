@@ -28,7 +28,6 @@ from evalfleet.engine.dispatcher import Dispatcher, EngineSettings, Secrets
 from evalfleet.engine.orders import Mode, Orders
 from evalfleet.engine.recorder import Recorder
 from evalfleet.engine.rescuer import Rescuer
-from evalfleet.engine.steering import answered
 from evalfleet.errors import BackendError, Owned
 from evalfleet.layout import Home
 from evalfleet.model import Run, Verb
@@ -81,11 +80,11 @@ class Supervisor:
         self._dispatcher = Dispatcher(store, run, settings, secrets, rng or random.Random())
         self._recorder = Recorder(store, self._clerk, home, run, secrets, self._inbox.poke)
         self._ending = Ending.SETTLED
-        self._left = anyio.Event()
+        self._loop = anyio.CancelScope()  # around the dispatch loop; whoever insists on leaving cancels it
 
     async def drive(self, *, signals: bool = False, mode: Mode = Mode.DRIVE) -> Ending:
         """Drive the run, which we own and which is running, until it settles or we are interrupted."""
-        self._dispatcher.mode = mode
+        self._dispatcher.mode = Mode.CANCEL if self._run.cancelling else mode
         self._recorder.put(await self._clerk.call(self._dispatcher.start))
         rescuer = Rescuer(
             self._backend, self._dispatcher, self._clerk, self._inbox, self._store, self._settings, self._meet
@@ -98,7 +97,8 @@ class Supervisor:
             group.start_soon(self._spectate)
             if signals:
                 group.start_soon(self._obey_signals)
-            await self._dispatch()
+            with self._loop:
+                await self._dispatch()
             group.cancel_scope.cancel()
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _LEAVE_S), suppress(BackendError):
             await self._backend.release()
@@ -113,7 +113,7 @@ class Supervisor:
     # The dispatch loop
 
     async def _dispatch(self) -> None:
-        while not self._left.is_set():
+        while True:
             host = self._host
             step = partial(
                 self._dispatcher.step,
@@ -123,28 +123,22 @@ class Supervisor:
             )
             orders = await self._clerk.call(step)
             self._recorder.put(orders.collect)
-            with suppress(BackendError):  # the rescuer notices too, and asks again for what was not done
+            if host is not None:
                 await self._carry_out(orders, host)
             if orders.done:
                 return
-            if self._dispatcher.mode in (Mode.WITHDRAW, Mode.CANCEL):
-                await self._stop_all()
             await self._inbox.wait(orders.wait_s)
 
-    async def _carry_out(self, orders: Orders, host: Host | None) -> None:
-        if host is None:
-            return
-        if orders.launch:
-            await host.launch(orders.launch)
-        if orders.stop:
-            await host.stop(orders.stop, "another attempt has the verdict")
-        if orders.forget:
-            await host.forget(orders.forget)
-
-    async def _stop_all(self) -> None:
-        host = self._host
-        if host is not None:
-            with suppress(BackendError):
+    async def _carry_out(self, orders: Orders, host: Host) -> None:
+        """What is not done here, because the host is gone or silent, the rescuer asks for again when it is back."""
+        with suppress(BackendError), anyio.move_on_after(2 * self._settings.ping_s):
+            if orders.launch:
+                await host.launch(orders.launch)
+            if orders.stop:
+                await host.stop(orders.stop, "another attempt has the verdict")
+            if orders.forget:
+                await host.forget(orders.forget)
+            if self._dispatcher.mode in (Mode.WITHDRAW, Mode.CANCEL) and self._dispatcher.live:
                 await host.stop(list(self._dispatcher.live), "cancelled")
 
     # Services
@@ -152,8 +146,8 @@ class Supervisor:
     async def _keep(self) -> None:
         """Renew our leases, and notice when the run is not ours any more."""
         while True:
-            await anyio.sleep(self._settings.lease_s / 3)
             await self._clerk.call(partial(self._store.renew, self._run, self._settings.lease_s))
+            await anyio.sleep(self._settings.lease_s / 3)
             current = await self._clerk.call(partial(self._store.run, self._run.id))
             if current.epoch != self._run.epoch:
                 raise Owned(f"run {self._run.id} was taken over by {current.owner}; this controller stops")
@@ -169,12 +163,8 @@ class Supervisor:
 
     async def _obey_requests(self) -> None:
         for request in await self._clerk.call(partial(self._store.requests, self._run.id)):
-            if request.verb is Verb.CANCEL:
+            if await self._clerk.call(partial(self._dispatcher.obey, request)) and request.verb is Verb.CANCEL:
                 self._notice(f"cancelled by {request.asked_by}")
-                self._dispatcher.mode = Mode.CANCEL
-            answer = await self._clerk.call(partial(answered, self._store, self._run, request.verb, request.args))
-            await self._clerk.call(partial(self._store.obey, self._run, request, answer))
-            await self._clerk.call(self._dispatcher.look_again)
         self._inbox.poke()
 
     async def _spectate(self) -> None:
@@ -199,8 +189,7 @@ class Supervisor:
             if self._dispatcher.mode is Mode.WITHDRAW:
                 self._inbox.poke()
                 await anext(received)  # whoever insists a third time leaves at once
-            self._left.set()
-            self._inbox.poke()
+            self._loop.cancel()
 
 
 def _farewell(run_id: str, count: int, number: signal.Signals) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")  # of attempts: also a folder's name
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+VARIABLE = re.compile(r"[^=\0]+")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEFAULT_GRACE_S = 5.0
@@ -64,7 +64,7 @@ def attempt_name(message: dict[str, Any]) -> str:
 
 
 def variables(message: dict[str, Any], name: str) -> dict[str, str]:
-    """Environment variables: text to text, in names that any shell can hold."""
+    """Environment variables: text to text, in names that a process can be given."""
     if message.get(name) is None:
         return {}
     values = as_object(message[name])

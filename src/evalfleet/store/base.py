@@ -164,8 +164,6 @@ class StoreReader(Protocol):
         """Number of tasks per state; every state is present."""
         ...
 
-    def counts_by_run(self) -> dict[str, dict[TaskState, int]]: ...
-
     def candidates(self, run_id: str, limit: int, shard: tuple[int, int] | None = None) -> list[Task]:
         """Queued tasks that are due, best first. `shard` = (index, count) keeps to one worker's fixed share."""
         ...
@@ -196,16 +194,8 @@ class StoreReader(Protocol):
 
     def breaker(self, run_id: str) -> JsonObject | None: ...
 
-    def results(self, run_id: str) -> list[dict[str, Any]]:
-        """One plain row per task for reports, in the order of submission."""
-        ...
-
     def attempt_sums(self, run_id: str) -> list[dict[str, Any]]:
         """Per outcome: count, cost_usd, duration_s, max_cost_usd."""
-        ...
-
-    def failure_counts(self, run_id: str) -> list[dict[str, Any]]:
-        """Per kind and blame: count."""
         ...
 
     def waste_usd(self, run_id: str) -> float: ...
@@ -367,7 +357,8 @@ class Store(StoreReader, Protocol):
         ...
 
     def cancel_tasks(self, run: Run, reason: str) -> list[str]:
-        """queued, held -> cancelled. Event `task.cancelled`."""
+        """queued, held -> cancelled, and the run is `cancelling` from now on: whoever drives it ends its live attempts.
+        Event `task.cancelled`."""
         ...
 
     def request(self, run_id: str, verb: Verb, args: JsonObject, asked_by: str) -> int:

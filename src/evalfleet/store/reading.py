@@ -122,13 +122,6 @@ class Reading:
         found = {TaskState(row["state"]): row["count"] for row in self._db.rows("count_tasks", run_id=run_id)}
         return {state: found.get(state, 0) for state in TaskState}
 
-    def counts_by_run(self) -> dict[str, dict[TaskState, int]]:
-        found: dict[str, dict[TaskState, int]] = {}
-        for row in self._db.rows("count_tasks_by_run"):
-            counts = found.setdefault(row["run_id"], dict.fromkeys(TaskState, 0))
-            counts[TaskState(row["state"])] = row["count"]
-        return found
-
     def candidates(self, run_id: str, limit: int, shard: tuple[int, int] | None = None) -> list[Task]:
         values: dict[str, Any] = {"run_id": run_id, "now": self.now(), "limit": limit}
         if shard is None:
@@ -178,14 +171,8 @@ class Reading:
         found = self._db.rows("select_breaker", id=run_id)
         return rows.from_json(found[0]["breaker"]) if found else None
 
-    def results(self, run_id: str) -> list[dict[str, Any]]:
-        return [dict(row) for row in self._db.rows("select_results", run_id=run_id)]
-
     def attempt_sums(self, run_id: str) -> list[dict[str, Any]]:
         return [dict(row) for row in self._db.rows("sum_attempts", run_id=run_id)]
-
-    def failure_counts(self, run_id: str) -> list[dict[str, Any]]:
-        return [dict(row) for row in self._db.rows("count_failures", run_id=run_id)]
 
     def waste_usd(self, run_id: str) -> float:
         return self._db.rows("sum_waste", run_id=run_id)[0]["waste_usd"]

@@ -75,6 +75,7 @@ def run(row: Row) -> Run:
         base_env=cast("dict[str, str]", from_json(row["base_env"])),
         owner=row["owner"],
         epoch=row["epoch"],
+        cancelling=bool(row["cancelling"]),
         created_at=row["created_at"],
         started_at=row["started_at"],
         ended_at=row["ended_at"],

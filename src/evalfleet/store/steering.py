@@ -66,6 +66,7 @@ class Steering(Recording):
 
     def cancel_tasks(self, run: Run, reason: str) -> list[str]:
         with self._db.transaction():
+            self._db.rows("mark_cancelling", id=run.id, epoch=run.epoch)
             found = self._db.rows("cancel_tasks", run_id=run.id, epoch=run.epoch, reason=reason)
             keys = [row["key"] for row in sorted(found, key=lambda row: row["number"])]
             for key in keys:

@@ -35,6 +35,7 @@ class FakeBackend:
     def __init__(self, *, memory_mb: int | None = None, price_usd_per_hour: float = 0.0) -> None:
         self.unreachable: str | None = None  # why nobody can connect
         self.silent = False  # connected, and does not answer
+        self.breaks_on_launch = False  # the connection breaks instead of an answer
         self.other_way = OtherWay.ALIVE
         self.attempts: dict[str, FakeAttempt] = {}
         self.launched: list[str] = []  # every launch that started something
@@ -142,6 +143,9 @@ class FakeHost:
     async def launch(self, launches: Sequence[Launch]) -> None:
         await self._answers()
         self._backend.fence(self._run_id, self._epoch)
+        if self._backend.breaks_on_launch:
+            self.gone.set()
+            raise RunnerUnavailable("the connection broke")
         for launch in launches:
             if launch.attempt_id in self._backend.attempts:
                 await self.observe(launch.attempt_id, -1)

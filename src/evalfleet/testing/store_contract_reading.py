@@ -18,7 +18,6 @@ class ReadingContract:
 
     def test_an_empty_store_answers(self, store: Store) -> None:
         assert store.runs() == []
-        assert store.counts_by_run() == {}
         assert store.events("nothing") == []
         assert store.attempts("nothing") == store.unended("nothing") == list(store.judged("nothing")) == []
         assert store.driver("nothing") is None
@@ -58,7 +57,7 @@ class ReadingContract:
         cases.claimed(store, run, 2)
         counts = dict.fromkeys(T, 0) | {T.QUEUED: 2, T.RUNNING: 1}
         assert store.counts(run.id) == counts
-        assert store.counts_by_run() == {run.id: counts, other.id: dict.fromkeys(T, 0) | {T.QUEUED: 2}}
+        assert store.counts(other.id) == dict.fromkeys(T, 0) | {T.QUEUED: 2}
 
     def test_candidates_are_limited_and_may_be_sharded(self, store: Store) -> None:
         run = cases.drive(store, 10)
@@ -110,24 +109,18 @@ class ReadingContract:
 
     def test_reports_find_their_rows(self, store: Store) -> None:
         run = self._mixed(store)
-        results = store.results(run.id)
-        assert [(row["key"], row["state"], row["score"]) for row in results] == [
+        assert [(row["key"], row["state"], row["score"]) for row in store.result_rows(run.id)] == [
             ("task_1", "succeeded", 1.0),
             ("task_2", "succeeded", 0.25),
             ("task_3", "failed", None),
             ("task_4", "running", None),
         ]
-        assert list(store.result_rows(run.id)) == results
         assert {row["outcome"]: row["count"] for row in store.attempt_sums(run.id)} == {
             "ok": 2,
             "task_error": 1,
             "timeout": 1,
             None: 1,
         }
-        assert sorted((row["kind"], row["count"]) for row in store.failure_counts(run.id)) == [
-            ("bad_exit", 1),
-            ("timeout", 1),
-        ]
         assert sorted((row["kind"], row["tasks"]) for row in store.failure_sums(run.id)) == [
             ("bad_exit", 1),
             ("timeout", 1),

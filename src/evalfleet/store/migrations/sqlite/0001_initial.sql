@@ -11,6 +11,7 @@ create table run (
     owner      text,
     epoch      integer not null default 0,
     breaker    text,                           -- JSON; the breaker's state survives its controller
+    cancelling integer not null default 0,     -- 1: somebody cancelled it, and its live attempts are being ended
     created_at real not null,
     started_at real,
     ended_at   real,

@@ -94,9 +94,6 @@ select t.key, a.task_number, a.number, a.host, a.worker, a.outcome, a.kind, a.bl
 select outcome, count(*) as count, sum(cost_usd) as cost_usd, sum(duration_s) as duration_s, max(cost_usd) as max_cost_usd
   from attempt where run_id = :run_id group by outcome;
 
--- name: count_failures
-select kind, blame, count(*) as count from attempt where run_id = :run_id and kind is not null group by kind, blame order by count desc;
-
 -- name: sum_waste
 -- Money for attempts that did not decide their task by a verdict.
 select coalesce(sum(a.cost_usd), 0) as waste_usd

@@ -39,10 +39,13 @@ update run set state = 'completed', ended_at = :now
 returning *;
 
 -- name: cancel_run
-update run set state = 'cancelled', reason = null, ended_at = :now
+update run set state = 'cancelled', reason = null, ended_at = :now, cancelling = 0
  where id = :id and epoch = :epoch and state in ('queued', 'running', 'paused')
    and not exists (select 1 from task where run_id = :id and state in ('queued', 'running', 'held'))
 returning *;
+
+-- name: mark_cancelling
+update run set cancelling = 1 where id = :id and epoch = :epoch and state in ('queued', 'running', 'paused') returning id;
 
 -- name: amend_policy
 update run set policy = :policy where id = :id and epoch = :epoch returning *;

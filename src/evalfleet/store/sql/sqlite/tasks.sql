@@ -37,9 +37,6 @@ select min(not_before) as due from task where run_id = :run_id and state = 'queu
 -- name: count_tasks
 select state, count(*) as count from task where run_id = :run_id group by state;
 
--- name: count_tasks_by_run
-select run_id, state, count(*) as count from task group by run_id, state;
-
 -- name: claim_task
 -- queued -> running, if the run is still ours and the host's memory allows it.
 update task
@@ -48,7 +45,7 @@ update task
    and exists (select 1 from run where id = :run_id and epoch = :epoch and state = 'running')
    and (:memory_mb = 0 or :host_memory_mb is null or :memory_mb + (
         select coalesce(sum(memory_mb), 0) from attempt
-         where host = :host and state in ('leased', 'starting', 'running')) <= :host_memory_mb)
+         where host = :host and state in ('leased', 'starting', 'running') and lease_expires_at > :now) <= :host_memory_mb)
 returning *;
 
 -- name: succeed_task
@@ -133,10 +130,6 @@ returning *;
 
 -- name: select_has_history
 select 1 as known from task indexed by task_history where state = 'succeeded' limit 1;
-
--- name: select_results
-select number, key, domain, state, score, success, steps, duration_s, attempts, worker, kind, blame, evidence, reason, decided_by
-  from task where run_id = :run_id order by number;
 
 -- name: recount_task
 update task
