@@ -23,6 +23,10 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         value: Any = version("evalfleet")
+    elif name == "errors":
+        from importlib import import_module
+
+        value = import_module("evalfleet.errors")
     elif name in _HOMES:
         from importlib import import_module
 

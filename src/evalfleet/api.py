@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
@@ -32,7 +32,7 @@ from evalfleet import config, taskfile, taskrow
 from evalfleet.backends.base import single_error
 from evalfleet.engine import controller, submitting
 from evalfleet.engine.asking import ask_or_do
-from evalfleet.errors import InputError, Owned, Refused, TaskFileError
+from evalfleet.errors import InputError, Owned, Refused, TaskFileError, WrongState
 from evalfleet.layout import Home
 from evalfleet.model import Event, Failure, JsonObject, Run, RunState, TaskState, Verb
 from evalfleet.model import Task as StoredTask
@@ -148,6 +148,7 @@ def submit(
     if folder is not None:
         submission = replace(submission, folder=str(Path(folder).absolute()))
     machine = config.load(home)
+    submitting.require_secrets(submission)
     store = open_store(machine.home)
     try:
         run = submitting.submit(store, submission)
@@ -239,12 +240,11 @@ class RunHandle:
             return
         store = await self._open_store()
         try:
-            owned, _ = await anyio.to_thread.run_sync(self._ask, store, Verb.CANCEL)
-            if owned is not None and owned.state in _OVER:
-                store.leave(owned)
-            elif owned is not None:
-                with single_error():
-                    await controller.cancel(self._settings, store, owned)
+            with suppress(WrongState):  # it came to its end meanwhile
+                owned, _ = await anyio.to_thread.run_sync(self._ask, store, Verb.CANCEL)
+                if owned is not None:
+                    with single_error():
+                        await controller.cancel(self._settings, store, owned)
         finally:
             store.close()
 

@@ -36,7 +36,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from evalfleet import duration
 from evalfleet.errors import ConfigError, MissingSecret
@@ -123,7 +123,7 @@ def secret_values(names: Iterable[str], environ: Mapping[str, str] | None = None
     """
     environ = os.environ if environ is None else environ
     wanted = sorted(set(names))
-    missing = [name for name in wanted if name not in environ]
+    missing = [name for name in wanted if not environ.get(name)]  # an empty one is how CI systems pass none
     if missing:
         names, them = ("secrets", "them") if len(missing) > 1 else ("secret", "it")
         raise MissingSecret(
@@ -141,6 +141,11 @@ def base_env(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 def environment() -> Mapping[str, str]:
     """Return the process's environment, for those who must look a name up in it."""
     return os.environ
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether the stream is a terminal that can move its cursor and show colours."""
+    return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
 
 def debug() -> bool:

@@ -11,6 +11,7 @@
     ├── Refused                  exit 3: right words, wrong moment
     │   ├── Owned                another controller drives this run
     │   ├── WrongState           the run or task is not in a state that allows it
+    │   │   └── RunOver          nothing of the run is left to drive
     │   └── MissingSecret        a secret's variable is not set
     ├── StoreError               exit 2: the home cannot be used
     │   ├── StoreUnwritable
@@ -68,6 +69,10 @@ class Owned(Refused):
 
 class WrongState(Refused):
     """Its state does not allow that."""
+
+
+class RunOver(WrongState):
+    """The run is over."""
 
 
 class MissingSecret(Refused):

@@ -86,17 +86,8 @@ class Kind(StrEnum):
 
 
 class WorkerState(StrEnum):
-    REQUESTED = "requested"
-    CREATING = "creating"
-    PREPARING = "preparing"
     READY = "ready"
     BUSY = "busy"
-    SUSPECT = "suspect"
-    QUARANTINED = "quarantined"
-    DRAINING = "draining"
-    STOPPED = "stopped"
-    LOST = "lost"
-    GONE = "gone"
 
 
 class Distribution(StrEnum):
@@ -114,7 +105,6 @@ class PauseCause(StrEnum):
     BREAKER = "breaker"
     BUDGET = "budget"
     SECRET = "secret"
-    OPERATOR = "operator"
 
 
 class Verb(StrEnum):
@@ -124,7 +114,6 @@ class Verb(StrEnum):
     HOLD = "hold"
     RELEASE = "release"
     RETRY = "retry"
-    RESUME = "resume"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

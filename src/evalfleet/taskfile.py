@@ -131,7 +131,7 @@ def from_mappings(
 
 def missing_secrets(tasks: Iterable[TaskSpec], environ: Mapping[str, str]) -> list[str]:
     """Return, sorted, the secrets that some task asks for and the environment does not have."""
-    return sorted({name for task in tasks for name in task.secrets if name not in environ})
+    return sorted({name for task in tasks for name in task.secrets if not environ.get(name)})
 
 
 def _read(file: BinaryIO, shown: str, name: str, folder: str, *, suffix: str) -> Submission:

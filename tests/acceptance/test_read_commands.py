@@ -51,7 +51,7 @@ def test_status_lists_runs_newest_first(home: Path, mixed: RunBuilder) -> None:
 
 def test_status_of_an_empty_home(home: Path) -> None:
     done = evalfleet(home, "status")
-    assert (done.returncode, done.stdout) == (0, "No runs yet. Start one with `evalfleet run TASKS.toml`.\n")
+    assert (done.returncode, done.stdout) == (0, f"No runs in {home} yet. Start one with `evalfleet run TASKS.toml`.\n")
     assert json.loads(evalfleet(home, "status", "--json").stdout) == []
     assert not home.exists(), "looking makes nothing"
 

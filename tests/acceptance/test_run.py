@@ -234,3 +234,12 @@ def test_a_pipe_of_tasks_starts_them_in_the_current_folder(fleet: Fleet):
     env = {"EVALFLEET_HOME": str(fleet.home), "PATH": "/usr/bin:/bin"}
     subprocess.run(["bash", "-c", command], cwd=fleet.folder, check=True, timeout=60, capture_output=True, env=env)
     assert fleet.command("logs", "latest", "a").stdout.strip() == str(fleet.folder)
+
+
+def test_a_budget_is_remembered_by_the_next_controller(fleet: Fleet):
+    script = "echo '{\"cost_usd\": 1.0}' >> $EVALFLEET_EVENTS"
+    path = fleet.tasks([sh(script, f"t_{n}") for n in range(6)], budget_usd=2.0)
+    assert fleet.json("run", path, code=3)["cost"]["total_usd"] == pytest.approx(2.0)
+    assert fleet.json("resume", code=3)["attempts"]["total"] == 2
+    for bad in ("nan", "inf", "-1"):
+        assert fleet.command("resume", "--budget", bad).returncode == 2

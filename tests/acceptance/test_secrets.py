@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -87,11 +89,32 @@ def test_a_dead_runner_leaves_no_secret_behind(fleet: Fleet):
     wait_for(fleet.lines, "the task to start")
     pid = fleet.runner_pid()
     assert pid is not None
-    import os
-    import signal
-
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: len(fleet.lines()) == 2, "the second attempt")
     (fleet.folder / "gate").touch()
     assert controller.wait(30) == 0
     assert found_in(fleet.home) == []
+
+
+def test_secrets_of_a_tree_that_died_with_its_runner_are_removed(fleet: Fleet):
+    note = f'echo "{{\\"note\\": \\"${NAME}\\"}}" >> $EVALFLEET_EVENTS; echo $$ >> ledger'
+    script = f"{note}; until [ -e gate ]; do sleep 0.05; done"
+    path = fleet.tasks([{"key": "a", "command": ["sh", "-c", script], "secrets": [NAME]}])
+    controller = fleet.start("run", path, API_KEY=SECRET)
+    task = int(wait_for(fleet.lines, "the task to start")[0])
+    runner = fleet.runner_pid()
+    assert runner is not None
+    os.kill(runner, signal.SIGSTOP)  # so that it cannot see the end of the task
+    os.killpg(task, signal.SIGKILL)
+    os.kill(runner, signal.SIGKILL)
+    wait_for(lambda: len(fleet.lines()) == 2, "the second attempt")
+    (fleet.folder / "gate").touch()
+    assert controller.wait(30) == 0
+    assert found_in(fleet.home) == []
+
+
+def test_a_secret_in_the_name_of_a_file(fleet: Fleet):
+    script = f"echo x > $EVALFLEET_ARTIFACTS/${NAME}.txt"
+    path = fleet.tasks([{"key": "a", "command": ["sh", "-c", script], "secrets": [NAME]}])
+    assert fleet.json("run", path, API_KEY=SECRET)["tasks"]["succeeded"] == 1
+    assert not list(fleet.home.rglob(f"*{SECRET}*"))

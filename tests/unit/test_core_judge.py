@@ -145,7 +145,7 @@ def test_other_exits():
     assert (judged.kind, judged.evidence) == (Kind.BAD_EXIT, "exit status 3")
     judged = judge(exited(1, tail="Traceback\n  x\nKeyError: 'a'\n\n  \n", result={"score": 1}), PLAIN)
     assert isinstance(judged, Failure)
-    assert (judged.kind, judged.evidence) == (Kind.BAD_EXIT, "KeyError: 'a'")
+    assert (judged.kind, judged.evidence) == (Kind.BAD_EXIT, "exit status 1: KeyError: 'a'")
     assert kind_of(exited(137)) is Kind.BAD_EXIT
     assert kind_of(exited(None)) is Kind.BACKEND_ERROR
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 
+from evalfleet.backends.base import HostInfo, Inbox
 from evalfleet.core.breaker import Limits
 from evalfleet.core.health import OtherWay, Patience
 from evalfleet.engine.controller import take
 from evalfleet.engine.dispatcher import EngineSettings
 from evalfleet.engine.supervisor import Ending, Supervisor
-from evalfleet.errors import Owned
+from evalfleet.errors import Owned, RunOver
 from evalfleet.layout import Home
-from evalfleet.model import Attempt, Outcome, Policy, Run, RunState, TaskSpec, TaskState, Verb
-from evalfleet.store.base import StoreReader
+from evalfleet.model import Attempt, Outcome, Policy, Requests, Run, RunState, TaskSpec, TaskState, Verb
+from evalfleet.store.base import Claim, StoreReader
 from evalfleet.store.sqlite import open_reader, open_store
 from evalfleet.store.writing import Writing
 from evalfleet.testing.backend import FakeBackend
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.anyio
 QUICK = EngineSettings(
     lease_s=0.3,
     ping_s=0.02,
+    audit_age_s=0.05,
     breaker=Limits(probe_base_s=0.02),
     patience=Patience(quiet_s=0.05, give_up_s=0.2, reconnects=2),
 )
@@ -258,4 +261,106 @@ async def test_a_host_that_breaks_at_every_launch_opens_the_breaker(home: Path):
     with anyio.fail_after(20):
         assert await one.supervisor().drive() is Ending.SETTLED
     assert store.run(run.id).state is RunState.PAUSED
+    store.close()
+
+
+async def test_a_late_verdict_counts_and_ends_the_attempt_that_replaced_it(home: Path):
+    async with driven(home, "sleep", attempts=1) as one:
+        await one.launched(1)
+        first = one.backend.launched[0]
+        await one.until(lambda: one.attempts()[0].started_at, "its start to be stored")
+        hidden = one.backend.attempts.pop(first)  # its host does not know it for a while
+        one.backend.cut()
+        await one.launched(2)
+        one.backend.attempts[first] = hidden
+        one.backend.end(first)
+        one.backend.cut()
+    late, replacement = one.attempts()
+    assert (late.outcome, replacement.outcome) == (Outcome.OK, Outcome.CANCELLED)
+    with opened(home) as reader:
+        assert [event.type for event in reader.events(one.run.id)].count("task.succeeded") == 1
+
+
+async def test_the_audit_finds_what_the_host_lost(home: Path):
+    async with driven(home, "sleep") as one:
+        await one.launched(1)
+        await one.until(lambda: one.attempts()[0].started_at, "its start to be stored")
+        one.backend.attempts.clear()
+        await one.launched(2)
+        one.backend.end(one.backend.launched[1])
+    assert [attempt.outcome for attempt in one.attempts()] == [Outcome.LOST, Outcome.OK]
+
+
+async def test_files_that_were_not_collected_when_the_run_completed_are_brought_by_the_next_controller(home: Path):
+    store, run = submitted(home, "true")
+    one = Driven(home, store, run, FakeBackend())
+    dispatcher = one.supervisor()._dispatcher
+    dispatcher.start()
+    inbox = Inbox()
+    async with one.backend.acquire(run.id, run.epoch, inbox) as host:
+        await host.launch(dispatcher.step([], host.info).launch)
+        assert dispatcher.step(inbox.take(), host.info).collect
+        assert dispatcher.step([], host.info).done
+    store.leave(run)
+    assert store.run(run.id).state is RunState.COMPLETED
+    one.run = take(store, store.run(run.id))
+    assert await one.supervisor().drive() is Ending.SETTLED
+    store.leave(one.run)
+    assert store.unended(run.id) == []
+    assert one.backend.attempts == {}
+    with pytest.raises(RunOver):
+        take(store, store.run(run.id))
+    store.close()
+
+
+async def test_a_host_that_refuses_to_forget_does_not_hold_up_the_run(home: Path):
+    store, run = submitted(home, "true", "true")
+    one = Driven(home, store, run, FakeBackend())
+    one.backend.forgets = False
+    with anyio.fail_after(20):
+        await one.supervisor().drive()
+    assert store.run(run.id).state is RunState.COMPLETED
+    store.close()
+
+
+async def test_a_claim_that_slips_in_while_the_connection_breaks_is_launched(home: Path):
+    async with driven(home, "sleep") as one:
+        await one.until(lambda: one.backend.acquired == 1, "a connection")
+        await one.launched(1)
+        first = one.backend.launched[0]
+        del one.backend.attempts[first]  # as if the launch had never arrived
+        one.backend.launched.clear()
+        one.backend.cut()
+        await one.until(lambda: one.attempts()[-1].number == 2 or one.backend.launched, "another try")
+        await one.until(lambda: one.backend.launched, "its launch")
+        one.backend.end(one.backend.launched[-1])
+
+
+async def test_tasks_that_do_not_fit_do_not_block_those_behind_them(home: Path):
+    store = open_store(home)
+    large = [
+        TaskSpec(key=f"l_{n}", domain="l", command=("sleep",), requests=Requests(memory_mb=600)) for n in range(60)
+    ]
+    small = [TaskSpec(key=f"s_{n}", domain="s", command=("sleep",)) for n in range(3)]
+    policy = Policy(workers=4, breaker=False)
+    run = take(store, store.submit("x", policy, [*large, *small], folder="/", base_env={}))
+    dispatcher = Driven(home, store, run, FakeBackend(memory_mb=1000)).supervisor()._dispatcher
+    dispatcher.start()
+    host = HostInfo(name="fake", memory_mb=1000, gpus=0, price_usd_per_hour=0.0)
+    keys = {launch.spec["key"] for launch in dispatcher.step([], host).launch}
+    assert keys == {"l_0", "s_0", "s_1", "s_2"}
+    store.close()
+
+
+async def test_what_an_abandoned_run_still_runs_keeps_its_memory(home: Path):
+    store, run = submitted(home, "sleep")
+    spec = TaskSpec(key="a", domain="a", command=("sleep",), requests=Requests(memory_mb=600))
+    busy = take(store, store.submit("busy", Policy(workers=1), [spec], folder="/", base_env={}))
+    claim = Claim(task_number=1, worker="w", host="fake", token="t", lease_s=-1.0, requests=spec.requests)
+    assert store.claim(busy, claim)
+    other = take(store, store.submit("other", Policy(workers=1), [spec], folder="/", base_env={}))
+    wish = replace(claim, lease_s=60.0, host_memory_mb=1000)
+    assert store.claim(other, replace(wish, others=frozenset({f"{busy.id}.1.1"}))) is None
+    assert store.claim(other, wish)
+    assert run.id != other.id
     store.close()

@@ -355,7 +355,7 @@ def test_missing_secrets(tmp_path: Path):
         TaskSpec(key="a", domain="a", command=("x",), secrets=("B", "A")),
         TaskSpec(key="b", domain="b", command=("x",), secrets=("B", "C")),
     ]
-    assert taskfile.missing_secrets(tasks, {"C": ""}) == ["A", "B"]
+    assert taskfile.missing_secrets(tasks, {"A": "", "C": "x"}) == ["A", "B"]
 
 
 def test_many_tasks_do_not_lie_in_memory(tmp_path: Path):

@@ -29,6 +29,7 @@ class HostInfo:
     memory_mb: int | None  # None: not limited
     gpus: int
     price_usd_per_hour: float
+    others: frozenset[str] = frozenset()  # live attempts of other runs that it had when it was asked last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,6 +65,7 @@ class RunnerLink:
         self._next_id = 0
         self._calls: dict[int, tuple[_Call, int]] = {}
         self._broken: str | None = None
+        self.gone = anyio.Event()  # set once the stream is of no use any more
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -204,6 +205,7 @@ class RunnerLink:
     def _break(self, why: str) -> None:
         if self._broken is None:
             self._broken = why
+            self.gone.set()
         for call, _ in self._calls.values():
             call.broken = self._broken
             call.done.set()

@@ -12,7 +12,7 @@ import shutil
 import signal
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
@@ -58,7 +58,7 @@ class LocalBackend:
     async def acquire(self, run_id: str, epoch: int, inbox: Inbox) -> AsyncGenerator[LocalHost]:
         runner = await self._current_runner()
         with single_error():
-            async with self._connected(runner, inbox) as (link, gone):
+            async with self._connected(runner, inbox) as link:
                 inventory = await self._introduce(link, runner, run_id, epoch)
                 info = HostInfo(
                     name=HOST,
@@ -66,7 +66,7 @@ class LocalBackend:
                     gpus=0,
                     price_usd_per_hour=self._settings.price_usd_per_hour,
                 )
-                yield LocalHost(self._home, link, gone, inbox, info, run_id, epoch)
+                yield LocalHost(self._home, link, inbox, info, run_id, epoch)
 
     async def _introduce(self, link: RunnerLink, runner: RunnerInfo, run_id: str, epoch: int) -> JsonObject:
         """Raise the fence of the run; returns what the host has."""
@@ -84,7 +84,7 @@ class LocalBackend:
         if runner is None:
             return OtherWay.GONE  # nobody holds the spool's lock
         with anyio.move_on_after(_CONNECT_S), suppress(BackendError), single_error():
-            async with self._connected(runner, Inbox()) as (link, _):
+            async with self._connected(runner, Inbox()) as link:
                 await link.request("ping")
                 return OtherWay.ALIVE
         return OtherWay.SILENT
@@ -120,36 +120,25 @@ class LocalBackend:
     async def _end_if_idle(self, runner: RunnerInfo) -> bool:
         """Ask the runner to end if nobody else needs it; True when it has ended."""
         with suppress(BackendError), single_error():
-            async with self._connected(runner, Inbox()) as (link, gone):
+            async with self._connected(runner, Inbox()) as link:
                 answer = await link.request("shutdown", if_idle=True)
                 if answer.get("ended"):
                     with anyio.move_on_after(_ENDED_S):
-                        await gone.wait()
+                        await link.gone.wait()
                         return True
         return False
 
     @asynccontextmanager
-    async def _connected(self, runner: RunnerInfo, inbox: Inbox) -> AsyncGenerator[tuple[RunnerLink, anyio.Event]]:
-        """A served link, and an event that is set when it breaks."""
+    async def _connected(self, runner: RunnerInfo, inbox: Inbox) -> AsyncGenerator[RunnerLink]:
         try:
             with anyio.fail_after(_CONNECT_S):
                 stream = await anyio.connect_unix(runner.socket)
         except (OSError, TimeoutError) as error:
             raise RunnerUnavailable(f"the runner (process {runner.pid}) does not answer at {runner.socket}") from error
-        link = RunnerLink(stream, lambda events: inbox.put([_observation(event) for event in events]))
-        gone = anyio.Event()
-
-        async def serve() -> None:
-            await link.serve()
-            gone.set()
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(serve)
-            try:
-                yield link, gone
-            finally:
-                await link.aclose()
-                group.cancel_scope.cancel()
+        async with RunnerLink.connect(
+            stream, lambda events: inbox.put([_observation(event) for event in events])
+        ) as link:
+            yield link
 
 
 class LocalHost:
@@ -159,7 +148,6 @@ class LocalHost:
         self,
         home: Home,
         link: RunnerLink,
-        gone: anyio.Event,
         inbox: Inbox,
         info: HostInfo,
         run_id: str,
@@ -167,7 +155,6 @@ class LocalHost:
     ) -> None:
         self._home = home
         self._link = link
-        self._gone = gone
         self._inbox = inbox
         self._info = info
         self._fence = {"run": run_id, "epoch": epoch}
@@ -178,11 +165,10 @@ class LocalHost:
 
     async def known(self) -> list[Known]:
         answer = await self._link.request("hello", protocol=PROTOCOL, **self._fence)
-        return [
-            Known(one["attempt"], one["state"] == "running")
-            for one in answer["attempts"]
-            if one["run"] == self._fence["run"]
-        ]
+        ours = [one for one in answer["attempts"] if one["run"] == self._fence["run"]]
+        others = (one["attempt"] for one in answer["attempts"] if one not in ours and one["state"] == "running")
+        self._info = replace(self._info, others=frozenset(others))
+        return [Known(one["attempt"], one["state"] == "running") for one in ours]
 
     async def launch(self, launches: Sequence[Launch]) -> None:
         answers = await self._link.send_many(
@@ -221,10 +207,10 @@ class LocalHost:
 
     @property
     def is_lost(self) -> bool:
-        return self._gone.is_set()
+        return self._link.gone.is_set()
 
     async def lost(self) -> None:
-        await self._gone.wait()
+        await self._link.gone.wait()
 
     async def _all(self, messages: Iterable[JsonObject]) -> None:
         for answer in await self._link.send_many(messages):

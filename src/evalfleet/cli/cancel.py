@@ -22,13 +22,11 @@ def command(run: str, as_json: bool, home: str | None) -> int:
     from evalfleet.cli.steering import opened_for_writing, say
     from evalfleet.engine.asking import ask_or_do
     from evalfleet.engine.controller import cancel
-    from evalfleet.errors import Refused, WrongState
+    from evalfleet.errors import Refused
     from evalfleet.model import RunState, Verb
 
     settings = config.load(home)
     with opened_for_writing(settings, run) as (store, found):
-        if found.state in (RunState.COMPLETED, RunState.CANCELLED):
-            raise WrongState(f"run {found.id} is {found.state} already; there is nothing to cancel")
         owned, answer = ask_or_do(store, found, Verb.CANCEL, {})
         if owned is not None:
             anyio.run(cancel, settings, store, owned)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from evalfleet.config import is_terminal
 from evalfleet.layout import Home
 from evalfleet.model import Run
 from evalfleet.report.live import live_state, parallel_live, write_live
@@ -47,6 +48,12 @@ def drive_and_report(settings: Settings, store: Store, run: Run, show: Show) -> 
             lambda: drive(settings, store, run, spectators=[audience], notice=audience.notice, signals=True)
         )
         audience.tick(last=True)
+    code = report(settings, store, run, show)
+    return INTERRUPTED if ending is Ending.INTERRUPTED else code
+
+
+def report(settings: Settings, store: StoreReader, run: Run, show: Show) -> int:
+    """Print the summary of a run that nobody drives now; return the exit code that says how it stands."""
     summary = summarise(store, run, results=show.as_json)
     if show.as_json:
         click.echo(json.dumps(summary))
@@ -54,7 +61,7 @@ def drive_and_report(settings: Settings, store: Store, run: Run, show: Show) -> 
         from evalfleet.cli.view import print_summary
 
         print_summary(summary, settings, driven=False)
-    return INTERRUPTED if ending is Ending.INTERRUPTED else exit_code(summary)
+    return exit_code(summary)
 
 
 class Audience:
@@ -98,7 +105,7 @@ def _audience(settings: Settings, run: Run, show: Show) -> Generator[Audience]:
     with opened_run(settings.home, run.id) as (reader, _):
         if show.as_json:
             yield Audience(reader, run, home, None, None)
-        elif sys.stdout.isatty():
+        elif is_terminal(sys.stdout):
             with LiveView(run, colour=settings.colour, hint="Ctrl-C stops; what runs goes on") as view:
                 yield Audience(reader, run, home, view, None)
         else:

@@ -154,10 +154,10 @@ def _code_of(error: BaseException) -> int:
 
         traceback.print_exception(error)
     if isinstance(cause, EvalfleetError):
-        _say(str(cause))
+        _say(_printable(str(cause)))
         return cause.exit_code
     if isinstance(cause, OSError) and cause.strerror:
-        _say(cause.strerror + (f": {cause.filename}" if cause.filename else ""))
+        _say(_printable(cause.strerror + (f": {cause.filename}" if cause.filename else "")))
         return EvalfleetError.exit_code
     _say(f"internal error: {type(cause).__name__}: {cause}\nRe-run with EVALFLEET_DEBUG=1 for the traceback.")
     return INTERNAL_ERROR
@@ -170,6 +170,13 @@ def _cause(error: BaseException) -> BaseException:
     group = cast("BaseExceptionGroup[BaseException]", error)
     causes = [_cause(inner) for inner in group.exceptions]
     return next((cause for cause in causes if isinstance(cause, EvalfleetError)), causes[0])
+
+
+def _printable(message: str) -> str:
+    """One line without control characters, whatever path or key it names."""
+    from evalfleet.report.text import printable
+
+    return printable(message)
 
 
 def _say(message: str) -> None:

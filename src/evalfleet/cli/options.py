@@ -26,6 +26,18 @@ home_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 """Gives the command `as_json: bool`."""
 
+
+def _finite(_ctx: click.Context, _param: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not 0 <= value < float("inf"):
+        raise click.BadParameter("must be a number of dollars, 0 or more")
+    return value
+
+
+budget_option = click.option(
+    "--budget", "budget_usd", type=float, callback=_finite, metavar="USD", help="Admit no work beyond it, in all."
+)
+"""Gives the command `budget_usd: float | None`."""
+
 run_argument = click.argument("run", required=False, default="latest", metavar="[RUN]")
 """Gives the command `run: str`: an id, a unique prefix of one, or `latest`, which is the default."""
 

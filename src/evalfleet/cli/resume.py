@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from evalfleet.cli.options import home_option, json_option, run_argument
+from evalfleet.cli.options import budget_option, home_option, json_option, run_argument
 
 
 @click.command("resume")
 @run_argument
 @click.option("-w", "--workers", type=click.IntRange(min=1), help="Tasks at a time, from now on.")
-@click.option("--budget", "budget_usd", type=click.FloatRange(min=0), metavar="USD", help="The whole run's new budget.")
+@budget_option
 @click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
 @json_option
 @home_option
@@ -19,15 +19,21 @@ def command(
 ) -> int:
     """Go on with a run that was detached, interrupted, killed or paused.
 
-    Tasks that are still running are found again and go on; nothing that finished runs twice. Exit codes as `evalfleet run`.
+    Tasks that are still running are found again and go on; nothing that finished runs twice. Of a run that is over only
+    the summary is shown. Exit codes as `evalfleet run`.
     """
     from evalfleet import config
-    from evalfleet.cli.driving import Show, drive_and_report
+    from evalfleet.cli.driving import Show, drive_and_report, report
     from evalfleet.cli.steering import opened_for_writing
     from evalfleet.engine.controller import take
+    from evalfleet.errors import RunOver
 
     settings = config.load(home)
     with opened_for_writing(settings, run) as (store, found):
         last = store.last_event(found.id)
         show = Show(as_json=as_json, verbose=verbose, after=last.number if last else 0)
-        return drive_and_report(settings, store, take(store, found, workers=workers, budget_usd=budget_usd), show)
+        try:
+            taken = take(store, found, workers=workers, budget_usd=budget_usd)
+        except RunOver:  # a script that resumes until the run is over gets its answer
+            return report(settings, store, found, show)
+        return drive_and_report(settings, store, taken, show)

@@ -30,6 +30,7 @@ def command(
     from evalfleet.engine.asking import ask_or_do
     from evalfleet.engine.controller import reopen
     from evalfleet.model import Verb
+    from evalfleet.report.summary import exit_code, summarise
     from evalfleet.report.text import count as counted
 
     settings = config.load(home)
@@ -41,7 +42,7 @@ def command(
             say(as_json, {"run": found.id, **answer}, f"{counted(len(tasks), 'task')} to retry in run {found.id}")
             if owned is not None:
                 store.leave(owned)
-            return 0
+            return 0 if owned is None else exit_code(summarise(store, found, results=False))
         if not as_json:
             click.echo(f"retrying {counted(len(tasks), 'task')} of run {found.id}")
         show = Show(as_json=as_json, verbose=verbose, after=last.number if last else 0)

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.options import budget_option, home_option, json_option
 
 
 @click.command("run")
@@ -16,7 +16,7 @@ from evalfleet.cli.options import home_option, json_option
     "--distribution", type=click.Choice(["queue", "round-robin"]), help="How tasks find workers.  [default: queue]"
 )
 @click.option("--name", help="What to call the run.  [default: the file's name]")
-@click.option("--budget", "budget_usd", type=click.FloatRange(min=0), metavar="USD", help="Admit no work beyond it.")
+@budget_option
 @click.option("--detach", is_flag=True, help="Submit only; `evalfleet resume` drives it.")
 @click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
 @json_option
@@ -43,7 +43,7 @@ def command(
     from evalfleet import config
     from evalfleet.cli.driving import Show, drive_and_report
     from evalfleet.engine.controller import take
-    from evalfleet.engine.submitting import submit
+    from evalfleet.engine.submitting import require_secrets, submit
     from evalfleet.report.text import count as counted
     from evalfleet.report.text import printable
     from evalfleet.store.sqlite import open_store
@@ -51,6 +51,7 @@ def command(
 
     settings = config.load(home)
     submission = load(tasks)
+    require_secrets(submission)
     store = open_store(settings.home)
     try:
         run = submit(store, submission, name=name, workers=workers, distribution=distribution, budget_usd=budget_usd)
@@ -58,7 +59,7 @@ def command(
         tasks_ = counted(count, "task")
         if detach:
             answer = {"run": run.id, "name": run.name, "state": run.state, "tasks": count}
-            text = f"{run.id}\nsubmitted {tasks_} as {run.name}; `evalfleet resume {run.id}` drives the run"
+            text = f"{run.id}\nsubmitted {tasks_} as {printable(run.name)}; `evalfleet resume {run.id}` drives the run"
             click.echo(json.dumps(answer) if as_json else text)
             return 0
         if not as_json:

@@ -37,6 +37,7 @@ def command(run: str | None, limit: int, as_json: bool, home: str | None) -> Non
 def _list_runs(settings: Settings, limit: int, *, as_json: bool) -> None:
     from evalfleet.report import lines
     from evalfleet.report.opening import opened
+    from evalfleet.report.text import printable
 
     with opened(settings.home) as store:
         if store is None:
@@ -50,7 +51,7 @@ def _list_runs(settings: Settings, limit: int, *, as_json: bool) -> None:
     elif runs:
         lines.write(_table(runs, now), colour=settings.colour)
     else:
-        click.echo("No runs yet. Start one with `evalfleet run TASKS.toml`.")
+        click.echo(f"No runs in {printable(str(settings.home))} yet. Start one with `evalfleet run TASKS.toml`.")
 
 
 def _row(store: StoreReader, run: Run) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import click
 
 from evalfleet import config
 from evalfleet.engine.asking import ask_or_do
-from evalfleet.errors import NotFound
-from evalfleet.model import Run, Verb
+from evalfleet.errors import NotFound, Refused
+from evalfleet.model import Run, TaskState, Verb
 from evalfleet.store.base import Store
 from evalfleet.store.sqlite import FILE, open_store
 
@@ -42,11 +42,15 @@ def steer_tasks(home: str | None, run: str, verb: Verb, keys: Sequence[str], don
             store.leave(owned)
         tasks: list[str] = answer["tasks"]
         left = [key for key in keys if key not in tasks]
-        text = f"{done}: {', '.join(tasks) or 'nothing'}"
+        later = [key for key in tasks if store.task(found.id, key).state is TaskState.RUNNING]
+        at_once = [key for key in tasks if key not in later]
+        text = f"{done}: {', '.join(at_once) or 'nothing'}"
+        if later:
+            text += f"; when its attempt is over, unless that brings a verdict: {', '.join(later)}"
         if tasks and owned is not None and verb is Verb.RELEASE:
             text += f"; `evalfleet resume {found.id}` drives the run"
         if left:
             states = ", ".join(f"{key} is {store.task(found.id, key).state}" for key in left)
             text += f"; not affected: {states}"
         say(as_json, {"run": found.id, **answer}, text)
-    return 0
+    return 0 if tasks else Refused.exit_code

@@ -60,10 +60,12 @@ def command(run: str, verbose: bool, as_json: bool, home: str | None) -> int:
 
 def _follow(store: StoreReader, run: Run, settings: Settings, *, verbose: bool, quiet: bool) -> bool:
     """Show the run until it is over; returns whether it ended by itself, and not for want of a controller."""
+    from evalfleet.config import is_terminal
+
     ending = Ending(store.driver)
     if quiet:
         return _tick(store, run, ending, lambda: None)
-    if sys.stdout.isatty():
+    if is_terminal(sys.stdout):
         from evalfleet.cli.view import LiveView
 
         if ending.reached(store.run(run.id)):

@@ -90,7 +90,8 @@ def _exited(end: EndRecord, policy: Policy) -> Verdict | Failure:
     if end.signal:
         name = _SIGNALS.get(end.signal)
         words = f"killed by signal {end.signal}" + (f" ({name})" if name else "")
-        return _flagged(end, words) or failure(Kind.SIGNALLED, last_line(end.tail) or words)
+        # Not its last line: whoever is killed says nothing about why, and three such lines would look like one cause.
+        return _flagged(end, words) or failure(Kind.SIGNALLED, words)
     if end.exit_code is None:
         return failure(Kind.BACKEND_ERROR, "the runner reported neither an exit status nor a signal")
     if end.exit_code == 0:
@@ -115,7 +116,7 @@ def _exit_zero(end: EndRecord, policy: Policy) -> Verdict | Failure:
 def _exit_other(end: EndRecord, code: int, policy: Policy) -> Verdict | Failure:
     """What speaks against a verdict comes first, so that `exit_is_verdict` never scores infrastructure as the agent."""
     line = last_line(end.tail)
-    words = line or f"exit status {code}"
+    words = f"exit status {code}: {line}" if line else f"exit status {code}"
     flagged = _flagged(end, words)
     if flagged:
         return flagged

@@ -8,13 +8,14 @@ from math import inf
 
 from evalfleet.backends.base import HostInfo
 from evalfleet.core.attribution import History
-from evalfleet.core.placement import Assignment, Candidate, HostRoom, Slot, place
+from evalfleet.core.placement import Assignment, Candidate, HostRoom, Placement, Slot, place
 from evalfleet.engine.orders import Live
 from evalfleet.model import Distribution, Run, Task
 from evalfleet.store.base import Claim, Claimed, Store
 
 _MORE = 16  # candidates beyond the free slots, for tasks that do not fit or avoid a worker
 _MANY = 200  # while an outage is to be told from bad tasks, variety matters more than the order of the queue
+_MOST = 4096
 _CROWDED_S = 1.0  # how soon to look again when tasks wait for room that other runs may hold
 
 
@@ -54,20 +55,13 @@ class Admission:
         now = self._store.now()
         if most <= 0 or now < self.look_at:
             return []
-        tasks = self._candidates(slots, len(slots) + (_MORE if fresh_first is None else _MANY))
-        candidates = [
-            Candidate(number=t.number, requests=t.spec.requests, failed_on=history.failed_on(t.key)) for t in tasks
-        ]
-        rr = self._run.policy.distribution is Distribution.ROUND_ROBIN
-        placement = place(
-            candidates,
-            slots,
-            {host.name: _room(host, live)},
-            workers=self._workers,
-            limit=most,
-            shards=len(self._workers) if rr else None,
-            fresh_first=fresh_first,
-        )
+        limit = len(slots) + (_MORE if fresh_first is None else _MANY)
+        while True:
+            tasks = self._candidates(slots, limit)
+            placement = self._place(tasks, slots, {host.name: _room(host, live)}, most, history, fresh_first)
+            if len(placement.assignments) >= most or len(tasks) < limit or limit >= _MOST:
+                break
+            limit *= 8  # what stands first does not fit; look whether something behind it does
         by_number = {task.number: task for task in tasks}
         for one in placement.unplaceable:
             self._store.hold(self._run, [by_number[one.task].key], one.reason)
@@ -80,6 +74,30 @@ class Admission:
             self.look_at = min(now + _CROWDED_S if left else inf, inf if due is None else due)
         return picked
 
+    def _place(
+        self,
+        tasks: list[Task],
+        slots: list[Slot],
+        hosts: Mapping[str, HostRoom],
+        most: int,
+        history: History,
+        fresh_first: bool | None,
+    ) -> Placement:
+        candidates = [
+            Candidate(number=task.number, requests=task.spec.requests, failed_on=history.failed_on(task.key))
+            for task in tasks
+        ]
+        fixed = self._run.policy.distribution is Distribution.ROUND_ROBIN
+        return place(
+            candidates,
+            slots,
+            hosts,
+            workers=self._workers,
+            limit=most,
+            shards=len(self._workers) if fixed else None,
+            fresh_first=fresh_first,
+        )
+
     def claim(self, task: Task, made: Assignment, host: HostInfo) -> Claimed | None:
         claim = Claim(
             task_number=task.number,
@@ -89,6 +107,7 @@ class Admission:
             lease_s=self._lease_s,
             requests=task.spec.requests,
             host_memory_mb=host.memory_mb,
+            others=host.others,
         )
         return self._store.claim(self._run, claim)
 

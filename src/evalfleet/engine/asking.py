@@ -71,8 +71,7 @@ def _wait(store: Store, run: Run, number: int) -> Run | None:
 def _do(store: Store, owned: Run, verb: Verb, args: JsonObject, number: int | None) -> tuple[Run, JsonObject]:
     over = owned.state in _OVER
     with store.batch():
-        # Held tasks of a run that came to its end meanwhile are not cancelled any more.
-        answer: JsonObject = {"tasks": []} if over and verb is Verb.CANCEL else steer(store, owned, verb, args)
+        answer = steer(store, owned, verb, args)
         for request in store.requests(owned.id):
             if request.number == number:
                 store.obey(owned, request, answer)

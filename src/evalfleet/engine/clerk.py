@@ -8,7 +8,11 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
+from evalfleet.errors import StoreBusy
+
 T = TypeVar("T")
+
+_PATIENCE = 20  # times half a minute: somebody else's stopped process must not end our run
 
 
 class Clerk:
@@ -18,4 +22,10 @@ class Clerk:
         self._limiter = anyio.CapacityLimiter(1)
 
     async def call(self, function: Callable[[], T]) -> T:
+        """Call; again where the store was busy, for then nothing was changed."""
+        for _ in range(_PATIENCE):
+            try:
+                return await anyio.to_thread.run_sync(function, limiter=self._limiter)
+            except StoreBusy:
+                continue
         return await anyio.to_thread.run_sync(function, limiter=self._limiter)

@@ -12,7 +12,7 @@ from evalfleet.engine.dispatcher import EngineSettings
 from evalfleet.engine.orders import Mode
 from evalfleet.engine.steering import amended
 from evalfleet.engine.supervisor import Ending, Spectator, Supervisor, owner_name
-from evalfleet.errors import WrongState
+from evalfleet.errors import RunOver
 from evalfleet.layout import Home
 from evalfleet.model import Run, RunState
 from evalfleet.store.base import Store
@@ -29,14 +29,14 @@ def engine_settings(settings: config.Settings) -> EngineSettings:
 def take(store: Store, run: Run, *, workers: int | None = None, budget_usd: float | None = None) -> Run:
     """Own the run and let it run, with the changes asked for.
 
-    Raises Owned while another controller drives it, WrongState if it is over.
+    Raises Owned while another controller drives it, RunOver if nothing is left to drive.
     """
     taken = store.take(run.id, owner_name())  # only now its state is ours to judge
     if taken.state in (RunState.COMPLETED, RunState.CANCELLED):
         if store.unended(run.id):
             return taken  # a controller died while it brought the last files home
         store.leave(taken)
-        raise WrongState(
+        raise RunOver(
             f"run {run.id} is {taken.state}; `evalfleet report {run.id}` shows it, `evalfleet retry {run.id} --only "
             f"{'cancelled' if taken.state is RunState.CANCELLED else 'failed'}` tries tasks again"
         )

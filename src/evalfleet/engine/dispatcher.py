@@ -36,6 +36,7 @@ _SLOW_S = 1.0
 class EngineSettings:
     lease_s: float = 60.0
     ping_s: float = 5.0
+    audit_age_s: float = 30.0  # an attempt that its host does not know by then is not on its way any more
     patience: Patience = field(default_factory=Patience)
     breaker: Limits = field(default_factory=Limits)
     patterns: tuple[Pattern, ...] = ()
@@ -61,6 +62,7 @@ class Dispatcher:
 
     def start(self) -> list[Ended]:
         """Load what earlier controllers left. Returns the attempts whose files are still to be brought."""
+        self._store.bound_waiting(self.run, self.run.policy.retry_cap_s)
         self._ends.load()
         self._guard.load(proven=self._ends.history.successes > 0)
         for sums in self._store.attempt_sums(self.run.id):
@@ -91,6 +93,8 @@ class Dispatcher:
                 self._news.flush(self.live)
                 if host is not None and self._admits(host):
                     self._admit(host, orders)
+        # Until they have ended: the host may not hear it the first time.
+        orders.stop = list(self._ends.superseded & self.live.keys())
         if not (collecting or orders.collect) or self._unreachable:
             self._settle(orders)
         orders.wait_s = self._wait_s(host)

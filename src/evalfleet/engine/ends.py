@@ -26,6 +26,7 @@ class Ends:
         self, store: Store, run: Run, guard: Guard, money: Money, patterns: Sequence[Pattern], rng: random.Random
     ) -> None:
         self.history = History()
+        self.superseded: set[str] = set()  # attempts whose task has its verdict from another one
         self._store = store
         self._run = run
         self._guard = guard
@@ -65,7 +66,7 @@ class Ends:
             if finished.task.state in _OVER:
                 self.history.forget(live.task.key)
             orders.collect.append(Ended(finished.attempt, live.task.key))
-            orders.stop += [sibling.id for sibling in finished.siblings]
+            self.superseded |= {sibling.id for sibling in finished.siblings}
         return finished
 
     def finish_late(self, seen: Observation, mode: Mode, orders: Orders) -> None:

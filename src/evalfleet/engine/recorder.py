@@ -16,7 +16,7 @@ from evalfleet.backends.base import Host
 from evalfleet.engine.clerk import Clerk
 from evalfleet.engine.dispatcher import Secrets
 from evalfleet.engine.orders import Ended
-from evalfleet.errors import BackendError, MissingSecret
+from evalfleet.errors import BackendError, MissingSecret, RunnerRefused
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject, Kind, Run
 from evalfleet.store.base import Store
@@ -71,7 +71,10 @@ class Recorder:
                 except OSError as error:
                     await self._give_up(one, error)
             await self._clerk.call(partial(self._store_collected, batch))
-            await host.forget([one.attempt.id for one in batch if one.attempt.id not in self._given_up])
+            with suppress(
+                RunnerRefused
+            ):  # it keeps what it does not want to forget, and tells again at the next connection
+                await host.forget([one.attempt.id for one in batch if one.attempt.id not in self._given_up])
         except BackendError:
             if self._host is host:
                 self._host = None  # the next connection brings what is left

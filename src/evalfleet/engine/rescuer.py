@@ -6,7 +6,7 @@ given up only by the rules of `core.health`. Attempts come back by what the runn
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -16,11 +16,11 @@ from evalfleet.backends.base import Backend, Host, Inbox, Launch, Observation, s
 from evalfleet.core import health
 from evalfleet.engine.clerk import Clerk
 from evalfleet.engine.dispatcher import Dispatcher, EngineSettings
-from evalfleet.errors import BackendError
+from evalfleet.errors import BackendError, RunnerUnavailable
 from evalfleet.model import AttemptState, JsonObject
 from evalfleet.store.base import Store
 
-_AUDIT_AGE_S = 30.0
+_RESCUE_S = 30.0
 
 
 class Rescuer:
@@ -62,26 +62,40 @@ class Rescuer:
                 self._meet(None)
 
     async def _rescue(self, host: Host) -> None:
-        """Known: attach. Unknown and never started: launch again, which is idempotent. Unknown else: its runner lost it."""
-        known = {one.attempt_id for one in await host.known()}
+        """Ask the host for every attempt that should be there, and for those that nobody expects any more."""
+        try:
+            with anyio.fail_after(_RESCUE_S):
+                known = {one.attempt_id for one in await host.known()}
+                # Through the clerk, so that a claim that is just being made is among them.
+                live = await self._clerk.call(lambda: dict(self._dispatcher.live))
+                for attempt_id in live.keys() & known:
+                    await host.observe(attempt_id, live[attempt_id].last_event)
+                await self._find(host, live.keys() - known)
+                for attempt_id in known - live.keys():
+                    # Its end says whether it is late or was never collected. Without files, we took them and died before
+                    # we said so.
+                    if not await host.observe(attempt_id, -1):
+                        await host.forget([attempt_id])
+        except TimeoutError:
+            raise RunnerUnavailable(f"host {host.info.name} fell silent while it was asked for its attempts") from None
+
+    async def _find(self, host: Host, missing: Iterable[str]) -> None:
+        """Attempts that the host does not know. Never started: launch again, which is idempotent. Else its runner lost it."""
         launches: list[Launch] = []
-        for attempt_id, live in list(self._dispatcher.live.items()):
-            if attempt_id in known:
-                await host.observe(attempt_id, live.last_event)
-            elif live.attempt.state is AttemptState.LEASED and live.last_event < 0:
-                launch = await self._clerk.call(partial(self._dispatcher.relaunch, attempt_id))
-                if launch:
-                    launches.append(launch)
-                else:
-                    self._end(attempt_id, {"cause": "cancelled"})
-            else:
+        for attempt_id in missing:
+            live = self._dispatcher.live.get(attempt_id)
+            if live is None:
+                continue
+            if live.attempt.state is not AttemptState.LEASED or live.last_event >= 0:
                 self._end(attempt_id, {"cause": "runner_lost", "message": "its runner does not know it any more"})
+                continue
+            launch = await self._clerk.call(partial(self._dispatcher.relaunch, attempt_id))
+            if launch:
+                launches.append(launch)
+            else:
+                self._end(attempt_id, {"cause": "cancelled"})
         if launches:
             await host.launch(launches)
-        for attempt_id in known - set(self._dispatcher.live):
-            # Its end says whether it is late or was never collected. Without files, we took them and died before we said so.
-            if not await host.observe(attempt_id, -1):
-                await host.forget([attempt_id])
 
     def _end(self, attempt_id: str, end: JsonObject) -> None:
         self._inbox.put([Observation(attempt_id, 1 << 30, 0.0, "ended", end)])
@@ -111,7 +125,7 @@ class Rescuer:
                     await self._note("worker.returned", host, now - answered_at)
                     self._meet(host)
                 answered_at, unanswered = now, 0
-                await self._audit(known)
+                await self._audit(host, known)
                 continue
             if host.is_lost:
                 return
@@ -138,6 +152,7 @@ class Rescuer:
         if unanswered == 1:
             await self._note("worker.suspected", host, now - answered_at)
         if seen.other_way is health.OtherWay.ALIVE:
+            await self._note("worker.returned", host, now - answered_at)
             return False
         if health.health_of(seen, now, self._settings.patience) is not health.Health.LOST:
             return True
@@ -145,10 +160,11 @@ class Rescuer:
         await self._backend.reset()
         return False
 
-    async def _audit(self, known: set[str]) -> None:
+    async def _audit(self, host: Host, known: set[str]) -> None:
         """Attempts that the host should have by now and has not will never end by themselves."""
-        for attempt_id in await self._clerk.call(partial(self._dispatcher.missing, known, _AUDIT_AGE_S)):
-            self._end(attempt_id, {"cause": "runner_lost", "message": "its runner does not know it any more"})
+        missing = await self._clerk.call(partial(self._dispatcher.missing, known, self._settings.audit_age_s))
+        with suppress(BackendError):
+            await self._find(host, missing)
 
     async def _note(self, event: str, host: Host, silent_s: float) -> None:
         data = {"host": host.info.name, "silent_s": round(silent_s, 1)}

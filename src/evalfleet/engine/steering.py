@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from evalfleet.errors import EvalfleetError, InputError
-from evalfleet.model import JsonObject, Run, TaskState, Verb
+from evalfleet.errors import EvalfleetError, InputError, WrongState
+from evalfleet.model import JsonObject, Run, RunState, TaskState, Verb
 from evalfleet.store.base import Store
 
 RETRIABLE = (TaskState.FAILED, TaskState.HELD, TaskState.CANCELLED)
@@ -24,6 +24,8 @@ def steer(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject:
     keys: Sequence[str] = args.get("keys") or []
     match verb:
         case Verb.CANCEL:
+            if run.state in (RunState.COMPLETED, RunState.CANCELLED):
+                raise WrongState(f"run {run.id} is {run.state} already; there is nothing to cancel")
             return {"tasks": store.cancel_tasks(run, "the run was cancelled")}
         case Verb.HOLD:
             return {"tasks": store.hold(run, keys, str(args.get("reason") or "held on request"))}
@@ -31,8 +33,6 @@ def steer(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject:
             return {"tasks": store.release(run, keys)}
         case Verb.RETRY:
             return {"tasks": _retry(store, run, args.get("only") or [])}
-        case Verb.RESUME:
-            return {"tasks": []}
 
 
 def answered(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject:

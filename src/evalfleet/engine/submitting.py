@@ -9,7 +9,18 @@ from evalfleet import config
 from evalfleet.errors import InputError
 from evalfleet.model import Distribution, Run
 from evalfleet.store.base import Store
-from evalfleet.taskfile import Submission
+from evalfleet.taskfile import Submission, missing_secrets
+
+
+def require_secrets(submission: Submission) -> None:
+    """Raise InputError where a secret that a task wants is not in the environment. To be asked before anything is written."""
+    missing = missing_secrets(submission.tasks, config.environment()) if submission.secrets else []
+    if missing:
+        wants = next(task.key for task in submission.tasks if missing[0] in task.secrets)
+        raise InputError(
+            f"task {wants!r} wants the secret {missing[0]}, and the environment lacks {', '.join(missing)}; set "
+            f"{'them' if len(missing) > 1 else 'it'} (export {missing[0]}=…) and submit again. Nothing was submitted."
+        )
 
 
 def submit(
@@ -21,16 +32,7 @@ def submit(
     distribution: str | None = None,
     budget_usd: float | None = None,
 ) -> Run:
-    """Store the run, whole or not at all. What is given here goes before what the task file says.
-
-    Raises InputError where a secret that a task wants is not in the environment.
-    """
-    missing = [secret for secret in submission.secrets if secret not in config.environment()]
-    if missing:
-        raise InputError(
-            f"the environment lacks the secret{'s' * (len(missing) > 1)} {', '.join(missing)}; "
-            f"set it (export {missing[0]}=…) and submit again. Nothing was submitted."
-        )
+    """Store the run, whole or not at all. What is given here goes before what the task file says."""
     policy = submission.policy
     policy = replace(
         policy,

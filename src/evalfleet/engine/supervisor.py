@@ -36,7 +36,8 @@ from evalfleet.store.base import Store
 LISTEN_S = 0.2
 SPECTATE_S = 0.25
 _GRACE_S = 2.0  # between the first Ctrl-C and our leaving, for a second one
-_LEAVE_S = 15.0
+_LEAVE_S = 5.0
+_HURRY_S = 1.0
 
 
 class Ending(StrEnum):
@@ -100,7 +101,8 @@ class Supervisor:
             with self._loop:
                 await self._dispatch()
             group.cancel_scope.cancel()
-        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _LEAVE_S), suppress(BackendError):
+        patience_s = _LEAVE_S if self._ending is Ending.SETTLED else _HURRY_S
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + patience_s), suppress(BackendError):
             await self._backend.release()
         return self._ending
 
@@ -179,6 +181,8 @@ class Supervisor:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
             number = await anext(received)
             self._ending = Ending.INTERRUPTED
+            if self._dispatcher.mode is Mode.CANCEL:
+                self._loop.cancel()  # the run remembers that it is to be cancelled
             self._dispatcher.mode = Mode.STOP
             count = len(self._dispatcher.live)
             with anyio.move_on_after(_GRACE_S if count and number is signal.SIGINT else 0.0):

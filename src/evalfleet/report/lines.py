@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, TextIO
 
+from evalfleet.config import is_terminal
 from evalfleet.report import text
 
 
@@ -96,7 +97,7 @@ def _painted(span: Span, colour: bool) -> str:
 def write(lines: Iterable[Line], stream: TextIO | None = None, *, colour: str = "never") -> None:
     """Print lines. `colour` is the setting: auto (only on a terminal), always or never."""
     out: TextIO = sys.stdout if stream is None else stream
-    painted = paint(lines, colour=colour == "always" or (colour == "auto" and out.isatty()))
+    painted = paint(lines, colour=colour == "always" or (colour == "auto" and is_terminal(out)))
     try:
         out.write(painted)
     except UnicodeEncodeError:

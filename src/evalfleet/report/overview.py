@@ -18,7 +18,7 @@ def overview(summary: Summary, width: int, *, driven: bool = True, options: str 
     home again, such as `--home DIR`.
     """
     blocks = [
-        [one for long in _heading(summary) for one in wrap(long, width)],
+        [one for long in _heading(summary, driven) for one in wrap(long, width)],
         [one for long in _scores(summary, width) for one in wrap(long, width, indent=24)],
         _failures(summary, width),
         [one for long in _held(summary) for one in wrap(long, width, indent=8)],
@@ -32,7 +32,7 @@ def overview(summary: Summary, width: int, *, driven: bool = True, options: str 
     return lines
 
 
-def _heading(summary: Summary) -> list[Line]:
+def _heading(summary: Summary, driven: bool) -> list[Line]:
     state, tasks = summary["state"], summary["tasks"]
     head = line(
         "Run ",
@@ -41,6 +41,8 @@ def _heading(summary: Summary) -> list[Line]:
         " is " if state in ("paused", "queued", "running") else " ",
         Span(state, STATE_STYLES[state]),
     )
+    if state == "running" and not driven:
+        head.append(Span(", driven by nobody,", Style.WARN))
     if summary["duration_s"] is not None:
         head.append(Span(f" {'for' if state == 'running' else 'after'} {text.span(summary['duration_s'])}"))
     parts = [f"{tasks['succeeded']:,} of {text.count(tasks['total'], 'task')} got a verdict"]

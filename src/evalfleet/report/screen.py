@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from evalfleet.model import RunState, TaskState, WorkerState
 from evalfleet.report import text
-from evalfleet.report.lines import STATE_STYLES, Line, Span, Style, cells, fit, line
+from evalfleet.report.lines import STATE_STYLES, Line, Span, Style, cells, fit, line, wrap
 from evalfleet.report.live import FailureLine, LiveState, WorkerLine
 
 _LEAST_CELL = 25
@@ -38,7 +38,7 @@ def screen(
         _bar(live, width, drift_s),
         _counts(live),
         *_scores(live),
-        *_notices(live, notice),
+        *_notices(live, notice, width),
     ]
     foot = [[], line(Span(hint, Style.FAINT))] if hint else []
     room = height - len(head) - len(foot)
@@ -141,7 +141,7 @@ def _scores(live: LiveState) -> list[Line]:
     return lines
 
 
-def _notices(live: LiveState, notice: str) -> list[Line]:
+def _notices(live: LiveState, notice: str, width: int) -> list[Line]:
     said: list[str] = []
     if live.run.reason is not None:
         said.append(f"paused: {live.run.reason.get('message', '')}")
@@ -149,7 +149,7 @@ def _notices(live: LiveState, notice: str) -> list[Line]:
         said.append(f"breaker open: {live.breaker}")
     if notice:
         said.append(notice)
-    return [line(Span(text.printable(one), Style.WARN)) for one in said]
+    return [part for one in said for part in wrap(line(Span(text.printable(one), Style.WARN)), width)]
 
 
 def _workers(workers: tuple[WorkerLine, ...], width: int, room: int, drift_s: float) -> list[Line]:

@@ -108,7 +108,7 @@ def accepted(coverage: float, accept: float) -> bool:
 
 def _until(store: StoreReader, run: Run) -> float:
     """The end of the run's duration: a pause does not lengthen it."""
-    last = store.last_event(run.id) if run.state is RunState.PAUSED else None
+    last = store.last_event(run.id, "run.paused") if run.state is RunState.PAUSED else None
     return run.ended_at or (last.at if last else store.now())
 
 

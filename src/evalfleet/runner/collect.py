@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_RESULT = 1 << 20
 MAX_FILES = 5000
 MAX_DEPTH = 32
-INLINE_BYTES = 4 << 20  # above that the work goes to a helper process
+INLINE_BYTES = 4 << 20  # above that the work goes to a process of its own
 INLINE_FILES = 200
 CHUNK = 1 << 20
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -214,8 +214,23 @@ class Leavings:
         if self.redactor:
             fresh, holds = clean_file(path, self.redactor)
             size = size if fresh is None else fresh
+            name, holds = self._rename(name, holds)
+            path = os.path.join(self.artifacts, name)
         sync(path)
-        return _entry(self.redactor.text(name), size, holds)
+        return _entry(name, size, holds)
+
+    def _rename(self, name: str, holds: bool) -> tuple[str, bool]:
+        """Take a secret out of a file's path; the new path, and whether the file still holds one."""
+        clean = self.redactor.text(name)
+        if clean == name:
+            return name, holds
+        target = os.path.join(self.artifacts, clean)
+        try:
+            os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+            os.rename(os.path.join(self.artifacts, name), target)
+        except OSError:
+            return name, True
+        return clean, holds
 
 
 def _entry(name: str, size: int, holds_secret: bool) -> dict[str, Any]:

@@ -67,6 +67,7 @@ class Loop:
         self._stopped = True
 
     def run(self) -> None:
+        self._call_plain(self.before_sleep)
         while not self._stopped:
             for key, mask in self._selector.select(self._wait()):
                 # an earlier callback of this round may have closed it

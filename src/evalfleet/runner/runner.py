@@ -72,7 +72,7 @@ class Runner:
         self._stuck_timer: Timer | None = None
         self._accepted = 0
         self._leaders: dict[int, Attempt] = {}
-        self._helpers: set[int] = set()
+        self._assistants: set[int] = set()
         self._owners: dict[int, str] = {}  # strays whose attempt is known
         self._oom: tuple[float, int] = (float("-inf"), 0)
         self._unwritten: list[Journal] = []
@@ -126,7 +126,7 @@ class Runner:
             ]
         found: list[int] = []
         for pid in tree.children(os.getpid()):
-            if pid in self._leaders or pid in self._helpers:
+            if pid in self._leaders or pid in self._assistants:
                 continue
             owner = self._owners.get(pid) or self._find_owner(pid, attempt)
             if owner == attempt.name:
@@ -182,10 +182,10 @@ class Runner:
             finally:
                 os._exit(status)
         os.close(writer)
-        self._helpers.add(pid)
-        self._follow_helper(pid, reader, done)
+        self._assistants.add(pid)
+        self._follow_assistant(pid, reader, done)
 
-    def _follow_helper(self, pid: int, reader: int, done: Callable[[dict[str, Any] | None], None]) -> None:
+    def _follow_assistant(self, pid: int, reader: int, done: Callable[[dict[str, Any] | None], None]) -> None:
         pieces: list[bytes] = []
         timer = self.loop.at(time.monotonic() + ASSIST_S, lambda: tree.kill(pid))
 
@@ -240,7 +240,7 @@ class Runner:
             if attempt is not None:
                 tree.kill_group(pid)  # before it is reaped: until then nobody else can get that number
             _, status, usage = os.wait4(pid, 0)
-            self._helpers.discard(pid)
+            self._assistants.discard(pid)
             if attempt is None:
                 swept = True
                 self._owners.pop(pid, None)

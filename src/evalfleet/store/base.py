@@ -46,6 +46,9 @@ class Claim:
     lease_s: float
     requests: Requests
     host_memory_mb: int | None = None  # None: the host's memory is not limited
+    others: frozenset[str] = (
+        frozenset()
+    )  # attempts of other runs that the host is known to run, whatever their lease says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +244,7 @@ class StoreReader(Protocol):
         """How long tasks took that are decided by themselves: succeeded or failed."""
         ...
 
-    def last_event(self, run_id: str) -> Event | None: ...
+    def last_event(self, run_id: str, type: str | None = None) -> Event | None: ...
 
     def held(self, run_id: str, limit: int) -> list[dict[str, Any]]:
         """The first held tasks: key and reason."""
@@ -326,6 +329,10 @@ class Store(StoreReader, Protocol):
 
     def collect(self, run: Run, attempt: Attempt, artifacts: Sequence[JsonObject]) -> Attempt | None:
         """Attempt collecting -> ended. Event `attempt.collected`."""
+        ...
+
+    def bound_waiting(self, run: Run, most_s: float) -> None:
+        """Let no task wait longer than that: the clock may have been set back since it was told to wait."""
         ...
 
     def renew(self, run: Run, lease_s: float) -> int:

@@ -220,6 +220,6 @@ class Reading:
     def held(self, run_id: str, limit: int) -> list[dict[str, Any]]:
         return [dict(row) for row in self._db.rows("select_held", run_id=run_id, limit=limit)]
 
-    def last_event(self, run_id: str) -> Event | None:
-        found = self._db.rows("select_last_event", run_id=run_id)
+    def last_event(self, run_id: str, type: str | None = None) -> Event | None:
+        found = self._db.rows("select_last_event", run_id=run_id, type=type)
         return rows.event(found[0]) if found else None

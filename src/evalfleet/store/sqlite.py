@@ -22,6 +22,7 @@ from evalfleet.store.dbfile import FILE, clear_error, clear_errors, damage
 from evalfleet.store.filelock import FileLock, holder
 from evalfleet.store.reading import Conflict, Reading
 from evalfleet.store.statements import migrations, statements
+from evalfleet.store.steady import SteadyClock
 from evalfleet.store.writing import Writing
 
 DIALECT = "sqlite"
@@ -58,6 +59,8 @@ class SqliteDatabase:
                 with self._locked():
                     self._connection.execute("pragma journal_mode = wal")
                     self._connection.execute("pragma synchronous = full")
+                # The journal of a batch's parts: a few pages, for which files would cost more than the parts.
+                self._connection.execute("pragma temp_store = memory")
             self._version = self._data_version()
         except BaseException:
             self.close()
@@ -218,19 +221,21 @@ def _close(connection: sqlite3.Connection, lock: FileLock | None, owned: dict[st
         lock.close()
 
 
-def open_store(home: Path, clock: Clock = time.time) -> Writing:
-    """Open for writing; makes the home and brings its schema up to date.
+def open_store(home: Path, clock: Clock | None = None) -> Writing:
+    """Open for writing; makes the home, for its user alone, and brings its schema up to date.
 
     Raises StoreUnwritable, StoreCorrupt, StoreTooNew, StoreBusy.
     """
     try:
-        (home / "locks").mkdir(parents=True, exist_ok=True, mode=0o700)
+        home.parent.mkdir(parents=True, exist_ok=True)
+        home.mkdir(exist_ok=True, mode=0o700)
+        (home / "locks").mkdir(exist_ok=True)
     except (OSError, ValueError) as error:
         cause = getattr(error, "strerror", None) or error
         raise StoreUnwritable(f"cannot make the home {str(home)!r}: {cause}; choose another with --home DIR") from error
     _refuse_damaged(home)
     with clear_errors(home):
-        database = SqliteDatabase(home, readonly=False, clock=clock)
+        database = SqliteDatabase(home, readonly=False, clock=clock or SteadyClock())
         try:
             _migrate(database, home)
         except BaseException:

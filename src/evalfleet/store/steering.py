@@ -49,7 +49,10 @@ class Steering(Recording):
                 tasks = [(row["number"], row["key"]) for row in found]
             else:
                 tasks = [self._retriable(run, key, states) for key in keys]
-            return [key for number, key in tasks if self._retry(run, number, key)]
+            retried = [key for number, key in tasks if self._retry(run, number, key)]
+            if retried:
+                self._db.rows("unmark_cancelling", id=run.id, epoch=run.epoch)  # whoever retries takes a cancel back
+            return retried
 
     def _retriable(self, run: Run, key: str, states: Sequence[TaskState]) -> tuple[int, str]:
         task = self.task(run.id, key)

@@ -93,6 +93,7 @@ class Writing(Submitting, Steering):
                 host=claim.host,
                 memory_mb=claim.requests.memory_mb,
                 host_memory_mb=claim.host_memory_mb,
+                others=rows.to_json(sorted(claim.others)),
             )
             if not claimed:
                 return None
@@ -225,6 +226,10 @@ class Writing(Submitting, Steering):
             task = self.task_at(run.id, ended.task_number)
             self._event(run.id, "attempt.collected", {"artifacts": list(artifacts)}, task, ended)
             return ended
+
+    def bound_waiting(self, run: Run, most_s: float) -> None:
+        with self._db.transaction():
+            self._db.rows("bound_waiting", run_id=run.id, epoch=run.epoch, latest=self.now() + most_s)
 
     def renew(self, run: Run, lease_s: float) -> int:
         with self._db.transaction():

@@ -35,6 +35,7 @@ class FakeBackend:
     def __init__(self, *, memory_mb: int | None = None, price_usd_per_hour: float = 0.0) -> None:
         self.unreachable: str | None = None  # why nobody can connect
         self.silent = False  # connected, and does not answer
+        self.forgets = True  # False: it refuses to forget anything
         self.breaks_on_launch = False  # the connection breaks instead of an answer
         self.other_way = OtherWay.ALIVE
         self.attempts: dict[str, FakeAttempt] = {}
@@ -179,6 +180,8 @@ class FakeHost:
     async def forget(self, attempt_ids: Sequence[str]) -> None:
         await self._answers()
         self._backend.fence(self._run_id, self._epoch)
+        if not self._backend.forgets:
+            raise RunnerRefused("it forgets nothing")
         for attempt_id in attempt_ids:
             self._backend.forgotten.append(attempt_id)
             self._backend.attempts.pop(attempt_id, None)

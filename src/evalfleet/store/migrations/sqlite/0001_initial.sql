@@ -118,7 +118,7 @@ create index event_run on event (run_id, number);
 create table request (
     number    integer primary key autoincrement,
     run_id    text not null references run (id),
-    verb      text not null check (verb in ('cancel', 'hold', 'release', 'retry', 'resume')),
+    verb      text not null check (verb in ('cancel', 'hold', 'release', 'retry')),
     args      text not null,
     asked_by  text not null,
     asked_at  real not null,

@@ -49,7 +49,7 @@ select task_number, number, state, outcome, host, worker, claimed_at, started_at
  order by task_number, number limit :limit;
 
 -- name: select_last_event
-select * from event where run_id = :run_id order by number desc limit 1;
+select * from event where run_id = :run_id and (:type is null or type = :type) order by number desc limit 1;
 
 -- name: select_durations
 select duration_s from task

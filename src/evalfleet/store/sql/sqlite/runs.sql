@@ -47,6 +47,9 @@ returning *;
 -- name: mark_cancelling
 update run set cancelling = 1 where id = :id and epoch = :epoch and state in ('queued', 'running', 'paused') returning id;
 
+-- name: unmark_cancelling
+update run set cancelling = 0 where id = :id and epoch = :epoch and cancelling = 1 returning id;
+
 -- name: amend_policy
 update run set policy = :policy where id = :id and epoch = :epoch returning *;
 

@@ -45,7 +45,10 @@ update task
    and exists (select 1 from run where id = :run_id and epoch = :epoch and state = 'running')
    and (:memory_mb = 0 or :host_memory_mb is null or :memory_mb + (
         select coalesce(sum(memory_mb), 0) from attempt
-         where host = :host and state in ('leased', 'starting', 'running') and lease_expires_at > :now) <= :host_memory_mb)
+         where host = :host and state in ('leased', 'starting', 'running')
+           -- An abandoned attempt counts as long as its host says that it runs.
+           and (lease_expires_at > :now or run_id || '.' || task_number || '.' || number in (select value from json_each(:others))
+               )) <= :host_memory_mb)
 returning *;
 
 -- name: succeed_task
@@ -136,6 +139,11 @@ update task
    set consumed = (select count(*) from attempt where run_id = :run_id and task_number = :number and counted = 'consumed'),
        lost = (select count(*) from attempt where run_id = :run_id and task_number = :number and counted = 'lost')
  where run_id = :run_id and number = :number;
+
+-- name: bound_waiting
+update task set not_before = :latest
+ where run_id = :run_id and state = 'queued' and not_before > :latest
+   and exists (select 1 from run where id = :run_id and epoch = :epoch);
 
 -- name: expect_tasks
 -- Expected duration from what the same key took in earlier runs of the same name.
