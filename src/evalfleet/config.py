@@ -173,8 +173,13 @@ def _home(option: str | os.PathLike[str] | None, environ: Mapping[str, str], wri
 
 def _from_file(path: Path) -> dict[str, Any]:
     # Looked for before the parser is loaded: most people have no file, and loading it takes longer than the rest.
-    if not path.exists():
-        return {}
+    try:
+        if not path.exists():
+            return {}
+    except PermissionError:
+        raise ConfigError(
+            f"{path}: cannot be looked at: Permission denied; use another home with --home DIR."
+        ) from None
     from evalfleet import configfile
 
     found = configfile.read(path) or {}

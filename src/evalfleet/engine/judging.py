@@ -73,7 +73,7 @@ def review(store: StoreReader, run: Run, patterns: Sequence[Pattern]) -> list[Ch
 def _require_finished(run: Run) -> None:
     if run.state not in _FINISHED:
         raise WrongState(
-            f"run {run.id} is {run.state}; `evalfleet resume {run.id}` brings it to its end, then judge it"
+            f"run {run.id} is {run.state} and not over; judge it when it is finished (`evalfleet resume {run.id}`)"
         )
 
 

@@ -246,6 +246,7 @@ def _data(run: Run, results: Iterable[dict[str, Any]], attempts: Iterable[dict[s
             result["worker"] and text.printable(result["worker"]),
             result["failure"] and result["failure"]["kind"],
             task_folder_name(result["key"]),
+            result["reason"] and text.printable(result["reason"][:_MOST_EVIDENCE]),
             by_task.get(number, []),
         ]
         for number, result in enumerate(results, 1)

@@ -147,9 +147,17 @@ def _notices(live: LiveState, notice: str, width: int) -> list[Line]:
         said.append(f"paused: {live.run.reason.get('message', '')}")
     elif live.breaker is not None:
         said.append(f"breaker open: {live.breaker}")
+    elif _starts_slowly(live):
+        said.append("starting slowly: a few attempts first, the other workers follow at the first verdict")
     if notice:
         said.append(notice)
     return [part for one in said for part in wrap(line(Span(text.printable(one), Style.WARN)), width)]
+
+
+def _starts_slowly(live: LiveState) -> bool:
+    busy = sum(1 for one in live.workers if one.state is WorkerState.BUSY)
+    waits = busy < len(live.workers) and live.counts[TaskState.QUEUED] > 0
+    return waits and busy > 0 and live.counts[TaskState.SUCCEEDED] == 0 and live.run.policy.breaker
 
 
 def _workers(workers: tuple[WorkerLine, ...], width: int, room: int, drift_s: float) -> list[Line]:

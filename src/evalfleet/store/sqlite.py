@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evalfleet.errors import InputError, Owned, StoreBusy, StoreCorrupt, StoreTooNew, StoreUnwritable
 from evalfleet.store import rows
@@ -23,7 +23,9 @@ from evalfleet.store.filelock import FileLock, holder
 from evalfleet.store.reading import Conflict, Reading
 from evalfleet.store.statements import migrations, statements
 from evalfleet.store.steady import SteadyClock
-from evalfleet.store.writing import Writing
+
+if TYPE_CHECKING:
+    from evalfleet.store.writing import Writing
 
 DIALECT = "sqlite"
 BUSY_S = 30.0
@@ -226,6 +228,8 @@ def open_store(home: Path, clock: Clock | None = None) -> Writing:
 
     Raises StoreUnwritable, StoreCorrupt, StoreTooNew, StoreBusy.
     """
+    from evalfleet.store.writing import Writing  # commands that only look need not load it
+
     try:
         home.parent.mkdir(parents=True, exist_ok=True)
         home.mkdir(exist_ok=True, mode=0o700)

@@ -2,9 +2,9 @@
 (() => {
   const PAGE = 200;
   const { run, tasks } = JSON.parse(document.getElementById("data").textContent);
-  const rows = tasks.map(([key, domain, state, score, success, steps, duration, worker, failure, folder, attempts], order) => ({
-    order, key, domain, state, score, success, steps, duration, worker, failure, folder, attempts: attempts.length, tries: attempts,
-    text: [key, domain, worker, failure, ...attempts.map((a) => a[8])].filter(Boolean).join("\n").toLowerCase(),
+  const rows = tasks.map(([key, domain, state, score, success, steps, duration, worker, failure, folder, reason, attempts], order) => ({
+    order, key, domain, state, score, success, steps, duration, worker, failure, folder, reason, attempts: attempts.length, tries: attempts,
+    text: [key, domain, worker, failure, reason, ...attempts.map((a) => a[8])].filter(Boolean).join("\n").toLowerCase(),
   }));
   const body = document.querySelector("#tasks tbody");
   const search = document.getElementById("search");
@@ -37,7 +37,8 @@
     const line = element("tr", "detail");
     const cell = line.appendChild(element("td"));
     cell.colSpan = 9;
-    if (!row.tries.length) cell.textContent = "No attempt yet.";
+    if (row.reason) cell.append(element("div", "reason", `${row.state}: ${row.reason}`));
+    else if (!row.tries.length) cell.textContent = "No attempt yet.";
     const table = cell.appendChild(element("table")).appendChild(element("tbody"));
     for (const [number, worker, how, outcome, duration, cost, kind, blame, evidence] of row.tries) {
       const one = table.appendChild(element("tr"));
