@@ -140,7 +140,8 @@ def test_every_command_of_the_page_works(checkout: Fleet, page: Path):
         "resume-after-a-crash": ["not driven", "2 of 2 tasks got a verdict"],
         "control-cost": ["$0.20 spent", "3 of 3 tasks got a verdict"],
         "steer-a-run": ["held: good_2", "released: good_2", "is cancelled", "3 of 3 tasks count"],
-        "run-in-ci": ["report.html", "is cancelled"],
+        "compare-runs": ["B is better by 40.0 points (95% interval 23.3 to 56.7; 12 tasks gained, 0 lost, p < 0.001)."],
+        "run-in-ci": ["report.html", "Wrote 1 file of run", "is cancelled"],
     }
     assert [words for words in wanted.get(page.stem, []) if words not in said] == []
     assert "internal error" not in said

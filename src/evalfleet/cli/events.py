@@ -64,25 +64,14 @@ def _json_printer() -> Callable[[list[Event]], None]:
     import json
     import sys
 
+    from evalfleet.report.feed import as_object
+
     def show(events: list[Event]) -> None:
         for event in events:
             sys.stdout.write(json.dumps(as_object(event)) + "\n")
         sys.stdout.flush()
 
     return show
-
-
-def as_object(event: Event) -> dict[str, object]:
-    """An event as programs get it."""
-    return {
-        "number": event.number,
-        "run": event.run_id,
-        "at": event.at,
-        "type": event.type,
-        "task": event.task,
-        "attempt": event.attempt,
-        "data": event.data,
-    }
 
 
 def _line_printer(colour: str) -> Callable[[list[Event]], None]:

@@ -28,6 +28,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "status": "Show the runs, or one run's progress.",
         "watch": "Follow a run live until it ends.",
         "report": "Show scores, failures and cost of a run.",
+        "compare": "Say whether one run is better than another.",
+        "export": "Write a run to files, for other programs.",
         "logs": "Print what a task wrote.",
         "events": "Print a run's numbered events.",
     },

@@ -37,6 +37,19 @@ def clock(at: float, *, date: bool = False) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S", time.localtime(at))
 
 
+def as_object(event: Event) -> dict[str, object]:
+    """An event as programs get it."""
+    return {
+        "number": event.number,
+        "run": event.run_id,
+        "at": event.at,
+        "type": event.type,
+        "task": event.task,
+        "attempt": event.attempt,
+        "data": event.data,
+    }
+
+
 class Feed:
     """Turns events, given in their order, into lines. Remembers how an attempt ended until its task's event comes."""
 

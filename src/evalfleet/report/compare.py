@@ -1,0 +1,270 @@
+"""Two runs side by side: the one object behind `compare` and `compare --json`.
+
+Its keys are a public contract, described in docs/howto/compare-runs.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from random import Random
+from typing import TypedDict
+
+from evalfleet.core import compare as core
+from evalfleet.core import stats
+from evalfleet.errors import InputError
+from evalfleet.model import JsonObject, Run
+from evalfleet.report import text
+from evalfleet.report.summary import Summary, summarise
+from evalfleet.store.base import StoreReader
+
+_SEED = 0  # the same two runs give the same interval, today and tomorrow
+_COUNTS = ("succeeded", "failed")
+_UNFINISHED = ("queued", "running")
+
+
+class Side(TypedDict):
+    run: str
+    name: str
+    state: str
+    tasks: int
+    unfinished: int
+    scores: JsonObject
+    paired_score: float | None
+    successes: int
+    avg_task_duration_s: float | None
+    duration_s: float | None
+    cost: JsonObject
+
+
+class Comparison(TypedDict):
+    a: Side
+    b: Side
+    tasks: dict[str, int]
+    conclusion: str
+    sentence: str
+    notes: list[str]
+    difference: JsonObject | None
+    success: JsonObject | None
+    least_detectable: JsonObject | None
+    by_domain: dict[str, JsonObject]
+    flips: list[JsonObject]
+    left_out: list[JsonObject]
+    only_a: list[str]
+    only_b: list[str]
+
+
+def compare(store: StoreReader, run_a: Run, run_b: Run) -> Comparison:
+    """Compare B with A, as both stand at one moment, over the tasks that both have, by key.
+
+    A task is paired if it counts in the valid score of both runs: it succeeded, or failed by its own fault, which is 0.
+
+    Raises:
+        InputError: it is the same run twice, or the runs have no task in common.
+    """
+    if run_a.id == run_b.id:
+        raise InputError(f"both names mean the run {run_a.id}; give two different runs, `evalfleet status` lists them")
+    with store.snapshot():
+        summary_a, summary_b = summarise(store, run_a), summarise(store, run_b)
+    tasks_a, tasks_b = _by_key(summary_a), _by_key(summary_b)
+    common = sorted(tasks_a.keys() & tasks_b.keys())
+    if not common:
+        raise InputError(
+            f"the runs {run_a.id} and {run_b.id} have no task in common: no key of the one is a key of the other"
+        )
+    paired = [key for key in common if _counts(tasks_a[key]) and _counts(tasks_b[key])]
+    others = sorted(set(common).difference(paired))
+    pairs = [_pair(tasks_a[key], tasks_b[key]) for key in paired]
+    found = core.compare(pairs, Random(_SEED)) if pairs else None
+    return {
+        "a": _side(summary_a, [tasks_a[key] for key in common], [tasks_a[key] for key in paired]),
+        "b": _side(summary_b, [tasks_b[key] for key in common], [tasks_b[key] for key in paired]),
+        "tasks": {
+            "common": len(common),
+            "paired": len(paired),
+            "left_out": len(others),
+            "only_a": len(tasks_a) - len(common),
+            "only_b": len(tasks_b) - len(common),
+        },
+        "conclusion": str(found.conclusion if found else core.Conclusion.NONE),
+        "sentence": sentence(found, len(common)),
+        "notes": _notes(summary_a, summary_b),
+        "difference": found and _difference(found),
+        "success": found and {"gained": found.gained, "lost": found.lost, "p_value": found.p_success},
+        "least_detectable": found and _least(found.least),
+        "by_domain": _by_domain(pairs),
+        "flips": [_flip(pair) for pair in pairs if pair.flip],
+        "left_out": [_left_out(tasks_a[key], tasks_b[key]) for key in others],
+        "only_a": sorted(tasks_a.keys() - tasks_b.keys()),
+        "only_b": sorted(tasks_b.keys() - tasks_a.keys()),
+    }
+
+
+def sentence(found: core.Comparison | None, common: int) -> str:
+    """What it comes to, in one sentence. `found` is None where none of the `common` tasks is paired."""
+    if found is None:
+        none = "the only common task does not count" if common == 1 else f"none of the {common:,} common tasks counts"
+        return f"Nothing to compare: {none} in both runs."
+    low, high = found.ci95.low, found.ci95.high
+    if found.conclusion is core.Conclusion.WORSE:
+        low, high = -high, -low
+    facts = f"95% interval {points(low)} to {points(high)}; {_changes(found)}"
+    size = points(abs(found.difference))
+    if found.conclusion is core.Conclusion.BETTER:
+        return f"B is better by {size} points ({facts})."
+    if found.conclusion is core.Conclusion.WORSE:
+        return f"B is worse by {size} points ({facts})."
+    if found.higher + found.lower == 0:
+        seen = f"both score {text.percent(found.mean_a)}, and no task differs"
+    elif found.difference:
+        seen = f"B scores {size} points {'higher' if found.difference > 0 else 'lower'} ({facts})"
+    else:
+        seen = f"both score {text.percent(found.mean_a)} ({facts})"
+    return f"Not distinguishable: {seen}; {_limit(found)}."
+
+
+def points(share: float) -> str:
+    """A difference of scores in points, hundredths of the whole scale: "4.2"."""
+    value = round(share * 100, 7) or 0.0
+    return f"{value:.1g}" if 0 < abs(value) < 0.05 else f"{value:.1f}"
+
+
+def chance(p: float) -> str:
+    """ "p = 0.035"."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+
+
+def _changes(found: core.Comparison) -> str:
+    if (found.higher, found.lower) == (found.gained, found.lost):
+        return f"{text.count(found.gained, 'task')} gained, {found.lost:,} lost, {chance(found.p_score)}"
+    return f"{text.count(found.higher, 'task')} higher, {found.lower:,} lower, {chance(found.p_score)}"
+
+
+def _limit(found: core.Comparison) -> str:
+    tasks = f"with {text.count(found.pairs, 'task')} that {'counts' if found.pairs == 1 else 'count'} in both"
+    if found.least.difference is None:
+        return f"{tasks} no difference can be told from chance"
+    size = found.least.difference * 100
+    about = math.ceil(size) if size > 1 else f"{size:.1g}"
+    said = f"{tasks} a difference below about {about} points cannot be told from chance"
+    return f"{said} (if {found.least.discordance * 100:.0f}% of them would differ)" if found.least.assumed else said
+
+
+def _by_key(summary: Summary) -> dict[str, JsonObject]:
+    return {result["key"]: result for result in summary.get("results", [])}
+
+
+def _counts(result: JsonObject) -> bool:
+    return result["state"] in _COUNTS
+
+
+def _pair(a: JsonObject, b: JsonObject) -> core.Pair:
+    return core.Pair(
+        key=a["key"],
+        domain=a["domain"],
+        score_a=a["score"] or 0.0,
+        score_b=b["score"] or 0.0,
+        success_a=bool(a["success"]),
+        success_b=bool(b["success"]),
+    )
+
+
+def _side(summary: Summary, common: Sequence[JsonObject], paired: Sequence[JsonObject]) -> Side:
+    verdicts = [result["score"] for result in common if result["state"] == "succeeded"]
+    scores = stats.scores(
+        total=len(common),
+        verdicts=len(verdicts),
+        score_sum=math.fsum(verdicts),
+        failed=sum(result["state"] == "failed" for result in common),
+    )
+    return {
+        "run": summary["run"],
+        "name": summary["name"],
+        "state": summary["state"],
+        "tasks": summary["tasks"]["total"],
+        "unfinished": sum(summary["tasks"][state] for state in _UNFINISHED),
+        "scores": {"valid": scores.valid, "strict": scores.strict, "coverage": scores.coverage},
+        "paired_score": _mean([result["score"] or 0.0 for result in paired]),
+        "successes": sum(bool(result["success"]) for result in paired),
+        "avg_task_duration_s": _mean([r["duration_s"] for r in paired if r["duration_s"] is not None]),
+        "duration_s": summary["duration_s"],
+        "cost": {name: summary["cost"][name] for name in ("total_usd", "waste_usd", "cost_per_task_usd")},
+    }
+
+
+def _difference(found: core.Comparison) -> JsonObject:
+    return {
+        "score": found.difference,
+        "ci95": [found.ci95.low, found.ci95.high],
+        "higher": found.higher,
+        "lower": found.lower,
+        "p_value": found.p_score,
+    }
+
+
+def _least(least: core.LeastDetectable) -> JsonObject:
+    return {
+        "difference": least.difference,
+        "discordance": least.discordance,
+        "assumed": least.assumed,
+        "level": core.LEVEL,
+        "power": core.POWER,
+    }
+
+
+def _notes(*summaries: Summary) -> list[str]:
+    """What keeps the comparison from being final."""
+    notes: list[str] = []
+    for name, summary in zip("AB", summaries, strict=True):
+        left = sum(summary["tasks"][state] for state in _UNFINISHED)
+        if left:
+            are = "is" if left == 1 else "are"
+            notes.append(
+                f"Run {name} is {summary['state']}, and {left:,} of its {text.count(summary['tasks']['total'], 'task')} "
+                f"{are} not finished; this may still change."
+            )
+        elif summary["state"] == "cancelled":
+            notes.append(f"Run {name} was cancelled.")
+    return notes
+
+
+def _by_domain(pairs: Sequence[core.Pair]) -> dict[str, JsonObject]:
+    domains: dict[str, list[core.Pair]] = {}
+    for pair in pairs:
+        domains.setdefault(pair.domain, []).append(pair)
+    return {
+        domain: {
+            "tasks": len(found),
+            "score_a": _mean([pair.score_a for pair in found]),
+            "score_b": _mean([pair.score_b for pair in found]),
+            "difference": _mean([pair.difference for pair in found]),
+            "gained": sum(pair.flip > 0 for pair in found),
+            "lost": sum(pair.flip < 0 for pair in found),
+        }
+        for domain, found in sorted(domains.items())
+    }
+
+
+def _flip(pair: core.Pair) -> JsonObject:
+    return {
+        "key": pair.key,
+        "domain": pair.domain,
+        "change": "gained" if pair.flip > 0 else "lost",
+        "score_a": pair.score_a,
+        "score_b": pair.score_b,
+    }
+
+
+def _left_out(a: JsonObject, b: JsonObject) -> JsonObject:
+    reasons = [_reason(result, name) for name, result in (("A", a), ("B", b)) if not _counts(result)]
+    return {"key": a["key"], "state_a": a["state"], "state_b": b["state"], "reason": "; ".join(reasons)}
+
+
+def _reason(result: JsonObject, name: str) -> str:
+    state = result["state"]
+    said = f"not finished in {name} ({state})" if state in _UNFINISHED else f"{state} in {name}"
+    return f"{said}: {result['reason']}" if result["reason"] else said
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
