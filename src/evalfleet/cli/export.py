@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from evalfleet.cli.options import home_option, json_option, run_required
+from evalfleet.cli.options import home_option, json_option, run_argument
 
 _FORMATS = ("evalfleet", "csv", "junit", "waa")
 
 
 @click.command("export")
-@run_required
+@run_argument
 @click.option("--to", metavar="DIR", required=True, help="Folder to make; an existing one must be empty.")
 @click.option("--format", "format", type=click.Choice(_FORMATS), required=True, help="Which files to write.")
 @json_option
