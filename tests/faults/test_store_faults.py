@@ -387,6 +387,7 @@ sys.stdin.readline()
     process.wait()
     store.note(run.id, "test.noted", {})
     store.close()
+    other._db.connection.close()  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] - its own close failed
 
 
 def test_a_reader_neither_checkpoints_nor_removes_the_log(tmp_path: Path, start: Start) -> None:
