@@ -28,6 +28,7 @@ check: setup ## format, lint, types, layers
 	$(BIN)/lint-imports
 
 unit: setup ## the tests alone
+	@scripts/browser
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 bench: setup ## measure speed and memory, one table

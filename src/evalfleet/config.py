@@ -13,6 +13,9 @@ current folder; ``config.toml`` in the home folder; the default. ::
     python = "/usr/bin/python3"   # runs the runner, default: evalfleet's own; EVALFLEET_RUNNER_PYTHON
     runner_idle = "10m"           # the runner ends after this time without work; EVALFLEET_RUNNER_IDLE
 
+    [browser]
+    chromium = "/opt/chromium"    # default: chromium, chromium-browser or google-chrome on PATH; EVALFLEET_CHROMIUM
+
     [lease]
     duration = "60s"              # EVALFLEET_LEASE_DURATION
 
@@ -68,6 +71,7 @@ class Settings:
     local_memory_mb: int | None = None  # None: what the machine has
     runner_python: str = sys.executable
     runner_idle_s: float = 600.0
+    chromium: str | None = None  # None: the first on PATH
     lease_s: float = 60.0
     breaker_probe_base_s: float = 2.0
     breaker_slow_start: int = 3
@@ -81,6 +85,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "EVALFLEET_LOCAL_MEMORY_MB": ("local_memory_mb", int),
     "EVALFLEET_RUNNER_PYTHON": ("runner_python", str),
     "EVALFLEET_RUNNER_IDLE": ("runner_idle_s", duration.parse),
+    "EVALFLEET_CHROMIUM": ("chromium", str),
     "EVALFLEET_LEASE_DURATION": ("lease_s", duration.parse),
     "EVALFLEET_BREAKER_PROBE_BASE": ("breaker_probe_base_s", duration.parse),
     "EVALFLEET_BREAKER_SLOW_START": ("breaker_slow_start", int),
@@ -227,6 +232,7 @@ _RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     "local_price_usd_per_hour": ("local.price_usd_per_hour", lambda v: 0 <= v < math.inf, "must be 0 or more"),
     "local_memory_mb": ("local.memory_mb", _is_count, "must be 1 or more"),
     "runner_python": ("local.python", _is_path, "must be a path"),
+    "chromium": ("browser.chromium", _is_path, "must be a path"),
     "lease_s": ("lease.duration", lambda v: v >= 1, "must be at least 1s"),
     "breaker_slow_start": ("breaker.slow_start", _is_count, "must be 1 or more"),
 }

@@ -27,6 +27,10 @@ class LocalTable(msgspec.Struct, forbid_unknown_fields=True):
     runner_idle: Duration = None
 
 
+class BrowserTable(msgspec.Struct, forbid_unknown_fields=True):
+    chromium: str | None = None
+
+
 class LeaseTable(msgspec.Struct, forbid_unknown_fields=True):
     duration: Duration = None
 
@@ -50,6 +54,7 @@ class ConfigDocument(msgspec.Struct, forbid_unknown_fields=True):
     colour: str | None = None
     log_level: str | None = None
     local: LocalTable = msgspec.field(default_factory=LocalTable)
+    browser: BrowserTable = msgspec.field(default_factory=BrowserTable)
     lease: LeaseTable = msgspec.field(default_factory=LeaseTable)
     breaker: BreakerTable = msgspec.field(default_factory=BreakerTable)
     judge: JudgeTable = msgspec.field(default_factory=JudgeTable)
@@ -84,6 +89,7 @@ def read(path: Path) -> dict[str, Any] | None:
         "local_memory_mb": document.local.memory_mb,
         "runner_python": document.local.python,
         "runner_idle_s": _seconds(path, "local.runner_idle", document.local.runner_idle),
+        "chromium": document.browser.chromium,
         "lease_s": _seconds(path, "lease.duration", document.lease.duration),
         "breaker_probe_base_s": _seconds(path, "breaker.probe_base", document.breaker.probe_base),
         "breaker_slow_start": document.breaker.slow_start,

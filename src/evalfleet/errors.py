@@ -18,9 +18,13 @@
     │   ├── StoreCorrupt
     │   ├── StoreTooNew          written by a newer version
     │   └── StoreBusy            another process held the write lock too long
-    └── BackendError             instruction to the engine: count against the backend's breaker
-        ├── RunnerUnavailable    no runner could be started
-        └── RunnerRefused        the runner answered, and said no
+    ├── BackendError             instruction to the engine: count against the backend's breaker
+    │   ├── RunnerUnavailable    no runner could be started
+    │   └── RunnerRefused        the runner answered, and said no
+    └── BrowserError             inside an attempt: its browser cannot be used
+        ├── BrowserGone          it ended, or never began
+        ├── BrowserTimeout       it did not answer in time
+        └── BrowserRefused       it answered, and said no
 
 The docstring of a class is its default message.
 """
@@ -111,3 +115,19 @@ class RunnerUnavailable(BackendError):
 
 class RunnerRefused(BackendError):
     """The runner refused the command."""
+
+
+class BrowserError(EvalfleetError):
+    """The browser cannot be used."""
+
+
+class BrowserGone(BrowserError):
+    """The browser is gone."""
+
+
+class BrowserTimeout(BrowserError):
+    """The browser did not answer in time."""
+
+
+class BrowserRefused(BrowserError):
+    """The browser refused the command."""

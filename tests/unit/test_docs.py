@@ -324,8 +324,16 @@ def test_exit_codes_are_all_told():
 # Snippets
 
 
-@pytest.mark.parametrize("name", ["solve.py", "solve.sh", "solve.mjs"])
+SNIPPETS = {
+    "solve.py": "write-a-task",
+    "solve.sh": "write-a-task",
+    "solve.mjs": "write-a-task",
+    "patient_agent.py": "run-miniwob",
+}
+
+
+@pytest.mark.parametrize("name", SNIPPETS)
 def test_snippet_is_the_example(name: str):
-    blocks = [text for _, text in FENCED.findall(page("howto/write-a-task.md"))]
+    blocks = [text for _, text in FENCED.findall(page(f"howto/{SNIPPETS[name]}.md"))]
     found = [text.split("\n", 1)[1] for text in blocks if text.split("\n", 1)[0] in (f"# {name}", f"// {name}")]
     assert found == [(ROOT / "examples" / name).read_text("utf-8")]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 COMMANDS: dict[str, dict[str, str]] = {
     "Run": {
-        "run": "Submit a task file and drive it to its end.",
+        "run": "Submit a task file or a benchmark and drive it to its end.",
         "resume": "Go on with a run that stopped, was interrupted or is paused.",
         "retry": "Give failed or held tasks new attempts.",
     },
@@ -40,6 +40,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "judge": "Judge a finished run's failures again.",
     },
     "Machine": {
+        "benchmarks": "Show what benchmarks there are and what they need.",
         "doctor": "Check this machine, and clean up what is left over.",
         "version": "Show versions.",
     },

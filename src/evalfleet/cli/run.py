@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 
@@ -10,19 +11,26 @@ from evalfleet.cli.options import budget_option, home_option, json_option
 
 
 @click.command("run")
-@click.argument("tasks", metavar="TASKS")
+@click.argument("source", metavar="TASKS|BENCHMARK")
 @click.option("-w", "--workers", type=click.IntRange(min=1), help="Tasks at a time.  [default: the file's, else CPUs]")
 @click.option(
     "--distribution", type=click.Choice(["queue", "round-robin"]), help="How tasks find workers.  [default: queue]"
 )
 @click.option("--name", help="What to call the run.  [default: the file's name]")
 @budget_option
+@click.option("--agent", metavar="AGENT", help="Benchmark: who acts: oracle, random, or your own as module:Class.")
+@click.option("--tasks", type=click.IntRange(min=1), help="Benchmark: so many tasks, spread over those that fit.")
+@click.option("--domain", metavar="PATTERN", help="Benchmark: only domains like this, such as 'click*'.")
+@click.option("--task", multiple=True, metavar="KEY", help="Benchmark: only this task or episode; repeatable.")
+@click.option("--seed", type=click.IntRange(0, 999_999_999), help="Benchmark: seed of the first episode.  [default: 0]")
+@click.option("--repeat", type=click.IntRange(1, 1000), help="Benchmark: episodes per task.  [default: 1]")
+@click.option("--max-steps", type=click.IntRange(min=1), help="Benchmark: steps per episode.  [default: its own]")
 @click.option("--detach", is_flag=True, help="Submit only; `evalfleet resume` drives it.")
 @click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
 @json_option
 @home_option
 def command(
-    tasks: str,
+    source: str,
     workers: int | None,
     distribution: str | None,
     name: str | None,
@@ -31,26 +39,28 @@ def command(
     verbose: bool,
     as_json: bool,
     home: str | None,
+    **benchmark: Any,
 ) -> int:
-    """Submit the tasks of a file and drive them to their end.
+    """Submit the tasks of a file or of a benchmark and drive them to their end.
 
-    TASKS is a task file: TOML, or JSON Lines with one task per line; '-' reads standard input. A terminal shows the run
-    live, elsewhere a line is printed per event; with --json only one summary object, at the end.
+    TASKS is a task file: TOML, or JSON Lines with one task per line; '-' reads standard input. BENCHMARK is one that
+    `evalfleet benchmarks` lists; a file of that name goes first. A terminal shows the run live, elsewhere a line is
+    printed per event; with --json only one summary object, at the end.
 
     Exit codes: 0 enough tasks count; 1 too few do, or cancelled; 2 bad usage or input; 3 paused; 130 interrupted,
     resumable.
     """
     from evalfleet import config
+    from evalfleet.cli.choosing import Choice, submission_of
     from evalfleet.cli.driving import Show, drive_and_report
     from evalfleet.engine.controller import take
     from evalfleet.engine.submitting import require_secrets, submit
     from evalfleet.report.text import count as counted
     from evalfleet.report.text import printable
     from evalfleet.store.sqlite import open_store
-    from evalfleet.taskfile import load
 
     settings = config.load(home)
-    submission = load(tasks)
+    submission = submission_of(source, Choice(**benchmark), settings)
     require_secrets(submission)
     store = open_store(settings.home)
     try:

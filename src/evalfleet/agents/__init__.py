@@ -1,0 +1,1 @@
+"""What acts in an environment: observation in, actions out."""

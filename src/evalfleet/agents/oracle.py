@@ -1,0 +1,41 @@
+"""The agent `oracle`: knows how some tasks are solved, and solves them by mouse and keyboard alone.
+
+It proves that a benchmark, its environment and the way to a verdict work: on a task that it has a solution for,
+anything but a full score is a fault of ours. It reads the elements of the page, as a person with the inspector
+might; it acts as every agent does.
+"""
+
+from __future__ import annotations
+
+from evalfleet.agents import miniwob_clicks, miniwob_forms, miniwob_widgets
+from evalfleet.agents.base import Brief, Decision, Observation, Wait
+from evalfleet.agents.page import PAUSE_S, NotFound, OutOfReach, Page, Solver
+from evalfleet.errors import InputError
+
+SOLVERS: dict[str, dict[str, Solver]] = {
+    "miniwob": {**miniwob_clicks.SOLVERS, **miniwob_forms.SOLVERS, **miniwob_widgets.SOLVERS},
+}
+
+
+def solvable(benchmark: str) -> frozenset[str]:
+    """Return the tasks of a benchmark that the oracle has a solution for."""
+    return frozenset(SOLVERS.get(benchmark, {}))
+
+
+class Oracle:
+    """Implements `Agent`. Raises InputError for a task without a solution."""
+
+    def __init__(self, brief: Brief) -> None:
+        solver = SOLVERS.get(brief.benchmark, {}).get(brief.task)
+        if solver is None:
+            raise InputError(f"the oracle has no solution for {brief.benchmark} {brief.task}")
+        self._solve = solver
+
+    def act(self, observation: Observation) -> Decision:
+        page = Page(observation)
+        try:
+            return Decision(actions=tuple(self._solve(page)))
+        except OutOfReach as problem:
+            return Decision(actions=(page.towards(problem.element),), note=str(problem))
+        except NotFound as problem:
+            return Decision(actions=(Wait(seconds=PAUSE_S),), note=str(problem))

@@ -1,0 +1,1 @@
+"""Benchmarks: which tasks there are, how one is run, and how its verdict is read."""

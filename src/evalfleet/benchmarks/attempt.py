@@ -1,0 +1,127 @@
+"""The program of an attempt: `python -m evalfleet.benchmarks.attempt`, started by the runner on the worker.
+
+Opens the episode that the task's payload describes, lets the agent act until it is over, and leaves the result, an
+event line and a screenshot per step, and `trajectory.jsonl`. What goes wrong with the environment or the agent is
+told on standard error and by the exit code, never as a score.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+from evalfleet import config
+from evalfleet.agents import registry as agents
+from evalfleet.agents.base import Agent, Brief, Decision, Observation, to_json
+from evalfleet.benchmarks import registry as benchmarks
+from evalfleet.benchmarks.base import Episode
+from evalfleet.errors import EvalfleetError
+from evalfleet.model import Verdict
+
+
+class Recorder:
+    """Writes what happens where the runner and a person look for it."""
+
+    def __init__(self, events: Path, artifacts: Path) -> None:
+        self._events = events
+        self._artifacts = artifacts
+        self._begun = time.monotonic()
+
+    def ready(self, brief: Brief) -> None:
+        self._event({"ready": True, "note": brief.goal})
+        self._line({"benchmark": brief.benchmark, "task": brief.task, "seed": brief.seed, "goal": brief.goal})
+
+    def step(self, observation: Observation, decision: Decision) -> None:
+        """Tell of a decision before it is carried out, so that the last line shows what broke the world."""
+        picture = f"step_{observation.step}.png"
+        (self._artifacts / picture).write_bytes(observation.screenshot)
+        actions = [to_json(action) for action in decision.actions]
+        shown = {"step": observation.step, "screenshot": picture, "action": actions}
+        cost = {"cost_usd": decision.cost_usd} if decision.cost_usd else {}
+        note = {"note": decision.note} if decision.note else {}
+        self._event({**shown, **note, **cost})
+        digest = hashlib.sha256(observation.screenshot).hexdigest()[:16]
+        self._line({**shown, **note, **cost, "done": decision.done, "observation": digest})
+
+    def over(self, observation: Observation, verdict: Verdict) -> None:
+        (self._artifacts / "final.png").write_bytes(observation.screenshot)
+        self._event({"screenshot": "final.png", "note": f"score {verdict.score:g}"})
+        self._line({"score": verdict.score, "success": verdict.success, "screenshot": "final.png", **verdict.metrics})
+
+    def _event(self, line: dict[str, Any]) -> None:
+        with self._events.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _line(self, line: dict[str, Any]) -> None:
+        at_s = round(time.monotonic() - self._begun, 3)
+        with (self._artifacts / "trajectory.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"at_s": at_s, **line}) + "\n")
+
+
+def play(episode: Episode, agent: Agent, recorder: Recorder, max_steps: int) -> tuple[Verdict, int]:
+    """Let the agent act until the episode is over, the agent is done or the steps are used up.
+
+    Returns:
+        The verdict and the number of steps. An episode that was not brought to its end scores 0.
+    """
+    steps = 0
+    verdict = None
+    reason = "max_steps"
+    while verdict is None and steps < max_steps:
+        steps += 1
+        observation = episode.observe(steps)
+        decision = agent.act(observation)
+        recorder.step(observation, decision)
+        for action in decision.actions:
+            episode.perform(action)
+            verdict = episode.verdict()
+            if verdict is not None:
+                break
+        if decision.done:
+            reason = "agent_done"
+            break
+    last = episode.observe(steps + 1)
+    verdict = episode.verdict() or Verdict(score=0.0, success=False, metrics={"reason": reason})
+    recorder.over(last, verdict)
+    return verdict, steps
+
+
+def run() -> None:
+    """Do what the task says. Raises EvalfleetError, and whatever the agent raises."""
+    environ = config.environment()
+    task: dict[str, Any] = json.loads(Path(environ["EVALFLEET_TASK"]).read_text("utf-8"))
+    payload: dict[str, Any] = task["payload"]
+    benchmark = benchmarks.find(payload["benchmark"], config.Settings(home=Path()))
+    make_agent = agents.load(payload["agent"])
+    recorder = Recorder(Path(environ["EVALFLEET_EVENTS"]), Path(environ["EVALFLEET_ARTIFACTS"]))
+    with benchmark.episode(payload, Path(environ["EVALFLEET_TASK"]).parent) as episode:
+        brief = Brief(benchmark=benchmark.name, task=payload["task"], goal=episode.goal, seed=payload["seed"])
+        agent = make_agent(brief)
+        recorder.ready(brief)
+        verdict, steps = play(episode, agent, recorder, payload["max_steps"])
+    result = {"score": verdict.score, "success": verdict.success, "steps": steps, "metrics": verdict.metrics}
+    Path(environ["EVALFLEET_RESULT"]).write_text(json.dumps(result), "utf-8")
+
+
+def _stop(_signal: int, _frame: object) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # cleaning up is not to be interrupted; SIGKILL follows soon enough
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, _stop)  # so that the browser is ended and its folder removed
+    try:
+        run()
+    except EvalfleetError as error:  # one line: it is the evidence by which like failures are known
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

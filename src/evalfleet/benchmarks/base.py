@@ -1,0 +1,95 @@
+"""The interface of benchmarks.
+
+A benchmark is known in two places. Where a run is submitted it says which tasks there are and what they need. On the
+worker, inside the attempt's process, it opens the episode of one task; `evalfleet.benchmarks.attempt` lets an agent
+act in it. What travels between the two is the task's payload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from evalfleet.agents.base import Action, Observation
+from evalfleet.model import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which episodes a person wants, and who acts in them."""
+
+    agent: str
+    count: int | None = None  # at most so many tasks, spread over those that fit
+    keys: tuple[str, ...] = ()  # tasks by name, or single episodes by key
+    domain: str | None = None  # a pattern such as "click*"
+    seed: int = 0  # of the first episode of each task
+    repeat: int = 1  # episodes of each task, with seeds that follow each other
+    max_steps: int | None = None  # the benchmark's own, if None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """Something that a machine must have to run the benchmark."""
+
+    what: str
+    present: bool
+    found: str  # where, or why not
+    install: str  # the command that brings it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInfo:
+    """One task of a benchmark's catalogue."""
+
+    name: str
+    domain: str
+    oracle: bool  # whether the oracle can solve it
+
+
+class Episode(Protocol):
+    """One task under way in its environment. Used by one thread; raises BrowserError and the like if that fails."""
+
+    @property
+    def goal(self) -> str: ...
+
+    def observe(self, step: int) -> Observation:
+        """Wait until the environment is at rest, and look."""
+        ...
+
+    def perform(self, action: Action) -> None: ...
+
+    def verdict(self) -> Verdict | None:
+        """Return what the checker says, or None while the episode is not over."""
+        ...
+
+
+class Benchmark(Protocol):
+    """Reads files and looks at the machine; writes nothing. Needs nothing heavy to be imported."""
+
+    name: str
+    title: str
+
+    def requirements(self) -> Sequence[Requirement]: ...
+
+    def catalogue(self) -> Sequence[TaskInfo]:
+        """Return all tasks in order; empty where the requirements are not there to tell."""
+        ...
+
+    def settings(self, selection: Selection) -> Mapping[str, Any]:
+        """Return the run's settings, with the keys of `[run]` in a task file."""
+        ...
+
+    def tasks(self, selection: Selection) -> Sequence[Mapping[str, Any]]:
+        """Return the tasks, with the keys of `[[task]]` in a task file.
+
+        Raises:
+            InputError: nothing fits the selection, or the agent cannot do what was asked for.
+        """
+        ...
+
+    def episode(self, payload: Mapping[str, Any], folder: Path) -> AbstractContextManager[Episode]:
+        """Open the episode that a payload describes, in a fresh environment that keeps its files in `folder`."""
+        ...

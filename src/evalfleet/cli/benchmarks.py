@@ -1,0 +1,76 @@
+"""`evalfleet benchmarks`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evalfleet.cli.options import home_option, json_option
+
+if TYPE_CHECKING:
+    from evalfleet.benchmarks.base import Benchmark
+
+
+@click.command("benchmarks")
+@click.argument("name", required=False)
+@json_option
+@home_option
+def command(name: str | None, as_json: bool, home: str | None) -> None:
+    """Show the benchmarks, or one benchmark's tasks and what it needs.
+
+    Says whether this machine can run them, and how to install what is missing.
+    """
+    from evalfleet import config
+    from evalfleet.benchmarks import registry
+
+    settings = config.load(home)
+    if name is not None:
+        told = _whole(registry.find(name, settings))
+        click.echo(json.dumps(told) if as_json else _page(told))
+        return
+    rows = [_brief(registry.find(each, settings)) for each in registry.names()]
+    if as_json:
+        click.echo(json.dumps({"benchmarks": rows}))
+        return
+    for row in rows:
+        state = "ready" if row["ready"] else "not ready"
+        click.echo(f"{row['name']:<12} {state:<10} {row['title']}")
+    click.echo("`evalfleet benchmarks NAME` tells more; `evalfleet run NAME --agent AGENT` runs one")
+
+
+def _brief(benchmark: Benchmark) -> dict[str, Any]:
+    ready = all(need.present for need in benchmark.requirements())
+    return {"name": benchmark.name, "title": benchmark.title, "ready": ready}
+
+
+def _whole(benchmark: Benchmark) -> dict[str, Any]:
+    catalogue = benchmark.catalogue()
+    return {
+        **_brief(benchmark),
+        "requirements": [
+            {"what": need.what, "present": need.present, "found": need.found, "install": need.install}
+            for need in benchmark.requirements()
+        ],
+        "tasks": [{"name": task.name, "domain": task.domain, "oracle": task.oracle} for task in catalogue],
+    }
+
+
+def _page(told: dict[str, Any]) -> str:
+    lines = [f"{told['name']}: {told['title']}", "", "needs"]
+    for need in told["requirements"]:
+        lines.append(f"  {'+' if need['present'] else '-'} {need['what']}: {need['found']}")
+        if not need["present"]:
+            lines.append(f"      install it with: {need['install']}")
+    tasks: list[dict[str, Any]] = told["tasks"]
+    if not tasks:
+        return "\n".join([*lines, "", "Its tasks can be listed once that is installed."])
+    by_domain: dict[str, list[str]] = {}
+    for task in tasks:
+        by_domain.setdefault(task["domain"], []).append(f"{task['name']}{'*' if task['oracle'] else ''}")
+    solved = sum(task["oracle"] for task in tasks)
+    lines += ["", f"{len(tasks)} tasks in {len(by_domain)} domains; the oracle solves the {solved} with a *"]
+    width = max(map(len, by_domain))
+    lines += [f"  {domain:<{width}}  {' '.join(names)}" for domain, names in sorted(by_domain.items())]
+    return "\n".join(lines)

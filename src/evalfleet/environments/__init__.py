@@ -1,0 +1,1 @@
+"""What an agent sees and touches: the world of one attempt."""

@@ -1,0 +1,243 @@
+"""Choosing episodes, finding benchmarks and agents, and playing an episode, without any browser."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalfleet import config
+from evalfleet.agents import registry as agents
+from evalfleet.agents.base import Action, Box, Brief, Click, Decision, Element, Observation, Point, Press, to_json
+from evalfleet.agents.oracle import Oracle, solvable
+from evalfleet.agents.random import RandomAgent
+from evalfleet.benchmarks import attempt, miniwob, registry
+from evalfleet.benchmarks.base import Selection, TaskInfo
+from evalfleet.benchmarks.selecting import choose
+from evalfleet.errors import InputError
+from evalfleet.model import Verdict
+
+CATALOGUE = [
+    TaskInfo(name=name, domain=name.partition("-")[0], oracle=oracle)
+    for name, oracle in [("click-a", True), ("click-b", False), ("drag-a", False), ("enter-a", True), ("enter-b", True)]
+]
+
+
+def keys(**wanted: Any) -> list[str]:
+    return [chosen.key for chosen in choose("mini", CATALOGUE, Selection(**{"agent": "random", **wanted}))]
+
+
+def test_all_tasks_once_with_seed_0():
+    assert keys() == ["click-a_0", "click-b_0", "drag-a_0", "enter-a_0", "enter-b_0"]
+
+
+def test_repeat_gives_seeds_that_follow_each_other():
+    assert keys(domain="drag", seed=7, repeat=3) == ["drag-a_7", "drag-a_8", "drag-a_9"]
+
+
+def test_some_tasks_are_spread_over_those_that_fit():
+    assert keys(count=2) == ["click-a_0", "drag-a_0"]
+    assert keys(count=3, agent="oracle") == ["click-a_0", "enter-a_0", "enter-b_0"]
+
+
+def test_tasks_by_name_and_episodes_by_key():
+    assert keys(keys=("enter-b_9", "enter-b_3", "click-a", "enter-b_9"), seed=5) == [
+        "click-a_5",
+        "enter-b_9",
+        "enter-b_3",
+    ]
+
+
+def test_the_oracle_gets_what_it_can_solve():
+    assert keys(agent="oracle", domain="click*") == ["click-a_0"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"domain": "dance"}, 'no domain is like "dance"; known: click, drag, enter'),
+        ({"keys": ("click-z_1",)}, 'mini has no task "click-z"; did you mean "click-b"?'),
+        ({"keys": ("qqqqqqqqq",)}, "`evalfleet benchmarks mini` lists the tasks"),
+        ({"keys": ("click-a",), "domain": "drag"}, 'no task named with --task is in a domain like "drag"'),
+        ({"keys": ("drag-a",), "agent": "oracle"}, "no solution for drag-a; it has one for 3 of 5 tasks"),
+        ({"domain": "drag", "agent": "oracle"}, "no solution for drag-a"),
+        ({"count": 6}, "--tasks 6: only 5 tasks fit; ask for fewer"),
+        ({"count": 4, "agent": "oracle"}, "only 3 tasks fit that the oracle can solve"),
+    ],
+)
+def test_what_cannot_be_chosen(wanted: dict[str, Any], said: str):
+    with pytest.raises(InputError) as caught:
+        keys(**wanted)
+    assert said in str(caught.value)
+
+
+def test_finding_benchmarks():
+    settings = config.Settings(home=Path())
+    assert "miniwob" in registry.names()
+    assert registry.find("miniwob", settings).name == "miniwob"
+    with pytest.raises(InputError, match="no benchmark 'minwob'; known: miniwob"):
+        registry.find("minwob", settings)
+
+
+class Plugin:
+    def __init__(self, name: str, value: object) -> None:
+        self.name, self.value, self._value = name, "some.package:thing", value
+
+    def load(self) -> object:
+        if isinstance(self._value, Exception):
+            raise self._value
+        return self._value
+
+
+def test_benchmarks_of_other_packages(monkeypatch: pytest.MonkeyPatch):
+    plugins = [Plugin("desk", miniwob.Miniwob), Plugin("broken", ImportError("no gym"))]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: plugins if group == registry.GROUP else [])
+    assert registry.names() == ["broken", "desk", "miniwob"]
+    assert isinstance(registry.find("desk", config.Settings(home=Path())), miniwob.Miniwob)
+    with pytest.raises(InputError, match=r"'broken': some\.package:thing cannot be loaded: ImportError: no gym"):
+        registry.find("broken", config.Settings(home=Path()))
+
+
+def test_what_miniwob_needs(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(miniwob, "find_spec", lambda _: None)
+    benchmark = miniwob.Miniwob(config.Settings(home=Path(), chromium="/no/chromium"))
+    chromium, package = benchmark.requirements()
+    assert (chromium.present, package.present) == (False, False)
+    assert "no /no/chromium, which is configured" in chromium.found
+    assert package.install == "pip install miniwob==1.1.0"
+    assert benchmark.catalogue() == []
+
+
+def test_finding_agents(tmp_path: Path):
+    (tmp_path / "mine_agents.py").write_text("class Mine:\n    pass\nx = 1\n")
+    (tmp_path / "mine_broken.py").write_text("import no_such_module_at_all\n")
+    (tmp_path / "mine_raises.py").write_text("1 / 0\n")
+    assert agents.load("random") is RandomAgent
+    assert agents.load("mine_agents:Mine", folder=str(tmp_path)).__name__ == "Mine"  # pyright: ignore[reportFunctionMemberAccess, reportAttributeAccessIssue]
+    for name, text in {
+        "orcale": "no agent 'orcale'; known: oracle, random, or your own as module:Class",
+        "mine_agents:": "no agent",
+        "mine_agents:x": "mine_agents has no class x",
+        "mine_agents:Yours": "mine_agents has no class Yours",
+        "mine_nowhere:X": "there is no module mine_nowhere",
+        "mine_broken:X": "importing mine_broken failed: No module named 'no_such_module_at_all'",
+        "mine_raises:X": "importing mine_raises failed: ZeroDivisionError",
+    }.items():
+        with pytest.raises(InputError) as caught:
+            agents.load(name)
+        assert text in str(caught.value)
+
+
+def element(index: int, tag: str, text: str = "", *, parent: int | None = None, y: float | None = None) -> Element:
+    """One of a column of elements; with `y`, one that is out of view there."""
+    return Element(
+        index=index,
+        parent=parent,
+        tag=tag,
+        text=text,
+        value=None,
+        checked=None,
+        focused=False,
+        box=Box(x=10, y=60 + 20 * index if y is None else y, width=40, height=16),
+        point=Point(x=30, y=68 + 20 * index) if y is None else None,
+    )
+
+
+def observation(*elements: Element, step: int = 1, goal: str = "") -> Observation:
+    return Observation(step=step, goal=goal, screenshot=b"PNG", width=160, height=210, elements=elements)
+
+
+def test_actions_as_json():
+    assert to_json(Click(x=1, y=0)) == {"do": "click", "x": 1, "y": 0}
+    assert to_json(Press(key="a", held=("Control",))) == {"do": "press", "key": "a", "held": ("Control",)}
+
+
+def test_the_oracle_clicks_what_the_goal_names():
+    goal = 'Click on the "ok" button.'
+    oracle = Oracle(Brief(benchmark="miniwob", task="click-button", goal=goal, seed=1))
+    seen = observation(element(0, "button", "Ok"), element(1, "button", "ok"), goal=goal)
+    assert oracle.act(seen).actions == (Click(x=30, y=88),)
+
+
+def test_the_oracle_waits_for_what_is_not_there_and_scrolls_to_what_is_out_of_view():
+    goal = 'Click on the "ok" button.'
+    oracle = Oracle(Brief(benchmark="miniwob", task="click-button", goal=goal, seed=1))
+    assert [to_json(action)["do"] for action in oracle.act(observation(goal=goal)).actions] == ["wait"]
+    outer = element(0, "div")
+    hidden = element(1, "button", "ok", parent=0, y=400)
+    (scroll,) = oracle.act(observation(outer, hidden, goal=goal)).actions
+    assert to_json(scroll) == {"do": "scroll", "x": 30, "y": 68, "dy": 340}
+
+
+def test_the_oracle_knows_what_it_does_not_know():
+    assert len(solvable("miniwob")) >= 40
+    assert solvable("chess") == frozenset()
+    with pytest.raises(InputError, match="no solution for miniwob tic-tac-toe"):
+        Oracle(Brief(benchmark="miniwob", task="tic-tac-toe", goal="", seed=1))
+
+
+def test_chance_is_the_same_for_the_same_seed():
+    seen = observation(*(element(n, "button", str(n)) for n in range(5)))
+
+    def acts(seed: int) -> list[Decision]:
+        agent = RandomAgent(Brief(benchmark="b", task="t", goal="Click on 3", seed=seed))
+        return [agent.act(seen) for _ in range(10)]
+
+    assert acts(1) == acts(1) != acts(2)
+    assert RandomAgent(Brief(benchmark="b", task="t", goal="", seed=1)).act(observation()).done
+
+
+class FakeEpisode:
+    """Is over after so many actions."""
+
+    goal = "press it"
+
+    def __init__(self, over_after: int) -> None:
+        self.left = over_after
+        self.done: list[Action] = []
+
+    def observe(self, step: int) -> Observation:
+        return observation(step=step, goal=self.goal)
+
+    def perform(self, action: Action) -> None:
+        self.done.append(action)
+        self.left -= 1
+
+    def verdict(self) -> Verdict | None:
+        return Verdict(score=1.0, success=True, metrics={"reward": 1}) if self.left <= 0 else None
+
+
+class TwoClicks:
+    def __init__(self, done: bool = False) -> None:
+        self._done = done
+
+    def act(self, observation: Observation) -> Decision:
+        return Decision(actions=(Click(x=1, y=1), Click(x=2, y=2)), done=self._done, note="hm", cost_usd=0.5)
+
+
+def play(tmp_path: Path, over_after: int, *, done: bool = False) -> tuple[Verdict, int, FakeEpisode]:
+    episode = FakeEpisode(over_after)
+    recorder = attempt.Recorder(tmp_path / "events", tmp_path)
+    return *attempt.play(episode, TwoClicks(done), recorder, max_steps=3), episode
+
+
+def test_an_episode_ends_with_the_checkers_word(tmp_path: Path):
+    verdict, steps, episode = play(tmp_path, 3)
+    assert (verdict.score, steps, len(episode.done)) == (1.0, 2, 3)
+    lines = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
+    assert [line.get("step") for line in lines] == [1, 2, None]
+    assert lines[0]["action"] == [{"do": "click", "x": 1, "y": 1}, {"do": "click", "x": 2, "y": 2}]
+    assert (lines[0]["note"], lines[0]["cost_usd"], lines[0]["screenshot"]) == ("hm", 0.5, "step_1.png")
+    assert (tmp_path / "step_2.png").read_bytes() == b"PNG"
+    trajectory = [json.loads(line) for line in (tmp_path / "trajectory.jsonl").read_text().splitlines()]
+    assert [line.get("score") for line in trajectory] == [None, None, 1.0]
+    assert all("at_s" in line for line in trajectory)
+
+
+def test_an_episode_that_is_not_brought_to_its_end_scores_0(tmp_path: Path):
+    verdict, steps, _ = play(tmp_path, 100)
+    assert (verdict.score, verdict.success, verdict.metrics, steps) == (0.0, False, {"reason": "max_steps"}, 3)
+    verdict, steps, _ = play(tmp_path, 100, done=True)
+    assert (verdict.score, verdict.metrics, steps) == (0.0, {"reason": "agent_done"}, 1)
