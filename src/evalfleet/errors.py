@@ -21,10 +21,12 @@
     ├── BackendError             instruction to the engine: count against the backend's breaker
     │   ├── RunnerUnavailable    no runner could be started
     │   └── RunnerRefused        the runner answered, and said no
-    └── BrowserError             inside an attempt: its browser cannot be used
-        ├── BrowserGone          it ended, or never began
-        ├── BrowserTimeout       it did not answer in time
-        └── BrowserRefused       it answered, and said no
+    ├── EnvironmentFailed        inside an attempt: its world does not work; failure `environment_failed`
+    │   └── BrowserError
+    │       ├── BrowserGone      it ended, or never began
+    │       ├── BrowserTimeout   it did not answer in time
+    │       └── BrowserRefused   it answered, and said no
+    └── ServiceFailed            inside an attempt: a service that all tasks need; failure `service_failed`
 
 The docstring of a class is its default message.
 """
@@ -117,7 +119,15 @@ class RunnerRefused(BackendError):
     """The runner refused the command."""
 
 
-class BrowserError(EvalfleetError):
+class EnvironmentFailed(EvalfleetError):
+    """The environment does not work."""
+
+
+class ServiceFailed(EvalfleetError):
+    """A service that the task needs does not answer."""
+
+
+class BrowserError(EnvironmentFailed):
     """The browser cannot be used."""
 
 

@@ -78,6 +78,8 @@ class Kind(StrEnum):
     RESULT_UNREADABLE = "result_unreadable"
     LAUNCH_FAILED = "launch_failed"  # the command could not be executed
     DISK_FULL = "disk_full"
+    ENVIRONMENT_FAILED = "environment_failed"  # the result says that the task's world did not work
+    SERVICE_FAILED = "service_failed"  # the result says that a service which all tasks need did not answer
     RUNNER_LOST = "runner_lost"  # the runner died under the attempt
     WORKER_LOST = "worker_lost"  # the host was given up
     PREEMPTED = "preempted"

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from evalfleet import config
+from evalfleet.actions import to_json
 from evalfleet.agents import registry as agents
-from evalfleet.agents.base import Action, Box, Brief, Click, Decision, Element, Observation, Point, Press, to_json
+from evalfleet.agents.base import Action, Box, Brief, Click, Decision, Element, Observation, Point, Press
 from evalfleet.agents.oracle import Oracle, solvable
 from evalfleet.agents.random import RandomAgent
 from evalfleet.benchmarks import attempt, miniwob, registry

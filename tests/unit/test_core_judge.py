@@ -200,7 +200,9 @@ def test_causes(end: EndRecord, kind: Kind, evidence: str):
 
 def test_timeout_is_verdict():
     policy = Policy(timeout_is_verdict=True)
-    assert verdict(EndRecord(cause="timeout", steps=30), policy) == Verdict(score=0.0, success=False, steps=30)
+    assert verdict(EndRecord(cause="timeout", steps=30), policy) == Verdict(
+        score=0.0, success=False, steps=30, metrics={"reason": "timeout"}
+    )
     assert kind_of(EndRecord(cause="stall"), policy) is Kind.STALL
 
 
@@ -317,3 +319,23 @@ def test_a_task_cannot_report_a_negative_cost():
 
 def test_a_result_may_be_read_without_an_end_record():
     assert read_result({"score": 0.25}, steps=7) == Verdict(score=0.25, success=False, steps=7)
+
+
+@pytest.mark.parametrize(
+    ("named", "kind"),
+    [
+        ("environment_failed", Kind.ENVIRONMENT_FAILED),
+        ("service_failed", Kind.SERVICE_FAILED),
+        ("task_error", Kind.TASK_ERROR),
+        ("preempted", Kind.TASK_ERROR),  # what only we can know, a program cannot claim
+        ("enviroment_failed", Kind.TASK_ERROR),
+        (None, Kind.TASK_ERROR),
+        (["environment_failed"], Kind.TASK_ERROR),
+    ],
+)
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_program_says_whose_error_it_was(named: object, kind: Kind, code: int):
+    result = {"error": "the browser is gone", "error_kind": named, "score": 1.0}
+    judged = judge(EndRecord(cause="exited", exit_code=code, has_result=True, result=result), Policy())
+    assert isinstance(judged, Failure)
+    assert (judged.kind, judged.evidence) == (kind, "the browser is gone")

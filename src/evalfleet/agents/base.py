@@ -14,72 +14,29 @@ time, until the episode ends or the agent says that it is done. ::
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
+from evalfleet.actions import Action, Click, Drag, Move, Press, Scroll, Wait, Write
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Click:
-    """Move to a point and click; `count` 2 is a double click. `held` are modifiers such as "Control"."""
-
-    x: float
-    y: float
-    count: int = 1
-    held: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """Let the pointer rest on a point."""
-
-    x: float
-    y: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drag:
-    """Press at one point, release at another."""
-
-    x: float
-    y: float
-    to_x: float
-    to_y: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scroll:
-    """Turn the wheel over a point; positive `dy` shows what lies below."""
-
-    x: float
-    y: float
-    dx: float = 0.0
-    dy: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
-    """Type a text, key by key, into what has the focus."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Press:
-    """Press a key by its name in browsers ("Enter", "ArrowDown"), or one character."""
-
-    key: str
-    times: int = 1
-    held: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """Let time pass, for something that the environment does by itself. At most 10 seconds."""
-
-    seconds: float
-
-
-Action = Click | Move | Drag | Scroll | Write | Press | Wait
+__all__ = [
+    "Action",
+    "Agent",
+    "AgentClass",
+    "Box",
+    "Brief",
+    "Click",
+    "Decision",
+    "Drag",
+    "Element",
+    "Move",
+    "Observation",
+    "Point",
+    "Press",
+    "Scroll",
+    "Wait",
+    "Write",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,10 +113,3 @@ class AgentClass(Protocol):
     """How an agent is made: its class, or anything that takes a brief and returns an agent."""
 
     def __call__(self, brief: Brief) -> Agent: ...
-
-
-def to_json(action: Action) -> dict[str, Any]:
-    """Return the action as a plain object for the trajectory: {"do": "click", "x": 80, "y": 120}; defaults are left out."""
-    defaults = {each.name: each.default for each in fields(action)}
-    given = {name: value for name, value in asdict(action).items() if value != defaults[name]}
-    return {"do": type(action).__name__.lower(), **given}

@@ -1,8 +1,8 @@
 """The program of an attempt: `python -m evalfleet.benchmarks.attempt`, started by the runner on the worker.
 
 Opens the episode that the task's payload describes, lets the agent act until it is over, and leaves the result, an
-event line and a screenshot per step, and `trajectory.jsonl`. What goes wrong with the environment or the agent is
-told on standard error and by the exit code, never as a score.
+event line and a screenshot per step, and `trajectory.jsonl`. What goes wrong with the environment or a service is told in
+the result as `error` with its `error_kind`, what goes wrong with the agent by the exit code; nothing of it is a score.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from evalfleet import config
+from evalfleet.actions import to_json
 from evalfleet.agents import registry as agents
-from evalfleet.agents.base import Agent, Brief, Decision, Observation, to_json
+from evalfleet.agents.base import Agent, Brief, Decision, Observation
 from evalfleet.benchmarks import registry as benchmarks
 from evalfleet.benchmarks.base import Episode
-from evalfleet.errors import EvalfleetError
-from evalfleet.model import Verdict
+from evalfleet.errors import EnvironmentFailed, EvalfleetError, ServiceFailed
+from evalfleet.model import Kind, Verdict
+
+_NOT_OURS = {EnvironmentFailed: Kind.ENVIRONMENT_FAILED, ServiceFailed: Kind.SERVICE_FAILED}
 
 
 class Recorder:
@@ -105,7 +108,11 @@ def run() -> None:
         recorder.ready(brief)
         verdict, steps = play(episode, agent, recorder, payload["max_steps"])
     result = {"score": verdict.score, "success": verdict.success, "steps": steps, "metrics": verdict.metrics}
-    Path(environ["EVALFLEET_RESULT"]).write_text(json.dumps(result), "utf-8")
+    _write_result(result)
+
+
+def _write_result(result: dict[str, Any]) -> None:
+    Path(config.environment()["EVALFLEET_RESULT"]).write_text(json.dumps(result), "utf-8")
 
 
 def _stop(_signal: int, _frame: object) -> NoReturn:
@@ -118,7 +125,11 @@ def main() -> int:
     try:
         run()
     except EvalfleetError as error:  # one line: it is the evidence by which like failures are known
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        said = f"{type(error).__name__}: {error}"
+        for kind, words in _NOT_OURS.items():
+            if isinstance(error, kind):
+                _write_result({"error": said, "error_kind": words.value})
+        print(said, file=sys.stderr)
         return 1
     return 0
 

@@ -10,14 +10,15 @@ move the blame of the failure at hand; it never rewrites earlier attempts. The r
    good hosts from being blamed for hanging tasks, above all at the end of a run, when only those are left.
    Preemptions do not count: the host is gone, not bad.
 2. **Pool** (not consumed). The same kind and the same cause on at least 3 different tasks of one executable that never
-   had a verdict in this pool. `launch_failed`, `start_timeout` and `result_missing` are specific by themselves: the
-   program never got to work. `bad_exit`, `task_error`, `signalled` and `result_unreadable` need a specific evidence
+   had a verdict in this pool. `launch_failed`, `start_timeout`, `result_missing` and `environment_failed` are specific by
+   themselves: the program never got to work. `bad_exit`, `task_error`, `signalled` and `result_unreadable` need a specific evidence
    line, because many programs just exit 1. `disk_full` needs no verdict in the pool since, whatever the executable:
    disks fill in the middle of a run. `timeout` and `stall` are never the pool's (a hanging task is told from a hanging
    worker by rule 3), nor is `out_of_memory` (what a task allocates is its own; its request says what it needs).
 3. **Task** (consumed). The same kind of this task on 2 different workers (`stall`) or 3 (others whose default blame is
    the worker's). A worker that had a verdict of another task in between counts as a different one, so that a run with
-   one worker can tell as well. Never for lost or preempted attempts, which `Policy.max_lost` caps.
+   one worker can tell as well. Never for lost or preempted attempts nor for `environment_failed`, which
+   `Policy.max_lost` caps: a world that would not work is never scored as the agent's.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ OTHER_WORKERS = 3
 _RECENT = 10
 _MOST_CAUSES = 1000
 
-_NEVER_THE_TASKS = frozenset({Kind.RUNNER_LOST, Kind.WORKER_LOST, Kind.PREEMPTED})
+_NEVER_THE_TASKS = frozenset({Kind.RUNNER_LOST, Kind.WORKER_LOST, Kind.PREEMPTED, Kind.ENVIRONMENT_FAILED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,10 @@ _CAUSES = {
     "backend_error": (Kind.BACKEND_ERROR, "no runner could be started or reached"),
     "preempted": (Kind.PREEMPTED, "the host was taken back"),
 }
+# What a program may say of itself in its result's "error_kind".
+_REPORTED: dict[str, Kind] = {
+    kind.value: kind for kind in (Kind.TASK_ERROR, Kind.ENVIRONMENT_FAILED, Kind.SERVICE_FAILED)
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +75,7 @@ def _by_cause(end: EndRecord, policy: Policy) -> Verdict | Failure:
         case "exited":
             return _exited(end, policy)
         case "timeout" if policy.timeout_is_verdict:
-            return Verdict(score=0.0, success=False, steps=end.steps)
+            return Verdict(score=0.0, success=False, steps=end.steps, metrics={"reason": "timeout"})
         case "timeout":
             return failure(Kind.TIMEOUT, f"reached its time limit after {end.duration_s:.0f} s")
         case "stall":
@@ -108,7 +112,7 @@ def _exit_zero(end: EndRecord, policy: Policy) -> Verdict | Failure:
         judged = failure(Kind.RESULT_UNREADABLE, f"result: {end.result_error}")
     else:
         judged = read_result(end.result, steps=end.steps)
-    if isinstance(judged, Failure) and judged.kind is not Kind.TASK_ERROR and end.disk_full:
+    if isinstance(judged, Failure) and judged.kind not in _REPORTED.values() and end.disk_full:
         return failure(Kind.DISK_FULL, last_line(end.tail) or "the disk was full; the result could not be written")
     return judged
 
@@ -124,9 +128,9 @@ def _exit_other(end: EndRecord, code: int, policy: Policy) -> Verdict | Failure:
         return failure(Kind.LAUNCH_FAILED, line)
     if _MEMORY_ERROR.fullmatch(line):
         return failure(Kind.OUT_OF_MEMORY, line)
-    error = _reported_error(end.result) if end.has_result else None
-    if error is not None:
-        return failure(Kind.TASK_ERROR, error)
+    reported = _reported(end.result) if end.has_result else None
+    if reported is not None:
+        return reported
     if policy.exit_is_verdict:
         return Verdict(score=0.0, success=False, steps=end.steps)
     return failure(Kind.BAD_EXIT, words)
@@ -142,16 +146,16 @@ def _flagged(end: EndRecord, words: str) -> Failure | None:
 
 
 def read_result(result: Any, *, steps: int | None = None) -> Verdict | Failure:
-    """The verdict that a result object holds, else `task_error` or `result_unreadable` with what is wrong.
+    """The verdict that a result object holds, else the failure that it reports, or `result_unreadable`.
 
     `null` is the same as a missing member. `steps` is used where the object names none.
     """
     if not isinstance(result, dict):
         return _unreadable(f"must be a JSON object, not {_json_name(result)}")
     members = cast("JsonObject", result)
-    error = _reported_error(members)
-    if error is not None:
-        return failure(Kind.TASK_ERROR, error)
+    reported = _reported(members)
+    if reported is not None:
+        return reported
     score, success = members.get("score"), members.get("success")
     if score is None and success is None:
         return _unreadable('has neither "score" nor "success"')
@@ -178,12 +182,20 @@ def read_result(result: Any, *, steps: int | None = None) -> Verdict | Failure:
     )
 
 
-def _reported_error(result: Any) -> str | None:
-    """The words of `{"error": ...}`; null, false and empty text are no error."""
-    error = cast("JsonObject", result).get("error") if isinstance(result, dict) else None
+def _reported(result: Any) -> Failure | None:
+    """The failure of `{"error": ..., "error_kind": ...}`; null, false and empty text are no error.
+
+    A kind that we do not know is the task's own error: a program must not get out of a failure by a misspelt word.
+    """
+    if not isinstance(result, dict):
+        return None
+    members = cast("JsonObject", result)
+    error = members.get("error")
     if error is None or error is False or error == "":
         return None
-    return error if isinstance(error, str) else _shown(error)
+    named = members.get("error_kind")
+    kind = _REPORTED.get(named, Kind.TASK_ERROR) if isinstance(named, str) else Kind.TASK_ERROR
+    return failure(kind, error if isinstance(error, str) else _shown(error))
 
 
 def _unreadable(wrong: str) -> Failure:

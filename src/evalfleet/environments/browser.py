@@ -16,12 +16,12 @@ import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evalfleet import config
 from evalfleet.environments import keys
+from evalfleet.environments.base import Size
 from evalfleet.environments.cdp import Connection
 from evalfleet.errors import BrowserError, BrowserGone, BrowserRefused
 
@@ -56,14 +56,6 @@ _START_S = 60.0
 _PRESS_LIMIT = 1000
 _DRAG_MOVES = 5
 _LONGEST_TEMPORARY = 60
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """Of a window or picture, in CSS pixels."""
-
-    width: int
-    height: int
 
 
 def find_chromium(configured: str | None = None) -> str | None:

@@ -1,0 +1,84 @@
+"""The interface of environments: what an agent sees and touches in one attempt.
+
+It is the same for a browser, a desktop and a virtual machine, in this process or behind HTTP: `environments.guest` serves
+any environment over HTTP, and `environments.client` speaks to one and is an environment itself. Every call has a time
+limit and raises `EnvironmentFailed` when the environment does not work; never a score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from evalfleet.actions import Action
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """Of a window, screen or picture, in pixels."""
+
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What an environment says of itself."""
+
+    kind: str  # "browser", "desktop", …
+    ready: bool
+    waits_for: str  # the part that is not up yet; empty when ready
+    screen: Size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """How a program ended inside the environment."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Environment(Protocol):
+    """The world of one attempt. Used by one thread at a time."""
+
+    def probe(self) -> Probe:
+        """Say whether it can be used. Quick; never waits."""
+        ...
+
+    def screenshot(self) -> bytes:
+        """Return the whole screen as PNG."""
+        ...
+
+    def perform(self, action: Action) -> None:
+        """Carry out one action with pointer or keyboard, or wait. Raises InputError for what cannot be done."""
+        ...
+
+    def execute(
+        self,
+        command: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = 60.0,
+    ) -> Executed:
+        """Run a program inside to its end. A browser runs JavaScript: `["js", expression]`, with its value as JSON."""
+        ...
+
+    def launch(self, command: Sequence[str]) -> None:
+        """Start a program inside and leave it running. A browser opens a page: `["open", address]`."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """Return a file's content. Relative paths begin at the environment's home. Raises InputError if there is none."""
+        ...
+
+    def write(self, path: str, data: bytes) -> None:
+        """Create or replace a file, with the folders above it."""
+        ...
+
+    def reset(self) -> None:
+        """Make it as it was when it was new, and ready."""
+        ...
