@@ -16,6 +16,9 @@ current folder; ``config.toml`` in the home folder; the default. ::
     [browser]
     chromium = "/opt/chromium"    # default: chromium, chromium-browser or google-chrome on PATH; EVALFLEET_CHROMIUM
 
+    [waa]                         # Windows Agent Arena; all keys: `WaaSettings`
+    containers = ["winarena"]     # one task at a time in each
+
     [lease]
     duration = "60s"              # EVALFLEET_LEASE_DURATION
 
@@ -48,6 +51,9 @@ from evalfleet.model import Kind
 FILE_NAME = "evalfleet.toml"
 HOME_FILE_NAME = "config.toml"
 _PLAIN = re.compile(r"[\w./~+-]+")
+_CONTAINER = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,99}", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+RESETS = ("close_all", "restart")
 COLOURS = ("auto", "always", "never")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -57,6 +63,31 @@ _INHERITED = frozenset(
         *("VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "DISPLAY", "XDG_RUNTIME_DIR"),
     }
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaaSettings:
+    """`[waa]`: where Windows Agent Arena is found, and what differs between generations of its image."""
+
+    docker: str = "docker"  # a name on PATH, or a path
+    image: str = "windowsarena/winarena:latest"
+    containers: tuple[str, ...] = ("winarena",)  # one task at a time in each
+    storage: str | None = None  # host folder of the golden image; {container} stands for the container's name
+    run_args: tuple[str, ...] = ()  # more for `docker run`
+    entry: str = "./entry.sh --prepare-image false --start-client false"
+    client: str = "/client"  # these three are inside the container
+    python: str = "python"
+    results: str = "/tmp/evalfleet"
+    guest: str = "20.20.20.21"  # address of Windows, as the container sees it
+    guest_port: int = 5000
+    flags: tuple[str, ...] = ()  # more for run.py
+    secrets: tuple[str, ...] = ()  # variables that an agent wants besides the usual keys
+    kvm: bool = True  # False: do without, as with WAA's KVM=N
+    reset: str = "close_all"  # between tasks; "restart": restart the container
+    guest_timeout_s: float = 300.0  # until Windows answers
+    timeout_s: float = 900.0
+    stall_s: float = 600.0
+    poll_s: float = 1.0  # how often the trajectory is looked at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +106,7 @@ class Settings:
     lease_s: float = 60.0
     breaker_probe_base_s: float = 2.0
     breaker_slow_start: int = 3
+    waa: WaaSettings = WaaSettings()
     judge_patterns: tuple[tuple[str, Kind], ...] = ()  # regular expression over the evidence -> kind, first match wins
 
 
@@ -115,9 +147,10 @@ def load(
     if "home" in there:
         raise ConfigError(f"{chosen / HOME_FILE_NAME}: home: cannot be set in the home's own file; remove the line.")
     patterns = here.pop("judge_patterns", ()) + there.pop("judge_patterns", ())
+    waa = WaaSettings(**{**there.pop("waa", {}), **here.pop("waa", {})})
     merged = {**there, **here, **_from_environment(environ)}
     again = "" if home is None else f"--home {_quoted(str(chosen))}"
-    return Settings(home=chosen, home_option=again, judge_patterns=patterns, **merged)
+    return Settings(home=chosen, home_option=again, waa=waa, judge_patterns=patterns, **merged)
 
 
 def secret_values(names: Iterable[str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -188,7 +221,7 @@ def _from_file(path: Path) -> dict[str, Any]:
     from evalfleet import configfile
 
     found = configfile.read(path) or {}
-    for name, value in found.items():
+    for name, value in [*found.items(), *((f"waa.{key}", value) for key, value in found.get("waa", {}).items())]:
         _check(name, value, str(path))
     return found
 
@@ -225,6 +258,14 @@ def _is_count(value: Any) -> bool:
     return 1 <= value < 2**31
 
 
+def _are_containers(value: Any) -> bool:
+    return 0 < len(value) == len(set(value)) and all(_CONTAINER.fullmatch(name) for name in value)
+
+
+def _are_variables(value: Any) -> bool:
+    return all(_VARIABLE.fullmatch(name) for name in value)
+
+
 _RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     "home": ("home", _is_path, "must be a path"),
     "colour": ("colour", COLOURS.__contains__, f"must be one of {', '.join(COLOURS)}"),
@@ -233,6 +274,17 @@ _RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     "local_memory_mb": ("local.memory_mb", _is_count, "must be 1 or more"),
     "runner_python": ("local.python", _is_path, "must be a path"),
     "chromium": ("browser.chromium", _is_path, "must be a path"),
+    "waa.docker": ("waa.docker", _is_path, "must be a name or a path"),
+    "waa.image": ("waa.image", _is_path, "must be a name"),
+    "waa.containers": ("waa.containers", _are_containers, 'must be different names, such as ["winarena"]'),
+    "waa.storage": ("waa.storage", _is_path, "must be a path"),
+    "waa.client": ("waa.client", _is_path, "must be a path"),
+    "waa.python": ("waa.python", _is_path, "must be a name or a path"),
+    "waa.results": ("waa.results", lambda v: _is_path(v) and v.startswith("/"), "must be an absolute path"),
+    "waa.guest": ("waa.guest", _is_path, "must be an address"),
+    "waa.guest_port": ("waa.guest_port", lambda v: 0 < v < 65536, "must be from 1 to 65535"),
+    "waa.secrets": ("waa.secrets", _are_variables, "must be names of environment variables, never their values"),
+    "waa.reset": ("waa.reset", RESETS.__contains__, f"must be one of {', '.join(RESETS)}"),
     "lease_s": ("lease.duration", lambda v: v >= 1, "must be at least 1s"),
     "breaker_slow_start": ("breaker.slow_start", _is_count, "must be 1 or more"),
 }

@@ -16,7 +16,11 @@ from evalfleet.schema import explain, quoted, sentence, suggestion
 
 Duration = str | float | None
 _HINTS: dict[str, str] = dict.fromkeys(
-    ("local.runner_idle", "lease.duration", "breaker.probe_base"), 'expected a duration such as "90s" or "15m"'
+    (
+        *("local.runner_idle", "lease.duration", "breaker.probe_base"),
+        *("waa.guest_timeout", "waa.timeout", "waa.stall", "waa.poll"),
+    ),
+    'expected a duration such as "90s" or "15m"',
 )
 
 
@@ -29,6 +33,28 @@ class LocalTable(msgspec.Struct, forbid_unknown_fields=True):
 
 class BrowserTable(msgspec.Struct, forbid_unknown_fields=True):
     chromium: str | None = None
+
+
+class WaaTable(msgspec.Struct, forbid_unknown_fields=True):
+    docker: str | None = None
+    image: str | None = None
+    containers: tuple[str, ...] | None = None
+    storage: str | None = None
+    run_args: tuple[str, ...] | None = None
+    entry: str | None = None
+    client: str | None = None
+    python: str | None = None
+    results: str | None = None
+    guest: str | None = None
+    guest_port: int | None = None
+    flags: tuple[str, ...] | None = None
+    secrets: tuple[str, ...] | None = None
+    kvm: bool | None = None
+    reset: str | None = None
+    guest_timeout: Duration = None
+    timeout: Duration = None
+    stall: Duration = None
+    poll: Duration = None
 
 
 class LeaseTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -55,6 +81,7 @@ class ConfigDocument(msgspec.Struct, forbid_unknown_fields=True):
     log_level: str | None = None
     local: LocalTable = msgspec.field(default_factory=LocalTable)
     browser: BrowserTable = msgspec.field(default_factory=BrowserTable)
+    waa: WaaTable = msgspec.field(default_factory=WaaTable)
     lease: LeaseTable = msgspec.field(default_factory=LeaseTable)
     breaker: BreakerTable = msgspec.field(default_factory=BreakerTable)
     judge: JudgeTable = msgspec.field(default_factory=JudgeTable)
@@ -90,11 +117,20 @@ def read(path: Path) -> dict[str, Any] | None:
         "runner_python": document.local.python,
         "runner_idle_s": _seconds(path, "local.runner_idle", document.local.runner_idle),
         "chromium": document.browser.chromium,
+        "waa": _waa(path, document.waa) or None,
         "lease_s": _seconds(path, "lease.duration", document.lease.duration),
         "breaker_probe_base_s": _seconds(path, "breaker.probe_base", document.breaker.probe_base),
         "breaker_slow_start": document.breaker.slow_start,
         "judge_patterns": tuple(_pattern(path, n, row) for n, row in enumerate(document.judge.pattern, 1)) or None,
     }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _waa(path: Path, table: WaaTable) -> dict[str, Any]:
+    """Return what the table sets, by the names of `config.WaaSettings`."""
+    found = {name: getattr(table, name) for name in WaaTable.__struct_fields__}
+    for name in ("guest_timeout", "timeout", "stall", "poll"):
+        found[f"{name}_s"] = _seconds(path, f"waa.{name}", found.pop(name))
     return {name: value for name, value in found.items() if value is not None}
 
 

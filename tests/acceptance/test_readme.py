@@ -147,6 +147,7 @@ def test_every_command_of_the_page_works(checkout: Fleet, page: Path):
         "steer-a-run": ["held: good_2", "released: good_2", "is cancelled", "3 of 3 tasks count"],
         "compare-runs": ["B is better by 40.0 points (95% interval 23.3 to 56.7; 12 tasks gained, 0 lost, p < 0.001)."],
         "run-in-ci": ["report.html", "Wrote 1 file of run", "is cancelled"],
+        "run-waa": ["154 tasks in 12 domains"],
         "run-miniwob": ["130 tasks in 50 domains", "login-user_0  score 1", "click-link_0  score 1"],
     }
     assert [words for words in wanted.get(page.stem, []) if words not in said] == []

@@ -95,7 +95,7 @@ class Plugin:
 def test_benchmarks_of_other_packages(monkeypatch: pytest.MonkeyPatch):
     plugins = [Plugin("desk", miniwob.Miniwob), Plugin("broken", ImportError("no gym"))]
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: plugins if group == registry.GROUP else [])
-    assert registry.names() == ["broken", "desk", "miniwob"]
+    assert registry.names() == ["broken", "desk", "miniwob", "waa"]
     assert isinstance(registry.find("desk", config.Settings(home=Path())), miniwob.Miniwob)
     with pytest.raises(InputError, match=r"'broken': some\.package:thing cannot be loaded: ImportError: no gym"):
         registry.find("broken", config.Settings(home=Path()))

@@ -271,9 +271,12 @@ def test_configuration_has_the_real_defaults():
     for key, _, default, variable, _ in rows(page("reference/configuration.md")):
         if not default.startswith("`") or key == "`home`":
             continue
-        name = config._VARIABLES[variable.strip("`")][0]
+        name = config._VARIABLES[variable.strip("`")][0] if variable else key.strip("`").removeprefix("waa.")
         value = tomllib.loads(f"x = {default.strip('`')}")["x"]
-        assert (duration.parse(value) if name.endswith("_s") else value) == getattr(real, name), key
+        if not variable and hasattr(real.waa, f"{name}_s"):
+            name = f"{name}_s"
+        wanted = duration.parse(value) if name.endswith("_s") else tuple(value) if isinstance(value, list) else value
+        assert wanted == getattr(real if variable else real.waa, name), key
 
 
 def test_example_of_the_configuration_is_good_input(tmp_path: Path):

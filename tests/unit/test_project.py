@@ -101,8 +101,8 @@ def test_every_command_of_the_table(name: str):
 
 
 def test_only_config_reads_the_environment():
-    # The runner is a program of its own, on another machine.
-    allowed = {SOURCE / "config.py"}
+    # The runner is a program of its own, on another machine; so are the stand-ins.
+    allowed = {SOURCE / "config.py", *(SOURCE / "testing" / "waa" / name for name in ("client.py", "docker.py"))}
     pattern = re.compile(r"os\.environ|os\.getenv|from os import .*(environ|getenv)")
     others = [path for path in SOURCES if path not in allowed and not path.is_relative_to(SOURCE / "runner")]
     assert [name_of(path) for path in others if pattern.search(path.read_text())] == []

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from evalfleet.agents.base import Action, Observation
 from evalfleet.model import Verdict
@@ -28,6 +28,9 @@ class Selection:
     seed: int = 0  # of the first episode of each task
     repeat: int = 1  # episodes of each task, with seeds that follow each other
     max_steps: int | None = None  # the benchmark's own, if None
+    model: str | None = None  # that the agent asks
+    json_name: str | None = None  # waa: a list of tasks
+    waa_root: str | None = None  # waa: the user's checkout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,23 @@ class TaskInfo:
     name: str
     domain: str
     oracle: bool  # whether the oracle can solve it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastTask:
+    """One task that another program has finished, to be imported."""
+
+    key: str
+    domain: str
+    payload: Mapping[str, Any]
+    files: Path  # the folder with what it left
+    score: float | None  # None: it has no verdict
+    evidence: str  # why it has none
+    steps: int
+    lines: tuple[Mapping[str, Any], ...]  # its steps, as event lines
+    worker: str
+    started_at: float
+    duration_s: float
 
 
 class Episode(Protocol):
@@ -91,5 +111,19 @@ class Benchmark(Protocol):
         ...
 
     def episode(self, payload: Mapping[str, Any], folder: Path) -> AbstractContextManager[Episode]:
-        """Open the episode that a payload describes, in a fresh environment that keeps its files in `folder`."""
+        """Open the episode that a payload describes, in a fresh environment that keeps its files in `folder`.
+
+        Raises InputError where the benchmark plays its tasks itself (see `OwnAgents`).
+        """
+        ...
+
+
+@runtime_checkable
+class OwnAgents(Protocol):
+    """Capability: the benchmark brings its agents, and a program of its own that lets them act."""
+
+    agents: Sequence[str]  # some of their names
+
+    def check_agent(self, name: str) -> None:
+        """Raises InputError: that cannot be one of its agents."""
         ...

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "evalfleet.benchmarks"
-BUILT_IN = {"miniwob": "evalfleet.benchmarks.miniwob:Miniwob"}
+BUILT_IN = {
+    "miniwob": "evalfleet.benchmarks.miniwob:Miniwob",
+    "waa": "evalfleet.benchmarks.waa.benchmark:Waa",
+}
 
 
 def names() -> list[str]:

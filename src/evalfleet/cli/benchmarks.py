@@ -70,7 +70,8 @@ def _page(told: dict[str, Any]) -> str:
     for task in tasks:
         by_domain.setdefault(task["domain"], []).append(f"{task['name']}{'*' if task['oracle'] else ''}")
     solved = sum(task["oracle"] for task in tasks)
-    lines += ["", f"{len(tasks)} tasks in {len(by_domain)} domains; the oracle solves the {solved} with a *"]
+    oracle = f"; the oracle solves the {solved} with a *" if solved else ""
+    lines += ["", f"{len(tasks)} tasks in {len(by_domain)} domains{oracle}"]
     width = max(map(len, by_domain))
     lines += [f"  {domain:<{width}}  {' '.join(names)}" for domain, names in sorted(by_domain.items())]
     return "\n".join(lines)

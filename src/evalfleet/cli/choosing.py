@@ -23,6 +23,9 @@ class Choice:
     seed: int | None
     repeat: int | None
     max_steps: int | None
+    model: str | None
+    json_name: str | None
+    waa_root: str | None
 
     def given(self) -> list[str]:
         """Return the names of the options that were given."""
@@ -51,20 +54,28 @@ def _is_word(source: str) -> bool:
 def _of_benchmark(name: str, choice: Choice, settings: Settings) -> Submission:
     from evalfleet.agents import registry as agents
     from evalfleet.benchmarks import registry as benchmarks
-    from evalfleet.benchmarks.base import Selection
+    from evalfleet.benchmarks.base import OwnAgents, Selection
 
     if not benchmarks.is_known(name):
         raise InputError(
             f"{name!r} is neither a file nor a benchmark; known benchmarks: {', '.join(benchmarks.names())}."
         )
     benchmark = benchmarks.find(name, settings)
+    own = isinstance(benchmark, OwnAgents)
+    if not own and (choice.json_name or choice.waa_root):
+        raise click.UsageError(f"{'--json-name' if choice.json_name else '--waa-root'} is for waa, not for {name}.")
+    if choice.agent is None and own:
+        raise click.UsageError(f"{name} needs --agent: {', '.join(benchmark.agents)}, or another that it knows.")
     if choice.agent is None:
         raise click.UsageError(f"{name} needs --agent: {', '.join(agents.BUILT_IN)}, or your own as module:Class.")
+    if own:
+        benchmark.check_agent(choice.agent)
     missing = [need for need in benchmark.requirements() if not need.present]
     if missing:
         said = "; ".join(f"{need.what} ({need.found}), install it with: {need.install}" for need in missing)
         raise InputError(f"{name} needs {said}")
-    agents.load(choice.agent, folder=os.getcwd())
+    if not own:
+        agents.load(choice.agent, folder=os.getcwd())
     selection = Selection(
         agent=choice.agent,
         count=choice.tasks,
@@ -73,6 +84,9 @@ def _of_benchmark(name: str, choice: Choice, settings: Settings) -> Submission:
         seed=choice.seed or 0,
         repeat=choice.repeat or 1,
         max_steps=choice.max_steps,
+        model=choice.model,
+        json_name=choice.json_name,
+        waa_root=choice.waa_root,
     )
     run = benchmark.settings(selection)
     return from_mappings(benchmark.tasks(selection), run, folder=os.getcwd(), name=name, shown=name)

@@ -30,6 +30,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "report": "Show scores, failures and cost of a run.",
         "compare": "Say whether one run is better than another.",
         "export": "Write a run to files, for other programs.",
+        "import": "Make a run of the results of another program.",
         "logs": "Print what a task wrote.",
         "events": "Print a run's numbered events.",
     },
@@ -41,6 +42,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Machine": {
         "benchmarks": "Show what benchmarks there are and what they need.",
+        "prepare": "Make this machine ready for a benchmark.",
         "doctor": "Check this machine, and clean up what is left over.",
         "version": "Show versions.",
     },

@@ -25,6 +25,9 @@ from evalfleet.cli.options import budget_option, home_option, json_option
 @click.option("--seed", type=click.IntRange(0, 999_999_999), help="Benchmark: seed of the first episode.  [default: 0]")
 @click.option("--repeat", type=click.IntRange(1, 1000), help="Benchmark: episodes per task.  [default: 1]")
 @click.option("--max-steps", type=click.IntRange(min=1), help="Benchmark: steps per episode.  [default: its own]")
+@click.option("--model", metavar="MODEL", help="Benchmark: the model that the agent asks.")
+@click.option("--json-name", metavar="FILE", help="waa: a list of its tasks, such as test_small.json.")
+@click.option("--waa-root", metavar="DIR", help="waa: your checkout, for lists and instructions.")
 @click.option("--detach", is_flag=True, help="Submit only; `evalfleet resume` drives it.")
 @click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
 @json_option

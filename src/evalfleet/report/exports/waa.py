@@ -20,6 +20,7 @@ from evalfleet.report.exports.writing import error_of, write_json
 TREE = Path("pyautogui", "a11y_tree", "evalfleet", "0")  # action space, observation, model, trial
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")  # safe as a folder's name on every system
 _ID = re.compile(r"[A-Z0-9-]+-WOS(?:-[0-9]+)?", re.IGNORECASE)
+_TRIAL = re.compile(r"(?P<id>.+-WOS(?:-[0-9]+)?)_(?P<trial>[0-9]{1,9})", re.IGNORECASE)
 _IMAGES = (".png", ".jpg", ".jpeg", ".webp")
 _RESULT = "result.txt"
 
@@ -54,19 +55,21 @@ def _place(result: JsonObject) -> Path | None:
     domain, slash, name = key.partition("/")
     if not slash and _ID.fullmatch(key):
         domain, name = result["domain"], key
-    return TREE / domain / name if _PLAIN.fullmatch(domain) and _PLAIN.fullmatch(name) else None
+    again = _TRIAL.fullmatch(name)  # a further trial of the same task
+    tree, name = (TREE.with_name(again["trial"]), again["id"]) if again else (TREE, name)
+    return tree / domain / name if _PLAIN.fullmatch(domain) and _PLAIN.fullmatch(name) else None
 
 
 def _task(source: Source, result: JsonObject, folder: Path, place: Path) -> JsonObject:
     """Write the task's own files, and return its row."""
     key, images = result["key"], list[str]()
-    if place.is_relative_to(TREE):
+    if place.is_relative_to(TREE.parent):
         # One without a verdict has the folder alone: WAA's scripts then list it as missing.
         (folder / place).mkdir(parents=True)
     if key in source.decided_by:
         copied = copy_files(source.folder(key, source.decided_by[key]) / "artifacts", folder / place, but=_RESULT)
         images = [f"{place.as_posix()}/{path}" for path in copied if path.lower().endswith(_IMAGES)]
-    if result["state"] == "succeeded" and place.is_relative_to(TREE):
+    if result["state"] == "succeeded" and place.is_relative_to(TREE.parent):
         (folder / place / _RESULT).write_text(f"{result['score']}\n", "utf-8")
     return {
         "task_id": key,

@@ -1,0 +1,156 @@
+"""The benchmark `waa`, as it is chosen and submitted."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from evalfleet import config
+from evalfleet.benchmarks.base import Episode, Requirement, Selection, TaskInfo
+from evalfleet.benchmarks.selecting import Chosen, choose
+from evalfleet.benchmarks.waa import ladder
+from evalfleet.benchmarks.waa.catalogue import ALL, FOLDER, Checkout, Domains, index, infos, parse_list
+from evalfleet.benchmarks.waa.docker import Docker, DockerError
+from evalfleet.errors import InputError
+
+_AGENT = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
+_OURS = ("oracle", "random", "llm")  # agents that act in evalfleet's own environments
+_MODEL = re.compile(r"[A-Za-z0-9][^\s\0]{0,199}", re.ASCII)
+
+
+class Waa:
+    """Implements `Benchmark` and `OwnAgents`."""
+
+    name = "waa"
+    title = "Windows Agent Arena: tasks in Windows, in WAA's own container with WAA's own agents"
+    agents: Sequence[str] = ("navi",)
+
+    def __init__(self, settings: config.Settings) -> None:
+        self._waa = settings.waa
+
+    def check_agent(self, name: str) -> None:
+        if name in _OURS or not _AGENT.fullmatch(name):
+            raise InputError(
+                f"--agent {name}: waa brings its own agents, which act inside its container; use --agent navi, or another "
+                "name that your WAA's run.py knows."
+            )
+
+    def requirements(self) -> Sequence[Requirement]:
+        rungs = list(ladder.host_rungs(self._waa))
+        if all(rung.holds for rung in rungs):
+            for container in self._waa.containers:
+                rungs.append(next(ladder.container_rungs(self._waa, container, start=False)))
+        return [
+            Requirement(
+                what=f"{rung.name} {rung.of}" if rung.of else rung.name,
+                present=rung.holds,
+                found=rung.seen,
+                install=rung.remedy,
+            )
+            for rung in rungs
+        ]
+
+    def catalogue(self) -> Sequence[TaskInfo]:
+        return infos(index())
+
+    def settings(self, selection: Selection) -> Mapping[str, Any]:
+        waa = self._waa
+        return {
+            "name": f"{self.name}-{selection.agent}" + (f"-{selection.model}" if selection.model else ""),
+            "result": "required",
+            "progress": "events",
+            "timeout": waa.timeout_s,
+            "timeout_is_verdict": True,
+            "stall": waa.stall_s,
+            # Two waits, for a free container and for its Windows, and what Docker takes between them.
+            "start_timeout": 2 * waa.guest_timeout_s + 300.0,
+            "workers": len(waa.containers),
+        }
+
+    def tasks(self, selection: Selection) -> Sequence[Mapping[str, Any]]:
+        if selection.model is not None and not _MODEL.fullmatch(selection.model):
+            raise InputError(f"--model {selection.model!r}: is not the name of a model.")
+        checkout = Checkout(selection.waa_root) if selection.waa_root else None
+        domains = self._domains(checkout, selection.json_name)
+        secrets = secrets_for(selection.agent, self._waa.secrets, config.environment())
+        shared = {
+            "benchmark": self.name,
+            "agent": selection.agent,
+            "model": selection.model,
+            "max_steps": selection.max_steps,
+            "secrets": secrets,
+            "waa": asdict(self._waa),
+        }
+        chosen = choose(self.name, infos(domains), replace(selection, keys=_full_keys(selection.keys, domains)))
+        return [
+            {
+                "key": key_of(one),
+                "domain": one.task.domain,
+                "command": [sys.executable, "-m", "evalfleet.benchmarks.waa.attempt"],
+                "secrets": secrets,
+                "payload": {
+                    **shared,
+                    "task": one.task.name,
+                    "seed": one.seed,
+                    "instruction": checkout.instruction(one.task.name) if checkout else None,
+                },
+            }
+            for one in chosen
+        ]
+
+    def episode(self, payload: Mapping[str, Any], folder: Path) -> AbstractContextManager[Episode]:
+        _refuse_episode()
+
+    def _domains(self, checkout: Checkout | None, name: str | None) -> Domains:
+        """The list that was asked for: of the checkout, else our own, else of the container."""
+        if checkout is not None:
+            return checkout.domains(name or ALL)
+        if name is None or name == ALL:
+            return index()
+        container = self._waa.containers[0]
+        path = f"{self._waa.client}/{FOLDER}/{name}"
+        try:
+            return parse_list(Docker(self._waa.docker).read(container, path), f"{container}:{path}")
+        except DockerError as error:
+            raise InputError(f"--json-name {name}: {error}; or name a checkout of WAA with --waa-root.") from None
+
+
+def _refuse_episode() -> NoReturn:
+    raise InputError("waa plays its tasks itself, in its container; they cannot be opened as episodes.")
+
+
+def key_of(chosen: Chosen) -> str:
+    """The task's key: `domain/id`; further trials have their number behind it."""
+    return chosen.key if chosen.seed else chosen.task.name
+
+
+def secrets_for(agent: str, more: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """The names of the keys that go with the tasks: those of WAA that are set, and those that are configured.
+
+    Raises:
+        InputError: navi has no key.
+    """
+    found = ["OPENAI_API_KEY"] if environ.get("OPENAI_API_KEY") else []
+    azure = [name for name in ("AZURE_API_KEY", "AZURE_ENDPOINT") if environ.get(name)]
+    if len(azure) == 1:
+        lacks = "AZURE_ENDPOINT" if azure == ["AZURE_API_KEY"] else "AZURE_API_KEY"
+        if not found:
+            raise InputError(f"{azure[0]} is set, and {lacks}, which goes with it, is not; set it (export {lacks}=…).")
+        azure = []
+    found += azure
+    if not found and not more and agent == "navi":
+        raise InputError(
+            "navi needs a key: export OPENAI_API_KEY=…, or AZURE_API_KEY=… with AZURE_ENDPOINT=…; it reaches the task only."
+        )
+    return [*found, *(name for name in more if name not in found)]
+
+
+def _full_keys(keys: Sequence[str], domains: Domains) -> tuple[str, ...]:
+    """Let a person name a task by its id alone."""
+    names = {task: f"{domain}/{task}" for domain, ids in domains.items() for task in ids}
+    return tuple(names.get(key, key) for key in keys)

@@ -1,0 +1,144 @@
+"""The way to a container: Docker's command line. The only place that knows its words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, cast
+
+from evalfleet.errors import EnvironmentFailed
+
+QUICK_S = 20.0
+MARK = "EVALFLEET_CONTAINER"
+_INSIDE = Path(__file__).with_name("inside.py")
+
+
+class DockerError(EnvironmentFailed):
+    """Docker did not do what it was asked for."""
+
+
+class Docker:
+    """Docker as one program. Every call has a deadline; what fails raises DockerError with Docker's own words."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+
+    def version(self) -> str:
+        return self.call("version", "--format", "{{.Server.Version}}")
+
+    def has_image(self, image: str) -> bool:
+        return self._known("image", "inspect", "--format", "{{.Id}}", image) is not None
+
+    def is_running(self, container: str) -> bool | None:
+        """Whether it runs; None if there is no such container."""
+        said = self._known("container", "inspect", "--format", "{{.State.Running}}", container)
+        return None if said is None else said == "true"
+
+    def start(self, container: str) -> None:
+        self.call("start", container, timeout_s=60.0)
+
+    def restart(self, container: str) -> None:
+        self.call("restart", "-t", "120", container, timeout_s=180.0)  # Windows is given time to shut down
+
+    def run(self, arguments: Sequence[str]) -> None:
+        """`docker run --detach` with these arguments."""
+        self.call("run", "--detach", *arguments, timeout_s=120.0)
+
+    def read(self, container: str, path: str) -> str:
+        """The text of a file in the container."""
+        return self.call("exec", container, "cat", path)
+
+    def do(self, container: str, python: str, plan: Mapping[str, Any], timeout_s: float) -> list[dict[str, Any]]:
+        """Let the program inside carry out a plan to its end; returns what it told."""
+        said = self.call(
+            "exec", container, python, "-c", _INSIDE.read_text("utf-8"), json.dumps(plan), timeout_s=timeout_s
+        )
+        return [json.loads(line) for line in said.splitlines()]
+
+    def follow(
+        self, container: str, python: str, plan: Mapping[str, Any], secrets: Sequence[str], folder: str
+    ) -> Inside:
+        """Start a plan inside, in that folder. Secrets are named only: Docker takes their values from our environment."""
+        named = [word for name in secrets for word in ("--env", name)]
+        command = ["exec", "--interactive", "--workdir", folder, "--env", f"{MARK}={container}", *named]
+        return Inside([self.program, *command, container, python, "-c", _INSIDE.read_text("utf-8"), json.dumps(plan)])
+
+    def call(self, *arguments: str, timeout_s: float = QUICK_S) -> str:
+        """Run to its end, and return what it printed."""
+        words = f"docker {arguments[0]}"
+        try:
+            done = subprocess.run(
+                [self.program, *arguments],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise DockerError(f"{words} did not answer within {timeout_s:g} s") from None
+        except OSError as error:
+            raise DockerError(f"{self.program} cannot be started: {error.strerror}") from None
+        if done.returncode:
+            raise DockerError(f"{words} failed: {_last_line(done.stderr) or f'exit status {done.returncode}'}")
+        return done.stdout.strip()
+
+    def _known(self, *arguments: str) -> str | None:
+        try:
+            return self.call(*arguments)
+        except DockerError as error:
+            if "no such" in str(error).lower():
+                return None
+            raise
+
+
+class Inside:
+    """A plan under way inside a container: its news, as lines come. Closing it ends what runs there."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._errors = cast("IO[bytes]", tempfile.TemporaryFile())  # noqa: SIM115 - `close` closes it
+        try:
+            # Its standard input stays open while we live: its end is how the other side learns that we are gone.
+            self._client = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, errors="replace"
+            )
+        except OSError as error:
+            raise DockerError(f"{command[0]} cannot be started: {error.strerror}") from None
+
+    def __iter__(self) -> Inside:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        """The next news. Raises DockerError where the other side speaks otherwise, or is gone without a word."""
+        assert self._client.stdout is not None
+        line = self._client.stdout.readline()
+        if not line:
+            raise StopIteration
+        try:
+            return json.loads(line)
+        except ValueError:
+            raise DockerError(f"docker exec said {line[:200]!r}") from None
+
+    def error(self) -> str:
+        """What the client said when it ended without a last word."""
+        status = self._client.wait()
+        self._errors.seek(0)
+        said = _last_line(self._errors.read().decode(errors="replace"))
+        return f"docker exec ended with status {status}" + (f": {said}" if said else "")
+
+    def close(self) -> None:
+        for pipe in (self._client.stdin, self._client.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._client.terminate()
+        self._client.wait()
+        self._errors.close()
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""

@@ -1,0 +1,111 @@
+"""Sets up the stand-in in a folder: a `docker` command, its daemon with containers, and WAA's client."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from evalfleet.benchmarks.waa.catalogue import ALL, FOLDER, index
+
+_HERE = Path(__file__).parent
+_START_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arena:
+    """A stand-in that runs."""
+
+    folder: Path
+    containers: tuple[str, ...]
+    port: int
+
+    @property
+    def docker(self) -> Path:
+        """The folder of the `docker` command, to be put first on PATH."""
+        return self.folder / "bin"
+
+    @property
+    def client(self) -> Path:
+        return self.folder / "client"
+
+    def config(self, **more: object) -> str:
+        """The `[waa]` table that fits. Values are written as JSON, which is TOML for texts, numbers and lists."""
+        table = {
+            "containers": list(self.containers),
+            "docker": str(self.docker / "docker"),
+            "client": str(self.client),
+            "python": sys.executable,
+            "results": str(self.folder / "results"),
+            "guest": "127.0.0.1",
+            "guest_port": self.port,
+            "kvm": False,
+            **more,
+        }
+        return "[waa]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in table.items())
+
+    def fail(self, task: str, *faults: str) -> None:
+        """Let the next calls of that task (an id) fail, each in its way; see `evalfleet.testing.waa.client`."""
+        folder = self.client / "faults" / task
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, fault in enumerate(faults, len(list(folder.iterdir())) + 1):
+            (folder / f"{number}-{fault}").touch()
+
+    def restarts(self) -> int:
+        """How often a container was restarted."""
+        file = self.docker / "restarts"
+        return len(file.read_text("utf-8").splitlines()) if file.exists() else 0
+
+    def silence(self) -> None:
+        """Let Windows answer no more."""
+        (self.docker / "silent").touch()
+
+
+@contextmanager
+def arena(folder: Path, containers: tuple[str, ...], *, pause_s: float = 0.05) -> Generator[Arena]:
+    """Set up a stand-in in an empty folder, and end all of it afterwards. A step of a task takes `pause_s`."""
+    commands, client = folder / "bin", folder / "client"
+    commands.mkdir(parents=True)
+    docker = commands / "docker"
+    # -I and -S: it imports nothing of ours, and starts in a hundredth of a second.
+    docker.write_text(f"#!{sys.executable} -IS\n" + (_HERE / "docker.py").read_text("utf-8"), "utf-8")
+    docker.chmod(0o755)
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", "evalfleet.testing.waa.daemon", str(commands), *containers], start_new_session=True
+    )
+    try:
+        port = _port(commands / "guest-port", daemon)
+        _write_client(client, port, pause_s)
+        yield Arena(folder=folder, containers=containers, port=port)
+    finally:
+        daemon.terminate()
+        daemon.wait()
+
+
+def _write_client(client: Path, port: int, pause_s: float) -> None:
+    examples = client / FOLDER / "examples"
+    for domain, ids in index().items():
+        (examples / domain).mkdir(parents=True)
+        for task in ids:
+            (examples / domain / f"{task}.json").write_text(
+                json.dumps({"id": task, "instruction": f"Do {task}."}), "utf-8"
+            )
+    (client / FOLDER / ALL).write_text(json.dumps(index()), "utf-8")
+    (client / FOLDER / "test_small.json").write_text(json.dumps({"notepad": list(index()["notepad"])}), "utf-8")
+    (client / "settings.json").write_text(json.dumps({"port": port, "pause_s": pause_s}), "utf-8")
+    shutil.copyfile(_HERE / "client.py", client / "run.py")
+
+
+def _port(file: Path, daemon: subprocess.Popen[bytes]) -> int:
+    until = time.monotonic() + _START_S
+    while not file.exists():
+        if daemon.poll() is not None or time.monotonic() > until:
+            raise RuntimeError("the stand-in's daemon did not start")
+        time.sleep(0.01)
+    return int(file.read_text("utf-8"))
