@@ -16,7 +16,7 @@ help: ## show the targets
 setup: ## make .venv, or bring it up to date
 	@scripts/setup
 
-demo: setup ## run a small built-in run on 4 local workers and show the result
+demo: setup ## run a real benchmark with two agents on 4 local workers and show the result
 	@scripts/demo
 
 test: check unit ## everything that must hold before a change goes in
@@ -45,5 +45,5 @@ lock: ## pin every dependency anew in constraints.txt
 	@scripts/lock
 
 clean: ## remove what the targets made
-	rm -rf .venv .setup.lock .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .bench .setup.lock .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -134,13 +134,24 @@ def test_the_example_agent(fleet: Fleet):
     ("args", "said"),
     [
         (("miniwob",), "miniwob needs --agent: oracle, random, or your own as module:Class"),
-        (("minwob", "--agent", "oracle"), "'minwob' is neither a file nor a benchmark; known benchmarks: miniwob"),
-        (("miniwob", "--agent", "orcale"), "there is no agent 'orcale'"),
+        (("minwob", "--agent", "oracle"), "'minwob' is neither a file nor a benchmark; did you mean \"miniwob\"?"),
+        (("miniwob", "--agent", "orcale"), "there is no agent 'orcale'; did you mean 'oracle'? Known: "),
         (("miniwob", "--agent", "nowhere:Agent"), "there is no module nowhere"),
         (("miniwob", "--agent", "oracle", "--domain", "dance"), 'no domain is like "dance"'),
         (("miniwob", "--agent", "oracle", "--task", "click-buton"), 'did you mean "click-button"?'),
         (("miniwob", "--agent", "oracle", "--task", "tic-tac-toe"), "the oracle has no solution for tic-tac-toe"),
         (("miniwob", "--agent", "oracle", "--tasks", "131"), "that the oracle can solve; ask for fewer"),
+        (
+            ("miniwob", "--agent", "oracle", "--tasks-file", "none.txt"),
+            "--tasks-file none.txt: cannot be read: No such file",
+        ),
+        (
+            ("miniwob", "--agent", "oracle", "--tasks-file", "/dev/null"),
+            "--tasks-file /dev/null: names no task; write one",
+        ),
+        (("miniwob", "--agent", "oracle", "--timeout", "soon"), '"soon" is not a duration'),
+        (("miniwob", "--agent", "oracle", "--accept", "1.5"), "1.5 is not in the range 0<=x<=1"),
+        (("tasks.toml", "--tasks-file", "x"), "--tasks-file is for benchmarks only, and 'tasks.toml' is a task file"),
         (("tasks.toml", "--max-steps", "3"), "--max-steps is for benchmarks only, and 'tasks.toml' is a task file"),
     ],
 )

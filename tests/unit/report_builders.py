@@ -40,12 +40,22 @@ class RunBuilder:
     """One run in a store with a clock of its own."""
 
     def __init__(
-        self, home: Path, keys: Iterable[str] = ("a_1", "a_2"), *, name: str = "nightly", policy: Policy | None = None
+        self,
+        home: Path,
+        keys: Iterable[str] = ("a_1", "a_2"),
+        *,
+        name: str = "nightly",
+        policy: Policy | None = None,
+        payload: JsonObject | None = None,
     ) -> None:
+        """With `payload` each task is an episode of a benchmark: its key is `<task>_<seed>`, and `payload` says the rest."""
         self.home = home
         self.time = START
         self.store = open_store(home, lambda: self.time)
-        specs = [TaskSpec(key=key, domain=key.rsplit("_", 1)[0], command=("true",)) for key in keys]
+        specs = [
+            TaskSpec(key=key, domain=key.rsplit("_", 1)[0], command=("true",), payload=_payload(key, payload))
+            for key in keys
+        ]
         self.run: Run = self.store.submit(
             name, policy or Policy(workers=2), specs, folder="/somewhere", base_env={"PATH": "/bin"}
         )
@@ -146,6 +156,11 @@ class RunBuilder:
 
     def close(self) -> None:
         self.store.close()
+
+
+def _payload(key: str, more: JsonObject | None) -> JsonObject | None:
+    task, _, seed = key.rpartition("_")
+    return None if more is None else {"benchmark": "shop", "task": task, "seed": int(seed), **more}
 
 
 def mixed_run(home: Path) -> RunBuilder:

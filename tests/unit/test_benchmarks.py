@@ -58,10 +58,10 @@ def test_the_oracle_gets_what_it_can_solve():
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        ({"domain": "dance"}, 'no domain is like "dance"; known: click, drag, enter'),
+        ({"domain": "dance"}, 'no domain is like "dance"; known here: click, drag, enter'),
         ({"keys": ("click-z_1",)}, 'mini has no task "click-z"; did you mean "click-b"?'),
         ({"keys": ("qqqqqqqqq",)}, "`evalfleet benchmarks mini` lists the tasks"),
-        ({"keys": ("click-a",), "domain": "drag"}, 'no task named with --task is in a domain like "drag"'),
+        ({"keys": ("click-a",), "domain": "drag"}, 'no task that was named is in a domain like "drag"'),
         ({"keys": ("drag-a",), "agent": "oracle"}, "no solution for drag-a; it has one for 3 of 5 tasks"),
         ({"domain": "drag", "agent": "oracle"}, "no solution for drag-a"),
         ({"count": 6}, "--tasks 6: only 5 tasks fit; ask for fewer"),
@@ -78,7 +78,7 @@ def test_finding_benchmarks():
     settings = config.Settings(home=Path())
     assert "miniwob" in registry.names()
     assert registry.find("miniwob", settings).name == "miniwob"
-    with pytest.raises(InputError, match="no benchmark 'minwob'; known: miniwob"):
+    with pytest.raises(InputError, match="no benchmark 'minwob'; did you mean"):
         registry.find("minwob", settings)
 
 
@@ -118,7 +118,7 @@ def test_finding_agents(tmp_path: Path):
     assert agents.load("random") is RandomAgent
     assert agents.load("mine_agents:Mine", folder=str(tmp_path)).__name__ == "Mine"  # pyright: ignore[reportFunctionMemberAccess, reportAttributeAccessIssue]
     for name, text in {
-        "orcale": "no agent 'orcale'; known: oracle, random, or your own as module:Class",
+        "orcale": "no agent 'orcale'; did you mean 'oracle'? Known: oracle, random, or your own as module:Class",
         "mine_agents:": "no agent",
         "mine_agents:x": "mine_agents has no class x",
         "mine_agents:Yours": "mine_agents has no class Yours",

@@ -92,3 +92,12 @@ def test_eta():
     wild = eta([1.0, 100.0] * 4, waiting=10, elapsed=[500.0], workers=5)
     assert wild is not None
     assert 0 <= wild.low < wild.high
+
+
+def test_eta_of_mixed_durations_is_not_led_by_the_short_ones_that_end_first():
+    short = eta([1.0] * 10, waiting=10, elapsed=[30.0, 40.0], workers=4)
+    assert short is not None
+    assert short.high >= 40, "what has outlasted all may take as long again"
+    known = eta([1.0] * 8 + [100.0, 100.0], waiting=0, elapsed=[60.0], workers=4)
+    assert known is not None
+    assert known.low == pytest.approx(40.0), "those that took longer than 60 s took 100"

@@ -12,7 +12,7 @@ from tests.unit.report_builders import RunBuilder
 
 from evalfleet.core import compare as core
 from evalfleet.errors import InputError
-from evalfleet.model import Blame, Kind, TaskState
+from evalfleet.model import Blame, JsonObject, Kind, TaskState
 from evalfleet.report import lines
 from evalfleet.report.compare import Comparison, compare, points, sentence
 from evalfleet.report.contrast import contrast
@@ -27,8 +27,14 @@ class Two:
         self.home = home
         self.builders: list[RunBuilder] = []
 
-    def run(self, tasks: Mapping[str, float | str | None], name: str = "", cost_usd: float = 0.1) -> RunBuilder:
-        builder = RunBuilder(self.home, tasks, name=name or f"run {len(self.builders)}").begin()
+    def run(
+        self,
+        tasks: Mapping[str, float | str | None],
+        name: str = "",
+        cost_usd: float = 0.1,
+        payload: JsonObject | None = None,
+    ) -> RunBuilder:
+        builder = RunBuilder(self.home, tasks, name=name or f"run {len(self.builders)}", payload=payload).begin()
         self.builders.append(builder)
         for key, end in tasks.items():
             if isinstance(end, str):
@@ -65,7 +71,7 @@ def test_only_tasks_that_count_in_both_are_paired(two: Two):
         {"p_1": 1.0, "p_2": 0.0, "q_1": "failed", "q_2": "held", "q_3": 1.0, "only_1": 1.0},
         {"p_1": 0.0, "p_2": 1.0, "q_1": 1.0, "q_2": 1.0, "q_3": None, "new_1": 0.0, "new_2": 0.0},
     )
-    assert found["tasks"] == {"common": 5, "paired": 3, "left_out": 2, "only_a": 1, "only_b": 2}
+    assert found["tasks"] == {"common": 5, "paired": 3, "distinct": 3, "left_out": 2, "only_a": 1, "only_b": 2}
     assert (found["only_a"], found["only_b"]) == (["only_1"], ["new_1", "new_2"])
     assert {one["key"]: one["reason"] for one in found["left_out"]} == {
         "q_2": "held in A: preempted: evicted",
@@ -116,6 +122,47 @@ def test_fractional_scores_have_both_tests(two: Two):
     found = two.compared({"d_1": 0.2, "d_2": 0.5, "d_3": 0.5}, {"d_1": 0.4, "d_2": 0.1, "d_3": 1.0})
     assert "2 tasks higher, 1 lower" in found["sentence"]
     assert "Success alone: 1 task gained, 0 lost, p = 1." in shown(found)
+
+
+def test_repeats_are_compared_by_task(two: Two):
+    keys = [f"t{task}_{seed}" for task in range(4) for seed in range(5)]
+    a = two.run(dict.fromkeys(keys, 0.0), payload={})
+    b = two.run({key: float(key.startswith(("t0", "t1"))) for key in keys}, payload={})
+    found = compare(a.store, a.run, b.run)
+    assert (found["tasks"]["paired"], found["tasks"]["distinct"]) == (20, 4)
+    assert found["conclusion"] == "not_distinguishable", "10 episodes gained would be p = 0.002; they are 2 tasks"
+    assert found["difference"] is not None
+    assert (found["difference"]["score"], found["difference"]["higher"], found["difference"]["p_value"]) == (
+        0.5,
+        2,
+        0.5,
+    )
+    assert found["success"] == {"gained": 2, "lost": 0, "p_value": 0.5}
+    assert len(found["flips"]) == 10
+    assert "with 4 tasks (20 episodes) that count in both" in found["sentence"]
+    assert "they are episodes of 4 tasks" in " ".join(shown(found).split())
+
+
+def test_a_task_weighs_the_same_however_many_of_its_episodes_count(two: Two):
+    a = two.run({"t_0": 0.0, "t_1": 0.0, "t_2": 0.0, "u_0": 0.0, "u_1": "held", "u_2": "held"}, payload={})
+    b = two.run({"t_0": 0.0, "t_1": 0.0, "t_2": 0.0, "u_0": 1.0, "u_1": 1.0, "u_2": 1.0}, payload={})
+    found = compare(a.store, a.run, b.run)
+    assert (found["a"]["paired_score"], found["b"]["paired_score"]) == (0.0, 0.5)
+    assert found["difference"] is not None
+    assert found["difference"]["score"] == 0.5
+
+
+def test_tasks_that_are_not_the_same_work_are_told(two: Two):
+    a = two.run({"t_0": 1.0, "t_1": 1.0}, payload={"max_steps": 30, "agent": "x"})
+    b = two.run({"t_0": 1.0, "t_1": 1.0}, payload={"max_steps": 10, "agent": "y", "seed": 5})
+    found = compare(a.store, a.run, b.run)
+    assert found["unlike"][0] == {"key": "t_0", "differs": {"seed": [0, 5], "max_steps": [30, 10]}}
+    assert found["notes"] == [
+        f"Not the same work: {what} differs in 2 of 2 common tasks, as in t_0 (A: {a_}, B: {b_}); that alone may move the score."
+        for what, a_, b_ in (("seed", 0, 5), ("max_steps", 30, 10))
+    ]
+    same = two.run({"t_0": 1.0, "t_1": 1.0}, payload={"max_steps": 30, "agent": "z"})
+    assert compare(a.store, a.run, same.run)["notes"] == []
 
 
 def test_nothing_that_counts_in_both(two: Two):
@@ -202,6 +249,8 @@ def test_the_page_has_every_key(two: Two):
         found["tasks"],
     ]
     assert {key for part in (found, *nested) if part for key in part} <= told
+    a, b = two.run({"t_0": 1.0}, payload={"max_steps": 1}), two.run({"t_0": 1.0}, payload={"max_steps": 2})
+    assert set(compare(a.store, a.run, b.run)["unlike"][0]) <= told
     assert {str(one) for one in core.Conclusion} <= told
 
 

@@ -6,6 +6,8 @@ import csv
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -274,10 +276,11 @@ def test_what_is_there_is_never_overwritten(mixed: RunBuilder, tmp_path: Path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("mine")
     (tmp_path / "other.partial").mkdir()
+    (tmp_path / "other.partial" / "mine").write_text("mine")
     for to, words in (
         (tmp_path / "full", "is not empty"),
         (tmp_path / "full" / "mine", "is not a folder"),
-        (tmp_path / "other", "another export is at work, or was killed"),
+        (tmp_path / "other", "is there already, and no export made it"),
         (mixed.home / "runs" / mixed.run.id / "x", "among the home's own files"),
         ("", "no folder is named"),
     ):
@@ -285,6 +288,33 @@ def test_what_is_there_is_never_overwritten(mixed: RunBuilder, tmp_path: Path):
             export(mixed.store, mixed.run, mixed.home, str(to), "csv")
     assert below(tmp_path / "full") == {"mine"}
     assert not (tmp_path / "other").exists()
+    assert below(tmp_path / "other.partial") == {"mine"}
+
+
+def test_what_a_killed_export_left_does_not_block_the_next(mixed: RunBuilder, tmp_path: Path):
+    killed = (
+        "import os, sys; from pathlib import Path; from evalfleet.layout import Home;"
+        "from evalfleet.report.exports.writing import _new_folder;"
+        "folder = _new_folder(sys.argv[1], Home(Path(sys.argv[2]))); _, partial = folder.__enter__();"
+        "(partial / 'tasks').mkdir(); (partial / 'tasks' / 'half').write_text('x'); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", killed, str(tmp_path / "out"), str(mixed.home)], check=False)
+    assert done.returncode == -9
+    assert (tmp_path / "out.partial" / "tasks" / "half").exists()
+    assert exported(mixed, tmp_path / "out", "csv")["files"] == 2
+    assert below(tmp_path / "out") == {"tasks.csv", "attempts.csv"}
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_two_exports_to_one_folder(mixed: RunBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def second(_source: Any, _folder: Path) -> list[str]:
+        with pytest.raises(InputError, match=r"another export to .*/out is at work"):
+            exported(mixed, tmp_path / "out", "csv")
+        return []
+
+    monkeypatch.setattr(native, "write", second)
+    exported(mixed, tmp_path / "out", "evalfleet")
+    assert below(tmp_path / "out") == set()
 
 
 def test_a_failure_leaves_nothing(mixed: RunBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

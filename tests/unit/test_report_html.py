@@ -68,7 +68,7 @@ def hostile(home: Path):
 def test_hostile_text_stays_text(hostile: RunBuilder) -> None:
     text = page(hostile.store, hostile.run)
     reader = read(text)
-    assert reader.tags.count("script") == 2, "the data and the page's own"
+    assert reader.tags.count("script") == 3, "two kinds of data and the page's own"
     assert "img" not in reader.tags
     assert not [one for one in reader.attributes if one[1].startswith("on")]
     assert "\x1b" not in text
@@ -112,7 +112,7 @@ def test_shows_every_section(home: Path) -> None:
         assert part in text
     data = json.loads(read(text).scripts[0])
     assert [len(task[-1]) for task in data["tasks"]] == [1, 1, 2, 1, 1, 0]
-    assert data["tasks"][2][-1][0][6:] == ["runner_lost", "worker", "the runner died"]
+    assert data["tasks"][2][-1][0][6:9] == ["runner_lost", "worker", "the runner died"]
 
 
 def test_a_run_without_attempts_has_a_page(home: Path) -> None:

@@ -186,3 +186,40 @@ def test_next_command_fits_the_state(mixed: RunBuilder) -> None:
     assert next_command(summary)[0] == f"evalfleet retry {run} --only failed"
     summary["tasks"]["failed"] = 0
     assert next_command(summary)[0].startswith(f"evalfleet report {run}")
+
+
+def test_repeats_are_told_by_task(home: Path) -> None:
+    builder = RunBuilder(home, [f"{task}_{seed}" for task in ("a", "b") for seed in range(3)], payload={}).begin()
+    for key, score in {"a_0": 1.0, "a_1": 0.0, "a_2": 0.5, "b_0": 0.0}.items():
+        builder.attempt(key, score)
+    builder.attempt("b_1", kind=Kind.TASK_ERROR, then=TaskState.FAILED)
+    builder.attempt("b_2", kind=Kind.PREEMPTED, blame=Blame.POOL, then=TaskState.HELD)
+    whole, short = summarise(builder.store, builder.run), summarise(builder.store, builder.run, results=False)
+    builder.close()
+    found = whole["repeats"]
+    assert found is not None
+    assert [(one["k"], one["tasks"], one["score"]) for one in found["pass_at"]] == [
+        (1, 2, pytest.approx(1 / 6)),
+        (2, 2, pytest.approx(1 / 3)),
+        (3, 1, 1.0),
+    ]
+    assert found["by_task"][1] == {
+        "task": "b", "domain": "b", "episodes": 3, "counted": 2, "successes": 0, "score": 0.0,
+        "low": 0.0, "high": 0.0, "deviation": 0.0, "pass_at": [0.0, 0.0],
+    }  # fmt: skip
+    assert (found["by_task"][0]["low"], found["by_task"][0]["high"]) == (0.0, 1.0)
+    assert short["repeats"] == {name: value for name, value in found.items() if name != "by_task"}
+    low, high = whole["scores"]["ci95"]["valid"] or (0, 0)
+    assert high - low > 0.6, "two tasks, not five episodes"
+    screen = paint(overview(whole, 100), colour=False)
+    assert "Pass@3       100.0%" in screen
+    assert "6   episodes of 2 tasks: 0 always solved, 1 at times, 1 never; spread ±25.0" in screen
+
+
+def test_a_run_without_repeats_says_nothing_of_them(home: Path) -> None:
+    builder = RunBuilder(home, ["a_0", "b_0"], payload={}).begin()
+    builder.attempt("a_0", 1.0)
+    summary = summarise(builder.store, builder.run)
+    builder.close()
+    assert summary["repeats"] is None
+    assert "Repeats" not in paint(overview(summary, 100), colour=False)

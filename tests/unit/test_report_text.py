@@ -110,3 +110,11 @@ def test_wrap_breaks_between_words_and_keeps_styles() -> None:
 
 def test_fit_cuts_across_spans() -> None:
     assert lines.fit(lines.line("abc", Span("def")), 5) == [Span("abc"), Span("d…")]
+
+
+def test_keys_are_cut_in_the_middle():
+    key = "click-checkboxes-transfer-with-a-long-name_17"
+    assert text.clip_middle(key, 20) == "click-chec…g-name_17"
+    assert [text.width(text.clip_middle(key, cells)) for cells in (0, 1, 7, 8, 9, 44)] == [0, 1, 7, 8, 9, 44]
+    assert text.clip_middle(key, 45) == key
+    assert text.width(text.clip_middle("漢字" * 20, 15)) <= 15

@@ -47,6 +47,25 @@ def test_import_evalfleet_loads_nothing_slow():
     assert sorted(loaded("-c", "import evalfleet") & {*SLOW, "click"} - loaded("-c", "pass")) == []
 
 
+def test_an_attempt_loads_nothing_that_it_does_not_need():
+    """A process of its own per attempt: what it imports, every task waits for."""
+    parts = "evalfleet.benchmarks.attempt, evalfleet.benchmarks.miniwob, evalfleet.benchmarks.miniwob_page"
+    modules = loaded("-c", f"import {parts}, evalfleet.agents.oracle, evalfleet.agents.random") - loaded("-c", "pass")
+    unwanted = {
+        "asyncio",
+        "anyio",
+        "rich",
+        "click",
+        "msgspec",
+        "sqlite3",
+        "tomllib",
+        "logging",
+        "subprocess",
+        "difflib",
+    }
+    assert sorted(modules & unwanted) == []
+
+
 def cpu_s(*args: str) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     child(*args)

@@ -27,7 +27,13 @@ def load(name: str, *, folder: str | None = None) -> AgentClass:
     """
     module, colon, attribute = BUILT_IN.get(name, name).partition(":")
     if not colon or not module or not attribute:
-        raise InputError(f"there is no agent {name!r}; known: {', '.join(BUILT_IN)}, or your own as module:Class.")
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, BUILT_IN, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else "."
+        raise InputError(
+            f"there is no agent {name!r}{meant} Known: {', '.join(BUILT_IN)}, or your own as module:Class."
+        )
     if folder is not None and folder not in sys.path:
         sys.path.insert(0, folder)
     try:

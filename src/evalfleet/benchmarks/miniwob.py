@@ -15,7 +15,6 @@ from typing import Any
 
 from evalfleet.agents.oracle import solvable
 from evalfleet.benchmarks.base import Episode, Requirement, Selection, TaskInfo
-from evalfleet.benchmarks.selecting import choose
 from evalfleet.config import Settings
 from evalfleet.environments.browser import INSTALL, NAMES, find_chromium, launched
 from evalfleet.errors import InputError
@@ -79,6 +78,8 @@ class Miniwob:
         }
 
     def tasks(self, selection: Selection) -> Sequence[Mapping[str, Any]]:
+        from evalfleet.benchmarks.selecting import choose  # not on the worker: it brings what reads task files
+
         chromium = self._chromium
         shared = {
             "benchmark": self.name,

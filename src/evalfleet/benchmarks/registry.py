@@ -44,7 +44,9 @@ def find(name: str, settings: Settings) -> Benchmark:
         return make(settings)
     plugin = _plugins().get(name)
     if plugin is None:
-        raise InputError(f"there is no benchmark {name!r}; known: {', '.join(names())}.")
+        from evalfleet.schema import sentence, suggestion
+
+        raise InputError(sentence(f"there is no benchmark {name!r}{suggestion(name, names())}"))
     try:
         make = plugin.load()
         return make(settings)

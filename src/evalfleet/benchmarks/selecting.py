@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -49,23 +49,33 @@ def choose(benchmark: str, catalogue: Sequence[TaskInfo], selection: Selection) 
     return [Chosen(task=task, seed=seed) for task in fitting for seed in wanted[task.name] or seeds]
 
 
+def named(key: str, known: Collection[str]) -> tuple[str, int | None] | None:
+    """Return the task that a person named, and the seed where it is an episode's key; None if there is none such."""
+    if key in known:
+        return key, None
+    match = _KEY.fullmatch(key)
+    return (match["task"], int(match["seed"])) if match and match["task"] in known else None
+
+
 def _named(benchmark: str, catalogue: Sequence[TaskInfo], selection: Selection) -> dict[str, list[int] | None]:
     """Return the named tasks, each with the seeds that were named with it, or None for the run's own."""
     known = {task.name for task in catalogue}
     wanted: dict[str, list[int] | None] = {}
     for key in dict.fromkeys(selection.keys):
-        match = _KEY.fullmatch(key)
-        if key in known:
-            wanted[key] = None
-        elif match and match["task"] in known:
-            seeds = wanted.setdefault(match["task"], [])
-            if seeds is not None and int(match["seed"]) not in seeds:
-                seeds.append(int(match["seed"]))
-        else:
+        found = named(key, known)
+        if found is None:
+            match = _KEY.fullmatch(key)
             name = match["task"] if match else key
             near = suggestion(name, known)
             advice = near if near.endswith("?") else f"; `evalfleet benchmarks {benchmark}` lists the tasks"
             raise InputError(sentence(f"--task: {benchmark} has no task {quoted(name)}{advice}"))
+        task, seed = found
+        if seed is None:
+            wanted[task] = None
+            continue
+        seeds = wanted.setdefault(task, [])
+        if seeds is not None and seed not in seeds:
+            seeds.append(seed)
     return wanted
 
 
@@ -76,8 +86,9 @@ def _in_domain(task: TaskInfo, pattern: str | None) -> bool:
 def _no_domain(catalogue: Sequence[TaskInfo], selection: Selection) -> str:
     domains = sorted({task.domain for task in catalogue})
     if selection.keys:
-        return f"no task named with --task is in a domain like {quoted(selection.domain or '')}."
-    return f"--domain: no domain is like {quoted(selection.domain or '')}; known: {', '.join(domains)}."
+        return f"no task that was named is in a domain like {quoted(selection.domain or '')}."
+    pattern = selection.domain or ""
+    return sentence(f"--domain: no domain is like {quoted(pattern)}{suggestion(pattern, domains)}")
 
 
 def _solvable(

@@ -9,6 +9,7 @@ import click
 
 from evalfleet.config import Settings
 from evalfleet.errors import InputError
+from evalfleet.schema import sentence, suggestion
 from evalfleet.taskfile import Submission, from_mappings, load
 
 
@@ -20,6 +21,7 @@ class Choice:
     tasks: int | None
     domain: str | None
     task: tuple[str, ...]
+    tasks_file: str | None
     seed: int | None
     repeat: int | None
     max_steps: int | None
@@ -55,11 +57,10 @@ def _of_benchmark(name: str, choice: Choice, settings: Settings) -> Submission:
     from evalfleet.agents import registry as agents
     from evalfleet.benchmarks import registry as benchmarks
     from evalfleet.benchmarks.base import OwnAgents, Selection
+    from evalfleet.cli.listing import keys_in
 
     if not benchmarks.is_known(name):
-        raise InputError(
-            f"{name!r} is neither a file nor a benchmark; known benchmarks: {', '.join(benchmarks.names())}."
-        )
+        raise InputError(sentence(f"{name!r} is neither a file nor a benchmark{suggestion(name, benchmarks.names())}"))
     benchmark = benchmarks.find(name, settings)
     own = isinstance(benchmark, OwnAgents)
     if not own and (choice.json_name or choice.waa_root):
@@ -79,7 +80,7 @@ def _of_benchmark(name: str, choice: Choice, settings: Settings) -> Submission:
     selection = Selection(
         agent=choice.agent,
         count=choice.tasks,
-        keys=choice.task,
+        keys=(*choice.task, *(keys_in(choice.tasks_file, benchmark) if choice.tasks_file else ())),
         domain=choice.domain,
         seed=choice.seed or 0,
         repeat=choice.repeat or 1,

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from evalfleet.cli.options import budget_option, home_option, json_option
+from evalfleet.cli.overriding import Overrides, accept_option, attempts_option, timeout_option
 
 
 @click.command("run")
@@ -18,10 +19,14 @@ from evalfleet.cli.options import budget_option, home_option, json_option
 )
 @click.option("--name", help="What to call the run.  [default: the file's name]")
 @budget_option
+@timeout_option
+@attempts_option
+@accept_option
 @click.option("--agent", metavar="AGENT", help="Benchmark: who acts: oracle, random, or your own as module:Class.")
 @click.option("--tasks", type=click.IntRange(min=1), help="Benchmark: so many tasks, spread over those that fit.")
 @click.option("--domain", metavar="PATTERN", help="Benchmark: only domains like this, such as 'click*'.")
 @click.option("--task", multiple=True, metavar="KEY", help="Benchmark: only this task or episode; repeatable.")
+@click.option("--tasks-file", metavar="FILE", help="Benchmark: only the tasks or episodes that it names, one per line.")
 @click.option("--seed", type=click.IntRange(0, 999_999_999), help="Benchmark: seed of the first episode.  [default: 0]")
 @click.option("--repeat", type=click.IntRange(1, 1000), help="Benchmark: episodes per task.  [default: 1]")
 @click.option("--max-steps", type=click.IntRange(min=1), help="Benchmark: steps per episode.  [default: its own]")
@@ -38,6 +43,9 @@ def command(
     distribution: str | None,
     name: str | None,
     budget_usd: float | None,
+    timeout_s: float | None,
+    attempts: int | None,
+    accept: float | None,
     detach: bool,
     verbose: bool,
     as_json: bool,
@@ -63,7 +71,8 @@ def command(
     from evalfleet.store.sqlite import open_store
 
     settings = config.load(home)
-    submission = submission_of(source, Choice(**benchmark), settings)
+    overrides = Overrides(timeout_s=timeout_s, attempts=attempts, accept=accept)
+    submission = overrides.applied(submission_of(source, Choice(**benchmark), settings))
     require_secrets(submission)
     store = open_store(settings.home)
     try:

@@ -4,6 +4,9 @@ The runs are paired: each pair is one task with what both runs made of it, so th
 Two numbers have to agree before one run is called better: an exact test on how many tasks went up and how many down, and
 a bootstrap interval of the mean difference. The test alone ignores by how much; the interval alone is too narrow where
 few tasks differ.
+
+Where a task was repeated, its episodes are averaged first: the task is what is drawn and counted, because its episodes
+are alike, and taking them for independent tasks would see differences where there are none.
 """
 
 from __future__ import annotations
@@ -47,6 +50,7 @@ class Pair:
     score_b: float
     success_a: bool
     success_b: bool
+    task: str | None = None  # what pairs have in common that are episodes of one task; None: it is one of its own
 
     @property
     def difference(self) -> float:
@@ -69,9 +73,10 @@ class LeastDetectable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """B against A over the pairs; a positive difference is in favour of B."""
+    """B against A over the pairs; a positive difference is in favour of B. Every task weighs the same."""
 
     pairs: int
+    tasks: int  # fewer than pairs, where tasks were repeated
     mean_a: float
     mean_b: float
     difference: float
@@ -79,7 +84,7 @@ class Comparison:
     higher: int  # tasks with a higher score in B
     lower: int
     p_score: float  # of higher against lower
-    gained: int
+    gained: int  # tasks with more successes in B
     lost: int
     p_success: float  # of gained against lost
     least: LeastDetectable
@@ -95,17 +100,18 @@ def compare(pairs: Sequence[Pair], rng: Random) -> Comparison:
     """
     if not pairs:
         raise ValueError("no pairs")
-    differences = [pair.difference for pair in pairs]
+    units = _units(pairs)
+    differences = [_mean([pair.difference for pair in unit]) for unit in units]
     higher, lower = _signs(differences)
-    gained, lost = _signs([pair.flip for pair in pairs])
-    difference = round(math.fsum(differences) / len(pairs), _DIGITS)
+    gained, lost = _signs([sum(pair.flip for pair in unit) for unit in units])
     p_score = exact_p(higher, lower)
     ci95 = bootstrap(differences, rng)
     return Comparison(
         pairs=len(pairs),
-        mean_a=math.fsum(pair.score_a for pair in pairs) / len(pairs),
-        mean_b=math.fsum(pair.score_b for pair in pairs) / len(pairs),
-        difference=difference,
+        tasks=len(units),
+        mean_a=_mean([_mean([pair.score_a for pair in unit]) for unit in units]),
+        mean_b=_mean([_mean([pair.score_b for pair in unit]) for unit in units]),
+        difference=_mean(differences),
         ci95=ci95,
         higher=higher,
         lower=lower,
@@ -116,6 +122,24 @@ def compare(pairs: Sequence[Pair], rng: Random) -> Comparison:
         least=_least(differences),
         conclusion=_conclusion(ci95, higher - lower, p_score),
     )
+
+
+def _units(pairs: Sequence[Pair]) -> list[list[Pair]]:
+    """The pairs of each task together, in the order of the first of each."""
+    units: list[list[Pair]] = []
+    known: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        if pair.task is not None and pair.task in known:
+            known[pair.task].append(pair)
+            continue
+        units.append([pair])
+        if pair.task is not None:
+            known[pair.task] = units[-1]
+    return units
+
+
+def _mean(values: Sequence[float]) -> float:
+    return round(math.fsum(values) / len(values), _DIGITS)
 
 
 def exact_p(ups: int, downs: int) -> float:

@@ -20,11 +20,12 @@ LOOKS = {
     "live": "running",
 }
 _LANE = 10.0
+_SCALE = '<div class="scale"><span>0</span><span>50</span><span>100%</span></div>'
 _MANY_LANES = 60
 
 
-def interval_bar(score: float | None, bounds: list[float] | None) -> str:
-    """A scale from 0 to 100 % with the interval as a band and the score as a mark."""
+def interval_bar(score: float | None, bounds: list[float] | None, *, scale: bool = True) -> str:
+    """A line from 0 to 100 % with the interval as a band and the score as a mark; with `scale` its ends are named."""
     marks = ""
     if bounds is not None:
         marks += f'<rect class="band" x="{bounds[0] * 100:.2f}%" y="5" width="{(bounds[1] - bounds[0]) * 100:.2f}%" height="6" rx="3"/>'
@@ -33,7 +34,7 @@ def interval_bar(score: float | None, bounds: list[float] | None) -> str:
     return (
         '<svg class="interval" width="100%" height="16" role="img" aria-label="95% interval">'
         f'<rect class="track" x="0" y="7" width="100%" height="2" rx="1"/>{marks}</svg>'
-        '<div class="scale"><span>0</span><span>50</span><span>100%</span></div>'
+        f"{_SCALE if scale else ''}"
     )
 
 

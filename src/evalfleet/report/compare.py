@@ -21,6 +21,7 @@ from evalfleet.store.base import StoreReader
 _SEED = 0  # the same two runs give the same interval, today and tomorrow
 _COUNTS = ("succeeded", "failed")
 _UNFINISHED = ("queued", "running")
+_SAME = ("benchmark", "task", "seed", "max_steps")  # of a payload: what makes two episodes the same work
 
 
 class Side(TypedDict):
@@ -44,6 +45,7 @@ class Comparison(TypedDict):
     conclusion: str
     sentence: str
     notes: list[str]
+    unlike: list[JsonObject]
     difference: JsonObject | None
     success: JsonObject | None
     least_detectable: JsonObject | None
@@ -66,6 +68,7 @@ def compare(store: StoreReader, run_a: Run, run_b: Run) -> Comparison:
         raise InputError(f"both names mean the run {run_a.id}; give two different runs, `evalfleet status` lists them")
     with store.snapshot():
         summary_a, summary_b = summarise(store, run_a), summarise(store, run_b)
+        episodes_a, episodes_b = _episodes(store, run_a), _episodes(store, run_b)
     tasks_a, tasks_b = _by_key(summary_a), _by_key(summary_b)
     common = sorted(tasks_a.keys() & tasks_b.keys())
     if not common:
@@ -74,21 +77,28 @@ def compare(store: StoreReader, run_a: Run, run_b: Run) -> Comparison:
         )
     paired = [key for key in common if _counts(tasks_a[key]) and _counts(tasks_b[key])]
     others = sorted(set(common).difference(paired))
-    pairs = [_pair(tasks_a[key], tasks_b[key]) for key in paired]
+    pairs = [_pair(tasks_a[key], tasks_b[key], episodes_a.get(key)) for key in paired]
+    unlike = _unlike(common, episodes_a, episodes_b)
     found = core.compare(pairs, Random(_SEED)) if pairs else None
     return {
-        "a": _side(summary_a, [tasks_a[key] for key in common], [tasks_a[key] for key in paired]),
-        "b": _side(summary_b, [tasks_b[key] for key in common], [tasks_b[key] for key in paired]),
+        "a": _side(
+            summary_a, [tasks_a[key] for key in common], [tasks_a[key] for key in paired], found and found.mean_a
+        ),
+        "b": _side(
+            summary_b, [tasks_b[key] for key in common], [tasks_b[key] for key in paired], found and found.mean_b
+        ),
         "tasks": {
             "common": len(common),
             "paired": len(paired),
+            "distinct": found.tasks if found else 0,
             "left_out": len(others),
             "only_a": len(tasks_a) - len(common),
             "only_b": len(tasks_b) - len(common),
         },
         "conclusion": str(found.conclusion if found else core.Conclusion.NONE),
         "sentence": sentence(found, len(common)),
-        "notes": _notes(summary_a, summary_b),
+        "notes": [*_notes(summary_a, summary_b), *_warnings(unlike, len(common))],
+        "unlike": unlike,
         "difference": found and _difference(found),
         "success": found and {"gained": found.gained, "lost": found.lost, "p_value": found.p_success},
         "least_detectable": found and _least(found.least),
@@ -141,7 +151,8 @@ def _changes(found: core.Comparison) -> str:
 
 
 def _limit(found: core.Comparison) -> str:
-    tasks = f"with {text.count(found.pairs, 'task')} that {'counts' if found.pairs == 1 else 'count'} in both"
+    episodes = f" ({found.pairs:,} episodes)" if found.pairs > found.tasks else ""
+    tasks = f"with {text.count(found.tasks, 'task')}{episodes} that {'counts' if found.tasks == 1 else 'count'} in both"
     if found.least.difference is None:
         return f"{tasks} no difference can be told from chance"
     size = found.least.difference * 100
@@ -158,7 +169,35 @@ def _counts(result: JsonObject) -> bool:
     return result["state"] in _COUNTS
 
 
-def _pair(a: JsonObject, b: JsonObject) -> core.Pair:
+def _episodes(store: StoreReader, run: Run) -> dict[str, JsonObject]:
+    return {row["key"]: row for row in store.episodes(run.id)}
+
+
+def _unlike(common: Sequence[str], a: dict[str, JsonObject], b: dict[str, JsonObject]) -> list[JsonObject]:
+    """Tasks of the same key that were not the same work, and in what."""
+    found: list[JsonObject] = []
+    for key in common:
+        if key in a and key in b:
+            differs = {name: [a[key][name], b[key][name]] for name in _SAME if a[key][name] != b[key][name]}
+            found += [{"key": key, "differs": differs}] if differs else []
+    return found
+
+
+def _warnings(unlike: Sequence[JsonObject], common: int) -> list[str]:
+    """One warning per name that differs, with the first task as the example."""
+    warnings: list[str] = []
+    for name in _SAME:
+        found = [one for one in unlike if name in one["differs"]]
+        if found:
+            a, b = (text.printable(str(value)) for value in found[0]["differs"][name])
+            warnings.append(
+                f"Not the same work: {name} differs in {len(found):,} of {text.count(common, 'common task')}, as in "
+                f"{text.printable(found[0]['key'])} (A: {a}, B: {b}); that alone may move the score."
+            )
+    return warnings
+
+
+def _pair(a: JsonObject, b: JsonObject, episode: JsonObject | None) -> core.Pair:
     return core.Pair(
         key=a["key"],
         domain=a["domain"],
@@ -166,10 +205,11 @@ def _pair(a: JsonObject, b: JsonObject) -> core.Pair:
         score_b=b["score"] or 0.0,
         success_a=bool(a["success"]),
         success_b=bool(b["success"]),
+        task=None if episode is None else f"{episode['benchmark']} {episode['task']}",
     )
 
 
-def _side(summary: Summary, common: Sequence[JsonObject], paired: Sequence[JsonObject]) -> Side:
+def _side(summary: Summary, common: Sequence[JsonObject], paired: Sequence[JsonObject], score: float | None) -> Side:
     verdicts = [result["score"] for result in common if result["state"] == "succeeded"]
     scores = stats.scores(
         total=len(common),
@@ -184,7 +224,7 @@ def _side(summary: Summary, common: Sequence[JsonObject], paired: Sequence[JsonO
         "tasks": summary["tasks"]["total"],
         "unfinished": sum(summary["tasks"][state] for state in _UNFINISHED),
         "scores": {"valid": scores.valid, "strict": scores.strict, "coverage": scores.coverage},
-        "paired_score": _mean([result["score"] or 0.0 for result in paired]),
+        "paired_score": score,
         "successes": sum(bool(result["success"]) for result in paired),
         "avg_task_duration_s": _mean([r["duration_s"] for r in paired if r["duration_s"] is not None]),
         "duration_s": summary["duration_s"],

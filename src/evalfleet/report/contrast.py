@@ -49,6 +49,8 @@ def _heading(found: Comparison, width: int) -> list[Line]:
 def _conclusion(found: Comparison, width: int) -> list[Line]:
     tasks = found["tasks"]
     said = f"{tasks['paired']:,} of {text.count(tasks['common'], 'common task')} count in both runs"
+    if 0 < tasks["distinct"] < tasks["paired"]:
+        said += f"; they are episodes of {text.count(tasks['distinct'], 'task')}, which is what is counted"
     only = [f"{tasks[f'only_{name.lower()}']:,} only in {name}" for name in "AB" if tasks[f"only_{name.lower()}"]]
     paragraphs = [
         line(Span(found["sentence"], _STYLES.get(found["conclusion"], Style.STRONG))),
@@ -162,7 +164,7 @@ def _flips(found: Comparison, width: int) -> list[Line]:
         flips = [flip for flip in found["flips"] if flip["change"] == change]
         for flip in flips[:_MOST_FLIPS]:
             scores = f"{flip['score_a']:g} → {flip['score_b']:g}"
-            key = text.clip(text.printable(flip["key"]), max(8, width - 16 - text.width(scores)))
+            key = text.clip_middle(text.printable(flip["key"]), max(8, width - 16 - text.width(scores)))
             lines.append(line("  ", Span(f"{change:<8}", style), f"  {key}  ", Span(scores, Style.FAINT)))
         lines += _more(len(flips) - _MOST_FLIPS, f"{change} task")
     return lines

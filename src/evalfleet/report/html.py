@@ -13,11 +13,14 @@ import time
 from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from evalfleet.layout import task_folder_name
 from evalfleet.model import Run
 from evalfleet.report import charts, text
+from evalfleet.report.filmstrips import MOST_PICTURES, NONE, Filmstrips, filmstrips
+from evalfleet.report.repeat_table import repeat_table
 from evalfleet.report.summary import Summary, summarise
 from evalfleet.report.timeline import look_of, timeline
 from evalfleet.store.base import StoreReader
@@ -26,8 +29,16 @@ _MOST_EVIDENCE = 400
 _STATE_WORDS = {"infra": "held", "own": "failed", "off": "cancelled"}
 
 
-def page(store: StoreReader, run: Run) -> str:
-    """Return the whole page as text."""
+def page(
+    store: StoreReader, run: Run, home: Path | None = None, *, beside: Path | None = None, most: int = MOST_PICTURES
+) -> str:
+    """Return the whole page as text.
+
+    Args:
+        home: where the files of attempts lie, for what they did step by step; None leaves that out.
+        beside: the folder that the page will lie in, for links to pictures that are not in it.
+        most: characters that pictures may take together.
+    """
     summary = summarise(store, run)
     with store.snapshot():
         attempts = list(store.attempt_rows(run.id))
@@ -37,6 +48,7 @@ def page(store: StoreReader, run: Run) -> str:
     # A task that was added between the two reads is left to the next report.
     attempts = [one for one in attempts if one["task_number"] in keys]
     lanes = timeline(attempts, now)
+    strips = filmstrips(home, run.id, keys, attempts, most=most, beside=beside) if home else NONE
     sections = [
         _header(summary),
         _cards(summary),
@@ -44,14 +56,22 @@ def page(store: StoreReader, run: Run) -> str:
         _section("Workers over time", charts.lanes(lanes, keys) + charts.legend(_looks(attempts)) if lanes else ""),
         _section("Failed attempts", _failures(summary)),
         _section("Do retries flatter the score?", _retries(summary)),
-        _section("Tasks", _tasks(summary)),
+        _section("Repeats", repeat_table(summary["repeats"])),
+        _section("Tasks", _tasks(summary, strips, most)),
         _footer(run, now),
     ]
-    return _document(summary, "".join(sections), _data(run, results, attempts))
+    data = {
+        "data": _data(run, results, attempts, strips),
+        "films": {"films": strips.films, "pictures": strips.pictures},
+    }
+    return _document(summary, "".join(sections), data)
 
 
-def _document(summary: Summary, body: str, data: str) -> str:
-    css, script = _part("page.css"), _part("page.js")
+def _document(summary: Summary, body: str, data: dict[str, Any]) -> str:
+    css, script = _part("page.css") + _part("film.css"), _part("film.js") + _part("page.js")
+    held = "".join(
+        f'<script type="application/json" id="{name}">{_inert(value)}</script>\n' for name, value in data.items()
+    )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
@@ -64,12 +84,18 @@ def _document(summary: Summary, body: str, data: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
         f"<title>{title}: evalfleet report</title><style>{css}</style></head>\n<body><main>{body}</main>\n"
-        f'<script type="application/json" id="data">{data}</script>\n<script>{script}</script></body></html>\n'
+        f"{held}<script>{script}</script></body></html>\n"
     )
 
 
 def _part(name: str) -> str:
     return files("evalfleet.report").joinpath("page", name).read_text("utf-8")
+
+
+def _inert(value: Any) -> str:
+    """JSON for a script element; only these characters could end it or start another."""
+    dumped = json.dumps(value, separators=(",", ":"))
+    return dumped.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _section(title: str, body: str) -> str:
@@ -197,7 +223,7 @@ def _retries(summary: Summary) -> str:
     )
 
 
-def _tasks(summary: Summary) -> str:
+def _tasks(summary: Summary, strips: Filmstrips, most: int) -> str:
     options = "".join(
         f'<option value="{state}">{state} ({count:,})</option>'
         for state, count in summary["tasks"].items()
@@ -212,7 +238,10 @@ def _tasks(summary: Summary) -> str:
         f'<th class="{look}" data-sort="{name}"><button type="button">{title}</button></th>'
         for name, title, look in heads
     )
+    told = "<p>Open a task to see what its attempts did, step by step.</p>" if strips.films else ""
+    note = f'<p class="faint">{escape(strips.note(most))}</p>' if strips.note(most) else ""
     return (
+        f"{told}{note}"
         '<div class="tools"><input id="search" type="search" placeholder="Search tasks, workers, failures" '
         'aria-label="Search"><select id="state" aria-label="State"><option value="">all states</option>'
         f'{options}</select><span id="found" class="faint" aria-live="polite"></span></div>'
@@ -229,11 +258,14 @@ def _footer(run: Run, now: float) -> str:
     )
 
 
-def _data(run: Run, results: Iterable[dict[str, Any]], attempts: Iterable[dict[str, Any]]) -> str:
+def _data(
+    run: Run, results: Iterable[dict[str, Any]], attempts: Iterable[dict[str, Any]], strips: Filmstrips
+) -> dict[str, Any]:
     """The tasks and their attempts for the script, in short rows."""
     by_task: dict[int, list[list[Any]]] = {}
     for one in attempts:
-        by_task.setdefault(one["task_number"], []).append(_attempt(one))
+        film = strips.places.get((one["task_number"], one["number"]))
+        by_task.setdefault(one["task_number"], []).append([*_attempt(one), film])
     tasks = [
         [
             text.printable(result["key"]),
@@ -251,9 +283,7 @@ def _data(run: Run, results: Iterable[dict[str, Any]], attempts: Iterable[dict[s
         ]
         for number, result in enumerate(results, 1)
     ]
-    dumped = json.dumps({"run": run.id, "tasks": tasks}, separators=(",", ":"))
-    # Inside a script element only these could end it or start another.
-    return dumped.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return {"run": run.id, "tasks": tasks}
 
 
 def _attempt(one: dict[str, Any]) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from evalfleet.model import PauseCause
 from evalfleet.report import text
 from evalfleet.report.lines import STATE_STYLES, Column, Line, Span, Style, cells, line, table, wrap
+from evalfleet.report.repeats import shown
 from evalfleet.report.summary import Summary
 
 _MOST_KINDS = 12
@@ -78,7 +79,27 @@ def _scores(summary: Summary, width: int) -> list[Line]:
     style = Style.GOOD if summary["accepted"] else Style.WARN
     coverage = Span(f"{text.percent(scores['coverage']):>6}", Style.STRONG)
     lines.append(line(f"  {'Coverage':<13}", coverage, f"   {wanted}", Span(reached, style)))
-    return lines + _retry_bias(summary)
+    return lines + _repeats(summary) + _retry_bias(summary)
+
+
+def _repeats(summary: Summary) -> list[Line]:
+    """What several episodes per task tell."""
+    found = summary["repeats"]
+    if found is None or not found["pass_at"]:
+        return []
+    last = found["pass_at"][-1]
+    name = f"Pass@{last['k']}"
+    sure = f"95% sure: {text.interval(last['ci95'])}"
+    chances = ", ".join(f"pass@{one['k']} {text.percent(one['score'])}" for one in shown(found["pass_at"])[:-1])
+    solved = f"{found['always']:,} always solved, {found['sometimes']:,} at times, {found['never']:,} never"
+    varied = "" if found["deviation"] is None else f"; spread ±{found['deviation'] * 100:.1f}"
+    return [
+        line(f"  {name:<13}", Span(f"{text.percent(last['score']):>6}", Style.STRONG), f"   {sure:<23}  {chances}"),
+        line(
+            f"  {'Repeats':<13}",
+            f"{found['episodes']:>6,}   episodes of {text.count(found['tasks'], 'task')}: {solved}{varied}",
+        ),
+    ]
 
 
 def _retry_bias(summary: Summary) -> list[Line]:

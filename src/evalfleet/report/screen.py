@@ -209,7 +209,7 @@ def _worker(one: WorkerLine, width: int, names: int, drift_s: float) -> Line:
     facts += ["starting"] if one.starting else [f"step {one.step}"] if one.step is not None else []
     after = f"{'  '.join(facts):>19}  {text.span(one.elapsed_s + drift_s):>7}"
     room = max(8, width - names - 4 - len(after) - 2)
-    key = text.pad(text.clip(text.printable(one.key), room), room)
+    key = text.pad(text.clip_middle(text.printable(one.key), room), room)
     return line(_mark(one), name, "  ", key, Span(f"  {after}", Style.FAINT))
 
 
@@ -225,7 +225,7 @@ def _cell(one: WorkerLine, width: int, drift_s: float) -> Line:
         ]
     elapsed = text.span(one.elapsed_s + drift_s).split()[0]
     room = width - 3 - len(elapsed)
-    key = text.pad(text.clip(text.printable(one.key), room), room)
+    key = text.pad(text.clip_middle(text.printable(one.key), room), room)
     return line(_mark(one), key, " ", Span(elapsed, Style.FAINT))
 
 
@@ -237,7 +237,7 @@ def _failures(failures: tuple[FailureLine, ...], live: LiveState, width: int) ->
     for one in failures:
         lines.append(
             line(
-                Span(text.pad(text.clip(text.printable(one.key), keys), keys)),
+                Span(text.pad(text.clip_middle(text.printable(one.key), keys), keys)),
                 "  ",
                 Span(f"{f'{one.kind} · {one.blame}':<{kinds}}", Style.BAD if one.blame == "task" else Style.WARN),
                 Span(f"  {text.printable(one.evidence)}", Style.FAINT),

@@ -11,7 +11,9 @@ from typing import Any, NotRequired, TypedDict
 
 from evalfleet.core import cost as costs
 from evalfleet.core import stats
+from evalfleet.core.repeats import Repeats
 from evalfleet.model import JsonObject, Outcome, Run, RunState, TaskState
+from evalfleet.report.repeats import bounds, intervals, repeats_of, told
 from evalfleet.store.base import StoreReader
 
 OK = 0
@@ -70,6 +72,7 @@ class Summary(TypedDict):
     avg_task_duration_s: float | None
     duration_s: float | None
     by_domain: dict[str, JsonObject]
+    repeats: JsonObject | None
     results: NotRequired[list[JsonObject]]
 
 
@@ -88,6 +91,7 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> Summary:
         summary = _summary(run, _until(store, run), sums, store.attempt_sums(run.id), store.failure_sums(run.id))
         summary["cost"] = _cost(store, run, summary)
         summary["held"] = store.held(run.id, _MOST_HELD)
+        _add_repeats(summary, repeats_of(store.episode_sums(run.id)), by_task=results)
         if results:
             summary["results"] = [_result(row) for row in store.result_rows(run.id)]
     return summary
@@ -146,10 +150,21 @@ def _summary(run: Run, until: float, sums: list[Row], attempts: list[Row], failu
         "avg_task_duration_s": _mean_duration(sums),
         "duration_s": None if run.started_at is None else max(0.0, until - run.started_at),
         "by_domain": _by_domain(sums),
+        "repeats": None,
     }
     if run.reason is not None:
         summary["reason"] = run.reason
     return summary
+
+
+def _add_repeats(summary: Summary, repeats: list[Repeats], *, by_task: bool) -> None:
+    """Tell of repeated tasks. Then the intervals take the task as the unit: its episodes are not independent."""
+    summary["repeats"] = told(repeats, by_task=by_task)
+    if sum(one.episodes for one in repeats) != summary["tasks"]["total"]:
+        return  # nothing is repeated, or a part of the run has no episodes
+    summary["scores"]["ci95"] = intervals(repeats)
+    for domain, facts in summary["by_domain"].items():
+        facts["ci95_valid"] = intervals([one for one in repeats if one.domain == domain])["valid"]
 
 
 def _counts(sums: list[Row]) -> dict[str, int]:
@@ -189,12 +204,8 @@ def _scores(sums: list[Row]) -> Scores:
         "valid": scores.valid,
         "coverage": scores.coverage,
         "verdicts": scores.verdicts,
-        "ci95": {"strict": _bounds(scores.ci95_strict), "valid": _bounds(scores.ci95_valid)},
+        "ci95": {"strict": bounds(scores.ci95_strict), "valid": bounds(scores.ci95_valid)},
     }
-
-
-def _bounds(interval: stats.Interval | None) -> list[float] | None:
-    return None if interval is None else [interval.low, interval.high]
 
 
 def _attempts(rows: list[Row]) -> JsonObject:
@@ -268,7 +279,7 @@ def _by_domain(sums: list[Row]) -> dict[str, JsonObject]:
             **_counts(rows),
             "score_strict": scores.strict,
             "score_valid": scores.valid,
-            "ci95_valid": _bounds(scores.ci95_valid),
+            "ci95_valid": bounds(scores.ci95_valid),
             "avg_duration_s": _mean_duration(rows),
         }
     return by_domain

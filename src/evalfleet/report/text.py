@@ -55,6 +55,21 @@ def clip(text: str, cells: int) -> str:
     return kept + "…"
 
 
+def clip_middle(text: str, cells: int) -> str:
+    """Like `clip`, for keys: these begin alike and end apart, so the middle is cut."""
+    if width(text) <= cells:
+        return text
+    if cells < 8:
+        return clip(text, cells)
+    kept, used = "", 0
+    for char in reversed(text):
+        used += _cells(char)
+        if used > (cells - 1) // 2:
+            break
+        kept = char + kept
+    return clip(text, cells - width(kept)) + kept
+
+
 def pad(text: str, cells: int, *, right: bool = False) -> str:
     """Fill up with spaces; `right` aligns to the right."""
     fill = " " * max(0, cells - width(text))

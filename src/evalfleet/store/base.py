@@ -220,6 +220,15 @@ class StoreReader(Protocol):
         """Like `results`, read in pages."""
         ...
 
+    def episode_sums(self, run_id: str) -> list[dict[str, Any]]:
+        """Of a benchmark's run, per benchmark, task and domain: episodes, counted (in the valid score), successes, and
+        of the scores that count score (their sum), squares (the sum of their squares), low, high."""
+        ...
+
+    def episodes(self, run_id: str) -> list[dict[str, Any]]:
+        """Of a benchmark's run, what the payload of each task says: key, benchmark, task, seed, max_steps."""
+        ...
+
     def attempt_rows(self, run_id: str) -> Iterator[dict[str, Any]]:
         """All attempts without their end records, by task and number, read in pages."""
         ...

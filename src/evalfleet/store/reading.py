@@ -202,6 +202,12 @@ class Reading:
             yield from map(dict, page)
             last = (page[-1]["task_number"], page[-1]["number"])
 
+    def episode_sums(self, run_id: str) -> list[dict[str, Any]]:
+        return [dict(row) for row in self._db.rows("sum_episodes", run_id=run_id)]
+
+    def episodes(self, run_id: str) -> list[dict[str, Any]]:
+        return [dict(row) for row in self._db.rows("select_episodes", run_id=run_id)]
+
     def live_attempts(self, run_id: str) -> list[dict[str, Any]]:
         return [dict(row) for row in self._db.rows("select_live_attempts", run_id=run_id)]
 

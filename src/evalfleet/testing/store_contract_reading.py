@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from evalfleet.errors import AmbiguousId, NotFound
-from evalfleet.model import Kind, Outcome, Run, TaskState
+from evalfleet.model import Kind, Outcome, Policy, Run, TaskState
 from evalfleet.store.base import Store
 from evalfleet.testing import store_cases as cases
 from evalfleet.testing.clock import FakeClock
@@ -144,6 +144,27 @@ class ReadingContract:
         assert [(row["worker"], row["completed"]) for row in store.worker_sums(run.id)] == [("w1", 2)]
         assert [row["key"] for row in store.last_failures(run.id)] == ["task_3", "task_2"]
         assert store.durations(run.id) == [7.0, 7.0, 7.0]
+
+    def test_episodes_of_a_benchmark_are_known_by_their_payloads(self, store: Store) -> None:
+        payloads = [
+            {"benchmark": "b", "task": "t", "seed": 0, "max_steps": 9},
+            {"benchmark": "b", "task": "t", "seed": 1},
+        ]
+        specs = [cases.task_spec(f"t_{number}", payload=payload) for number, payload in enumerate([*payloads, "text"])]
+        run = store.submit("a run", Policy(), specs, folder="/tmp", base_env={})
+        taken = store.begin(store.take(run.id, "me"))
+        assert taken is not None
+        cases.finished(store, taken, cases.with_verdict(cases.claimed(store, taken, 1).attempt, 0.5))
+        assert [(row["key"], row["task"], row["seed"], row["max_steps"]) for row in store.episodes(run.id)] == [
+            ("t_0", "t", 0, 9),
+            ("t_1", "t", 1, None),
+        ]
+        assert store.episode_sums(run.id) == [
+            {"benchmark": "b", "task": "t", "domain": "d", "episodes": 2, "counted": 1, "successes": 0.0}
+            | {"score": 0.5, "squares": 0.25, "low": 0.5, "high": 0.5}
+        ]
+        plain = self._mixed(store)
+        assert store.episodes(plain.id) == store.episode_sums(plain.id) == []
 
     def _mixed(self, store: Store) -> Run:
         """task_1 and, at the second attempt, task_2 have verdicts, task_3 failed, task_4 runs."""

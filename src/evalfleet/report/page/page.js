@@ -40,13 +40,18 @@
     if (row.reason) cell.append(element("div", "reason", `${row.state}: ${row.reason}`));
     else if (!row.tries.length) cell.textContent = "No attempt yet.";
     const table = cell.appendChild(element("table")).appendChild(element("tbody"));
-    for (const [number, worker, how, outcome, duration, cost, kind, blame, evidence] of row.tries) {
+    for (const [number, worker, how, outcome, duration, cost, kind, blame, evidence, strip] of row.tries) {
       const one = table.appendChild(element("tr"));
       const first = one.appendChild(element("td", "tag"));
       first.append(element("i", how), `attempt ${number}: ${kind || outcome}${blame ? `, blamed on ${blame}` : ""}`);
       one.append(element("td", "tag", worker), element("td", "num", span(duration)), element("td", "num", cost ? "$" + cost.toFixed(4) : ""));
       const why = one.appendChild(element("td", "evidence", evidence || ""));
       why.append(element("div", "path", `runs/${run}/${row.folder}/${number}/`));
+      if (strip !== null) {
+        const place = table.appendChild(element("tr", "strips")).appendChild(element("td"));
+        place.colSpan = 5;
+        place.append(film.strip(strip, `${row.key}, attempt ${number}`));
+      }
     }
     return line;
   };
@@ -114,4 +119,17 @@
   state.addEventListener("change", refresh);
   more.addEventListener("click", extend);
   refresh();
+  // A link to a task, such as report.html#click-button_0, opens it.
+  const follow = () => {
+    let key = location.hash.slice(1);
+    try { key = decodeURIComponent(key); } catch { return; }
+    const place = shown.findIndex((row) => row.key === key);
+    if (!key || place < 0) return;
+    while (drawn <= place) extend();
+    const open = [...body.querySelectorAll(".open")].find((button) => button.textContent === key);
+    if (open.getAttribute("aria-expanded") === "false") open.click();
+    open.scrollIntoView();
+  };
+  addEventListener("hashchange", follow);
+  follow();
 })();

@@ -57,3 +57,23 @@ select duration_s from task
 
 -- name: select_held
 select key, reason from task where run_id = :run_id and state = 'held' order by number limit :limit;
+
+-- name: sum_episodes
+-- Per task of a benchmark, named in the payloads of its episodes. One that failed by its own fault scores 0. The first
+-- task tells whether the run is of a benchmark, so that the others' payloads are read only then.
+select json_extract(spec, '$.payload.benchmark') as benchmark, json_extract(spec, '$.payload.task') as task, domain,
+       count(*) as episodes, count(case when state in ('succeeded', 'failed') then 1 end) as counted,
+       total(success) as successes, total(score) as score, total(score * score) as squares,
+       min(case state when 'succeeded' then score when 'failed' then 0.0 end) as low,
+       max(case state when 'succeeded' then score when 'failed' then 0.0 end) as high
+  from task
+ where run_id = :run_id and json_type(spec, '$.payload.task') = 'text'
+   and exists (select 1 from task where run_id = :run_id and number = 1 and json_type(spec, '$.payload.benchmark') = 'text')
+ group by 1, 2, 3 order by min(number);
+
+-- name: select_episodes
+select key, json_extract(spec, '$.payload.benchmark') as benchmark, json_extract(spec, '$.payload.task') as task,
+       json_extract(spec, '$.payload.seed') as seed, json_extract(spec, '$.payload.max_steps') as max_steps
+  from task
+ where run_id = :run_id and json_type(spec, '$.payload.task') = 'text'
+   and exists (select 1 from task where run_id = :run_id and number = 1 and json_type(spec, '$.payload.benchmark') = 'text');

@@ -1,0 +1,141 @@
+"""MiniWoB++ tasks in a bare loop, without evalfleet's engine: the floor for `make bench`.
+
+    python bench/bare_loop.py playwright|cdp CHROMIUM FOLDER TASK...
+
+One process, one task after the other: a fresh browser, the oracle, a screenshot per step on disk, the page's verdict. The
+page, its waits and the oracle are those of evalfleet, so that both sides do the same work; what differs is who drives.
+"playwright" is the Python library of that name; "cdp" is evalfleet's own browser, called directly. Exits 1 if a task does
+not get the full score.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+from evalfleet.agents.base import Brief, Decision, Observation
+from evalfleet.agents.oracle import Oracle
+from evalfleet.benchmarks.miniwob import MAX_STEPS, pages
+from evalfleet.benchmarks.miniwob_page import WINDOW, PageEpisode
+from evalfleet.environments import browser as cdp
+
+Launch = Callable[[Path], AbstractContextManager[Any]]
+
+
+class PlaywrightPage:
+    """What `PageEpisode` needs of a browser, by Playwright."""
+
+    def __init__(self, page: Any) -> None:
+        self._page = page
+
+    def open(self, url: str) -> None:
+        self._page.goto(url)
+
+    def evaluate(self, expression: str) -> Any:
+        return self._page.evaluate(expression)
+
+    def screenshot(self, size: Any) -> bytes:
+        return self._page.screenshot(clip={"x": 0, "y": 0, "width": size.width, "height": size.height})
+
+    def move(self, x: float, y: float) -> None:
+        self._page.mouse.move(x, y)
+
+    def click(self, x: float, y: float, *, count: int = 1, held: tuple[str, ...] = ()) -> None:
+        for key in held:
+            self._page.keyboard.down(key)
+        self._page.mouse.click(x, y, click_count=count)
+        for key in held:
+            self._page.keyboard.up(key)
+
+    def drag(self, x: float, y: float, to_x: float, to_y: float) -> None:
+        self._page.mouse.move(x, y)
+        self._page.mouse.down()
+        self._page.mouse.move(to_x, to_y, steps=5)
+        self._page.mouse.up()
+
+    def scroll(self, x: float, y: float, dx: float, dy: float) -> None:
+        self._page.mouse.move(x, y)
+        self._page.mouse.wheel(dx, dy)
+
+    def press(self, key: str, *, held: tuple[str, ...] = (), times: int = 1) -> None:
+        for _ in range(times):
+            self._page.keyboard.press("+".join((*held, key)))
+
+    def write(self, text: str) -> None:
+        self._page.keyboard.type(text)
+
+
+@contextmanager
+def playwright(chromium: str) -> Iterator[Launch]:
+    """Start Playwright's driver once; its browsers are launched with the flags of ours, less those of the pipe."""
+    api: Any = import_module("playwright.sync_api")
+    own = ("--remote-debugging-pipe", "--no-startup-window", "--headless")
+    flags = [flag for flag in cast("tuple[str, ...]", getattr(cdp, "_FLAGS")) if flag not in own]  # noqa: B009 - it is private
+
+    with api.sync_playwright() as driver:
+
+        @contextmanager
+        def launch(_folder: Path) -> Iterator[PlaywrightPage]:
+            browser = driver.chromium.launch(executable_path=chromium, args=flags)
+            try:
+                size = {"width": WINDOW.width, "height": WINDOW.height}
+                yield PlaywrightPage(browser.new_page(viewport=size, locale="en-US", timezone_id="UTC"))
+            finally:
+                browser.close()
+
+        yield launch
+
+
+@contextmanager
+def direct(chromium: str) -> Iterator[Launch]:
+    yield lambda folder: cdp.launched(chromium, folder, WINDOW)
+
+
+def solve(launch: Launch, task: str, folder: Path) -> float:
+    """Play one episode, and return its score."""
+    place = pages()
+    assert place is not None
+    folder.mkdir(parents=True)
+    with launch(folder) as browser:
+        episode = PageEpisode(browser, place / f"{task}.html", 0)
+        agent = Oracle(Brief(benchmark="miniwob", task=task, goal=episode.goal, seed=0))
+        verdict, step = None, 0
+        while verdict is None and step < MAX_STEPS:
+            step += 1
+            observation = episode.observe(step)
+            decision = agent.act(observation)
+            _keep(folder / f"step_{step}.png", observation)
+            verdict = _performed(episode, decision)
+        _keep(folder / "final.png", episode.observe(step + 1))
+        verdict = episode.verdict()
+    return verdict.score if verdict else 0.0
+
+
+def _performed(episode: PageEpisode, decision: Decision) -> Any:
+    for action in decision.actions:
+        episode.perform(action)
+        verdict = episode.verdict()
+        if verdict is not None:
+            return verdict
+    return None
+
+
+def _keep(path: Path, observation: Observation) -> None:
+    path.write_bytes(observation.screenshot)
+
+
+def main() -> int:
+    driver, chromium, folder, *tasks = sys.argv[1:]
+    with (playwright if driver == "playwright" else direct)(chromium) as launch:
+        failed = [task for task in tasks if solve(launch, task, Path(folder) / task) != 1.0]
+    if failed:
+        print(f"bare_loop: no full score for {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
