@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# The contracts are shipped in the package; here, as in a test module, a failing assert shall show its values.
+pytest.register_assert_rewrite("evalfleet.testing")
+
 # The same examples on every machine and day: a red test is red for everybody. Time is judged by the test's limit.
 settings.register_profile("evalfleet", deadline=None, derandomize=True, database=None)
 # `pytest --hypothesis-profile search` looks for new ones.

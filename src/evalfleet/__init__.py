@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evalfleet.api import RunHandle, Task, TaskResult, open_run, submit
+    from evalfleet.api import RunHandle, Task, TaskResult, open_run, submit, submit_benchmark
 
     __version__: str
 
-__all__ = ["RunHandle", "Task", "TaskResult", "__version__", "open_run", "submit"]
+__all__ = ["RunHandle", "Task", "TaskResult", "__version__", "open_run", "submit", "submit_benchmark"]
 
-_HOMES = dict.fromkeys(("RunHandle", "Task", "TaskResult", "open_run", "submit"), "evalfleet.api")
+_HOMES = dict.fromkeys(("RunHandle", "Task", "TaskResult", "open_run", "submit", "submit_benchmark"), "evalfleet.api")
 
 
 def __getattr__(name: str) -> Any:

@@ -19,6 +19,15 @@ current folder; ``config.toml`` in the home folder; the default. ::
     [waa]                         # Windows Agent Arena; all keys: `WaaSettings`
     containers = ["winarena"]     # one task at a time in each
 
+    [llm]                         # of the agent `llm`; see docs/howto/use-an-llm-agent.md
+    base_url = "https://api.openai.com/v1"  # OPENAI_BASE_URL
+    model = "gpt-4o"              # where --model is not given
+
+    [[llm.price]]                 # first match wins; those of evalfleet.toml come first, then those of config.toml
+    model = "gpt-4o*"
+    input_usd_per_million = 2.5
+    output_usd_per_million = 10
+
     [lease]
     duration = "60s"              # EVALFLEET_LEASE_DURATION
 
@@ -40,13 +49,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
 from evalfleet import duration
 from evalfleet.errors import ConfigError, MissingSecret
-from evalfleet.model import Kind
+from evalfleet.model import Kind, TokenPrice
 
 FILE_NAME = "evalfleet.toml"
 HOME_FILE_NAME = "config.toml"
@@ -103,6 +112,19 @@ class Settings:
     runner_python: str = sys.executable
     runner_idle_s: float = 600.0
     chromium: str | None = None  # None: the first on PATH
+    llm_base_url: str = "https://api.openai.com/v1"
+    llm_model: str | None = None
+    llm_secret: str = "OPENAI_API_KEY"  # name of the variable with the key; "": the endpoint needs none
+    llm_temperature: float | None = None  # None: the endpoint's own
+    llm_max_tokens: int | None = None
+    llm_timeout_s: float = 90.0  # of one call
+    llm_patience_s: float = 300.0  # waiting for the endpoint, in one attempt
+    llm_requests_per_minute: float | None = None
+    llm_tokens_per_minute: float | None = None
+    llm_history: int = 5  # earlier steps that the model is told of
+    llm_elements: bool = True  # whether the model is told what is on the page, besides the screenshot
+    llm_body: Mapping[str, Any] = field(default_factory=dict[str, Any])  # more members of every request
+    llm_prices: tuple[TokenPrice, ...] = ()
     lease_s: float = 60.0
     breaker_probe_base_s: float = 2.0
     breaker_slow_start: int = 3
@@ -118,6 +140,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "EVALFLEET_RUNNER_PYTHON": ("runner_python", str),
     "EVALFLEET_RUNNER_IDLE": ("runner_idle_s", duration.parse),
     "EVALFLEET_CHROMIUM": ("chromium", str),
+    "OPENAI_BASE_URL": ("llm_base_url", str),
     "EVALFLEET_LEASE_DURATION": ("lease_s", duration.parse),
     "EVALFLEET_BREAKER_PROBE_BASE": ("breaker_probe_base_s", duration.parse),
     "EVALFLEET_BREAKER_SLOW_START": ("breaker_slow_start", int),
@@ -146,11 +169,11 @@ def load(
     there = _from_file(chosen / HOME_FILE_NAME)
     if "home" in there:
         raise ConfigError(f"{chosen / HOME_FILE_NAME}: home: cannot be set in the home's own file; remove the line.")
-    patterns = here.pop("judge_patterns", ()) + there.pop("judge_patterns", ())
+    lists = {name: here.pop(name, ()) + there.pop(name, ()) for name in ("judge_patterns", "llm_prices")}
     waa = WaaSettings(**{**there.pop("waa", {}), **here.pop("waa", {})})
     merged = {**there, **here, **_from_environment(environ)}
     again = "" if home is None else f"--home {_quoted(str(chosen))}"
-    return Settings(home=chosen, home_option=again, waa=waa, judge_patterns=patterns, **merged)
+    return Settings(home=chosen, home_option=again, waa=waa, **lists, **merged)
 
 
 def secret_values(names: Iterable[str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -285,6 +308,12 @@ _RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     "waa.guest_port": ("waa.guest_port", lambda v: 0 < v < 65536, "must be from 1 to 65535"),
     "waa.secrets": ("waa.secrets", _are_variables, "must be names of environment variables, never their values"),
     "waa.reset": ("waa.reset", RESETS.__contains__, f"must be one of {', '.join(RESETS)}"),
+    "llm_temperature": ("llm.temperature", lambda v: 0 <= v <= 2, "must be from 0 to 2"),
+    "llm_max_tokens": ("llm.max_tokens", _is_count, "must be 1 or more"),
+    "llm_timeout_s": ("llm.timeout", lambda v: v >= 1, "must be at least 1s"),
+    "llm_requests_per_minute": ("llm.requests_per_minute", lambda v: 0 < v < math.inf, "must be more than 0"),
+    "llm_tokens_per_minute": ("llm.tokens_per_minute", lambda v: 0 < v < math.inf, "must be more than 0"),
+    "llm_history": ("llm.history", lambda v: 0 <= v <= 1000, "must be from 0 to 1000"),
     "lease_s": ("lease.duration", lambda v: v >= 1, "must be at least 1s"),
     "breaker_slow_start": ("breaker.slow_start", _is_count, "must be 1 or more"),
 }

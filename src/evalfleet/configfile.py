@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from pathlib import Path
@@ -11,13 +12,17 @@ import msgspec
 
 from evalfleet import duration
 from evalfleet.errors import ConfigError
-from evalfleet.model import Kind
+from evalfleet.model import Kind, TokenPrice
 from evalfleet.schema import explain, quoted, sentence, suggestion
 
 Duration = str | float | None
+_PLAIN_LLM = (
+    *("base_url", "model", "secret", "temperature", "max_tokens", "requests_per_minute", "tokens_per_minute"),
+    *("history", "elements", "body"),
+)
 _HINTS: dict[str, str] = dict.fromkeys(
     (
-        *("local.runner_idle", "lease.duration", "breaker.probe_base"),
+        *("local.runner_idle", "lease.duration", "breaker.probe_base", "llm.timeout", "llm.patience"),
         *("waa.guest_timeout", "waa.timeout", "waa.stall", "waa.poll"),
     ),
     'expected a duration such as "90s" or "15m"',
@@ -57,6 +62,28 @@ class WaaTable(msgspec.Struct, forbid_unknown_fields=True):
     poll: Duration = None
 
 
+class PriceTable(msgspec.Struct, forbid_unknown_fields=True):
+    model: str
+    input_usd_per_million: float
+    output_usd_per_million: float
+
+
+class LlmTable(msgspec.Struct, forbid_unknown_fields=True):
+    base_url: str | None = None
+    model: str | None = None
+    secret: str | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    timeout: Duration = None
+    patience: Duration = None
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    history: int | None = None
+    elements: bool | None = None
+    body: dict[str, Any] | None = None
+    price: list[PriceTable] = []
+
+
 class LeaseTable(msgspec.Struct, forbid_unknown_fields=True):
     duration: Duration = None
 
@@ -82,6 +109,7 @@ class ConfigDocument(msgspec.Struct, forbid_unknown_fields=True):
     local: LocalTable = msgspec.field(default_factory=LocalTable)
     browser: BrowserTable = msgspec.field(default_factory=BrowserTable)
     waa: WaaTable = msgspec.field(default_factory=WaaTable)
+    llm: LlmTable = msgspec.field(default_factory=LlmTable)
     lease: LeaseTable = msgspec.field(default_factory=LeaseTable)
     breaker: BreakerTable = msgspec.field(default_factory=BreakerTable)
     judge: JudgeTable = msgspec.field(default_factory=JudgeTable)
@@ -118,6 +146,7 @@ def read(path: Path) -> dict[str, Any] | None:
         "runner_idle_s": _seconds(path, "local.runner_idle", document.local.runner_idle),
         "chromium": document.browser.chromium,
         "waa": _waa(path, document.waa) or None,
+        **_llm(path, document.llm),
         "lease_s": _seconds(path, "lease.duration", document.lease.duration),
         "breaker_probe_base_s": _seconds(path, "breaker.probe_base", document.breaker.probe_base),
         "breaker_slow_start": document.breaker.slow_start,
@@ -132,6 +161,27 @@ def _waa(path: Path, table: WaaTable) -> dict[str, Any]:
     for name in ("guest_timeout", "timeout", "stall", "poll"):
         found[f"{name}_s"] = _seconds(path, f"waa.{name}", found.pop(name))
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _llm(path: Path, table: LlmTable) -> dict[str, Any]:
+    prices = tuple(_price(path, number, row) for number, row in enumerate(table.price, 1))
+    plain = {f"llm_{each}": getattr(table, each) for each in _PLAIN_LLM}
+    return {
+        **plain,
+        "llm_timeout_s": _seconds(path, "llm.timeout", table.timeout),
+        "llm_patience_s": _seconds(path, "llm.patience", table.patience),
+        "llm_prices": prices or None,
+    }
+
+
+def _price(path: Path, number: int, row: PriceTable) -> TokenPrice:
+    if not (0 <= row.input_usd_per_million < math.inf and 0 <= row.output_usd_per_million < math.inf):
+        raise ConfigError(f"{path}: [[llm.price]] number {number}: prices must be 0 or more.")
+    return TokenPrice(
+        model=row.model,
+        input_usd_per_million=row.input_usd_per_million,
+        output_usd_per_million=row.output_usd_per_million,
+    )
 
 
 def _seconds(path: Path, key: str, value: Duration) -> float | None:

@@ -26,6 +26,7 @@
     │       ├── BrowserGone      it ended, or never began
     │       ├── BrowserTimeout   it did not answer in time
     │       └── BrowserRefused   it answered, and said no
+    ├── AgentFailed              inside an attempt: the agent's own error; failure `bad_exit`
     └── ServiceFailed            inside an attempt: a service that all tasks need; failure `service_failed`
 
 The docstring of a class is its default message.
@@ -121,6 +122,10 @@ class RunnerRefused(BackendError):
 
 class EnvironmentFailed(EvalfleetError):
     """The environment does not work."""
+
+
+class AgentFailed(EvalfleetError):
+    """The agent cannot go on."""
 
 
 class ServiceFailed(EvalfleetError):

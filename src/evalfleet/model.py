@@ -283,6 +283,15 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenPrice:
+    """What the tokens of a model cost. `model` is a name or a pattern such as "gpt-4o*"."""
+
+    model: str
+    input_usd_per_million: float
+    output_usd_per_million: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndRecord:
     """How an attempt's process ended, as its runner saw it. Facts only; `core` judges."""
 

@@ -133,7 +133,7 @@ def test_the_example_agent(fleet: Fleet):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("miniwob",), "miniwob needs --agent: oracle, random, or your own as module:Class"),
+        (("miniwob",), "miniwob needs --agent: oracle, random, llm, or your own as module:Class"),
         (("minwob", "--agent", "oracle"), "'minwob' is neither a file nor a benchmark; did you mean \"miniwob\"?"),
         (("miniwob", "--agent", "orcale"), "there is no agent 'orcale'; did you mean 'oracle'? Known: "),
         (("miniwob", "--agent", "nowhere:Agent"), "there is no module nowhere"),

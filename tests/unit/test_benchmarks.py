@@ -19,6 +19,7 @@ from evalfleet.benchmarks.base import Selection, TaskInfo
 from evalfleet.benchmarks.selecting import choose
 from evalfleet.errors import InputError
 from evalfleet.model import Verdict
+from evalfleet.testing.clock import FakeClock
 
 CATALOGUE = [
     TaskInfo(name=name, domain=name.partition("-")[0], oracle=oracle)
@@ -118,7 +119,7 @@ def test_finding_agents(tmp_path: Path):
     assert agents.load("random") is RandomAgent
     assert agents.load("mine_agents:Mine", folder=str(tmp_path)).__name__ == "Mine"  # pyright: ignore[reportFunctionMemberAccess, reportAttributeAccessIssue]
     for name, text in {
-        "orcale": "no agent 'orcale'; did you mean 'oracle'? Known: oracle, random, or your own as module:Class",
+        "orcale": "no agent 'orcale'; did you mean 'oracle'? Known: oracle, random, llm, or your own as module:Class",
         "mine_agents:": "no agent",
         "mine_agents:x": "mine_agents has no class x",
         "mine_agents:Yours": "mine_agents has no class Yours",
@@ -242,3 +243,30 @@ def test_an_episode_that_is_not_brought_to_its_end_scores_0(tmp_path: Path):
     assert (verdict.score, verdict.success, verdict.metrics, steps) == (0.0, False, {"reason": "max_steps"}, 3)
     verdict, steps, _ = play(tmp_path, 100, done=True)
     assert (verdict.score, verdict.metrics, steps) == (0.0, {"reason": "agent_done"}, 1)
+
+
+class Slow:
+    """Takes 40 seconds for a decision, of which a busy service kept it waiting for some."""
+
+    def __init__(self, clock: FakeClock, waited_s: float) -> None:
+        self._clock = clock
+        self._waited_s = waited_s
+
+    def act(self, observation: Observation) -> Decision:
+        self._clock.advance(40.0)
+        return Decision(actions=(Click(x=1, y=1),), waited_s=self._waited_s, tokens=10)
+
+
+@pytest.mark.parametrize(("waited_s", "steps", "reason"), [(0.0, 3, "timeout"), (35.0, 9, "max_steps")])
+def test_waiting_is_not_taken_from_the_agents_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waited_s: float, steps: int, reason: str
+):
+    clock = FakeClock()
+    monkeypatch.setattr(attempt.time, "monotonic", clock)
+    recorder = attempt.Recorder(tmp_path / "events", tmp_path)
+    verdict, taken = attempt.play(FakeEpisode(100), Slow(clock, waited_s), recorder, max_steps=9, time_limit_s=100.0)
+    assert (verdict.score, verdict.metrics, taken) == (0.0, {"reason": reason}, steps)
+    recorder.tell("hm", cost_usd=0.5, tokens=5)
+    assert recorder.metrics() == {"tokens": 10 * steps + 5}
+    lines = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
+    assert (lines[0]["tokens"], lines[-1]) == (10, {"note": "hm", "cost_usd": 0.5, "tokens": 5})

@@ -9,13 +9,14 @@ time, until the episode ends or the agent says that it is done. ::
         def act(self, observation: Observation) -> Decision:
             return Decision(actions=(Click(x=80, y=120),))
 
-`evalfleet run miniwob --agent my_module:Stubborn` uses it.
+`evalfleet run miniwob --agent my_module:Stubborn` uses it. What more an agent needs, it declares; see `AgentClass`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from evalfleet.actions import Action, Click, Drag, Move, Press, Scroll, Wait, Write
 
@@ -29,13 +30,17 @@ __all__ = [
     "Decision",
     "Drag",
     "Element",
+    "Kit",
     "Move",
     "Observation",
     "Point",
     "Press",
     "Scroll",
+    "Tell",
     "Wait",
+    "Wish",
     "Write",
+    "say_nothing",
 ]
 
 
@@ -91,6 +96,18 @@ class Decision:
     done: bool = False
     note: str = ""  # for a person: shown beside the step
     cost_usd: float = 0.0  # what making it cost
+    tokens: int = 0  # of a model, sent and received
+    waited_s: float = 0.0  # for a service that was busy; not counted against the agent's time
+
+
+class Tell(Protocol):
+    """Says something between two decisions: progress for the runner, a note for a person, money for the budget."""
+
+    def __call__(self, note: str, *, cost_usd: float = 0.0, tokens: int = 0) -> None: ...
+
+
+def say_nothing(note: str, *, cost_usd: float = 0.0, tokens: int = 0) -> None:
+    """Be a `Tell` for nobody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +118,29 @@ class Brief:
     task: str
     goal: str
     seed: int
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # its kit's
+    tell: Tell = say_nothing  # to be called at least every minute by whoever takes long
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a person asked of the agent besides acting; None where nothing was said."""
+
+    model: str | None = None
+    base_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kit:
+    """What the agent's attempts get. Put together where the run is submitted."""
+
+    options: Mapping[str, Any] = field(
+        default_factory=dict[str, Any]
+    )  # plain JSON without secrets; for `Brief.options`
+    secrets: tuple[str, ...] = ()  # names of variables; the values are in the attempt's environment
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    patience_s: float = 0.0  # most time of an attempt that the agent may spend waiting for a service
+    notes: tuple[str, ...] = ()  # for the person, before the run begins
 
 
 class Agent(Protocol):
@@ -110,6 +150,18 @@ class Agent(Protocol):
 
 
 class AgentClass(Protocol):
-    """How an agent is made: its class, or anything that takes a brief and returns an agent."""
+    """How an agent is made: its class, or anything that takes a brief and returns an agent.
+
+    It may declare more by attributes, which `agents.registry` reads:
+
+    ==================  ==========================================================================================
+    `title`             one line for a person; else the first line of its docstring
+    `deterministic`     whether the same brief and observations give the same decisions; else False
+    `wishes`            names of the fields of `Wish` that it understands; else none, and others are refused
+    `secrets`           names of variables that its attempts need; else none
+    `modules`           modules of other packages that must be there, each with the command that installs it
+    `equip`             class method `(wish, settings) -> Kit` that puts its kit together; else a kit with `secrets`
+    ==================  ==========================================================================================
+    """
 
     def __call__(self, brief: Brief) -> Agent: ...

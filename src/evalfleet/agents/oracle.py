@@ -25,6 +25,9 @@ def solvable(benchmark: str) -> frozenset[str]:
 class Oracle:
     """Implements `Agent`. Raises InputError for a task without a solution."""
 
+    title = "knows how some tasks are solved: proves that a benchmark and its environment work"
+    deterministic = True
+
     def __init__(self, brief: Brief) -> None:
         solver = SOLVERS.get(brief.benchmark, {}).get(brief.task)
         if solver is None:

@@ -15,6 +15,9 @@ _TYPING_SHARE = 0.5  # of the choices that fall on something that takes text
 class RandomAgent:
     """Draws from the episode's seed: the same seed does the same to the same page."""
 
+    title = "clicks and types by chance: the floor"
+    deterministic = True
+
     def __init__(self, brief: Brief) -> None:
         self._random = random.Random(f"{brief.benchmark} {brief.task} {brief.seed}")
         self._words = re.findall(r"\w+", brief.goal) or ["x"]

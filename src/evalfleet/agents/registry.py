@@ -1,39 +1,75 @@
-"""Agents by name: the built-in ones, and a user's own as `module:Class`."""
+"""Agents by name: the built-in ones, those of other packages by the entry point group `evalfleet.agents`, and a user's
+own as `module:Class`.
+
+Nothing is imported before it is asked for by its name.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from importlib import import_module
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, cast
 
-from evalfleet.agents.base import AgentClass
+from evalfleet.agents.base import AgentClass, Kit, Wish
+from evalfleet.config import Settings
 from evalfleet.errors import InputError
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "evalfleet.agents"
 BUILT_IN = {
     "oracle": "evalfleet.agents.oracle:Oracle",
     "random": "evalfleet.agents.random:RandomAgent",
+    "llm": "evalfleet.agents.llm:Llm",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What an agent's class says of itself; see `AgentClass`."""
+
+    title: str
+    deterministic: bool
+    wishes: tuple[str, ...]
+    secrets: tuple[str, ...]
+    modules: Mapping[str, str]
+
+
+def names() -> list[str]:
+    """Return the built-in agents, then those of other packages."""
+    return [*BUILT_IN, *sorted(_plugins().keys() - BUILT_IN.keys())]
 
 
 def load(name: str, *, folder: str | None = None) -> AgentClass:
     """Import an agent's class.
 
     Args:
-        name: of a built-in one, or `module:Class`.
+        name: of a built-in one or of one that another package brings, or `module:Class`.
         folder: where a user's module is looked for before all other places.
 
     Raises:
         InputError: there is no such agent, or its module cannot be imported.
     """
+    plugin = None if name in BUILT_IN or ":" in name else _plugins().get(name)
+    if plugin is not None:
+        try:
+            brought: Any = plugin.load()
+        except Exception as error:
+            raise InputError(
+                f"agent {name!r}: {plugin.value} cannot be loaded: {type(error).__name__}: {error}."
+            ) from error
+        return _checked(name, brought, f"{plugin.value} is no class")
     module, colon, attribute = BUILT_IN.get(name, name).partition(":")
     if not colon or not module or not attribute:
         from difflib import get_close_matches
 
-        near = get_close_matches(name, BUILT_IN, n=1)
+        near = get_close_matches(name, names(), n=1)
         meant = f"; did you mean {near[0]!r}?" if near else "."
-        raise InputError(
-            f"there is no agent {name!r}{meant} Known: {', '.join(BUILT_IN)}, or your own as module:Class."
-        )
+        raise InputError(f"there is no agent {name!r}{meant} Known: {', '.join(names())}, or your own as module:Class.")
     if folder is not None and folder not in sys.path:
         sys.path.insert(0, folder)
     try:
@@ -48,7 +84,47 @@ def load(name: str, *, folder: str | None = None) -> AgentClass:
         raise InputError(f"agent {name!r}: importing {module} failed: {type(error).__name__}: {error}.") from error
     for part in attribute.split("."):
         found = getattr(found, part, None)
+    return _checked(name, found, f"{module} has no class {attribute}")
+
+
+def declared(agent: AgentClass) -> Declared:
+    """Return what the class declares, with the defaults for what it does not."""
+    title: Any = getattr(agent, "title", None) or (agent.__doc__ or "").strip().partition("\n")[0]
+    return Declared(
+        title=str(title),
+        deterministic=bool(getattr(agent, "deterministic", False)),
+        wishes=tuple(getattr(agent, "wishes", ())),
+        secrets=tuple(getattr(agent, "secrets", ())),
+        modules=dict(cast("Mapping[str, str]", getattr(agent, "modules", {}))),
+    )
+
+
+def equip(name: str, agent: AgentClass, wish: Wish, settings: Settings) -> Kit:
+    """Put together what the agent's attempts get.
+
+    Raises:
+        InputError: a wish that the agent does not understand, or what it lacks to begin.
+    """
+    said = declared(agent)
+    for each in fields(wish):
+        if getattr(wish, each.name) is not None and each.name not in said.wishes:
+            raise InputError(f"--{each.name.replace('_', '-')} is not for the agent {name!r}; leave it out.")
+    missing = {module: install for module, install in said.modules.items() if find_spec(module) is None}
+    for module, install in missing.items():
+        raise InputError(f"agent {name!r} needs the module {module}; install it with: {install}")
+    make: Any = getattr(agent, "equip", None)
+    return make(wish, settings) if make is not None else Kit(secrets=said.secrets)
+
+
+def _checked(name: str, found: Any, problem: str) -> AgentClass:
     if not callable(found):
-        raise InputError(f"agent {name!r}: {module} has no class {attribute}.")
+        raise InputError(f"agent {name!r}: {problem}.")
     agent: Any = found
     return agent
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points
+
+    found: Any = entry_points(group=GROUP)
+    return {point.name: point for point in found}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import signal
 import sys
 import time
@@ -34,6 +35,7 @@ class Recorder:
         self._events = events
         self._artifacts = artifacts
         self._begun = time.monotonic()
+        self._tokens = 0
 
     def ready(self, brief: Brief) -> None:
         self._event({"ready": True, "note": brief.goal})
@@ -45,16 +47,29 @@ class Recorder:
         (self._artifacts / picture).write_bytes(observation.screenshot)
         actions = [to_json(action) for action in decision.actions]
         shown = {"step": observation.step, "screenshot": picture, "action": actions}
-        cost = {"cost_usd": decision.cost_usd} if decision.cost_usd else {}
+        more = self._spent(decision.cost_usd, decision.tokens)
         note = {"note": decision.note} if decision.note else {}
-        self._event({**shown, **note, **cost})
+        self._event({**shown, **note, **more})
         digest = hashlib.sha256(observation.screenshot).hexdigest()[:16]
-        self._line({**shown, **note, **cost, "done": decision.done, "observation": digest})
+        self._line({**shown, **note, **more, "done": decision.done, "observation": digest})
+
+    def tell(self, note: str, *, cost_usd: float = 0.0, tokens: int = 0) -> None:
+        """Tell of what happens between two steps. Implements `Tell`."""
+        self._event({"note": note, **self._spent(cost_usd, tokens)})
+
+    def metrics(self) -> dict[str, Any]:
+        """Return what the attempt's result tells besides the checker's own."""
+        return {"tokens": self._tokens} if self._tokens else {}
 
     def over(self, observation: Observation, verdict: Verdict) -> None:
         (self._artifacts / "final.png").write_bytes(observation.screenshot)
         self._event({"screenshot": "final.png", "note": f"score {verdict.score:g}"})
         self._line({"score": verdict.score, "success": verdict.success, "screenshot": "final.png", **verdict.metrics})
+
+    def _spent(self, cost_usd: float, tokens: int) -> dict[str, Any]:
+        self._tokens += tokens
+        cost = {"cost_usd": cost_usd} if cost_usd else {}
+        return {**cost, **({"tokens": tokens} if tokens else {})}
 
     def _event(self, line: dict[str, Any]) -> None:
         with self._events.open("a", encoding="utf-8") as file:
@@ -66,8 +81,17 @@ class Recorder:
             file.write(json.dumps({"at_s": at_s, **line}) + "\n")
 
 
-def play(episode: Episode, agent: Agent, recorder: Recorder, max_steps: int) -> tuple[Verdict, int]:
-    """Let the agent act until the episode is over, the agent is done or the steps are used up.
+def play(
+    episode: Episode, agent: Agent, recorder: Recorder, max_steps: int, time_limit_s: float | None = None
+) -> tuple[Verdict, int]:
+    """Let the agent act until the episode is over, the agent is done, or the steps or the time are used up.
+
+    Args:
+        episode: where.
+        agent: who.
+        recorder: is told.
+        max_steps: most decisions.
+        time_limit_s: of the agent alone, without its waiting for a busy service; None: the runner's limit is all.
 
     Returns:
         The verdict and the number of steps. An episode that was not brought to its end scores 0.
@@ -75,10 +99,15 @@ def play(episode: Episode, agent: Agent, recorder: Recorder, max_steps: int) -> 
     steps = 0
     verdict = None
     reason = "max_steps"
+    ends_at = math.inf if time_limit_s is None else time.monotonic() + time_limit_s
     while verdict is None and steps < max_steps:
+        if time.monotonic() >= ends_at:
+            reason = "timeout"
+            break
         steps += 1
         observation = episode.observe(steps)
         decision = agent.act(observation)
+        ends_at += decision.waited_s
         recorder.step(observation, decision)
         for action in decision.actions:
             episode.perform(action)
@@ -103,12 +132,19 @@ def run() -> None:
     make_agent = agents.load(payload["agent"])
     recorder = Recorder(Path(environ["EVALFLEET_EVENTS"]), Path(environ["EVALFLEET_ARTIFACTS"]))
     with benchmark.episode(payload, Path(environ["EVALFLEET_TASK"]).parent) as episode:
-        brief = Brief(benchmark=benchmark.name, task=payload["task"], goal=episode.goal, seed=payload["seed"])
+        brief = Brief(
+            benchmark=benchmark.name,
+            task=payload["task"],
+            goal=episode.goal,
+            seed=payload["seed"],
+            options=payload.get("agent_options", {}),
+            tell=recorder.tell,
+        )
         agent = make_agent(brief)
         recorder.ready(brief)
-        verdict, steps = play(episode, agent, recorder, payload["max_steps"])
-    result = {"score": verdict.score, "success": verdict.success, "steps": steps, "metrics": verdict.metrics}
-    _write_result(result)
+        verdict, steps = play(episode, agent, recorder, payload["max_steps"], payload.get("time_limit_s"))
+    metrics = {**verdict.metrics, **recorder.metrics()}
+    _write_result({"score": verdict.score, "success": verdict.success, "steps": steps, "metrics": metrics})
 
 
 def _write_result(result: dict[str, Any]) -> None:

@@ -28,7 +28,9 @@ class Selection:
     seed: int = 0  # of the first episode of each task
     repeat: int = 1  # episodes of each task, with seeds that follow each other
     max_steps: int | None = None  # the benchmark's own, if None
-    model: str | None = None  # that the agent asks
+    model: str | None = None  # of an agent that asks one
+    base_url: str | None = None  # of the endpoint that serves the model
+    timeout_s: float | None = None  # of an attempt; the benchmark's own, if None
     json_name: str | None = None  # waa: a list of tasks
     waa_root: str | None = None  # waa: the user's checkout
 

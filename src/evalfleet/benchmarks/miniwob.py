@@ -21,6 +21,7 @@ from evalfleet.errors import InputError
 
 PACKAGE = "miniwob==1.1.0"
 MAX_STEPS = 30
+TIMEOUT = "5m"
 
 
 def pages() -> Path | None:
@@ -43,6 +44,7 @@ class Miniwob:
     title = "MiniWoB++: small tasks on web pages, in headless Chromium"
 
     def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._chromium = settings.chromium  # None: looked for on PATH
 
     def requirements(self) -> Sequence[Requirement]:
@@ -71,31 +73,25 @@ class Miniwob:
             "name": f"{self.name}-{selection.agent.rpartition(':')[2]}",
             "result": "required",
             "progress": "events",
-            "timeout": "5m",
+            "timeout": TIMEOUT,
             "timeout_is_verdict": True,
             "stall": "2m",
             "start_timeout": "2m",
         }
 
     def tasks(self, selection: Selection) -> Sequence[Mapping[str, Any]]:
+        from evalfleet.benchmarks.episodes import episode_tasks
         from evalfleet.benchmarks.selecting import choose  # not on the worker: it brings what reads task files
 
-        chromium = self._chromium
-        shared = {
-            "benchmark": self.name,
-            "agent": selection.agent,
-            "max_steps": selection.max_steps or MAX_STEPS,
-            **({"chromium": chromium} if chromium else {}),
-        }
-        return [
-            {
-                "key": chosen.key,
-                "domain": chosen.task.domain,
-                "command": [sys.executable, "-m", "evalfleet.benchmarks.attempt"],
-                "payload": {**shared, "task": chosen.task.name, "seed": chosen.seed},
-            }
-            for chosen in choose(self.name, self.catalogue(), selection)
-        ]
+        return episode_tasks(
+            self.name,
+            choose(self.name, self.catalogue(), selection),
+            selection,
+            self._settings,
+            max_steps=MAX_STEPS,
+            timeout=TIMEOUT,
+            payload={"chromium": self._chromium} if self._chromium else {},
+        )
 
     @contextmanager
     def episode(self, payload: Mapping[str, Any], folder: Path) -> Generator[Episode]:

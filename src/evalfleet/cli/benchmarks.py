@@ -11,6 +11,7 @@ from evalfleet.cli.options import home_option, json_option
 
 if TYPE_CHECKING:
     from evalfleet.benchmarks.base import Benchmark
+    from evalfleet.config import Settings
 
 
 @click.command("benchmarks")
@@ -30,14 +31,24 @@ def command(name: str | None, as_json: bool, home: str | None) -> None:
         told = _whole(registry.find(name, settings))
         click.echo(json.dumps(told) if as_json else _page(told))
         return
-    rows = [_brief(registry.find(each, settings)) for each in registry.names()]
+    rows = [_row(each, settings) for each in registry.names()]
     if as_json:
         click.echo(json.dumps({"benchmarks": rows}))
         return
     for row in rows:
-        state = "ready" if row["ready"] else "not ready"
-        click.echo(f"{row['name']:<12} {state:<10} {row['title']}")
+        state = "broken" if row.get("broken") else "ready" if row["ready"] else "not ready"
+        click.echo(f"{row['name']:<12} {state:<10} {row.get('broken') or row['title']}")
     click.echo("`evalfleet benchmarks NAME` tells more; `evalfleet run NAME --agent AGENT` runs one")
+
+
+def _row(name: str, settings: Settings) -> dict[str, Any]:
+    from evalfleet.benchmarks import registry
+
+    try:
+        return _brief(registry.find(name, settings))
+    except Exception as error:  # noqa: BLE001 - another package's code; the others are shown all the same
+        said = " ".join(str(error).split())
+        return {"name": name, "title": "", "ready": False, "broken": said or type(error).__name__}
 
 
 def _brief(benchmark: Benchmark) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import click
 from evalfleet.config import Settings
 from evalfleet.errors import InputError
 from evalfleet.schema import sentence, suggestion
-from evalfleet.taskfile import Submission, from_mappings, load
+from evalfleet.taskfile import Submission, load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,7 @@ class Choice:
     repeat: int | None
     max_steps: int | None
     model: str | None
+    base_url: str | None
     json_name: str | None
     waa_root: str | None
 
@@ -57,6 +58,7 @@ def _of_benchmark(name: str, choice: Choice, settings: Settings) -> Submission:
     from evalfleet.agents import registry as agents
     from evalfleet.benchmarks import registry as benchmarks
     from evalfleet.benchmarks.base import OwnAgents, Selection
+    from evalfleet.benchmarks.submission import submission
     from evalfleet.cli.listing import keys_in
 
     if not benchmarks.is_known(name):
@@ -68,15 +70,7 @@ def _of_benchmark(name: str, choice: Choice, settings: Settings) -> Submission:
     if choice.agent is None and own:
         raise click.UsageError(f"{name} needs --agent: {', '.join(benchmark.agents)}, or another that it knows.")
     if choice.agent is None:
-        raise click.UsageError(f"{name} needs --agent: {', '.join(agents.BUILT_IN)}, or your own as module:Class.")
-    if own:
-        benchmark.check_agent(choice.agent)
-    missing = [need for need in benchmark.requirements() if not need.present]
-    if missing:
-        said = "; ".join(f"{need.what} ({need.found}), install it with: {need.install}" for need in missing)
-        raise InputError(f"{name} needs {said}")
-    if not own:
-        agents.load(choice.agent, folder=os.getcwd())
+        raise click.UsageError(f"{name} needs --agent: {', '.join(agents.names())}, or your own as module:Class.")
     selection = Selection(
         agent=choice.agent,
         count=choice.tasks,
@@ -86,8 +80,12 @@ def _of_benchmark(name: str, choice: Choice, settings: Settings) -> Submission:
         repeat=choice.repeat or 1,
         max_steps=choice.max_steps,
         model=choice.model,
+        base_url=choice.base_url,
         json_name=choice.json_name,
         waa_root=choice.waa_root,
     )
-    run = benchmark.settings(selection)
-    return from_mappings(benchmark.tasks(selection), run, folder=os.getcwd(), name=name, shown=name)
+    return submission(benchmark, selection, settings, folder=os.getcwd(), say=_say)
+
+
+def _say(note: str) -> None:
+    click.echo(f"evalfleet: {note}", err=True)

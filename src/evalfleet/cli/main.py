@@ -41,6 +41,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "judge": "Judge a finished run's failures again.",
     },
     "Machine": {
+        "agents": "Show who can act in benchmarks.",
         "benchmarks": "Show what benchmarks there are and what they need.",
         "prepare": "Make this machine ready for a benchmark.",
         "doctor": "Check this machine, and clean up what is left over.",

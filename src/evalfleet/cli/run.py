@@ -22,7 +22,11 @@ from evalfleet.cli.overriding import Overrides, accept_option, attempts_option, 
 @timeout_option
 @attempts_option
 @accept_option
-@click.option("--agent", metavar="AGENT", help="Benchmark: who acts: oracle, random, or your own as module:Class.")
+@click.option(
+    "--agent", metavar="AGENT", help="Benchmark: who acts: one that `evalfleet agents` lists, or module:Class."
+)
+@click.option("--model", metavar="NAME", help="Benchmark: the model that the agent asks.")
+@click.option("--base-url", metavar="URL", help="Benchmark: the endpoint that serves the model.")
 @click.option("--tasks", type=click.IntRange(min=1), help="Benchmark: so many tasks, spread over those that fit.")
 @click.option("--domain", metavar="PATTERN", help="Benchmark: only domains like this, such as 'click*'.")
 @click.option("--task", multiple=True, metavar="KEY", help="Benchmark: only this task or episode; repeatable.")
@@ -30,7 +34,6 @@ from evalfleet.cli.overriding import Overrides, accept_option, attempts_option, 
 @click.option("--seed", type=click.IntRange(0, 999_999_999), help="Benchmark: seed of the first episode.  [default: 0]")
 @click.option("--repeat", type=click.IntRange(1, 1000), help="Benchmark: episodes per task.  [default: 1]")
 @click.option("--max-steps", type=click.IntRange(min=1), help="Benchmark: steps per episode.  [default: its own]")
-@click.option("--model", metavar="MODEL", help="Benchmark: the model that the agent asks.")
 @click.option("--json-name", metavar="FILE", help="waa: a list of its tasks, such as test_small.json.")
 @click.option("--waa-root", metavar="DIR", help="waa: your checkout, for lists and instructions.")
 @click.option("--detach", is_flag=True, help="Submit only; `evalfleet resume` drives it.")

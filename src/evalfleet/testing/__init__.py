@@ -1,1 +1,1 @@
-"""Contract tests and fakes for those who write a store, a backend or a benchmark of their own. Needs pytest and hypothesis."""
+"""Contract tests and fakes for those who write a store, backend, benchmark or agent of their own. Needs pytest and hypothesis."""

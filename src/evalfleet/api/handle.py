@@ -1,160 +1,39 @@
-"""The Python interface, over the same engine as the command line. See docs/reference/python.md.
-
-::
-
-    import evalfleet
-
-    run = evalfleet.submit([{"key": "a", "command": ["python3", "agent.py"]}], workers=4)
-    summary = run.wait()
-    for result in run.results():
-        print(result.key, result.state, result.score)
-
-Submitting is durable: from then on the run exists, whatever becomes of this process. `RunHandle.wait` drives it; a process
-that ends before leaves its running tasks running, and `open_run(id).wait()` or ``evalfleet resume ID`` goes on.
-
-Nothing here installs signal handlers of its own. A handle may be used by several threads.
-"""
+"""A run: to wait for, to steer, to read."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, fields, replace
-from datetime import timedelta
-from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack, cast
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
 
-from evalfleet import config, taskfile, taskrow
+from evalfleet import config
+from evalfleet.api.results import TaskResult, result_of
+from evalfleet.api.tasks import Folder
 from evalfleet.backends.base import single_error
-from evalfleet.engine import controller, submitting
+from evalfleet.engine import controller
 from evalfleet.engine.asking import ask_or_do
-from evalfleet.errors import InputError, Owned, Refused, TaskFileError, WrongState
+from evalfleet.errors import InputError, Owned, Refused, WrongState
 from evalfleet.layout import Home
-from evalfleet.model import Event, Failure, JsonObject, Run, RunState, TaskState, Verb
-from evalfleet.model import Task as StoredTask
+from evalfleet.model import Event, JsonObject, Run, RunState, Verb
+from evalfleet.report.compare import Comparison, compare
+from evalfleet.report.exports.writing import FORMATS, Exported, export
+from evalfleet.report.html import page
 from evalfleet.report.live import live_state, parallel_live, write_live
 from evalfleet.report.opening import opened_run
 from evalfleet.report.summary import Summary, summarise
-from evalfleet.schema import sentence
+from evalfleet.schema import sentence, suggestion
 from evalfleet.store.base import Store, StoreReader
 from evalfleet.store.sqlite import open_store
 
-__all__ = ["RunHandle", "RunSettings", "Summary", "Task", "TaskResult", "open_run", "submit"]
-
 T = TypeVar("T")
-Duration = str | float | timedelta  # "15m", 900.0 or timedelta(minutes=15)
-Folder = str | os.PathLike[str]
 
 _OVER = frozenset({RunState.COMPLETED, RunState.CANCELLED})
 _FOLLOW_S = 0.2
 _PAGE = 1000
-_FIELDS = {name: f"{name}_s" for name in ("timeout", "stall", "start_timeout", "retry_base", "retry_cap")}
-_FIELDS["result"] = "result_required"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """One task, with the words of the task file.
-
-    Example:
-        >>> Task(key="notepad_1", command=["python3", "agent.py"], timeout="10m").key
-        'notepad_1'
-    """
-
-    key: str
-    command: Sequence[str]
-    domain: str | None = None
-    env: Mapping[str, str] | None = None
-    secrets: Sequence[str] | None = None  # names; the values come from this process's environment
-    payload: Any = None
-    timeout: Duration | None = None
-    stall: Duration | None = None
-    start_timeout: Duration | None = None
-    requests: Mapping[str, int] | None = None  # gpus, memory_mb
-
-
-class RunSettings(TypedDict, total=False):
-    """What `submit` takes besides: the keys of `[run]` in the task file."""
-
-    attempts: int
-    timeout: Duration
-    stall: Duration
-    start_timeout: Duration
-    budget_usd: float
-    accept: float
-    exit_is_verdict: bool
-    timeout_is_verdict: bool
-    result: str
-    progress: str
-    files: Sequence[str]
-    breaker: bool
-    max_lost: int
-    retry_base: Duration
-    retry_cap: Duration
-    distribution: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskResult:
-    """How one task stands."""
-
-    key: str
-    domain: str
-    state: TaskState
-    score: float | None  # of its verdict, 0 to 1
-    success: bool | None
-    steps: int | None
-    metrics: dict[str, Any] = field(default_factory=dict[str, Any])
-    duration_s: float | None  # of the attempt that decided it
-    attempts: int
-    worker: str | None
-    failure: Failure | None  # kind, blame and evidence, where it has no verdict
-    reason: str | None  # why it failed or is held
-
-
-def submit(
-    tasks: Iterable[Mapping[str, Any] | Task] | Folder,
-    *,
-    name: str | None = None,
-    workers: int | None = None,
-    home: Folder | None = None,
-    folder: Folder | None = None,
-    **settings: Unpack[RunSettings],
-) -> RunHandle:
-    """Store a run with all its tasks, or nothing. It is driven by `RunHandle.wait`.
-
-    Args:
-        tasks: mappings with the keys of the task file, `Task` objects, or the path of a task file.
-        name: what to call the run; else the file's name, or "python".
-        workers: tasks at a time; else the file's, or as many as this machine has CPUs.
-        home: where everything is kept; else EVALFLEET_HOME, or ~/.evalfleet.
-        folder: where the tasks start; else the task file's folder, or the current one.
-        settings: the keys of `[run]` in the task file. What is given here goes before what the file says.
-
-    Raises:
-        InputError: a task or setting is wrong, a key stands twice, a secret is not set; nothing is stored.
-        StoreError: the home cannot be used.
-
-    Example:
-        >>> run = submit([Task(key="a", command=["true"])], workers=2, attempts=1)  # doctest: +SKIP
-    """
-    given = {"name": name, "workers": workers, **settings}
-    wanted = {word: _plain(value) for word, value in given.items() if value is not None}
-    submission = _from_file(tasks, wanted) if isinstance(tasks, str | os.PathLike) else _from_script(tasks, wanted)
-    if folder is not None:
-        submission = replace(submission, folder=str(Path(folder).absolute()))
-    machine = config.load(home)
-    submitting.require_secrets(submission)
-    store = open_store(machine.home)
-    try:
-        run = submitting.submit(store, submission)
-    finally:
-        store.close()
-    return RunHandle(machine, run)
 
 
 def open_run(run: str = "latest", *, home: Folder | None = None) -> RunHandle:
@@ -192,7 +71,7 @@ class RunHandle:
     def results(self) -> list[TaskResult]:
         """How every task stands, in the order of submission."""
         with self._opened() as (reader, run), reader.snapshot():
-            return [_result(task) for task in reader.tasks(run.id)]
+            return [result_of(task) for task in reader.tasks(run.id)]
 
     def events(self, after: int = 0) -> Iterator[Event]:
         """The events so far with numbers above `after`, in their order. Does not wait for more."""
@@ -266,6 +145,37 @@ class RunHandle:
             store.close()
         return list(answer["tasks"])
 
+    def compare(self, other: RunHandle | str) -> Comparison:
+        """Say whether this run is better or worse than `other`, or not distinguishable: as `compare OTHER THIS`.
+
+        Args:
+            other: the run to measure against: a handle, or an id, name or "latest" in the same home.
+
+        Raises NotFound; InputError, where they are the same run or have no task in common.
+        """
+        text = other.id if isinstance(other, RunHandle) else other
+        with self._opened() as (reader, run):
+            return compare(reader, reader.find_run(text), run)
+
+    def export(self, to: Folder, format: str = "evalfleet") -> Exported:
+        """Write the run, as it stands, to a new folder, whole or not at all; returns what was written.
+
+        Args:
+            to: the folder to make; an existing one must be empty.
+            format: evalfleet, csv, junit or waa.
+
+        Raises InputError, OSError.
+        """
+        if format not in FORMATS:
+            raise InputError(sentence(f"there is no format {format!r}{suggestion(format, FORMATS)}"))
+        with self._opened() as (reader, run):
+            return export(reader, run, self._settings.home, os.fspath(to), format)
+
+    def html(self) -> str:
+        """The report as one self-contained page: what `evalfleet report --html` writes."""
+        with self._opened() as (reader, run):
+            return page(reader, run)
+
     # Inside
 
     def _opened(self) -> AbstractContextManager[tuple[StoreReader, Run]]:
@@ -337,51 +247,3 @@ def _in_own_loop(function: Callable[[], Coroutine[Any, Any, T]], twin: str) -> T
     except RuntimeError:
         return anyio.run(function)
     raise Refused(f"this thread runs an event loop already; write `await run.{twin}()` there")
-
-
-def _from_script(tasks: Iterable[Any], wanted: dict[str, Any]) -> taskfile.Submission:
-    if isinstance(tasks, Mapping | Task):
-        raise InputError("submit takes several tasks; put the one into a list")
-    return taskfile.from_mappings(map(_mapping, tasks), wanted, folder=os.getcwd(), name="python")
-
-
-def _from_file(path: Folder, wanted: dict[str, Any]) -> taskfile.Submission:
-    submission = taskfile.load(path)
-    try:
-        name, policy = taskrow.policy(wanted)
-    except taskrow.Problem as problem:
-        raise TaskFileError(f"submit: {sentence(str(problem))}") from None
-    names = [_FIELDS.get(word, word) for word in wanted if word != "name"]
-    merged = replace(submission.policy, **{field: getattr(policy, field) for field in names})
-    return replace(submission, name=name or submission.name, policy=merged)
-
-
-def _mapping(task: Any) -> Any:
-    """The task as the task file writes it; what is no task is left for the checker to refuse."""
-    if isinstance(task, Task):
-        return {one.name: _plain(value) for one in fields(task) if (value := getattr(task, one.name)) is not None}
-    if isinstance(task, Mapping):
-        return {word: _plain(value) for word, value in cast("Mapping[Any, Any]", task).items()}
-    return task
-
-
-def _plain(value: Any) -> Any:
-    return value.total_seconds() if isinstance(value, timedelta) else value
-
-
-def _result(task: StoredTask) -> TaskResult:
-    verdict = task.verdict
-    return TaskResult(
-        key=task.key,
-        domain=task.spec.domain,
-        state=task.state,
-        score=verdict.score if verdict else None,
-        success=verdict.success if verdict else None,
-        steps=verdict.steps if verdict else None,
-        metrics=verdict.metrics if verdict else {},
-        duration_s=task.duration_s,
-        attempts=task.attempts,
-        worker=task.worker,
-        failure=None if verdict else task.failure,
-        reason=task.reason,
-    )

@@ -1,0 +1,1 @@
+"""A plugin for evalfleet: the benchmark `sums` and the agent `adder`."""

@@ -1,0 +1,120 @@
+"""The options of the agent `llm`: from what a person said and configured, to what its attempts are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+from urllib.parse import urlsplit
+
+from evalfleet import config
+from evalfleet.agents.base import Kit, Wish
+from evalfleet.config import Settings
+from evalfleet.errors import InputError
+
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+_PASSED = (*_PROXIES, "no_proxy", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlmOptions:
+    """What travels in a task's payload. Holds the name of the key's variable, never the key."""
+
+    base_url: str
+    model: str
+    secret: str | None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    timeout_s: float = 90.0
+    patience_s: float = 300.0
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    history: int = 5
+    elements: bool = True
+    body: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    input_usd_per_million: float | None = None
+    output_usd_per_million: float | None = None
+
+    def cost_usd(self, tokens_in: int, tokens_out: int) -> float:
+        """Return what the tokens cost; 0 where no price is known."""
+        if self.input_usd_per_million is None or self.output_usd_per_million is None:
+            return 0.0
+        return (tokens_in * self.input_usd_per_million + tokens_out * self.output_usd_per_million) / 1e6
+
+
+def equip(wish: Wish, settings: Settings) -> Kit:
+    """Put the agent's kit together.
+
+    Raises:
+        InputError: no model is named, or the address cannot be used.
+    """
+    model = wish.model or settings.llm_model
+    if not model:
+        raise InputError("the agent llm needs a model; name it with --model, or as llm.model in the configuration.")
+    base_url = _address(wish.base_url or settings.llm_base_url)
+    price = next((each for each in settings.llm_prices if fnmatchcase(model, each.model)), None)
+    options = LlmOptions(
+        base_url=base_url,
+        model=model,
+        secret=settings.llm_secret or None,
+        temperature=settings.llm_temperature,
+        max_tokens=settings.llm_max_tokens,
+        timeout_s=settings.llm_timeout_s,
+        patience_s=settings.llm_patience_s,
+        requests_per_minute=settings.llm_requests_per_minute,
+        tokens_per_minute=settings.llm_tokens_per_minute,
+        history=settings.llm_history,
+        elements=settings.llm_elements,
+        body=settings.llm_body,
+        input_usd_per_million=price.input_usd_per_million if price else None,
+        output_usd_per_million=price.output_usd_per_million if price else None,
+    )
+    env, hidden = _passed(config.environment())
+    return Kit(
+        options={name: value for name, value in asdict(options).items() if value not in (None, {})},
+        secrets=(*([options.secret] if options.secret else []), *hidden),
+        env=env,
+        patience_s=settings.llm_patience_s,
+        notes=_notes(options),
+    )
+
+
+def options_of(given: Mapping[str, Any]) -> LlmOptions:
+    """Return the options that `equip` wrote."""
+    options: dict[str, Any] = {"secret": None, **given}
+    return LlmOptions(**options)
+
+
+def _address(text: str) -> str:
+    """Return a base URL that paths can be added to."""
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable, parts = False, urlsplit("")
+    if not usable or parts.query or parts.fragment:
+        raise InputError(f"--base-url: {text[:80]!r} is not an address such as https://api.openai.com/v1.")
+    if parts.username or parts.password:
+        raise InputError("--base-url: leave user and password out; the key goes by the secret that llm.secret names.")
+    return text.rstrip("/")
+
+
+def _passed(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the variables for proxies and certificates; a proxy with a password in its address is a secret."""
+    given = {name: environ[name] for name in _PASSED if environ.get(name)}
+    hidden = [name for name, value in given.items() if name in _PROXIES and "@" in value]
+    return {name: value for name, value in given.items() if name not in hidden}, hidden
+
+
+def _notes(options: LlmOptions) -> tuple[str, ...]:
+    notes: list[str] = []
+    if options.input_usd_per_million is None:
+        notes.append(
+            f"no price is configured for {options.model}: its tokens are counted, its cost is not, "
+            "and a budget does not see it; add [[llm.price]] to the configuration"
+        )
+    parts = urlsplit(options.base_url)
+    if options.secret and parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+        notes.append(f"the key {options.secret} goes to {parts.hostname} without encryption; use https")
+    return tuple(notes)

@@ -1,0 +1,169 @@
+"""One HTTP POST with a limit on everything: connecting, silence, the whole call, the size of the answer.
+
+The standard library does it, so that a worker needs no extra: of what a client library offers, an attempt with one call
+at a time would use nothing but the limits, and these it sets itself. The call runs in a thread of its own, because
+looking a name up, or headers that trickle, can be limited in no other way; the caller goes on at the deadline, and
+hears a tick meanwhile.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+from urllib.error import HTTPError, URLError
+
+LARGEST = 8 << 20
+TICK_S = 10.0
+_CONNECT_S = 15.0
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    status: int
+    headers: Mapping[str, str]  # with names in small letters
+    body: bytes
+
+
+class NoAnswer(Exception):
+    """There was no whole answer; the text says why. `lasting` if asking again cannot help."""
+
+    def __init__(self, said: str, *, lasting: bool = False) -> None:
+        super().__init__(said)
+        self.lasting = lasting
+
+
+def post(
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    timeout_s: float,
+    tick: Callable[[], None] = lambda: None,
+) -> Response:
+    """Send a body and return the answer, whatever its status. Redirections are not followed: the key is for one host.
+
+    Proxies are those of the usual variables; certificates are verified.
+
+    Args:
+        url: http or https.
+        body: to send.
+        headers: to send besides.
+        timeout_s: from now to the last byte.
+        tick: called every 10 seconds while there is no answer.
+
+    Raises:
+        NoAnswer: no connection, a cut one, a certificate that is not valid, too slow or too large.
+    """
+    call = _Call(url, body, headers, timeout_s)
+    thread = threading.Thread(target=call.run, name="post", daemon=True)
+    thread.start()
+    while not call.done.wait(min(TICK_S, max(0.0, call.deadline - time.monotonic()))):
+        if time.monotonic() >= call.deadline:
+            raise NoAnswer(f"no whole answer within {timeout_s:g} s")
+        tick()
+    return call.result()
+
+
+class _Call:
+    """What the thread does, and what becomes of it."""
+
+    def __init__(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> None:
+        self.deadline = time.monotonic() + timeout_s
+        self.done = threading.Event()
+        self._request = urllib.request.Request(url, data=body, headers=dict(headers), method="POST")
+        self._timeout_s = timeout_s
+        self._response: Response | None = None
+        self._problem: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            try:
+                with _opener().open(self._request, timeout=self._timeout_s) as answer:
+                    self._response = self._read(answer)
+            except HTTPError as answer:
+                with answer:
+                    self._response = self._read(answer)
+        except Exception as problem:  # noqa: BLE001 - it is raised again where it is waited for
+            self._problem = problem
+        finally:
+            self.done.set()
+
+    def result(self) -> Response:
+        if self._response is not None:
+            return self._response
+        problem = self._problem
+        if isinstance(problem, NoAnswer):
+            raise problem
+        if isinstance(problem, OSError | http.client.HTTPException):
+            _refuse(problem)
+        assert problem is not None
+        raise problem
+
+    def _read(self, answer: Any) -> Response:
+        parts: list[bytes] = []
+        size = 0
+        while part := answer.read1(_CHUNK):
+            parts.append(part)
+            size += len(part)
+            if size > LARGEST:
+                raise NoAnswer(f"the answer is larger than {LARGEST >> 20} MiB")
+            if time.monotonic() >= self.deadline:  # the caller has gone already
+                raise NoAnswer("too slow")
+        if getattr(answer, "length", None):
+            raise NoAnswer("the connection was cut within the answer")
+        headers = {name.lower(): value for name, value in answer.headers.items()}
+        return Response(status=answer.status, headers=headers, body=b"".join(parts))
+
+
+def _refuse(problem: Exception) -> NoReturn:
+    reason: Any = problem.reason if isinstance(problem, URLError) else problem
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        raise NoAnswer(f"its certificate is not valid: {reason.verify_message}", lasting=True) from None
+    if isinstance(reason, TimeoutError):
+        raise NoAnswer("no connection in time") from None
+    text = reason.strerror if isinstance(reason, OSError) and reason.strerror else str(reason)
+    raise NoAnswer(f"{type(reason).__name__}: {text}") from None
+
+
+class _Plain(http.client.HTTPConnection):
+    """Gives up sooner while it connects than while it is read."""
+
+    def connect(self) -> None:
+        whole, self.timeout = self.timeout, _CONNECT_S
+        super().connect()
+        self.sock.settimeout(whole)
+
+
+class _Secure(http.client.HTTPSConnection):
+    """The same over TLS."""
+
+    def connect(self) -> None:
+        whole, self.timeout = self.timeout, _CONNECT_S
+        super().connect()
+        self.sock.settimeout(whole)
+
+
+class _Handler(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Plain, req)
+
+
+class _SecureHandler(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Secure, req, context=ssl.create_default_context())
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
+        return None
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(_Handler, _SecureHandler, _Stay)

@@ -1,0 +1,26 @@
+"""The Python interface, over the same engine as the command line. See docs/reference/python.md.
+
+::
+
+    import evalfleet
+
+    run = evalfleet.submit([{"key": "a", "command": ["python3", "agent.py"]}], workers=4)
+    summary = run.wait()
+    for result in run.results():
+        print(result.key, result.state, result.score)
+
+Submitting is durable: from then on the run exists, whatever becomes of this process. `RunHandle.wait` drives it; a process
+that ends before leaves its running tasks running, and `open_run(id).wait()` or ``evalfleet resume ID`` goes on.
+
+Nothing here installs signal handlers of its own. A handle may be used by several threads.
+"""
+
+from __future__ import annotations
+
+from evalfleet.api.handle import RunHandle, open_run
+from evalfleet.api.results import TaskResult
+from evalfleet.api.submitting import submit, submit_benchmark
+from evalfleet.api.tasks import RunSettings, Task
+from evalfleet.report.summary import Summary
+
+__all__ = ["RunHandle", "RunSettings", "Summary", "Task", "TaskResult", "open_run", "submit", "submit_benchmark"]

@@ -1,0 +1,67 @@
+"""Tasks and settings in the words of the task file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any, TypedDict, cast
+
+Duration = str | float | timedelta  # "15m", 900.0 or timedelta(minutes=15)
+Folder = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One task, with the words of the task file.
+
+    Example:
+        >>> Task(key="notepad_1", command=["python3", "agent.py"], timeout="10m").key
+        'notepad_1'
+    """
+
+    key: str
+    command: Sequence[str]
+    domain: str | None = None
+    env: Mapping[str, str] | None = None
+    secrets: Sequence[str] | None = None  # names; the values come from this process's environment
+    payload: Any = None
+    timeout: Duration | None = None
+    stall: Duration | None = None
+    start_timeout: Duration | None = None
+    requests: Mapping[str, int] | None = None  # gpus, memory_mb
+
+
+class RunSettings(TypedDict, total=False):
+    """What `submit` takes besides: the keys of `[run]` in the task file."""
+
+    attempts: int
+    timeout: Duration
+    stall: Duration
+    start_timeout: Duration
+    budget_usd: float
+    accept: float
+    exit_is_verdict: bool
+    timeout_is_verdict: bool
+    result: str
+    progress: str
+    files: Sequence[str]
+    breaker: bool
+    max_lost: int
+    retry_base: Duration
+    retry_cap: Duration
+    distribution: str
+
+
+def mapping(task: Any) -> Any:
+    """The task as the task file writes it; what is no task is left for the checker to refuse."""
+    if isinstance(task, Task):
+        return {one.name: plain(value) for one in fields(task) if (value := getattr(task, one.name)) is not None}
+    if isinstance(task, Mapping):
+        return {word: plain(value) for word, value in cast("Mapping[Any, Any]", task).items()}
+    return task
+
+
+def plain(value: Any) -> Any:
+    return value.total_seconds() if isinstance(value, timedelta) else value

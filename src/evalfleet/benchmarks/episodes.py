@@ -1,0 +1,68 @@
+"""The tasks of chosen episodes, for benchmarks whose attempts are run by `evalfleet.benchmarks.attempt`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from evalfleet import duration
+from evalfleet.agents import registry as agents
+from evalfleet.agents.base import Wish
+from evalfleet.benchmarks.base import Selection
+from evalfleet.benchmarks.selecting import Chosen
+from evalfleet.config import Settings
+
+
+def episode_tasks(
+    benchmark: str,
+    chosen: Iterable[Chosen],
+    selection: Selection,
+    settings: Settings,
+    *,
+    max_steps: int,
+    timeout: str,
+    payload: Mapping[str, Any] | None = None,
+) -> list[dict[str, Any]]:
+    """Return a task for every episode, with the keys of `[[task]]`, and in it what the agent needs.
+
+    Args:
+        benchmark: its name.
+        chosen: from `selecting.choose`.
+        selection: who acts.
+        settings: the machine's.
+        max_steps: where the selection does not say.
+        timeout: where the selection does not say. The time that an agent waits for a busy service is not taken from
+            it: the runner's limit is longer by the agent's patience, and the attempt itself keeps to this one.
+        payload: what the benchmark's own `episode` needs besides the task and the seed.
+
+    Raises:
+        InputError: the agent cannot be loaded, or cannot do what was asked for.
+    """
+    wish = Wish(model=selection.model, base_url=selection.base_url)
+    kit = agents.equip(selection.agent, agents.load(selection.agent), wish, settings)
+    shared: dict[str, Any] = {
+        "benchmark": benchmark,
+        "agent": selection.agent,
+        "max_steps": selection.max_steps or max_steps,
+        **(payload or {}),
+        **({"agent_options": dict(kit.options)} if kit.options else {}),
+    }
+    task: dict[str, Any] = {"command": [sys.executable, "-m", "evalfleet.benchmarks.attempt"]}
+    if kit.secrets:
+        task["secrets"] = list(kit.secrets)
+    if kit.env:
+        task["env"] = dict(kit.env)
+    if kit.patience_s:
+        limit_s = selection.timeout_s or duration.parse(timeout)
+        task["timeout"] = limit_s + kit.patience_s
+        shared["time_limit_s"] = limit_s
+    return [
+        {
+            "key": each.key,
+            "domain": each.task.domain,
+            **task,
+            "payload": {**shared, "task": each.task.name, "seed": each.seed},
+        }
+        for each in chosen
+    ]

@@ -1,0 +1,52 @@
+"""From a selection to what is submitted, with everything checked that can be checked before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from evalfleet.agents import registry as agents
+from evalfleet.agents.base import Wish
+from evalfleet.benchmarks.base import Benchmark, OwnAgents, Selection
+from evalfleet.config import Settings
+from evalfleet.errors import InputError
+from evalfleet.taskfile import Submission, from_mappings
+
+
+def submission(
+    benchmark: Benchmark,
+    selection: Selection,
+    settings: Settings,
+    *,
+    folder: str,
+    say: Callable[[str], None],
+) -> Submission:
+    """Return the run that a person asked for.
+
+    Args:
+        benchmark: from the registry.
+        selection: which episodes, and who acts.
+        settings: the machine's.
+        folder: where attempts start, and where a person's own agent is looked for first.
+        say: is told what the person should know before the run begins.
+
+    Raises:
+        InputError: this machine lacks something, the agent cannot be loaded or equipped, or nothing fits.
+    """
+    own = isinstance(benchmark, OwnAgents)
+    if own:
+        benchmark.check_agent(selection.agent)
+    missing = [need for need in benchmark.requirements() if not need.present]
+    if missing:
+        said = "; ".join(f"{need.what} ({need.found}), install it with: {need.install}" for need in missing)
+        raise InputError(f"{benchmark.name} needs {said}")
+    if not own:
+        agent = agents.load(selection.agent, folder=folder)
+        wish = Wish(model=selection.model, base_url=selection.base_url)
+        for note in agents.equip(selection.agent, agent, wish, settings).notes:
+            say(note)
+    tasks, run = benchmark.tasks(selection), benchmark.settings(selection)
+    found = from_mappings(tasks, run, folder=folder, name=benchmark.name, shown=benchmark.name)
+    if selection.timeout_s is None:
+        return found
+    return replace(found, policy=replace(found.policy, timeout_s=selection.timeout_s))
