@@ -22,10 +22,12 @@
     │   ├── RunnerUnavailable    no runner could be started
     │   └── RunnerRefused        the runner answered, and said no
     ├── EnvironmentFailed        inside an attempt: its world does not work; failure `environment_failed`
-    │   └── BrowserError
-    │       ├── BrowserGone      it ended, or never began
-    │       ├── BrowserTimeout   it did not answer in time
-    │       └── BrowserRefused   it answered, and said no
+    │   ├── BrowserError
+    │   │   ├── BrowserGone      it ended, or never began
+    │   │   ├── BrowserTimeout   it did not answer in time
+    │   │   └── BrowserRefused   it answered, and said no
+    │   └── DesktopError         a part of it did not come up, ended, or does not answer
+    │       └── DesktopRefused   the X server answered, and said no
     └── ServiceFailed            inside an attempt: a service that all tasks need; failure `service_failed`
 
 The docstring of a class is its default message.
@@ -141,3 +143,11 @@ class BrowserTimeout(BrowserError):
 
 class BrowserRefused(BrowserError):
     """The browser refused the command."""
+
+
+class DesktopError(EnvironmentFailed):
+    """The desktop cannot be used."""
+
+
+class DesktopRefused(DesktopError):
+    """The X server refused the request."""

@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from evalfleet.agents.base import Action, Observation
+from evalfleet.environments.base import Requirement
 from evalfleet.model import Verdict
+
+__all__ = ["Benchmark", "Episode", "Requirement", "Selection", "TaskInfo"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,16 +31,6 @@ class Selection:
     seed: int = 0  # of the first episode of each task
     repeat: int = 1  # episodes of each task, with seeds that follow each other
     max_steps: int | None = None  # the benchmark's own, if None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirement:
-    """Something that a machine must have to run the benchmark."""
-
-    what: str
-    present: bool
-    found: str  # where, or why not
-    install: str  # the command that brings it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
