@@ -12,7 +12,8 @@
     │   ├── Owned                another controller drives this run
     │   ├── WrongState           the run or task is not in a state that allows it
     │   │   └── RunOver          nothing of the run is left to drive
-    │   └── MissingSecret        a secret's variable is not set
+    │   ├── MissingSecret        a secret's variable is not set
+    │   └── EpisodeOver          inside an attempt: its agent may not act any more
     ├── StoreError               exit 2: the home cannot be used
     │   ├── StoreUnwritable
     │   ├── StoreCorrupt
@@ -26,6 +27,7 @@
     │   │   ├── BrowserGone      it ended, or never began
     │   │   ├── BrowserTimeout   it did not answer in time
     │   │   └── BrowserRefused   it answered, and said no
+    │   │       └── ScriptFailed     a page's JavaScript threw something
     │   └── DesktopError         a part of it did not come up, ended, or does not answer
     │       └── DesktopRefused   the X server answered, and said no
     └── ServiceFailed            inside an attempt: a service that all tasks need; failure `service_failed`
@@ -87,6 +89,10 @@ class MissingSecret(Refused):
     """A secret's environment variable is not set."""
 
 
+class EpisodeOver(Refused):
+    """The episode is over."""
+
+
 class StoreError(EvalfleetError):
     """The home folder's database cannot be used."""
 
@@ -143,6 +149,10 @@ class BrowserTimeout(BrowserError):
 
 class BrowserRefused(BrowserError):
     """The browser refused the command."""
+
+
+class ScriptFailed(BrowserRefused):
+    """A script failed in the page."""
 
 
 class DesktopError(EnvironmentFailed):

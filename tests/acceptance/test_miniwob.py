@@ -180,12 +180,12 @@ def test_a_browser_that_dies_is_noticed_at_once_and_leaves_nothing(tmp_path: Pat
     assert chromium
     assert folder
     with launched(chromium, tmp_path, WINDOW) as browser:
-        episode = PageEpisode(browser, folder / "click-test.html", 1)
+        episode = PageEpisode(browser.page, folder / "click-test.html", 1)
         assert episode.goal == "Click the button."
         assert episode.verdict() is None
         with pytest.raises(BrowserError, match="JavaScript failed: ReferenceError"):
-            browser.evaluate("nonsense()")
-        browser.evaluate("alert('an open dialog stops the page')")
+            browser.page.evaluate("nonsense()")
+        browser.page.evaluate("alert('an open dialog stops the page')")
         for pid in _chromiums(tmp_path):
             os.kill(pid, signal.SIGKILL)
         with pytest.raises(BrowserGone):

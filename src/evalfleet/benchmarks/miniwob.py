@@ -107,4 +107,4 @@ class Miniwob:
         if chromium is None:
             raise InputError(f"there is no Chromium here; {INSTALL}")
         with launched(chromium, folder, WINDOW) as browser:
-            yield PageEpisode(browser, place / f"{payload['task']}.html", payload["seed"])
+            yield PageEpisode(browser.page, place / f"{payload['task']}.html", payload["seed"])

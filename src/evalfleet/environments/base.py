@@ -15,6 +15,8 @@ from evalfleet.actions import Action
 
 LONGEST_WAIT_S = 10.0  # of one action
 PRESS_LIMIT = 1000  # clicks or key presses of one action
+LARGEST_FILE = 64 << 20  # that is read or written at once
+LARGEST_OUTPUT = 4 << 20  # of a program that is executed, of each stream; the rest is thrown away
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

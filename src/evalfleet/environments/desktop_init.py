@@ -11,9 +11,9 @@ import contextlib
 import ctypes
 import json
 import os
-import re
 import secrets
 import select
+import shutil
 import signal
 import socket
 import stat
@@ -33,21 +33,6 @@ _X_OPTIONS = (
     *("-nolisten", "tcp", "-noreset", "-s", "0", "-dpi", "96", "-maxclients", "512"),
     *("-displayfd", "{fd}", "-screen", "0", "{size}x24", "-auth", "{auth}"),
 )
-_GTK = """[Settings]
-gtk-enable-animations=false
-gtk-cursor-blink=false
-gtk-recent-files-max-age=0
-"""
-_OPENBOX = Path("/etc/xdg/openbox/rc.xml")
-# One screen instead of four, and none of the keys that start programs or move windows between screens.
-_OPENBOX_CHANGES = {
-    r"<number>\d+</number>": "<number>1</number>",
-    r"(?s)<keyboard>.*</keyboard>": """<keyboard>
-  <keybind key="A-F4"><action name="Close"/></keybind>
-  <keybind key="A-Tab"><action name="NextWindow"/></keybind>
-</keyboard>""",
-}
-
 Frame = tuple[dict[str, Any], bytes]
 
 
@@ -121,6 +106,7 @@ class Init:
         self._launched: list[subprocess.Popen[bytes]] = []
         self._env: dict[str, str] = {}
         self._home = Path()
+        self._place: Path | None = None
         self._logs = Path()
         self._libc.prctl(_SUBREAPER, 1, 0, 0, 0)
 
@@ -162,16 +148,20 @@ class Init:
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
+        if self._place is not None:
+            shutil.rmtree(self._place, ignore_errors=True)
 
     # Orders
 
     def _start(self, head: dict[str, Any], _body: bytes) -> Frame:
         """Bring up D-Bus, the X server and the window manager. The latter shows on the screen's root when it is up."""
-        self._home, place = Path(head["home"]), Path(head["place"])
+        self._home, self._place = Path(head["home"]), Path(head["place"])
+        place = self._place
         self._logs, runtime = place / "logs", place / "runtime"
         for folder in (self._home, self._logs, runtime, place / "tmp"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._configure()
+        for name, text in head["files"].items():
+            self._write({"path": name}, text.encode())
         if self._contained:
             Path("/tmp/.X11-unix").mkdir(mode=0o1777)  # the server makes it for root only
         deadline = time.monotonic() + head["timeout_s"]
@@ -196,18 +186,6 @@ class Init:
         os.close(self._part("the window manager", ["openbox", "--sm-disable"]))
         _line(bus_said, self._parts[0], deadline)
         return {"display": self._env["DISPLAY"]}, b""
-
-    def _configure(self) -> None:
-        """Write the settings that every desktop has: nothing moves by itself, and there is one screen."""
-        config = self._home / ".config"
-        for folder in ("gtk-3.0", "openbox"):
-            (config / folder).mkdir(parents=True)
-        (config / "gtk-3.0" / "settings.ini").write_text(_GTK)
-        if _OPENBOX.exists():
-            text = _OPENBOX.read_text("utf-8")
-            for pattern, replacement in _OPENBOX_CHANGES.items():
-                text = re.sub(pattern, replacement, text)
-            (config / "openbox" / "rc.xml").write_text(text, "utf-8")
 
     def _connect(self, _head: dict[str, Any], _body: bytes) -> Frame:
         """Pass a connection to the X server, as a descriptor that follows the answer's frame."""
@@ -261,12 +239,15 @@ class Init:
         path = self._path(head["path"])
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except (OSError, ValueError) as error:
-            raise Wrong(f"{head['path']!r} cannot be read: {getattr(error, 'strerror', error)}") from None
-        with open(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise Wrong(f"{head['path']!r} cannot be read: it is not a file")
-            data = file.read(LARGEST_FILE + 1)
+            try:
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    raise Wrong(f"{head['path']!r} cannot be read: it is not a file")
+                with open(fd, "rb", closefd=False) as file:
+                    data = file.read(LARGEST_FILE + 1)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise Wrong(f"{head['path']!r} cannot be read: {error.strerror}") from None
         if len(data) > LARGEST_FILE:
             raise Wrong(f"{head['path']!r} cannot be read: it has more than {LARGEST_FILE} bytes")
         return {}, data
@@ -280,8 +261,8 @@ class Init:
                 raise Wrong(f"{head['path']!r} cannot be written: it is not a file")
             new.write_bytes(body)
             new.replace(path)
-        except (OSError, ValueError) as error:
-            raise Wrong(f"{head['path']!r} cannot be written: {getattr(error, 'strerror', error)}") from None
+        except OSError as error:
+            raise Wrong(f"{head['path']!r} cannot be written: {error.strerror}") from None
         return {}, b""
 
     # Processes
@@ -304,6 +285,8 @@ class Init:
         return ours
 
     def _spawn(self, argv: Sequence[str], env: Mapping[str, str], **more: Any) -> subprocess.Popen[bytes]:
+        if not argv or not all(map(_is_text, argv)):
+            raise Wrong(f"{list(argv)!r} is not a command")
         prepare = None if self._contained else self._die_with_parent
         try:
             process: Any = subprocess.Popen(
@@ -355,9 +338,14 @@ class Init:
             os.close(exited)
 
     def _path(self, name: str) -> Path:
-        if not name or "\0" in name:
+        if not name or "\0" in name or not _is_text(name):
             raise Wrong(f"{name!r} is not a path")
         return self._home / name
+
+
+def _is_text(word: str) -> bool:
+    """Whether it has no surrogates, which would be bytes of a broken encoding."""
+    return word.encode("utf-8", "replace").decode() == word
 
 
 def _line(fd: int, part: Part, deadline: float) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evalfleet import config
-from evalfleet.environments import desktop_init, sandbox
+from evalfleet.environments import desktop_init, desktop_settings, sandbox
 from evalfleet.environments.base import Executed, Size
 from evalfleet.environments.xwire import XConnection
 from evalfleet.errors import DesktopError, InputError
@@ -69,6 +69,7 @@ class Session:
                     "place": str(self._place or sandbox.PLACE),
                     "size": f"{size.width}x{size.height}",
                     "cookie": self._cookie.hex(),
+                    "files": desktop_settings.files(),
                     "env": {**_VARIABLES, **path, **env, **_variables(_MARKS)},
                     "timeout_s": timeout_s,
                 },
