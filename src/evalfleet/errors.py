@@ -30,7 +30,8 @@
     │   │       └── ScriptFailed     a page's JavaScript threw something
     │   └── DesktopError         a part of it did not come up, ended, or does not answer
     │       └── DesktopRefused   the X server answered, and said no
-    └── ServiceFailed            inside an attempt: a service that all tasks need; failure `service_failed`
+    ├── ServiceFailed            inside an attempt: a service that all tasks need; failure `service_failed`
+    └── AgentFailed              inside an attempt: the agent's own command; failure `bad_exit`
 
 The docstring of a class is its default message.
 """
@@ -133,6 +134,10 @@ class EnvironmentFailed(EvalfleetError):
 
 class ServiceFailed(EvalfleetError):
     """A service that the task needs does not answer."""
+
+
+class AgentFailed(EvalfleetError):
+    """The agent failed."""
 
 
 class BrowserError(EnvironmentFailed):

@@ -12,15 +12,18 @@ import json
 import signal
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
 from evalfleet import config
 from evalfleet.actions import to_json
 from evalfleet.agents import registry as agents
-from evalfleet.agents.base import Agent, Brief, Decision, Observation
+from evalfleet.agents.base import Agent, AgentClass, Brief, Decision, Observation
+from evalfleet.agents.command import Command
 from evalfleet.benchmarks import registry as benchmarks
 from evalfleet.benchmarks.base import Episode
+from evalfleet.benchmarks.commanded import Commanded
 from evalfleet.errors import EnvironmentFailed, EvalfleetError, ServiceFailed
 from evalfleet.model import Kind, Verdict
 
@@ -104,11 +107,20 @@ def run() -> None:
     recorder = Recorder(Path(environ["EVALFLEET_EVENTS"]), Path(environ["EVALFLEET_ARTIFACTS"]))
     with benchmark.episode(payload, Path(environ["EVALFLEET_TASK"]).parent) as episode:
         brief = Brief(benchmark=benchmark.name, task=payload["task"], goal=episode.goal, seed=payload["seed"])
-        agent = make_agent(brief)
+        max_steps = payload["max_steps"]
+        made = _made(make_agent, brief, episode, max_steps)
         recorder.ready(brief)
-        verdict, steps = play(episode, agent, recorder, payload["max_steps"])
+        with made as agent:
+            verdict, steps = play(episode, agent, recorder, max_steps)
     result = {"score": verdict.score, "success": verdict.success, "steps": steps, "metrics": verdict.metrics}
     _write_result(result)
+
+
+def _made(agent: AgentClass, brief: Brief, episode: Episode, max_steps: int) -> AbstractContextManager[Agent]:
+    """Return the agent, for a `with` block."""
+    if isinstance(agent, Command):
+        return Commanded(agent.words, brief, getattr(episode, "environment", None), max_steps)
+    return nullcontext(agent(brief))
 
 
 def _write_result(result: dict[str, Any]) -> None:

@@ -43,7 +43,11 @@ class TaskInfo:
 
 
 class Episode(Protocol):
-    """One task under way in its environment. Used by one thread; raises BrowserError and the like if that fails."""
+    """One task under way in its environment. Used by one thread; raises EnvironmentFailed if that fails.
+
+    It may have an attribute `environment`, an `Environment` in which agents that are commands may also run programs and
+    move files. Without it they have pointer and keyboard only.
+    """
 
     @property
     def goal(self) -> str: ...

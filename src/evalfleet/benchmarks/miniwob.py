@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from evalfleet.agents.oracle import solvable
+from evalfleet.agents.registry import label
 from evalfleet.benchmarks.base import Episode, Requirement, Selection, TaskInfo
 from evalfleet.benchmarks.selecting import choose
 from evalfleet.config import Settings
@@ -69,7 +70,7 @@ class Miniwob:
 
     def settings(self, selection: Selection) -> Mapping[str, Any]:
         return {
-            "name": f"{self.name}-{selection.agent.rpartition(':')[2]}",
+            "name": f"{self.name}-{label(selection.agent)}",
             "result": "required",
             "progress": "events",
             "timeout": "5m",

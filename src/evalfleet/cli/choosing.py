@@ -59,7 +59,9 @@ def _of_benchmark(name: str, choice: Choice, settings: Settings) -> Submission:
         )
     benchmark = benchmarks.find(name, settings)
     if choice.agent is None:
-        raise click.UsageError(f"{name} needs --agent: {', '.join(agents.BUILT_IN)}, or your own as module:Class.")
+        raise click.UsageError(
+            f"{name} needs --agent: {', '.join(agents.BUILT_IN)}, or your own as module:Class or cmd:COMMAND."
+        )
     missing = [need for need in benchmark.requirements() if not need.present]
     if missing:
         said = "; ".join(f"{need.what} ({need.found}), install it with: {need.install}" for need in missing)

@@ -18,7 +18,9 @@ from evalfleet.cli.options import budget_option, home_option, json_option
 )
 @click.option("--name", help="What to call the run.  [default: the file's name]")
 @budget_option
-@click.option("--agent", metavar="AGENT", help="Benchmark: who acts: oracle, random, or your own as module:Class.")
+@click.option(
+    "--agent", metavar="AGENT", help="Benchmark: who acts: oracle, random, or your own as module:Class or cmd:COMMAND."
+)
 @click.option("--tasks", type=click.IntRange(min=1), help="Benchmark: so many tasks, spread over those that fit.")
 @click.option("--domain", metavar="PATTERN", help="Benchmark: only domains like this, such as 'click*'.")
 @click.option("--task", multiple=True, metavar="KEY", help="Benchmark: only this task or episode; repeatable.")

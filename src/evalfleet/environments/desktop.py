@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -165,15 +165,15 @@ class Desktop:
 
     def _start(self) -> None:
         deadline = time.monotonic() + self._timeout_s
-        self._session = Session(self._folder, self._size, self._mode, env=self._env, timeout_s=self._timeout_s)
-        try:
+        with ExitStack() as undo:
+            self._session = Session(self._folder, self._size, self._mode, env=self._env, timeout_s=self._timeout_s)
+            undo.callback(self._session.close)
             self._connection = self._session.connect()
+            undo.callback(self._connection.close)
             self._windows = XWindows(self._connection)
             self._await_manager(deadline)
             self._input = XInput(self._connection, self._windows)
-        except BaseException:
-            self._session.close()
-            raise
+            undo.pop_all()
 
     def _await_manager(self, deadline: float) -> None:
         # While it starts it misses what it is asked, so it is asked again.

@@ -35,8 +35,11 @@ class Answer:
     kind: str = "application/json"
 
 
-Route = Callable[[Mapping[str, str], bytes], Answer]
-"""Makes an answer of a request's query and body."""
+Route = Callable[[Mapping[str, str], bytes], Answer | Future[Answer]]
+"""Makes an answer of a request's query and body, or promises one; others are served meanwhile."""
+
+
+_Call = tuple[Callable[[], Answer | Future[Answer]], Future[Answer | Future[Answer]]]
 
 
 class Guest:
@@ -58,7 +61,7 @@ class Guest:
     ) -> None:
         self.token = token or secrets.token_urlsafe(24)
         self.routes: dict[str, Route] = {**_routes(environment), **(more or {})}
-        self._calls: queue.SimpleQueue[tuple[Callable[[], Answer], Future[Answer]] | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._stopped = False
         self._door = threading.Lock()  # between stopping and what is asked for at that moment
         self._server = _Server((host, port), _Handler)
@@ -77,38 +80,46 @@ class Guest:
         self._server.shutdown()
         self._server.server_close()
 
-    def serve(self, *, fatal: bool = False) -> None:
-        """Do what is asked for, on this thread, until `stop`.
+    def serve(self, *, until: Callable[[], bool] = lambda: False) -> None:
+        """Do what is asked for, on this thread, until the condition holds after something was done, or until `stop`.
 
-        Args:
-            fatal: whether an environment that fails ends this as well, with its EnvironmentFailed.
+        Raises:
+            Exception: what is not an EvalfleetError, and so a fault of ours. Those are told to whoever asked.
         """
-        while (call := self._calls.get()) is not None:
+        while not until():
+            call = self._calls.get()
+            if call is None:
+                if self._stopped:
+                    return
+                continue
             do, future = call
             try:
                 future.set_result(do())
             except EvalfleetError as error:
                 future.set_exception(error)
-                if fatal and isinstance(error, EnvironmentFailed):
-                    raise
             except BaseException as error:
                 future.set_exception(EnvironmentFailed(f"{type(error).__name__}: {error}"))
                 raise
+
+    def wake(self) -> None:
+        """Have `serve` ask for its condition. Any thread may say so."""
+        self._calls.put(None)
 
     def stop(self) -> None:
         """End `serve` after what was asked for so far. Any thread may say so."""
         with self._door:
             self._stopped = True
-            self._calls.put(None)
+        self.wake()
 
-    def submit(self, do: Callable[[], Answer]) -> Answer:
+    def submit(self, do: Callable[[], Answer | Future[Answer]]) -> Answer:
         """Have something done by the serving thread, and return what comes of it. Raises EpisodeOver after the end."""
-        future: Future[Answer] = Future()
+        future: Future[Answer | Future[Answer]] = Future()
         with self._door:
             if self._stopped:
                 raise EpisodeOver
             self._calls.put((do, future))
-        return future.result()
+        answer = future.result()
+        return answer if isinstance(answer, Answer) else answer.result()
 
     def _refuse_waiting(self) -> None:
         with contextlib.suppress(queue.Empty):

@@ -65,10 +65,11 @@ class XConnection:
         self._atoms: dict[str, int] = {}
         sock.setblocking(False)
         self._deadline = time.monotonic() + timeout_s
-        self._greet(cookie)
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
+        try:
+            self._greet(cookie)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
