@@ -89,22 +89,22 @@ class EnvironmentContract:
 
     # Files
 
-    @pytest.mark.parametrize("name", ["a.txt", "notes/deep/ü 世.txt", "notes/../b.txt", "-x", "%2e"])
-    def test_files_are_kept(self, environment: Environment, name: str) -> None:
-        for data in (b"\x00\xff\r\n", b"", b"x" * 300_000):
-            environment.write(name, data)
-            assert environment.read(name) == data
+    def test_files_are_kept(self, environment: Environment) -> None:
+        for name in ("a.txt", "notes/deep/ü 世.txt", "notes/../b.txt", "-x", "%2e"):
+            for data in (b"\x00\xff\r\n", b"", b"x" * 300_000):
+                environment.write(name, data)
+                assert environment.read(name) == data
 
-    @pytest.mark.parametrize(
-        "name", ["", ".", "..", "nothing", "a\0b", "file/below", "n" * 5000, "/dev/zero", "/proc/self/mem", "\udc80"]
-    )
-    def test_hostile_paths_are_refused(self, environment: Environment, name: str) -> None:
+    def test_hostile_paths_are_refused(self, environment: Environment) -> None:
         environment.write("file", b"x")
-        with pytest.raises(InputError):
-            environment.read(name)
-        if name != "nothing" and not name.startswith("/dev"):
+        for name in ("", ".", "..", "a\0b", "file/below", "n" * 5000, "/proc/self/mem", "\udc80"):
+            with pytest.raises(InputError):
+                environment.read(name)
             with pytest.raises(InputError):
                 environment.write(name, b"x")
+        for name in ("nothing", "/dev/zero"):
+            with pytest.raises(InputError):
+                environment.read(name)
         assert environment.read("file") == b"x"
 
     def test_files_of_the_machine_are_out_of_reach(self, environment: Environment, tmp_path: Path) -> None:
@@ -127,12 +127,12 @@ class EnvironmentContract:
         assert b"hello" in done.stdout
         assert environment.execute(self.fails).code != 0
 
-    @pytest.mark.parametrize("command", [(), ("",), ("no-such-program-at-all",), ("a\0b",)])
-    def test_what_is_no_program_is_refused(self, environment: Environment, command: Sequence[str]) -> None:
-        with pytest.raises(InputError):
-            environment.execute(command)
-        with pytest.raises(InputError):
-            environment.launch(command)
+    def test_what_is_no_program_is_refused(self, environment: Environment) -> None:
+        for command in ((), ("",), ("no-such-program-at-all",), ("a\0b",)):
+            with pytest.raises(InputError):
+                environment.execute(command)
+            with pytest.raises(InputError):
+                environment.launch(command)
         assert environment.probe().ready
 
     def test_a_program_that_never_ends_is_killed_at_its_limit(self, environment: Environment, mark: str) -> None:
@@ -161,9 +161,8 @@ class EnvironmentContract:
         environment.perform(Write(text="two\tcolumns"))
         assert self.edited(environment).rstrip("\n") == f"{_TEXT}\ntwo\tcolumns"
 
-    @pytest.mark.parametrize(
-        "action",
-        [
+    def test_every_action_can_be_done(self, environment: Environment) -> None:
+        actions: list[Action] = [
             Click(x=5, y=5),
             Click(x=-5.5, y=1e6, count=2, held=("Control", "Shift")),
             Click(x=5, y=5, count=0),
@@ -175,12 +174,10 @@ class EnvironmentContract:
             Wait(seconds=0.01),
             Wait(seconds=-1),
             Write(text=""),
-        ],
-        ids=repr,
-    )
-    def test_every_action_can_be_done(self, environment: Environment, action: Action) -> None:
-        environment.perform(action)
-        assert environment.probe().ready
+        ]
+        for action in actions:
+            environment.perform(action)
+            assert environment.probe().ready, action
 
     def test_every_key_can_be_pressed(self, environment: Environment) -> None:
         for key in keys.NAMES:
