@@ -151,8 +151,8 @@ def test_the_example_agent_that_is_a_command(fleet: Fleet):
 @pytest.mark.slow
 def test_a_command_that_fails_or_is_cancelled_leaves_nothing(fleet: Fleet):
     (fleet.folder / "gives_up.sh").write_text("echo I give up >&2; sleep 600 & exit 3")
-    summary = run(fleet, "--task", "click-test", "--agent", "cmd:sh gives_up.sh", code=1)
-    failure = summary["failures"][0]
+    summary = run(fleet, "--task", "click-test", "--agent", "cmd:sh gives_up.sh")
+    failure = summary["results"][0]["failure"]
     assert (failure["kind"], failure["blame"]) == ("bad_exit", "task")
     assert "the agent's command ended with status 3: sh gives_up.sh" in failure["evidence"]
     (fleet.folder / "waits.sh").write_text("echo here >> ledger; sleep 600")
