@@ -18,17 +18,14 @@ class Run:
 
     def __init__(self) -> None:
         self.history = History()
-        self.now = 0.0
 
     def fail(self, kind: Kind, where: Where, evidence: str = "it broke") -> Failure:
-        self.now += 1
         found = attribute(failure(kind, evidence), where, self.history)
-        self.history.add(where, found, self.now)
+        self.history.add(where, found)
         return found
 
     def succeed(self, where: Where) -> None:
-        self.now += 1
-        self.history.add(where, None, self.now)
+        self.history.add(where, None)
 
 
 @pytest.fixture
@@ -107,7 +104,6 @@ def test_the_same_cause_on_three_tasks_is_the_pools(run: Run):
 
 def test_a_program_that_once_worked_is_not_the_pools_fault(run: Run):
     run.succeed(at("ok"))
-    assert run.history.proven_at("p", "agent") == 1.0
     for key in "abcdef":
         assert run.fail(Kind.LAUNCH_FAILED, at(key), "no such file").blame is Blame.TASK
     other = [run.fail(Kind.LAUNCH_FAILED, at(key, executable="other"), "no such file").blame for key in "abc"]

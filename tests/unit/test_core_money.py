@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalfleet.core.budget import UNLIMITED, Budget
-from evalfleet.core.cost import Forecast, LiveCost, attempt_cost, committed, estimate_attempt, forecast, waste
+from evalfleet.core.cost import Forecast, LiveCost, attempt_cost, committed, estimate_attempt, forecast
 
 
 def test_the_cost_of_an_attempt():
@@ -58,8 +58,7 @@ def test_it_never_overshoots_when_costs_stay_within_the_estimate(limit: float, w
     assert spent + sum(live) <= limit + 1e-6
 
 
-def test_waste_and_forecast():
-    assert waste([(1.0, True), (0.25, False), (0.5, False)]) == 0.75
+def test_forecast():
     assert forecast(total_usd=2.0, decided=4, tasks=10, elapsed_s=1800) == Forecast(
         estimated_total_usd=5.0, cost_per_task_usd=0.5, hourly_rate_usd=4.0
     )

@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalfleet.core.placement import Candidate, HostRoom, Slot, domain_medians, expected_s, place
+from evalfleet.core.placement import Candidate, HostRoom, Slot, place
 from evalfleet.model import Requests
 
 ONE_HOST = {"h": HostRoom()}
@@ -135,11 +135,3 @@ def test_a_thousand_by_a_thousand_is_quick():
     began = time.process_time()
     place(tasks, free, hosts)
     assert time.process_time() - began < 0.5  # about 0.01 s; the margin is for slow machines
-
-
-def test_expected_durations():
-    medians = domain_medians([("a", 1.0), ("a", 9.0), ("a", 2.0), ("b", 4.0), ("b", 6.0)])
-    assert medians == {"a": 2.0, "b": 5.0}
-    assert expected_s("k", "a", {"k": 7.0}, medians) == 7.0
-    assert expected_s("x", "b", {"k": 7.0}, medians) == 5.0
-    assert expected_s("x", "c", {}, medians) is None

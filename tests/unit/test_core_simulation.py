@@ -90,12 +90,12 @@ class World:
         where = Where(task=key, worker=worker, host=self.host_of[worker], executable=self.executables[number - 1])
         judged = judge(self.tasks[number - 1](attempt, worker), self.policy)
         if isinstance(judged, Verdict):
-            self.history.add(where, None, self.now)
+            self.history.add(where, None)
             self.breaker = self.breaker.succeeded(name)
             self.final[number] = judged
             return
         failure = attribute(judged, where, self.history)
-        self.history.add(where, failure, self.now)
+        self.history.add(where, failure)
         self.quarantined |= set(self.history.blamed_hosts())
         self.breaker = self.breaker.failed(name, failure, key, self.now)
         (self.consumed if failure.consumes else self.lost)[number] += 1

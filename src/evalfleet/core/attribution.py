@@ -79,24 +79,24 @@ class History:
     def __init__(self) -> None:
         self.successes = 0
         self.failures = 0
-        self._proven: dict[tuple[str, str], float] = {}
+        self._proven: set[tuple[str, str]] = set()
         self._verdicts: dict[str, int] = {}
         self._hosts: dict[str, _HostLog] = {}
         self._tasks: dict[str, tuple[_Trial, ...]] = {}
         self._causes: dict[_Program, dict[_Line, set[str]]] = {}
 
-    def add(self, where: Where, failure: Failure | None, at: float) -> None:
+    def add(self, where: Where, failure: Failure | None) -> None:
         """Notes one judged attempt: its failure as attributed, or None for a verdict. A cancelled one says nothing."""
         if failure is None:
-            self._succeeded(where, at)
+            self._succeeded(where)
         elif failure.kind is not Kind.CANCELLED:
             self._failed(where, failure)
 
-    def _succeeded(self, where: Where, at: float) -> None:
+    def _succeeded(self, where: Where) -> None:
         self.successes += 1
         self._verdicts[where.worker] = self._verdicts.get(where.worker, 0) + 1
         self._host(where.host).recent.append(None)
-        self._proven.setdefault((where.pool, where.executable), at)
+        self._proven.add((where.pool, where.executable))
         self._causes.pop((where.pool, where.executable), None)
         self._causes.pop((where.pool, None), None)
         hosts = self._accused(where.task)
@@ -154,10 +154,6 @@ class History:
         if systemic is Systemic.EVIDENCE and not is_specific(failure.evidence):
             return None
         return (where.pool, where.executable), (failure.kind, same_cause(failure.evidence, where.task))
-
-    def proven_at(self, pool: str, executable: str) -> float | None:
-        """Since when the pool is known to run that program: the moment of its first verdict there."""
-        return self._proven.get((pool, executable))
 
     def systemic_tasks(self, failure: Failure, where: Where) -> int:
         """How many different tasks, with this one, failed by this cause; 0 where it cannot be systemic."""

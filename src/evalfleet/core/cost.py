@@ -50,11 +50,6 @@ def committed(live: Iterable[LiveCost], estimate_usd: float) -> float:
     return sum((max(estimate_usd, attempt.so_far_usd) for attempt in live), 0.0)
 
 
-def waste(attempts: Iterable[tuple[float, bool]]) -> float:
-    """The cost of attempts without a verdict that counts, from (cost, whether its verdict counts)."""
-    return sum((cost for cost, counts in attempts if not counts), 0.0)
-
-
 def forecast(*, total_usd: float, decided: int, tasks: int, elapsed_s: float) -> Forecast:
     """From what is spent: `decided` of `tasks` are final or held. Waste is part of the price of a task."""
     per_task = total_usd / decided if decided > 0 else None

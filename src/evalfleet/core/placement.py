@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from evalfleet.core.stats import percentile
 from evalfleet.model import Requests
 
 _NOTHING = Requests()
@@ -229,16 +228,3 @@ class _Room:
 
 def _free_memory(room: HostRoom) -> int | None:
     return room.memory_mb if room.free_memory_mb is None else room.free_memory_mb
-
-
-def domain_medians(samples: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """The median duration of each domain, from (domain, seconds) of attempts with a verdict."""
-    durations: dict[str, list[float]] = {}
-    for domain, seconds in samples:
-        durations.setdefault(domain, []).append(seconds)
-    return {domain: percentile(values, 0.5) for domain, values in durations.items()}
-
-
-def expected_s(key: str, domain: str, by_key: Mapping[str, float], by_domain: Mapping[str, float]) -> float | None:
-    """How long the task should take: as it did before, else the median of its domain, else unknown."""
-    return by_key.get(key, by_domain.get(domain))

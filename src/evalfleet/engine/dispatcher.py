@@ -94,7 +94,8 @@ class Dispatcher:
                 if host is not None and self._admits(host):
                     self._admit(host, orders)
         # Until they have ended: the host may not hear it the first time.
-        orders.stop = list(self._ends.superseded & self.live.keys())
+        self._ends.superseded &= self.live.keys()
+        orders.stop = list(self._ends.superseded)
         if not (collecting or orders.collect) or self._unreachable:
             self._settle(orders)
         orders.wait_s = self._wait_s(host)

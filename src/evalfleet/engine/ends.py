@@ -37,7 +37,7 @@ class Ends:
     def load(self) -> None:
         for past in self._store.judged(self._run.id):
             where = Where(task=past.key, worker=past.worker, host=past.host, executable=past.executable)
-            self.history.add(where, past.failure, past.ended_at)
+            self.history.add(where, past.failure)
 
     def finish(self, live: Live, seen: Observation, mode: Mode, orders: Orders) -> Finished | None:
         """Store how a live attempt ended. None: it is not ours any more."""
@@ -61,7 +61,7 @@ class Ends:
         )
         finished = self._store.finish(self._run, finish)
         if finished is not None:
-            self.history.add(_where(live), finish.failure, finish.ended_at)
+            self.history.add(_where(live), finish.failure)
             self._guard.ended(live.attempt.id, finish.failure, live.task.key)
             if finished.task.state in _OVER:
                 self.history.forget(live.task.key)

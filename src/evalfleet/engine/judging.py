@@ -93,7 +93,7 @@ def _review(store: StoreReader, run: Run, patterns: Sequence[Pattern]) -> list[C
             change = _change(past, attempt, judged, decided.get(past.task_number))
             if change is not None:
                 changes.append(change)
-        history.add(where, stands, past.ended_at)
+        history.add(where, stands)
     return changes
 
 

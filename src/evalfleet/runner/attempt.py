@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         def oom_kills(self, fresh: bool = False) -> int: ...
         def cgroup(self, attempt: Attempt) -> tree.Cgroup | None: ...
         def limit_files(self, pid: int) -> None: ...
+        def save(self, save: Callable[[], None], saved: Callable[[], None]) -> None: ...
         def assist(self, work: Callable[[], dict[str, Any]], done: Callable[[dict[str, Any] | None], None]) -> None: ...
 
 
@@ -46,7 +47,7 @@ BATCH_S = 0.25
 CGROUP_AFTER_S = 1.0  # a group costs more than many a short task
 SWEEP_S = 30.0
 MAX_BACKLOG = 256
-RUNNING, ENDING, SWEEPING, COLLECTING, ENDED = "running", "ending", "sweeping", "collecting", "ended"
+RUNNING, ENDING, SWEEPING, COLLECTING, SAVING, ENDED = "running", "ending", "sweeping", "collecting", "saving", "ended"
 
 
 class Attempt:
@@ -95,7 +96,9 @@ class Attempt:
 
     def emit(self, kind: str, fields: dict[str, Any]) -> None:
         """Journal an event, then pass it on."""
-        line = self.journal.append(kind, fields)
+        self._pass_on(self.journal.append(kind, fields))
+
+    def _pass_on(self, line: bytes) -> None:
         for feed in self.feeds:
             feed.push(line)
 
@@ -105,6 +108,7 @@ class Attempt:
         self._begun = time.monotonic()
         self._limits = Limits(self._spec, self._begun)
         self._end["started_at"] = round(time.time(), 6)
+        before_ns = tree.boottime_ns()
         try:
             self._spawn(self._environment(secrets))
         except OSError as error:
@@ -117,11 +121,8 @@ class Attempt:
         self._keeper.started(self)
         for output in self._outputs:
             self._watch(output)
-        found = tree.stat_of(self.pid)
-        self.emit(
-            "started",
-            {"pid": self.pid, "start_time": found.start_time if found else 0, "boot_id": self._keeper.boot_id},
-        )
+        born = tree.start_time(self.pid, before_ns)
+        self.emit("started", {"pid": self.pid, "start_time": born, "boot_id": self._keeper.boot_id})
 
     def stop(self, cause: str, message: str | None = None) -> None:
         """Begin to end the tree, unless that has begun."""
@@ -140,7 +141,7 @@ class Attempt:
         """The runner itself stumbled over this attempt: end it with what is known."""
         if self.state in (RUNNING, ENDING) and self.pid:
             self.stop("runner_lost", message)
-        elif self.state != ENDED:
+        elif self.state not in (SAVING, ENDED):
             self._end["cause"] = "runner_lost"
             self._end["message"] = message
             self._close({"result": None, "has_result": False, "result_error": message, "artifacts": []})
@@ -312,7 +313,7 @@ class Attempt:
         self._keeper.assist(leavings.collect, done)
 
     def _close(self, collected: dict[str, Any]) -> None:
-        """Write the end record and bring it to the disk."""
+        """Write the end record; it is told once it is on the disk."""
         end = self._end
         end.update(collected)
         end.update(steps=self._events.step, reported_usd=round(self._events.usd, 9))
@@ -322,10 +323,17 @@ class Attempt:
         end["tail"] = last_lines(next((tail for tail in tails if tail.strip()), b""))
         end["disk_full"] = self._disk_full()
         end["oom"] = self._was_oom()
-        self.state = ENDED
-        self.emit("ended", end)
+        self.state = SAVING
+        self.journal.hold("ended", end)
+        self._keeper.save(self._save, self._saved)
+
+    def _save(self) -> None:
         self.journal.sync()
         sync(self.folder)
+
+    def _saved(self) -> None:
+        self.state = ENDED
+        self._pass_on(self.journal.release())
         if self.cgroup:
             self.cgroup.remove()
         self._keeper.ended(self)

@@ -24,11 +24,12 @@ class Journal:
     def __init__(self, path: str, attempt: str, next_event: int = 0, size: int = 0) -> None:
         self.path = path
         self.attempt = attempt
-        self.size = size  # with the backlog
+        self.size = size  # with the backlog, without what is held
         self.next = next_event
         self.backlog: list[bytes] = []
         self.error: OSError | None = None
         self._written = size
+        self._held = b""
         self._fd = -1
 
     def create(self) -> None:
@@ -46,13 +47,22 @@ class Journal:
 
     def append(self, kind: str, fields: dict[str, Any]) -> bytes:
         """Write one event and return its line. Never raises for a full disk: see `error`."""
+        self.hold(kind, fields)
+        return self.release()
+
+    def hold(self, kind: str, fields: dict[str, Any]) -> None:
+        """Write one event that no reader sees before `release`: it has to be on the disk first."""
         event = {"attempt": self.attempt, "event": self.next, "at": round(time.time(), 6), "type": kind}
         event.update(fields)
-        line = jsontext.encode(event)
+        self._held = jsontext.encode(event)
+        self.backlog.append(self._held)
+        self.flush()
+
+    def release(self) -> bytes:
+        """Show the event that was held, and return its line."""
+        line, self._held = self._held, b""
         self.next += 1
         self.size += len(line)
-        self.backlog.append(line)
-        self.flush()
         return line
 
     def flush(self) -> bool:
@@ -94,11 +104,11 @@ class Journal:
         """
         if offset >= self._written:
             waiting = b"".join(self.backlog)
-            return waiting[offset - self._written :]
+            return waiting[offset - self._written : self.size - self._written]
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             while True:
-                data = os.pread(fd, min(limit, self._written - offset), offset)
+                data = os.pread(fd, min(limit, min(self._written, self.size) - offset), offset)
                 end = data.rfind(b"\n") + 1
                 if end or not data:
                     return data[:end]

@@ -12,6 +12,7 @@ from . import jsontext, tree
 from .attempt import Attempt
 from .loop import READ, Loop
 from .protocol import Connection
+from .syncing import Syncer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Runner:
         self._oom: tuple[float, int] = (float("-inf"), 0)
         self._unwritten: list[Journal] = []
         self._cgroups = tree.cgroup_base()
+        self.save = Syncer(self.loop).add
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._raise_file_limit()
 
@@ -392,4 +394,4 @@ def _age_s(start_time: int) -> float:
     """Seconds since a process was born, from its start time in clock ticks since boot."""
     with open("/proc/uptime", "rb") as file:
         uptime = float(file.read().split()[0])
-    return uptime - start_time / os.sysconf("SC_CLK_TCK")
+    return uptime - start_time / tree.CLOCK_TICKS

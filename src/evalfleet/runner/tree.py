@@ -8,12 +8,14 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PR_SET_CHILD_SUBREAPER = 36
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def become_subreaper() -> bool:
@@ -72,6 +74,25 @@ class Stat:
 def stat_of(pid: int) -> Stat | None:
     data = read("/proc/%d/stat" % pid, 4096)
     return Stat(pid, data) if data else None
+
+
+def boottime_ns() -> int:
+    """The clock by which the kernel notes when a process was born."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def start_time(pid: int, after_ns: int) -> int:
+    """When a child that was born between `after_ns` and now was born, in the kernel's ticks; 0 if it is gone already.
+
+    Both moments mostly lie in the same tick, which then is the answer. /proc need not be asked: for a process that is
+    just replacing itself by another program that takes as long as starting it.
+    """
+    tick_ns = 1_000_000_000 // CLOCK_TICKS
+    first, last = after_ns // tick_ns, boottime_ns() // tick_ns
+    if first == last:
+        return first
+    found = stat_of(pid)
+    return found.start_time if found else 0
 
 
 def is_same(pid: int, start_time: int, boot: str) -> bool:

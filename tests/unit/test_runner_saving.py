@@ -1,0 +1,110 @@
+"""An end record is told once it is on the disk, and not before."""
+
+import os
+import subprocess
+import threading
+from pathlib import Path
+
+from evalfleet.runner import tree
+from evalfleet.runner.journal import Journal
+from evalfleet.runner.loop import Loop
+from evalfleet.runner.syncing import THREADS, Syncer
+
+
+def _fail(error: Exception) -> None:
+    raise error
+
+
+def journal_in(folder: Path) -> Journal:
+    journal = Journal(str(folder / "journal.jsonl"), "r.1.1")
+    journal.create()
+    return journal
+
+
+def test_a_held_event_is_in_the_file_and_seen_by_no_reader(tmp_path: Path):
+    journal = journal_in(tmp_path)
+    first = journal.append("launched", {})
+    journal.hold("ended", {"cause": "exited"})
+    assert (tmp_path / "journal.jsonl").read_bytes().count(b"\n") == 2
+    assert journal.read(0) == first
+    assert journal.read(len(first)) == b""
+    assert (journal.next, journal.size, journal.offset_of(7)) == (1, len(first), len(first))
+    line = journal.release()
+    assert journal.read(0) == first + line
+    assert journal.next == 2
+    journal.close()
+
+
+def test_a_held_event_that_found_no_room_on_the_disk_is_seen_by_no_reader_either(tmp_path: Path):
+    journal = journal_in(tmp_path)
+    first = journal.append("launched", {})
+    full = os.open("/dev/full", os.O_WRONLY)
+    kept = os.dup(journal._fd)
+    os.dup2(full, journal._fd)
+    journal.hold("ended", {"cause": "exited"})
+    assert journal.disk_full
+    assert journal.read(len(first)) == b""
+    line = journal.release()
+    assert journal.read(len(first)) == line
+    os.dup2(kept, journal._fd)
+    assert journal.flush()
+    assert journal.read(0) == first + line
+    for fd in (full, kept):
+        os.close(fd)
+    journal.close()
+
+
+def test_the_loop_is_told_after_the_work_and_in_its_own_thread():
+    loop = Loop(_fail)
+    syncer = Syncer(loop)
+    saved: list[int] = []
+    told: list[tuple[int, bool]] = []
+    count = 5 * THREADS
+
+    def work(number: int) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        saved.append(number)
+
+    def tell(number: int) -> None:
+        told.append((number, number in saved and threading.current_thread() is threading.main_thread()))
+        if len(told) == count:
+            loop.stop()
+
+    for number in range(count):
+        syncer.add(lambda n=number: work(n), lambda n=number: tell(n))
+    loop.run()
+    loop.close()
+    assert sorted(told) == [(number, True) for number in range(count)]
+
+
+def test_a_slow_disk_for_one_attempt_does_not_hold_up_the_others():
+    loop = Loop(_fail)
+    syncer = Syncer(loop)
+    gate = threading.Event()
+    told: list[str] = []
+
+    def tell(name: str) -> None:
+        told.append(name)
+        if name == "quick":
+            gate.set()
+        else:
+            loop.stop()
+
+    def wait() -> None:
+        gate.wait(60)
+
+    syncer.add(wait, lambda: tell("slow"))
+    syncer.add(lambda: None, lambda: tell("quick"))
+    loop.run()
+    loop.close()
+    assert told == ["quick", "slow"]
+
+
+def test_the_start_time_is_what_the_kernel_says():
+    for _ in range(100):
+        before = tree.boottime_ns()
+        with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as child:
+            told = tree.start_time(child.pid, before)
+            found = tree.stat_of(child.pid)
+            assert found is not None
+            assert told == found.start_time
