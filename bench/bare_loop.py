@@ -11,12 +11,14 @@ not get the full score.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+from evalfleet.actions import Action, Click, Drag, Move, Press, Scroll, Wait, Write
 from evalfleet.agents.base import Brief, Decision, Observation
 from evalfleet.agents.oracle import Oracle
 from evalfleet.benchmarks.miniwob import MAX_STEPS, pages
@@ -41,32 +43,32 @@ class PlaywrightPage:
     def screenshot(self, size: Any) -> bytes:
         return self._page.screenshot(clip={"x": 0, "y": 0, "width": size.width, "height": size.height})
 
-    def move(self, x: float, y: float) -> None:
-        self._page.mouse.move(x, y)
-
-    def click(self, x: float, y: float, *, count: int = 1, held: tuple[str, ...] = ()) -> None:
-        for key in held:
-            self._page.keyboard.down(key)
-        self._page.mouse.click(x, y, click_count=count)
-        for key in held:
-            self._page.keyboard.up(key)
-
-    def drag(self, x: float, y: float, to_x: float, to_y: float) -> None:
-        self._page.mouse.move(x, y)
-        self._page.mouse.down()
-        self._page.mouse.move(to_x, to_y, steps=5)
-        self._page.mouse.up()
-
-    def scroll(self, x: float, y: float, dx: float, dy: float) -> None:
-        self._page.mouse.move(x, y)
-        self._page.mouse.wheel(dx, dy)
-
-    def press(self, key: str, *, held: tuple[str, ...] = (), times: int = 1) -> None:
-        for _ in range(times):
-            self._page.keyboard.press("+".join((*held, key)))
-
-    def write(self, text: str) -> None:
-        self._page.keyboard.type(text)
+    def perform(self, action: Action) -> None:
+        mouse, keyboard = self._page.mouse, self._page.keyboard
+        match action:
+            case Click():
+                for key in action.held:
+                    keyboard.down(key)
+                mouse.click(action.x, action.y, click_count=action.count)
+                for key in action.held:
+                    keyboard.up(key)
+            case Move():
+                mouse.move(action.x, action.y)
+            case Drag():
+                mouse.move(action.x, action.y)
+                mouse.down()
+                mouse.move(action.to_x, action.to_y, steps=5)
+                mouse.up()
+            case Scroll():
+                mouse.move(action.x, action.y)
+                mouse.wheel(action.dx, action.dy)
+            case Write():
+                keyboard.type(action.text)
+            case Press():
+                for _ in range(action.times):
+                    keyboard.press("+".join((*action.held, action.key)))
+            case Wait():
+                time.sleep(action.seconds)
 
 
 @contextmanager
@@ -92,7 +94,12 @@ def playwright(chromium: str) -> Iterator[Launch]:
 
 @contextmanager
 def direct(chromium: str) -> Iterator[Launch]:
-    yield lambda folder: cdp.launched(chromium, folder, WINDOW)
+    @contextmanager
+    def launch(folder: Path) -> Iterator[Any]:
+        with cdp.launched(chromium, folder, WINDOW) as browser:
+            yield browser.page
+
+    yield launch
 
 
 def solve(launch: Launch, task: str, folder: Path) -> float:

@@ -12,7 +12,8 @@
     │   ├── Owned                another controller drives this run
     │   ├── WrongState           the run or task is not in a state that allows it
     │   │   └── RunOver          nothing of the run is left to drive
-    │   └── MissingSecret        a secret's variable is not set
+    │   ├── MissingSecret        a secret's variable is not set
+    │   └── EpisodeOver          inside an attempt: its agent may not act any more
     ├── StoreError               exit 2: the home cannot be used
     │   ├── StoreUnwritable
     │   ├── StoreCorrupt
@@ -22,12 +23,15 @@
     │   ├── RunnerUnavailable    no runner could be started
     │   └── RunnerRefused        the runner answered, and said no
     ├── EnvironmentFailed        inside an attempt: its world does not work; failure `environment_failed`
-    │   └── BrowserError
-    │       ├── BrowserGone      it ended, or never began
-    │       ├── BrowserTimeout   it did not answer in time
-    │       └── BrowserRefused   it answered, and said no
-    ├── AgentFailed              inside an attempt: the agent's own error; failure `bad_exit`
-    └── ServiceFailed            inside an attempt: a service that all tasks need; failure `service_failed`
+    │   ├── BrowserError
+    │   │   ├── BrowserGone      it ended, or never began
+    │   │   ├── BrowserTimeout   it did not answer in time
+    │   │   └── BrowserRefused   it answered, and said no
+    │   │       └── ScriptFailed     a page's JavaScript threw something
+    │   └── DesktopError         a part of it did not come up, ended, or does not answer
+    │       └── DesktopRefused   the X server answered, and said no
+    ├── ServiceFailed            inside an attempt: a service that all tasks need; failure `service_failed`
+    └── AgentFailed              inside an attempt: the agent's own error; failure `bad_exit`
 
 The docstring of a class is its default message.
 """
@@ -86,6 +90,10 @@ class MissingSecret(Refused):
     """A secret's environment variable is not set."""
 
 
+class EpisodeOver(Refused):
+    """The episode is over."""
+
+
 class StoreError(EvalfleetError):
     """The home folder's database cannot be used."""
 
@@ -124,12 +132,12 @@ class EnvironmentFailed(EvalfleetError):
     """The environment does not work."""
 
 
-class AgentFailed(EvalfleetError):
-    """The agent cannot go on."""
-
-
 class ServiceFailed(EvalfleetError):
     """A service that the task needs does not answer."""
+
+
+class AgentFailed(EvalfleetError):
+    """The agent failed."""
 
 
 class BrowserError(EnvironmentFailed):
@@ -146,3 +154,15 @@ class BrowserTimeout(BrowserError):
 
 class BrowserRefused(BrowserError):
     """The browser refused the command."""
+
+
+class ScriptFailed(BrowserRefused):
+    """A script failed in the page."""
+
+
+class DesktopError(EnvironmentFailed):
+    """The desktop cannot be used."""
+
+
+class DesktopRefused(DesktopError):
+    """The X server refused the request."""

@@ -8,8 +8,10 @@ import pytest
 from tests.unit.report_builders import RunBuilder
 from tests.unit.test_report_film import leave
 
+from evalfleet.actions import Press
 from evalfleet.environments.base import Size
-from evalfleet.environments.browser import Browser, find_chromium, launched
+from evalfleet.environments.browser import find_chromium, launched
+from evalfleet.environments.browser_page import Page
 from evalfleet.report.html import page
 
 CHROMIUM = find_chromium()
@@ -34,36 +36,36 @@ def browser(request: pytest.FixtureRequest, home: Path, tmp_path: Path):
     place.write_text(page(builder.store, builder.run, home, beside=tmp_path), "utf-8")
     builder.close()
     with launched(str(CHROMIUM), tmp_path / "browser", Size(width=request.param, height=900)) as browser:
-        browser.open(f"{place.as_uri()}#shop_1")
-        yield browser
+        browser.page.open(f"{place.as_uri()}#shop_1")
+        yield browser.page
 
 
-def focused(browser: Browser) -> int:
+def focused(browser: Page) -> int:
     return browser.evaluate("[...document.querySelectorAll('.frame button')].indexOf(document.activeElement)")
 
 
-def test_keys_go_through_the_steps(browser: Browser):
+def test_keys_go_through_the_steps(browser: Page):
     assert browser.evaluate("document.querySelectorAll('.frame').length") == 4
     assert browser.evaluate(DRAWN % 4) == 4
     assert browser.evaluate("document.querySelectorAll('.frame .point').length") == 3
     browser.evaluate("document.querySelector('.frame button').focus()")
-    browser.press("ArrowRight", times=2)
+    browser.perform(Press(key="ArrowRight", times=2))
     assert focused(browser) == 2
-    browser.press("ArrowLeft")
-    browser.press("Enter")
+    browser.perform(Press(key="ArrowLeft"))
+    browser.perform(Press(key="Enter"))
     assert browser.evaluate(ENLARGED) == "2 of 4"
-    browser.press("ArrowRight")
+    browser.perform(Press(key="ArrowRight"))
     assert browser.evaluate(ENLARGED) == "3 of 4"
-    browser.press("ArrowRight", times=5)
+    browser.perform(Press(key="ArrowRight", times=5))
     assert browser.evaluate(ENLARGED) == "4 of 4"
-    browser.press("Home")
+    browser.perform(Press(key="Home"))
     assert browser.evaluate(ENLARGED) == "1 of 4"
-    browser.press("Escape")
+    browser.perform(Press(key="Escape"))
     assert browser.evaluate(ENLARGED) is None
     assert focused(browser) == 0
 
 
-def test_hostile_words_are_only_words(browser: Browser):
+def test_hostile_words_are_only_words(browser: Page):
     browser.evaluate(f"location.hash = encodeURIComponent({EVIL!r})")
     browser.evaluate("new Promise(done => setTimeout(done))")
     assert browser.evaluate("document.querySelectorAll('.film').length") == 2
@@ -76,7 +78,7 @@ def test_hostile_words_are_only_words(browser: Browser):
 
 
 @pytest.mark.parametrize("browser", [390, 1280], indirect=True)
-def test_it_fits_a_phone_and_a_screen(browser: Browser):
+def test_it_fits_a_phone_and_a_screen(browser: Page):
     assert browser.evaluate("innerWidth") in (390, 1280)
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
     browser.evaluate("document.querySelector('.frame button').click()")

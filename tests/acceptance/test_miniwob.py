@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import struct
 from pathlib import Path
@@ -130,12 +131,45 @@ def test_the_example_agent(fleet: Fleet):
     }
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl: apt-get install curl")
+def test_the_example_agent_that_is_a_command(fleet: Fleet):
+    (fleet.folder / "curl_agent.sh").write_text((ROOT / "examples" / "curl_agent.sh").read_text("utf-8"))
+    tasks = ("--task", "click-button", "--task", "click-test")
+    summary = run(fleet, *tasks, "--agent", "cmd:bash curl_agent.sh", "--workers", "2")
+    assert {row["key"]: (row["score"], row["steps"]) for row in summary["results"]} == {
+        "click-button_0": (1.0, 1),
+        "click-test_0": (1.0, 1),
+    }
+    assert summary["name"] == "miniwob-curl_agent"
+    left = artifacts(fleet, "click-test_0", summary["run"])
+    assert {path.name for path in left.iterdir()} == {"step_1.png", "final.png", "trajectory.jsonl"}
+    step = json.loads((left / "trajectory.jsonl").read_text().splitlines()[1])
+    assert [action["do"] for action in step["action"]] == ["click"]
+
+
+@pytest.mark.slow
+def test_a_command_that_fails_or_is_cancelled_leaves_nothing(fleet: Fleet):
+    (fleet.folder / "gives_up.sh").write_text("echo I give up >&2; sleep 600 & exit 3")
+    summary = run(fleet, "--task", "click-test", "--agent", "cmd:sh gives_up.sh")
+    failure = summary["results"][0]["failure"]
+    assert (failure["kind"], failure["blame"]) == ("bad_exit", "task")
+    assert "the agent's command ended with status 3: sh gives_up.sh" in failure["evidence"]
+    (fleet.folder / "waits.sh").write_text("echo here >> ledger; sleep 600")
+    controller = fleet.start("run", "miniwob", "--task", "click-test", "--agent", "cmd:sh waits.sh")
+    wait_for(fleet.lines, "the command to begin")
+    assert fleet.command("cancel").returncode == 0
+    assert controller.wait(60) == 1
+    assert not [process for process in fleet.left_processes() if "chrom" in process or "sleep" in process]
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("miniwob",), "miniwob needs --agent: oracle, random, llm, or your own as module:Class"),
+        (("miniwob",), "miniwob needs --agent: oracle, random, llm, or your own as module:Class or cmd:COMMAND"),
         (("minwob", "--agent", "oracle"), "'minwob' is neither a file nor a benchmark; did you mean \"miniwob\"?"),
         (("miniwob", "--agent", "orcale"), "there is no agent 'orcale'; did you mean 'oracle'? Known: "),
+        (("miniwob", "--agent", "cmd:no-such-program -x"), "there is no program 'no-such-program'"),
         (("miniwob", "--agent", "nowhere:Agent"), "there is no module nowhere"),
         (("miniwob", "--agent", "oracle", "--domain", "dance"), 'no domain is like "dance"'),
         (("miniwob", "--agent", "oracle", "--task", "click-buton"), 'did you mean "click-button"?'),
@@ -191,12 +225,12 @@ def test_a_browser_that_dies_is_noticed_at_once_and_leaves_nothing(tmp_path: Pat
     assert chromium
     assert folder
     with launched(chromium, tmp_path, WINDOW) as browser:
-        episode = PageEpisode(browser, folder / "click-test.html", 1)
+        episode = PageEpisode(browser.page, folder / "click-test.html", 1)
         assert episode.goal == "Click the button."
         assert episode.verdict() is None
         with pytest.raises(BrowserError, match="JavaScript failed: ReferenceError"):
-            browser.evaluate("nonsense()")
-        browser.evaluate("alert('an open dialog stops the page')")
+            browser.page.evaluate("nonsense()")
+        browser.page.evaluate("alert('an open dialog stops the page')")
         for pid in _chromiums(tmp_path):
             os.kill(pid, signal.SIGKILL)
         with pytest.raises(BrowserGone):

@@ -6,17 +6,19 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import msgspec
 import pytest
 
-from evalfleet import config, configfile, duration, errors, model, taskfile, taskrow
+from evalfleet import actions, config, configfile, duration, errors, model, taskfile, taskrow
 from evalfleet.cli import main as entry
 from evalfleet.core import failures, transitions
+from evalfleet.environments import guest, guest_words
 from evalfleet.report import summary
 
 ROOT = Path(__file__).parents[2]
@@ -76,10 +78,13 @@ def test_every_page_is_in_the_menu_and_the_index():
     assert pages - linked == {"index.md"}
 
 
+_FOREIGN = r"\b(?:jobs?|nodes?|clusters?|executors?|(?<!window )managers?|utils|helpers?)\b"
+
+
 @pytest.mark.parametrize("path", OURS, ids=shown)
 def test_no_page_uses_a_word_that_the_glossary_lacks(path: Path):
     prose = re.sub(r"`[^`]*`|\]\([^)]*\)", "", FENCED.sub("", path.read_text("utf-8")))
-    assert re.findall(r"\b(?:jobs?|nodes?|clusters?|executors?|managers?|utils|helpers?)\b", prose, re.IGNORECASE) == []
+    assert re.findall(_FOREIGN, prose, re.IGNORECASE) == []
 
 
 @pytest.mark.parametrize("path", OURS, ids=shown)
@@ -248,6 +253,21 @@ def test_contract_has_every_inherited_variable():
     assert [name for name in sorted(config._INHERITED) if f"`{name}`" not in text] == []
 
 
+# The guest protocol
+
+
+def test_guest_protocol_has_every_request_action_and_error():
+    text = page("reference/guest-protocol.md")
+    routes = {name.partition("?")[0] for name in names(section(text, "Requests"))}
+    assert routes == set(guest._routes(Any))  # pyright: ignore[reportArgumentType]
+    told = {row[0].strip("`"): re.findall(r"`(\w+)`", row[1]) for row in rows(section(text, "Actions"))}
+    kinds = {kind.__name__.lower(): [each.name for each in fields(kind)] for kind in get_args(actions.Action)}
+    assert told == kinds
+    errors_told = {row[1].strip("`"): row[0] for row in rows(section(text, "Errors"))}
+    for kind, (status, _) in guest_words._KINDS.items():
+        assert errors_told[kind] == str(status)
+
+
 # Configuration
 
 
@@ -331,7 +351,8 @@ SNIPPETS = {
     "solve.py": "write-a-task",
     "solve.sh": "write-a-task",
     "solve.mjs": "write-a-task",
-    "patient_agent.py": "run-miniwob",
+    "patient_agent.py": "write-an-agent",
+    "curl_agent.sh": "write-an-agent",
 }
 
 

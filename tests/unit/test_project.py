@@ -57,7 +57,7 @@ def test_makefile_has_the_target(name: str):
     assert re.search(rf"^{name}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", [".ci/run", "scripts/setup", "scripts/lock", "scripts/python"])
+@pytest.mark.parametrize("name", [".ci/run", "scripts/setup", "scripts/lock", "scripts/python", "scripts/desktop"])
 def test_scripts_can_be_executed(name: str):
     assert os.access(ROOT / name, os.X_OK)
 

@@ -1,5 +1,5 @@
 """Agents by name: the built-in ones, those of other packages by the entry point group `evalfleet.agents`, and a user's
-own as `module:Class`.
+own as `module:Class` or `cmd:command`.
 
 Nothing is imported before it is asked for by its name.
 """
@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from evalfleet.agents import command
 from evalfleet.agents.base import AgentClass, Kit, Wish
 from evalfleet.config import Settings
 from evalfleet.errors import InputError
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "evalfleet.agents"
+OWN = "module:Class or cmd:COMMAND"  # how a person names an agent of their own
 BUILT_IN = {
     "oracle": "evalfleet.agents.oracle:Oracle",
     "random": "evalfleet.agents.random:RandomAgent",
@@ -48,12 +51,14 @@ def load(name: str, *, folder: str | None = None) -> AgentClass:
     """Import an agent's class.
 
     Args:
-        name: of a built-in one or of one that another package brings, or `module:Class`.
+        name: of a built-in one or of one that another package brings, or `module:Class`, or `cmd:` and a command.
         folder: where a user's module is looked for before all other places.
 
     Raises:
         InputError: there is no such agent, or its module cannot be imported.
     """
+    if name.startswith(command.PREFIX):
+        return command.Command(name, folder=folder)
     plugin = None if name in BUILT_IN or ":" in name else _plugins().get(name)
     if plugin is not None:
         try:
@@ -69,7 +74,7 @@ def load(name: str, *, folder: str | None = None) -> AgentClass:
 
         near = get_close_matches(name, names(), n=1)
         meant = f"; did you mean {near[0]!r}?" if near else "."
-        raise InputError(f"there is no agent {name!r}{meant} Known: {', '.join(names())}, or your own as module:Class.")
+        raise InputError(f"there is no agent {name!r}{meant} Known: {', '.join(names())}, or your own as {OWN}.")
     if folder is not None and folder not in sys.path:
         sys.path.insert(0, folder)
     try:
@@ -128,3 +133,12 @@ def _plugins() -> dict[str, EntryPoint]:
 
     found: Any = entry_points(group=GROUP)
     return {point.name: point for point in found}
+
+
+def label(name: str) -> str:
+    """Return a short name of an agent, for the name of a run: its class, or the file that its command runs."""
+    if not name.startswith(command.PREFIX):
+        return name.rpartition(":")[2]
+    words = name.removeprefix(command.PREFIX).split()
+    files = [Path(word).stem for word in words if Path(word).suffix[1:].isalpha() and "://" not in word]
+    return (files or [Path(words[0]).name])[0]

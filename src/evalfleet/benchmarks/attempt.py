@@ -13,15 +13,18 @@ import math
 import signal
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
 from evalfleet import config
 from evalfleet.actions import to_json
 from evalfleet.agents import registry as agents
-from evalfleet.agents.base import Agent, Brief, Decision, Observation
+from evalfleet.agents.base import Agent, AgentClass, Brief, Decision, Observation
+from evalfleet.agents.command import Command
 from evalfleet.benchmarks import registry as benchmarks
 from evalfleet.benchmarks.base import Episode
+from evalfleet.benchmarks.commanded import Commanded
 from evalfleet.errors import EnvironmentFailed, EvalfleetError, ServiceFailed
 from evalfleet.model import Kind, Verdict
 
@@ -140,11 +143,20 @@ def run() -> None:
             options=payload.get("agent_options", {}),
             tell=recorder.tell,
         )
-        agent = make_agent(brief)
+        max_steps = payload["max_steps"]
+        made = _made(make_agent, brief, episode, max_steps)
         recorder.ready(brief)
-        verdict, steps = play(episode, agent, recorder, payload["max_steps"], payload.get("time_limit_s"))
+        with made as agent:
+            verdict, steps = play(episode, agent, recorder, max_steps, payload.get("time_limit_s"))
     metrics = {**verdict.metrics, **recorder.metrics()}
     _write_result({"score": verdict.score, "success": verdict.success, "steps": steps, "metrics": metrics})
+
+
+def _made(agent: AgentClass, brief: Brief, episode: Episode, max_steps: int) -> AbstractContextManager[Agent]:
+    """Return the agent, for a `with` block."""
+    if isinstance(agent, Command):
+        return Commanded(agent.words, brief, getattr(episode, "environment", None), max_steps)
+    return nullcontext(agent(brief))
 
 
 def _write_result(result: dict[str, Any]) -> None:

@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from evalfleet.agents.base import Action, Observation
+from evalfleet.environments.base import Requirement
 from evalfleet.model import Verdict
+
+__all__ = ["Benchmark", "Episode", "Requirement", "Selection", "TaskInfo"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,16 +36,6 @@ class Selection:
     timeout_s: float | None = None  # of an attempt; the benchmark's own, if None
     json_name: str | None = None  # waa: a list of tasks
     waa_root: str | None = None  # waa: the user's checkout
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirement:
-    """Something that a machine must have to run the benchmark."""
-
-    what: str
-    present: bool
-    found: str  # where, or why not
-    install: str  # the command that brings it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +65,11 @@ class PastTask:
 
 
 class Episode(Protocol):
-    """One task under way in its environment. Used by one thread; raises BrowserError and the like if that fails."""
+    """One task under way in its environment. Used by one thread; raises EnvironmentFailed if that fails.
+
+    It may have an attribute `environment`, an `Environment` in which agents that are commands may also run programs and
+    move files. Without it they have pointer and keyboard only.
+    """
 
     @property
     def goal(self) -> str: ...

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from evalfleet.agents.oracle import solvable
+from evalfleet.agents.registry import label
 from evalfleet.benchmarks.base import Episode, Requirement, Selection, TaskInfo
 from evalfleet.config import Settings
 from evalfleet.environments.browser import INSTALL, NAMES, find_chromium, launched
@@ -70,7 +71,7 @@ class Miniwob:
 
     def settings(self, selection: Selection) -> Mapping[str, Any]:
         return {
-            "name": f"{self.name}-{selection.agent.rpartition(':')[2]}",
+            "name": f"{self.name}-{label(selection.agent)}",
             "result": "required",
             "progress": "events",
             "timeout": TIMEOUT,
@@ -104,4 +105,4 @@ class Miniwob:
         if chromium is None:
             raise InputError(f"there is no Chromium here; {INSTALL}")
         with launched(chromium, folder, WINDOW) as browser:
-            yield PageEpisode(browser, place / f"{payload['task']}.html", payload["seed"])
+            yield PageEpisode(browser.page, place / f"{payload['task']}.html", payload["seed"])

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
-from evalfleet.agents.base import (
-    Action,
-    Box,
-    Click,
-    Drag,
-    Element,
-    Move,
-    Observation,
-    Point,
-    Press,
-    Scroll,
-    Wait,
-    Write,
-)
-from evalfleet.environments.browser import Browser, Size
+from evalfleet.agents.base import Action, Box, Element, Observation, Point
+from evalfleet.environments.base import Size
+from evalfleet.environments.browser_page import Page
 from evalfleet.model import Verdict
 
 WINDOW = Size(width=500, height=320)
 SHOWN = Size(width=160, height=210)  # the task itself; reward and clock stand to the right of it
-LONGEST_WAIT_S = 10.0
 
 # The page's clock would end the episode after 10 seconds: time is the run's to limit. Once over, an episode must not
 # be covered by the page's START button, which would begin another one.
@@ -91,44 +77,29 @@ _ELEMENTS = """(() => {
 class PageEpisode:
     """Implements `Episode`."""
 
-    def __init__(self, browser: Browser, page: Path, seed: int) -> None:
-        self._browser = browser
-        browser.open(page.as_uri())
-        self.goal: str = browser.evaluate(_START % seed)
+    def __init__(self, page: Page, path: Path, seed: int) -> None:
+        self._page = page
+        page.open(path.as_uri())
+        self.goal: str = page.evaluate(_START % seed)
 
     def observe(self, step: int) -> Observation:
-        self._browser.evaluate(_REST)
-        rows: list[list[Any]] = self._browser.evaluate(_ELEMENTS)
+        self._page.evaluate(_REST)
+        rows: list[list[Any]] = self._page.evaluate(_ELEMENTS)
         return Observation(
             step=step,
             goal=self.goal,
-            screenshot=self._browser.screenshot(SHOWN),
+            screenshot=self._page.screenshot(SHOWN),
             width=SHOWN.width,
             height=SHOWN.height,
             elements=tuple(_element(index, row) for index, row in enumerate(rows)),
         )
 
     def perform(self, action: Action) -> None:
-        browser = self._browser
-        match action:
-            case Click():
-                browser.click(action.x, action.y, count=action.count, held=action.held)
-            case Move():
-                browser.move(action.x, action.y)
-            case Drag():
-                browser.drag(action.x, action.y, action.to_x, action.to_y)
-            case Scroll():
-                browser.scroll(action.x, action.y, action.dx, action.dy)
-            case Write():
-                browser.write(action.text)
-            case Press():
-                browser.press(action.key, held=action.held, times=action.times)
-            case Wait():
-                time.sleep(min(action.seconds, LONGEST_WAIT_S))
+        self._page.perform(action)
 
     def verdict(self) -> Verdict | None:
         """The reward is from -1 to 1; the score leaves out its punishing half."""
-        over, reward, reason = self._browser.evaluate(_VERDICT)
+        over, reward, reason = self._page.evaluate(_VERDICT)
         if not over:
             return None
         score = min(1.0, max(0.0, round(float(reward), 6)))

@@ -70,7 +70,7 @@ def _of_benchmark(name: str, choice: Choice, settings: Settings) -> Submission:
     if choice.agent is None and own:
         raise click.UsageError(f"{name} needs --agent: {', '.join(benchmark.agents)}, or another that it knows.")
     if choice.agent is None:
-        raise click.UsageError(f"{name} needs --agent: {', '.join(agents.names())}, or your own as module:Class.")
+        raise click.UsageError(f"{name} needs --agent: {', '.join(agents.names())}, or your own as {agents.OWN}.")
     selection = Selection(
         agent=choice.agent,
         count=choice.tasks,

@@ -23,7 +23,9 @@ from evalfleet.cli.overriding import Overrides, accept_option, attempts_option, 
 @attempts_option
 @accept_option
 @click.option(
-    "--agent", metavar="AGENT", help="Benchmark: who acts: one that `evalfleet agents` lists, or module:Class."
+    "--agent",
+    metavar="AGENT",
+    help="Benchmark: who acts: one that `evalfleet agents` lists, or module:Class or cmd:COMMAND.",
 )
 @click.option("--model", metavar="NAME", help="Benchmark: the model that the agent asks.")
 @click.option("--base-url", metavar="URL", help="Benchmark: the endpoint that serves the model.")

@@ -13,6 +13,11 @@ from typing import Protocol
 
 from evalfleet.actions import Action
 
+LONGEST_WAIT_S = 10.0  # of one action
+PRESS_LIMIT = 1000  # clicks or key presses of one action
+LARGEST_FILE = 64 << 20  # that is read or written at once
+LARGEST_OUTPUT = 4 << 20  # of a program that is executed, of each stream; the rest is thrown away
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
@@ -33,12 +38,24 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """Something that a machine must have to run a benchmark or an environment."""
+
+    what: str
+    present: bool
+    found: str  # where, or why not
+    install: str  # the command that brings it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
     """How a program ended inside the environment."""
 
-    code: int
+    code: int  # negative: minus the signal that ended it
     stdout: bytes
     stderr: bytes
+    timed_out: bool = False  # it was killed at its limit
+    cut: bool = False  # there was more output than is kept
 
 
 class Environment(Protocol):

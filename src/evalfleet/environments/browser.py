@@ -6,24 +6,24 @@ that started it: Chromium leaves when its pipe closes, and lies in that process'
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from evalfleet import config
-from evalfleet.environments import keys
-from evalfleet.environments.base import Size
+from evalfleet.actions import Action
+from evalfleet.environments.base import LARGEST_FILE, LARGEST_OUTPUT, Executed, Probe, Size
+from evalfleet.environments.browser_page import Page
 from evalfleet.environments.cdp import Connection
-from evalfleet.errors import BrowserError, BrowserGone, BrowserRefused
+from evalfleet.errors import BrowserError, BrowserGone, BrowserRefused, BrowserTimeout, InputError, ScriptFailed
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 INSTALL = "apt-get install -y --no-install-recommends chromium"
@@ -52,9 +52,7 @@ _FLAGS = (
     "--mute-audio",
     "--password-store=basic",
 )
-_START_S = 60.0
-_PRESS_LIMIT = 1000
-_DRAG_MOVES = 5
+_PROBE_S = 5.0
 _LONGEST_TEMPORARY = 60
 
 
@@ -74,120 +72,133 @@ def launched(executable: str, folder: Path, size: Size) -> Generator[Browser]:
     Raises:
         BrowserError: it could not be started; holds its own last words.
     """
-    place = folder / "browser"
-    place.mkdir(parents=True)
-    temporary = _short_folder(place)
-    pid, connection = _spawn(executable, place, temporary)
+    browser = Browser(executable, folder, size)
     try:
-        try:
-            browser = Browser(connection, size)
-        except BrowserError as error:
-            said = _last_words(place / "chromium.log")
-            raise type(error)(f"{executable} did not start: {error}{f' ({said})' if said else ''}") from None
         yield browser
     finally:
-        connection.close()
-        _end(pid)
-        for each in (temporary, place):
-            _remove(each)
+        browser.close()
 
 
 class Browser:
-    """One page of a running browser. Every method has a time limit and raises BrowserError."""
+    """Implements `Environment`, with one page. Must be closed; `launched` does that.
 
-    def __init__(self, connection: Connection, size: Size) -> None:
-        self._connection = connection
-        self._loaded = False
-        target = connection.call("Target.createTarget", {"url": "about:blank"}, timeout_s=_START_S)["targetId"]
-        attached = connection.call("Target.attachToTarget", {"targetId": target, "flatten": True})
-        self._session: str = attached["sessionId"]
-        connection.on("Page.loadEventFired", self._note_load)
-        connection.on("Page.javascriptDialogOpening", self._accept_dialog)
-        connection.on("Inspector.targetCrashed", _crashed)
-        self._call("Page.enable")
-        self._call("Inspector.enable")
-        self._call("Emulation.setFocusEmulationEnabled", {"enabled": True})
-        self._call("Emulation.setLocaleOverride", {"locale": "en-US"})
-        self._call("Emulation.setTimezoneOverride", {"timezoneId": "UTC"})
-        metrics = {"width": size.width, "height": size.height, "deviceScaleFactor": 1, "mobile": False}
-        self._call("Emulation.setDeviceMetricsOverride", metrics)
+    Its files lie in a folder beside the browser's own; they are those that were written, and pages may show them.
+    """
 
-    def open(self, url: str, *, timeout_s: float = 60.0) -> None:
-        """Go to an address and wait until the page has loaded."""
-        self._loaded = False
-        answer = self._call("Page.navigate", {"url": url}, timeout_s=timeout_s)
-        if answer.get("errorText"):
-            raise BrowserRefused(f"{url}: {answer['errorText']}")
-        self._connection.wait(lambda: self._loaded, f"{url} to load", timeout_s=timeout_s)
+    def __init__(self, executable: str, folder: Path, size: Size) -> None:
+        self._executable, self._place, self._size = executable, folder / "browser", size
+        self._home = self._place / "home"
+        self._start()
 
-    def evaluate(self, expression: str, *, timeout_s: float = 30.0) -> Any:
-        """Return the value of a JavaScript expression; a promise is awaited."""
-        params = {"expression": expression, "returnByValue": True, "awaitPromise": True, "userGesture": False}
-        answer = self._call("Runtime.evaluate", params, timeout_s=timeout_s)
-        if "exceptionDetails" in answer:
-            details = answer["exceptionDetails"]
-            said = details.get("exception", {}).get("description") or details.get("text", "")
-            raise BrowserRefused(f"JavaScript failed: {said.splitlines()[0] if said else 'without a word'}")
-        return answer["result"].get("value")
+    def probe(self) -> Probe:
+        try:
+            self.page.evaluate("1", timeout_s=_PROBE_S)
+            waits_for = ""
+        except BrowserError as error:
+            waits_for = str(error)
+        return Probe(kind="browser", ready=not waits_for, waits_for=waits_for, screen=self._size)
 
-    def screenshot(self, size: Size) -> bytes:
-        """Return the page's upper left part of that size, as PNG."""
-        clip = {"x": 0, "y": 0, "width": size.width, "height": size.height, "scale": 1}
-        answer = self._call("Page.captureScreenshot", {"format": "png", "clip": clip, "optimizeForSpeed": True})
-        return base64.b64decode(answer["data"])
+    def screenshot(self) -> bytes:
+        return self.page.screenshot()
 
-    def move(self, x: float, y: float) -> None:
-        self._mouse("mouseMoved", x, y)
+    def perform(self, action: Action) -> None:
+        self.page.perform(action)
 
-    def click(self, x: float, y: float, *, count: int = 1, held: tuple[str, ...] = ()) -> None:
-        """Move there and click; `count` 2 is a double click."""
-        bits = keys.modifiers(held)
-        self._mouse("mouseMoved", x, y, modifiers=bits)
-        for number in range(1, count + 1):
-            pressed = {"button": "left", "clickCount": number, "modifiers": bits}
-            self._mouse("mousePressed", x, y, buttons=1, **pressed)
-            self._mouse("mouseReleased", x, y, **pressed)
+    def execute(
+        self,
+        command: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = 60.0,
+    ) -> Executed:
+        """Evaluate JavaScript in the page: `["js", expression]`. What it throws is the code 1 and the standard error."""
+        if len(command) != 2 or command[0] != "js" or stdin or env:
+            raise InputError('a browser executes ["js", expression] only, without input and variables.')
+        try:
+            value = self.page.evaluate(command[1], timeout_s=timeout_s)
+        except ScriptFailed as error:
+            return Executed(code=1, stdout=b"", stderr=str(error).encode())
+        except BrowserTimeout:
+            self.page.stop_script()
+            return Executed(code=-signal.SIGKILL, stdout=b"", stderr=b"", timed_out=True)
+        text = json.dumps(value).encode()
+        return Executed(code=0, stdout=text[:LARGEST_OUTPUT], stderr=b"", cut=len(text) > LARGEST_OUTPUT)
 
-    def drag(self, x: float, y: float, to_x: float, to_y: float) -> None:
-        self._mouse("mouseMoved", x, y)
-        self._mouse("mousePressed", x, y, button="left", buttons=1, clickCount=1)
-        for part in range(1, _DRAG_MOVES + 1):
-            share = part / _DRAG_MOVES
-            self._mouse("mouseMoved", x + (to_x - x) * share, y + (to_y - y) * share, button="left", buttons=1)
-        self._mouse("mouseReleased", to_x, to_y, button="left", clickCount=1)
+    def launch(self, command: Sequence[str]) -> None:
+        """Open a page: `["open", address]`, or the path of a file."""
+        if len(command) != 2 or command[0] != "open":
+            raise InputError('a browser launches ["open", address] only.')
+        address = command[1]
+        try:
+            self.page.open(address if ":" in address else self._path(address).as_uri())
+        except BrowserRefused as error:
+            raise InputError(f"{address!r} cannot be opened: {error}") from None
 
-    def scroll(self, x: float, y: float, dx: float, dy: float) -> None:
-        self._mouse("mouseWheel", x, y, deltaX=dx, deltaY=dy)
+    def read(self, path: str) -> bytes:
+        found = self._path(path)
+        try:
+            with found.open("rb") as file:
+                data = file.read(LARGEST_FILE + 1)
+        except OSError as error:
+            raise InputError(f"{path!r} cannot be read: {error.strerror}") from None
+        if len(data) > LARGEST_FILE:
+            raise InputError(f"{path!r} cannot be read: it has more than {LARGEST_FILE} bytes")
+        return data
 
-    def press(self, key: str, *, held: tuple[str, ...] = (), times: int = 1) -> None:
-        """Press and release a key, by a name such as "Enter" or as one character."""
-        for _ in range(min(times, _PRESS_LIMIT)):
-            for event in keys.events(key, held):
-                self._call("Input.dispatchKeyEvent", event)
+    def write(self, path: str, data: bytes) -> None:
+        found = self._path(path)
+        try:
+            found.parent.mkdir(parents=True, exist_ok=True)
+            found.write_bytes(data)
+        except OSError as error:
+            raise InputError(f"{path!r} cannot be written: {error.strerror}") from None
 
-    def write(self, text: str) -> None:
-        """Type a text, key by key."""
-        for character in text:
-            self.press({"\n": "Enter", "\t": "Tab"}.get(character, character))
+    def reset(self) -> None:
+        """Throw the whole browser away and start another one."""
+        self.close()
+        self._start()
 
-    def _mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
-        self._call("Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, **more})
+    def close(self) -> None:
+        """End it and remove its files. May be called twice."""
+        self._connection.close()
+        if self._pid:
+            _end(self._pid)
+        self._pid = 0  # which may be another's soon
+        self._remove()
 
-    def _call(
-        self, method: str, params: dict[str, Any] | None = None, timeout_s: float | None = None
-    ) -> dict[str, Any]:
-        return self._connection.call(method, params, session=self._session, timeout_s=timeout_s)
+    def _remove(self) -> None:
+        for each in (self._temporary, self._place):
+            _remove(each)
 
-    def _note_load(self, _params: dict[str, Any]) -> None:
-        self._loaded = True
+    def _start(self) -> None:
+        self._home.mkdir(parents=True)
+        self._temporary = _short_folder(self._place)
+        try:
+            self._pid, self._connection = _spawn(self._executable, self._place, self._temporary)
+        except BrowserError:
+            self._remove()
+            raise
+        try:
+            self.page = Page(self._connection, self._size)
+        except BrowserError as error:
+            said = _last_words(self._place / "chromium.log")
+            self.close()
+            raise type(error)(f"{self._executable} did not start: {error}{f' ({said})' if said else ''}") from None
+        except BaseException:
+            self.close()
+            raise
 
-    def _accept_dialog(self, _params: dict[str, Any]) -> None:
-        # An open dialog stops the page, and with it every answer that we wait for.
-        self._connection.post("Page.handleJavaScriptDialog", {"accept": True}, session=self._session)
-
-
-def _crashed(_params: dict[str, Any]) -> None:
-    raise BrowserGone("the page crashed")
+    def _path(self, name: str) -> Path:
+        """Return where a file lies. The browser is no sandbox: what lies outside its home is nobody's business."""
+        try:
+            name.encode("utf-8")
+            path = (self._home / name).resolve()
+        except (OSError, ValueError, RuntimeError):
+            path = self._place
+        if not path.is_relative_to(self._home.resolve()):
+            raise InputError(f"{name!r} is not a path below the browser's home.")
+        return path
 
 
 def _spawn(executable: str, place: Path, temporary: Path) -> tuple[int, Connection]:
@@ -200,7 +211,7 @@ def _spawn(executable: str, place: Path, temporary: Path) -> tuple[int, Connecti
     env = {name: inherited[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in inherited}
     # The marks by which the runner knows an attempt's processes, should they outlive everybody else.
     env |= {name: value for name, value in inherited.items() if name.startswith("EVALFLEET_")}
-    env |= {"HOME": str(place), "TMPDIR": str(temporary), "TZ": "UTC"}
+    env |= {"HOME": str(place / "home"), "TMPDIR": str(temporary), "TZ": "UTC"}
     env |= {"LANG": "en_US.UTF-8", "LANGUAGE": "en_US"}
     argv = [executable, *_FLAGS, f"--user-data-dir={place / 'profile'}"]
     if os.geteuid() == 0:

@@ -1,4 +1,4 @@
-"""Keys by the names that browsers give them, as the DevTools protocol wants to hear them."""
+"""Keys by the names that browsers give them, as the DevTools protocol wants to hear them. Other environments know the same."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ _NAMED: dict[str, tuple[int, str]] = {  # key -> virtual key code, text that it 
     "ArrowUp": (38, ""),
     "ArrowRight": (39, ""),
     "ArrowDown": (40, ""),
+    "Insert": (45, ""),
     "Delete": (46, ""),
+    **{f"F{number}": (111 + number, "") for number in range(1, 13)},
 }
+NAMES = tuple(_NAMED)
 _MODIFIERS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
 
 

@@ -1,0 +1,138 @@
+"""What guest and client say to each other, as plain JSON, and what errors are called there."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from evalfleet.actions import Action, from_json
+from evalfleet.environments.base import LARGEST_FILE, Executed, Probe, Size
+from evalfleet.errors import EnvironmentFailed, EpisodeOver, EvalfleetError, InputError
+
+LARGEST_UPLOAD = LARGEST_FILE
+LARGEST_BODY = 16 << 20
+LONGEST_EXECUTION_S = 3600.0
+_KINDS: dict[str, tuple[int, type[EvalfleetError]]] = {
+    "input": (400, InputError),
+    "over": (410, EpisodeOver),
+    "environment": (503, EnvironmentFailed),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A program to be run."""
+
+    command: list[str]
+    stdin: bytes
+    env: dict[str, str]
+    timeout_s: float
+
+
+def status_of(error: EvalfleetError) -> tuple[int, str]:
+    """Return the HTTP status and the kind that an error is told as."""
+    for name, (status, kind) in _KINDS.items():
+        if isinstance(error, kind):
+            return status, name
+    return 500, "guest"
+
+
+def error_of(status: int, body: bytes) -> EvalfleetError:
+    """Return the error that a guest told of."""
+    try:
+        told: Any = json.loads(body)
+        kind, said = str(told["kind"]), str(told["error"])[:1000]
+    except (ValueError, KeyError, TypeError):
+        return EnvironmentFailed(f"the guest answered with status {status}")
+    return _KINDS[kind][1](said) if kind in _KINDS else EnvironmentFailed(f"the guest refused: {said}")
+
+
+def action_of(body: bytes) -> Action:
+    return from_json(_object(body))
+
+
+def order_of(body: bytes) -> Order:
+    """Return what `/execute` and `/setup/launch` are asked for. Raises InputError."""
+    given = _object(body)
+    known = {"command", "stdin", "stdin_base64", "env", "timeout_s"}
+    for name in given:
+        if name not in known:
+            raise InputError(f"there is no member {name!r}; known: {', '.join(sorted(known))}.")
+    command, env, timeout_s = given.get("command"), given.get("env", {}), given.get("timeout_s", 60.0)
+    if not isinstance(command, list) or not command or not all(isinstance(w, str) for w in cast("list[Any]", command)):
+        raise InputError('the command must be a list of texts, such as ["ls", "-l"].')
+    if not isinstance(env, dict) or not all(isinstance(v, str) for v in cast("dict[str, Any]", env).values()):
+        raise InputError("env must be an object of texts.")
+    number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
+    if not number or not math.isfinite(timeout_s) or not 0 < timeout_s <= LONGEST_EXECUTION_S:
+        raise InputError(f"timeout_s must be a number above 0 and at most {LONGEST_EXECUTION_S:g}.")
+    return Order(
+        command=cast("list[str]", command),
+        stdin=_bytes(given, "stdin"),
+        env=cast("dict[str, str]", env),
+        timeout_s=float(timeout_s),
+    )
+
+
+def order_to_json(command: list[str], stdin: bytes, env: Mapping[str, str], timeout_s: float) -> dict[str, Any]:
+    return {"command": command, **_text("stdin", stdin), "env": dict(env), "timeout_s": timeout_s}
+
+
+def executed_to_json(done: Executed) -> dict[str, Any]:
+    outputs = {**_text("stdout", done.stdout), **_text("stderr", done.stderr)}
+    return {"code": done.code, **outputs, "timed_out": done.timed_out, "cut": done.cut}
+
+
+def executed_of(told: Any) -> Executed:
+    """Return what a guest told of a program. Raises ValueError or the like for what is not that."""
+    return Executed(
+        code=int(told["code"]),
+        stdout=_bytes(told, "stdout"),
+        stderr=_bytes(told, "stderr"),
+        timed_out=bool(told.get("timed_out", False)),
+        cut=bool(told.get("cut", False)),
+    )
+
+
+def probe_to_json(probe: Probe) -> dict[str, Any]:
+    return asdict(probe)
+
+
+def probe_of(told: Any) -> Probe:
+    """Return what a guest said of itself. Raises ValueError or the like for what is not that."""
+    screen = Size(width=int(told["screen"]["width"]), height=int(told["screen"]["height"]))
+    return Probe(
+        kind=str(told["kind"]), ready=bool(told["ready"]), waits_for=str(told.get("waits_for", "")), screen=screen
+    )
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        value: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        raise InputError("the body is not JSON.") from None
+    if not isinstance(value, dict):
+        raise InputError("the body must be a JSON object.")
+    return cast("dict[str, Any]", value)
+
+
+def _text(name: str, data: bytes) -> dict[str, str]:
+    """Return bytes as text where they are text, so that people can read along."""
+    try:
+        return {name: data.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def _bytes(told: Mapping[str, Any], name: str) -> bytes:
+    try:
+        if f"{name}_base64" in told:
+            return base64.b64decode(told[f"{name}_base64"], validate=True)
+        return str(told.get(name, "")).encode("utf-8")
+    except (TypeError, ValueError, binascii.Error):
+        raise InputError(f"{name} is neither text nor base64.") from None
