@@ -8,7 +8,7 @@ JOBS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: help setup demo test check unit bench chaos fmt lock clean
+.PHONY: help setup demo test check unit bench chaos desk fmt lock clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -37,6 +37,10 @@ bench: setup ## measure speed and memory, one table
 
 chaos: setup ## kill everything at random moments, and count
 	$(BIN)/python tests/faults/chaos.py
+
+desk: setup ## play all tasks of desk 15 times, with 1, 4 and 8 workers
+	@scripts/desktop
+	$(BIN)/python tests/faults/desk_rounds.py
 
 fmt: setup ## format, and repair what can be repaired
 	$(BIN)/ruff check --fix

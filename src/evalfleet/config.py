@@ -28,6 +28,9 @@ current folder; ``config.toml`` in the home folder; the default. ::
     input_usd_per_million = 2.5
     output_usd_per_million = 10
 
+    [desk]
+    tasks = "my-tasks"            # a folder with tasks of your own for the benchmark desk; EVALFLEET_DESK_TASKS
+
     [lease]
     duration = "60s"              # EVALFLEET_LEASE_DURATION
 
@@ -125,6 +128,7 @@ class Settings:
     llm_elements: bool = True  # whether the model is told what is on the page, besides the screenshot
     llm_body: Mapping[str, Any] = field(default_factory=dict[str, Any])  # more members of every request
     llm_prices: tuple[TokenPrice, ...] = ()
+    desk_tasks: str | None = None  # folder with a person's own tasks
     lease_s: float = 60.0
     breaker_probe_base_s: float = 2.0
     breaker_slow_start: int = 3
@@ -141,6 +145,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "EVALFLEET_RUNNER_IDLE": ("runner_idle_s", duration.parse),
     "EVALFLEET_CHROMIUM": ("chromium", str),
     "OPENAI_BASE_URL": ("llm_base_url", str),
+    "EVALFLEET_DESK_TASKS": ("desk_tasks", str),
     "EVALFLEET_LEASE_DURATION": ("lease_s", duration.parse),
     "EVALFLEET_BREAKER_PROBE_BASE": ("breaker_probe_base_s", duration.parse),
     "EVALFLEET_BREAKER_SLOW_START": ("breaker_slow_start", int),
@@ -314,6 +319,7 @@ _RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     "llm_requests_per_minute": ("llm.requests_per_minute", lambda v: 0 < v < math.inf, "must be more than 0"),
     "llm_tokens_per_minute": ("llm.tokens_per_minute", lambda v: 0 < v < math.inf, "must be more than 0"),
     "llm_history": ("llm.history", lambda v: 0 <= v <= 1000, "must be from 0 to 1000"),
+    "desk_tasks": ("desk.tasks", _is_path, "must be a path"),
     "lease_s": ("lease.duration", lambda v: v >= 1, "must be at least 1s"),
     "breaker_slow_start": ("breaker.slow_start", _is_count, "must be 1 or more"),
 }

@@ -84,6 +84,10 @@ class LlmTable(msgspec.Struct, forbid_unknown_fields=True):
     price: list[PriceTable] = []
 
 
+class DeskTable(msgspec.Struct, forbid_unknown_fields=True):
+    tasks: str | None = None
+
+
 class LeaseTable(msgspec.Struct, forbid_unknown_fields=True):
     duration: Duration = None
 
@@ -110,6 +114,7 @@ class ConfigDocument(msgspec.Struct, forbid_unknown_fields=True):
     browser: BrowserTable = msgspec.field(default_factory=BrowserTable)
     waa: WaaTable = msgspec.field(default_factory=WaaTable)
     llm: LlmTable = msgspec.field(default_factory=LlmTable)
+    desk: DeskTable = msgspec.field(default_factory=DeskTable)
     lease: LeaseTable = msgspec.field(default_factory=LeaseTable)
     breaker: BreakerTable = msgspec.field(default_factory=BreakerTable)
     judge: JudgeTable = msgspec.field(default_factory=JudgeTable)
@@ -147,6 +152,7 @@ def read(path: Path) -> dict[str, Any] | None:
         "chromium": document.browser.chromium,
         "waa": _waa(path, document.waa) or None,
         **_llm(path, document.llm),
+        "desk_tasks": _beside(path, document.desk.tasks),
         "lease_s": _seconds(path, "lease.duration", document.lease.duration),
         "breaker_probe_base_s": _seconds(path, "breaker.probe_base", document.breaker.probe_base),
         "breaker_slow_start": document.breaker.slow_start,
@@ -182,6 +188,11 @@ def _price(path: Path, number: int, row: PriceTable) -> TokenPrice:
         input_usd_per_million=row.input_usd_per_million,
         output_usd_per_million=row.output_usd_per_million,
     )
+
+
+def _beside(path: Path, folder: str | None) -> str | None:
+    """Return a path that the file names, which begins at the file's own folder."""
+    return str(path.parent / Path(folder).expanduser()) if folder else folder
 
 
 def _seconds(path: Path, key: str, value: Duration) -> float | None:

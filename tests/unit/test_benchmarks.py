@@ -94,10 +94,10 @@ class Plugin:
 
 
 def test_benchmarks_of_other_packages(monkeypatch: pytest.MonkeyPatch):
-    plugins = [Plugin("desk", miniwob.Miniwob), Plugin("broken", ImportError("no gym"))]
+    plugins = [Plugin("paint", miniwob.Miniwob), Plugin("broken", ImportError("no gym"))]
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: plugins if group == registry.GROUP else [])
-    assert registry.names() == ["broken", "desk", "miniwob", "waa"]
-    assert isinstance(registry.find("desk", config.Settings(home=Path())), miniwob.Miniwob)
+    assert registry.names() == sorted(["broken", "paint", *registry.BUILT_IN])
+    assert isinstance(registry.find("paint", config.Settings(home=Path())), miniwob.Miniwob)
     with pytest.raises(InputError, match=r"'broken': some\.package:thing cannot be loaded: ImportError: no gym"):
         registry.find("broken", config.Settings(home=Path()))
 
@@ -210,6 +210,9 @@ class FakeEpisode:
     def verdict(self) -> Verdict | None:
         return Verdict(score=1.0, success=True, metrics={"reward": 1}) if self.left <= 0 else None
 
+    def finish(self) -> Verdict | None:
+        return self.verdict()
+
 
 class TwoClicks:
     def __init__(self, done: bool = False) -> None:
@@ -270,3 +273,13 @@ def test_waiting_is_not_taken_from_the_agents_time(
     assert recorder.metrics() == {"tokens": 10 * steps + 5}
     lines = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
     assert (lines[0]["tokens"], lines[-1]) == (10, {"note": "hm", "cost_usd": 0.5, "tokens": 5})
+
+
+def test_an_episode_may_be_judged_by_the_state_at_its_end_alone(tmp_path: Path):
+    class Judged(FakeEpisode):
+        def finish(self) -> Verdict:
+            return Verdict(score=1.0, success=True, metrics={"actions": len(self.done)})
+
+    recorder = attempt.Recorder(tmp_path / "events", tmp_path)
+    verdict, steps = attempt.play(Judged(100), TwoClicks(), recorder, max_steps=3)
+    assert (verdict.score, verdict.metrics, steps) == (1.0, {"actions": 6}, 3)

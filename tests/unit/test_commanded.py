@@ -67,6 +67,9 @@ class FakeEpisode:
     def verdict(self) -> Verdict | None:
         return Verdict(score=1.0, success=True, metrics={}) if self.left <= 0 else None
 
+    def finish(self) -> Verdict | None:
+        return self.verdict()
+
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

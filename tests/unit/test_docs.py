@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,8 @@ import msgspec
 import pytest
 
 from evalfleet import actions, config, configfile, duration, errors, model, taskfile, taskrow
+from evalfleet.benchmarks.desk import checks, getters, setups
+from evalfleet.benchmarks.desk import task as desk
 from evalfleet.cli import main as entry
 from evalfleet.core import failures, transitions
 from evalfleet.environments import guest, guest_words
@@ -251,6 +254,46 @@ def test_contract_has_every_variable():
 def test_contract_has_every_inherited_variable():
     text = page("reference/task-contract.md")
     assert [name for name in sorted(config._INHERITED) if f"`{name}`" not in text] == []
+
+
+# Desk tasks
+
+
+def test_desk_tasks_have_every_type_and_member():
+    text = page("reference/desk-tasks.md")
+    for title, kinds in (("Steps", setups.SETUPS), ("Getters", getters.GETTERS), ("Checks", checks.CHECKS)):
+        told = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[1])) for row in rows(section(text, title))}
+        assert told == {name: set(kind.__struct_fields__) for name, kind in kinds.items()}  # type: ignore[attr-defined]
+
+
+def test_example_of_a_desk_task_is_good_input():
+    definition, settings = (body for _, body in FENCED.findall(page("howto/add-a-desk-task.md"))[:2])
+    assert desk.parse(json.loads(definition), domain="lists", where="example").id == "rename-list"
+    assert tomllib.loads(settings) == {"desk": {"tasks": "my-tasks"}}
+
+
+def test_mistakes_in_desk_tasks_have_the_messages_that_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    good = json.loads(FENCED.findall(page("howto/add-a-desk-task.md"))[0][1])
+    step, looked = good["config"][0], good["evaluator"]
+    wrong = {
+        "unknown key": {"config": [{**step, "parameters": {"pth": "x"}}]},
+        "unknown type": {"config": [{**step, "type": "lunch"}]},
+        "path outside the home folder": {"evaluator": {**looked, "result": {"type": "file_text", "path": "/etc"}}},
+        "no check": {},
+        "file and id differ": {"id": "b"},
+    }
+    said: dict[str, str] = {}
+    for mistake, members in wrong.items():
+        task = {**good, "id": "a", **members}
+        if not members:
+            del task["evaluator"]
+        Path("a.json").write_text(json.dumps(task))
+        with pytest.raises(errors.TaskFileError) as caught:
+            desk.read(Path("a.json"))
+        said[mistake] = str(caught.value)
+    told = {row[0]: row[1].strip("`") for row in rows(section(page("reference/desk-tasks.md"), "What is refused"))}
+    assert told == said
 
 
 # The guest protocol

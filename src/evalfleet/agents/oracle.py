@@ -2,24 +2,37 @@
 
 It proves that a benchmark, its environment and the way to a verdict work: on a task that it has a solution for,
 anything but a full score is a fault of ours. It reads the elements of the page, as a person with the inspector
-might; it acts as every agent does.
+might, or the windows of a desktop; it acts as every agent does.
 """
 
 from __future__ import annotations
 
-from evalfleet.agents import miniwob_clicks, miniwob_forms, miniwob_widgets
+from collections.abc import Callable
+
+from evalfleet.agents import (
+    desk_files,
+    desk_mousepad,
+    desk_numbers,
+    miniwob_clicks,
+    miniwob_forms,
+    miniwob_widgets,
+)
 from evalfleet.agents.base import Brief, Decision, Observation, Wait
 from evalfleet.agents.page import PAUSE_S, NotFound, OutOfReach, Page, Solver
+from evalfleet.agents.screen import Player, Script
 from evalfleet.errors import InputError
 
 SOLVERS: dict[str, dict[str, Solver]] = {
     "miniwob": {**miniwob_clicks.SOLVERS, **miniwob_forms.SOLVERS, **miniwob_widgets.SOLVERS},
 }
+SCRIPTS: dict[str, dict[str, Script]] = {
+    "desk": {**desk_mousepad.SCRIPTS, **desk_files.SCRIPTS, **desk_numbers.SCRIPTS},
+}
 
 
 def solvable(benchmark: str) -> frozenset[str]:
     """Return the tasks of a benchmark that the oracle has a solution for."""
-    return frozenset(SOLVERS.get(benchmark, {}))
+    return frozenset((*SOLVERS.get(benchmark, {}), *SCRIPTS.get(benchmark, {})))
 
 
 class Oracle:
@@ -30,15 +43,27 @@ class Oracle:
 
     def __init__(self, brief: Brief) -> None:
         solver = SOLVERS.get(brief.benchmark, {}).get(brief.task)
-        if solver is None:
+        script = SCRIPTS.get(brief.benchmark, {}).get(brief.task)
+        self._act: Callable[[Observation], Decision]
+        if solver is not None:
+            self._act = _on_page(solver)
+        elif script is not None:
+            self._act = Player(script).act
+        else:
             raise InputError(f"the oracle has no solution for {brief.benchmark} {brief.task}")
-        self._solve = solver
 
     def act(self, observation: Observation) -> Decision:
+        return self._act(observation)
+
+
+def _on_page(solve: Solver) -> Callable[[Observation], Decision]:
+    def act(observation: Observation) -> Decision:
         page = Page(observation)
         try:
-            return Decision(actions=tuple(self._solve(page)))
+            return Decision(actions=tuple(solve(page)))
         except OutOfReach as problem:
             return Decision(actions=(page.towards(problem.element),), note=str(problem))
         except NotFound as problem:
             return Decision(actions=(Wait(seconds=PAUSE_S),), note=str(problem))
+
+    return act

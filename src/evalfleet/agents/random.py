@@ -8,7 +8,7 @@ import re
 from evalfleet.agents.base import Action, Brief, Click, Decision, Element, Observation, Point, Write
 
 _ACTIVE = frozenset({"a", "button", "input", "label", "li", "option", "select", "span", "textarea", "th", "td", "h3"})
-_WRITABLE = frozenset({"input", "textarea"})
+_WRITABLE = frozenset({"input", "textarea", "window"})
 _TYPING_SHARE = 0.5  # of the choices that fall on something that takes text
 
 

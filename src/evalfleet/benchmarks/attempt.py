@@ -24,7 +24,6 @@ from evalfleet.agents.base import Agent, AgentClass, Brief, Decision, Observatio
 from evalfleet.agents.command import Command
 from evalfleet.benchmarks import registry as benchmarks
 from evalfleet.benchmarks.base import Episode
-from evalfleet.benchmarks.commanded import Commanded
 from evalfleet.errors import EnvironmentFailed, EvalfleetError, ServiceFailed
 from evalfleet.model import Kind, Verdict
 
@@ -121,7 +120,7 @@ def play(
             reason = "agent_done"
             break
     last = episode.observe(steps + 1)
-    verdict = episode.verdict() or Verdict(score=0.0, success=False, metrics={"reason": reason})
+    verdict = episode.finish() or Verdict(score=0.0, success=False, metrics={"reason": reason})
     recorder.over(last, verdict)
     return verdict, steps
 
@@ -155,6 +154,8 @@ def run() -> None:
 def _made(agent: AgentClass, brief: Brief, episode: Episode, max_steps: int) -> AbstractContextManager[Agent]:
     """Return the agent, for a `with` block."""
     if isinstance(agent, Command):
+        from evalfleet.benchmarks.commanded import Commanded  # brings a server, which other agents do not need
+
         return Commanded(agent.words, brief, getattr(episode, "environment", None), max_steps)
     return nullcontext(agent(brief))
 

@@ -84,6 +84,10 @@ class Episode(Protocol):
         """Return what the checker says, or None while the episode is not over."""
         ...
 
+    def finish(self) -> Verdict | None:
+        """Judge the state that the agent left, once, after its last action; None for an episode that is not over."""
+        ...
+
 
 class Benchmark(Protocol):
     """Reads files and looks at the machine; writes nothing. Needs nothing heavy to be imported."""

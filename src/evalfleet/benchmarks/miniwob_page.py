@@ -106,6 +106,9 @@ class PageEpisode:
         metrics: dict[str, Any] = {"reward": reward, **({"reason": reason} if reason else {})}
         return Verdict(score=score, success=score == 1.0, metrics=metrics)
 
+    def finish(self) -> Verdict | None:
+        return self.verdict()
+
 
 def _element(index: int, row: list[Any]) -> Element:
     parent, tag, text, value, checked, focused, box, point, attributes = row

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 GROUP = "evalfleet.benchmarks"
 BUILT_IN = {
+    "desk": "evalfleet.benchmarks.desk.benchmark:Desk",
     "miniwob": "evalfleet.benchmarks.miniwob:Miniwob",
     "waa": "evalfleet.benchmarks.waa.benchmark:Waa",
 }

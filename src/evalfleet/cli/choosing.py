@@ -36,15 +36,21 @@ class Choice:
         return [f"--{name.replace('_', '-')}" for name, value in values.items() if value not in (None, ())]
 
 
-def submission_of(source: str, choice: Choice, settings: Settings) -> Submission:
+def submission_of(source: str, choice: Choice, settings: Settings, *, timeout_s: float | None = None) -> Submission:
     """Check everything that can be checked before anything is written.
+
+    Args:
+        source: a task file, or the name of a benchmark.
+        choice: of the benchmark's options.
+        settings: the machine's.
+        timeout_s: of an attempt of a benchmark; the benchmark's own, if None. What a task file says is not changed here.
 
     Raises:
         InputError: the file, or what was asked of the benchmark, is not usable, or this machine lacks something.
         click.UsageError: options of a benchmark with a task file.
     """
     if _is_word(source) and not os.path.exists(source):
-        return _of_benchmark(source, choice, settings)
+        return _of_benchmark(source, choice, settings, timeout_s)
     if choice.given():
         raise click.UsageError(f"{choice.given()[0]} is for benchmarks only, and {source!r} is a task file.")
     return load(source)
@@ -54,7 +60,7 @@ def _is_word(source: str) -> bool:
     return source != "-" and os.sep not in source and "." not in source
 
 
-def _of_benchmark(name: str, choice: Choice, settings: Settings) -> Submission:
+def _of_benchmark(name: str, choice: Choice, settings: Settings, timeout_s: float | None) -> Submission:
     from evalfleet.agents import registry as agents
     from evalfleet.benchmarks import registry as benchmarks
     from evalfleet.benchmarks.base import OwnAgents, Selection
@@ -81,6 +87,7 @@ def _of_benchmark(name: str, choice: Choice, settings: Settings) -> Submission:
         max_steps=choice.max_steps,
         model=choice.model,
         base_url=choice.base_url,
+        timeout_s=timeout_s,
         json_name=choice.json_name,
         waa_root=choice.waa_root,
     )

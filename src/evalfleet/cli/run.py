@@ -77,7 +77,7 @@ def command(
 
     settings = config.load(home)
     overrides = Overrides(timeout_s=timeout_s, attempts=attempts, accept=accept)
-    submission = overrides.applied(submission_of(source, Choice(**benchmark), settings))
+    submission = overrides.applied(submission_of(source, Choice(**benchmark), settings, timeout_s=timeout_s))
     require_secrets(submission)
     store = open_store(settings.home)
     try:

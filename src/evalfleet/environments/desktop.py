@@ -93,6 +93,11 @@ class Desktop:
     def sandboxed(self) -> bool:
         return self._session.sandboxed
 
+    @property
+    def pid(self) -> int:
+        """The process on this machine below which everything of the desktop runs."""
+        return self._session.pid
+
     def probe(self) -> Probe:
         try:
             dead = self._session.deaths()

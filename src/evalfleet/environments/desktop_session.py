@@ -79,6 +79,10 @@ class Session:
             self.close()
             raise
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def connect(self) -> XConnection:
         """Return a connection to its X server."""
         self._socket.settimeout(_ANSWER_S)
