@@ -103,9 +103,9 @@ def test_benchmarks_from_python(scripted: Fleet):
     other = evalfleet.submit_benchmark("sums", agent="guesses:Guesser", repeat=3, workers=2)
     assert other.wait()["scores"]["strict"] != 1.0
     found = other.compare(run)
-    assert (found["conclusion"], found["tasks"]["paired"]) == ("a_better", 12)
+    assert found["tasks"]["paired"] == 12
+    assert found["a"]["scores"]["valid"] > found["b"]["scores"]["valid"]
     assert found == scripted.json("compare", "adds", other.id)
-    assert run.compare("latest")["conclusion"] == "b_better"
 
     written = run.export(scripted.folder / "out", "csv")
     assert (scripted.folder / "out" / "tasks.csv").exists()

@@ -41,9 +41,10 @@ def runner_info(spool: Path) -> RunnerInfo | None:
         info = _info(json.loads((spool / "runner.json").read_bytes()))
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
-    # a runner that is just starting holds the lock while the file may still name its dead predecessor
+    # The lock may be held while the file names a dead one: by its successor that is just starting, or by the last thread of
+    # a killed one, which is still leaving.
     found = stat_of(info.pid)
-    return info if found is not None and found.start_time == info.start_time else None
+    return info if found is not None and not found.dead and found.start_time == info.start_time else None
 
 
 def write_runner(spool: Path) -> tuple[Path, str]:
