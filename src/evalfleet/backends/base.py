@@ -152,8 +152,17 @@ class Host(Protocol):
 
 
 class Backend(Protocol):
+    """The way to one host."""
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Of the host."""
+        ...
+
+    @property
+    def slots(self) -> int | None:
+        """How many attempts of a run it takes at a time. None: as many as the run asks for, because it is this machine."""
+        ...
 
     def acquire(self, run_id: str, epoch: int, inbox: Inbox) -> AbstractAsyncContextManager[Host]:
         """Connect to a host, and start its runner if none runs. Leaving the context ends the connection, not the work."""

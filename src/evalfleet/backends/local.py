@@ -49,6 +49,7 @@ class LocalBackend:
     """Implements `Backend`."""
 
     name = HOST
+    slots = None
 
     def __init__(self, home: Home, settings: LocalSettings) -> None:
         self._home = home

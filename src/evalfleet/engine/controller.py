@@ -75,7 +75,7 @@ async def drive(
     supervisor = Supervisor(
         store=store,
         home=home,
-        backend=backend,
+        backends=[backend],
         run=run,
         settings=engine_settings(settings),
         secrets=config.secret_values,
