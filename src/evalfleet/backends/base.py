@@ -29,6 +29,7 @@ class HostInfo:
     memory_mb: int | None  # None: not limited
     gpus: int
     price_usd_per_hour: float
+    slots: int = 1  # workers on it
     others: frozenset[str] = frozenset()  # live attempts of other runs that it had when it was asked last
 
 
@@ -40,6 +41,10 @@ class Launch:
     spec: JsonObject
     secrets: dict[str, str] = field(repr=False)
     valid_for_s: float
+    # For hosts other than this machine: names in the spec's env whose values belong to this machine, and the files that
+    # the work folder there needs (path in it -> file or folder here).
+    inherited: frozenset[str] = frozenset()
+    files: Mapping[str, Path] = field(default_factory=dict[str, Path])
 
 
 @dataclass(frozen=True, slots=True)
