@@ -29,7 +29,6 @@ class HostInfo:
     memory_mb: int | None  # None: not limited
     gpus: int
     price_usd_per_hour: float
-    slots: int = 1  # workers on it
     others: frozenset[str] = frozenset()  # live attempts of other runs that it had when it was asked last
 
 

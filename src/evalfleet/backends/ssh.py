@@ -58,8 +58,6 @@ class SshSettings:
 class SshBackend:
     """Implements `Backend`."""
 
-    name = "ssh"
-
     def __init__(
         self, home: Home, spec: SshHostSpec, settings: SshSettings, notice: Callable[[str], None] = lambda _: None
     ) -> None:
@@ -67,6 +65,8 @@ class SshBackend:
         Args:
             notice: told what a person should know, such as a host key that was learned.
         """
+        self.name = spec.name
+        self.slots = spec.slots
         self._spec = spec
         self._settings = settings
         self._place = Place(folder=spec.folder, python=spec.python)
@@ -99,6 +99,12 @@ class SshBackend:
             if seen["answers"]:
                 return OtherWay.ALIVE
         return OtherWay.SILENT
+
+    async def look(self) -> JsonObject:
+        """What the host has (`host`), and whether a runner is there (`held`) and `answers`. Starts nothing."""
+        with single_error(), self._named():
+            async with self._connected() as connection:
+                return await told(connection, self._place, "look")
 
     async def reset(self) -> None:
         await self._tell("kill")
@@ -153,7 +159,6 @@ class SshBackend:
             memory_mb=self._spec.memory_mb or inventory.get("memory_mb"),
             gpus=0,
             price_usd_per_hour=self._spec.price_usd_per_hour,
-            slots=self._spec.slots,
         )
 
     @contextmanager

@@ -40,6 +40,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "judge": "Judge a finished run's failures again.",
     },
     "Machine": {
+        "pool": "Keep named sets of machines for runs.",
         "benchmarks": "Show what benchmarks there are and what they need.",
         "doctor": "Check this machine, and clean up what is left over.",
         "version": "Show versions.",

@@ -16,6 +16,7 @@ from evalfleet.cli.options import budget_option, home_option, json_option
 @click.option(
     "--distribution", type=click.Choice(["queue", "round-robin"]), help="How tasks find workers.  [default: queue]"
 )
+@click.option("--pool", metavar="NAME", help="Use the hosts of this pool.  [default: this machine]")
 @click.option("--name", help="What to call the run.  [default: the file's name]")
 @budget_option
 @click.option("--agent", metavar="AGENT", help="Benchmark: who acts: oracle, random, or your own as module:Class.")
@@ -33,6 +34,7 @@ def command(
     source: str,
     workers: int | None,
     distribution: str | None,
+    pool: str | None,
     name: str | None,
     budget_usd: float | None,
     detach: bool,
@@ -64,7 +66,9 @@ def command(
     require_secrets(submission)
     store = open_store(settings.home)
     try:
-        run = submit(store, submission, name=name, workers=workers, distribution=distribution, budget_usd=budget_usd)
+        run = submit(
+            store, submission, name=name, workers=workers, distribution=distribution, budget_usd=budget_usd, pool=pool
+        )
         count = len(submission.tasks)
         tasks_ = counted(count, "task")
         if detach:

@@ -14,6 +14,7 @@ import time
 
 from . import tree
 from .daemon import running
+from .inventory import inventory
 from .jsontext import as_object
 from .spool import Spool
 
@@ -28,11 +29,12 @@ LARGEST = 1 << 20
 
 
 def look(folder: str) -> dict[str, Any]:
-    """``held``: a runner has the spool; ``answers``: it listens, and says so; ``runner``: where it is."""
+    """``held``: a runner has the spool; ``answers``: it listens, and says so; ``runner``: where it is; ``host``: what is here."""
     spool = Spool(folder)
     held = is_held(spool)
     line = running(spool) if held else None
-    return {"held": held, "runner": line, "answers": line is not None and _ask(line, {"do": "ping"}) is not None}
+    answers = line is not None and _ask(line, {"do": "ping"}) is not None
+    return {"held": held, "runner": line, "answers": answers, "host": inventory(folder)}
 
 
 def retire(folder: str) -> dict[str, Any]:
