@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import queue
 import shutil
 import signal
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 
 from evalfleet.backends.launcher import RunnerInfo, runner_info
 from evalfleet.backends.ssh_hostsfile import Login, SshHostSpec
-from fleet import wait_for
+from fleet import DEADLINE_S, wait_for
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:" + os.defpath)
 KEYGEN = shutil.which("ssh-keygen")
@@ -30,10 +31,45 @@ def require() -> None:
         pytest.skip("no sshd here; scripts/sshd installs one")
 
 
-def make_key(path: Path, passphrase: str = "") -> Path:
+def make_key(path: Path, passphrase: str = "", kind: str = "ed25519") -> Path:
     assert KEYGEN is not None
-    subprocess.run([KEYGEN, "-q", "-t", "ed25519", "-N", passphrase, "-C", "", "-f", path], check=True)
+    subprocess.run([KEYGEN, "-q", "-t", kind, "-N", passphrase, "-C", "", "-f", path], check=True)
     return path
+
+
+def public(key: Path) -> str:
+    """The public half of a key, as a hosts file has it."""
+    return " ".join(key.with_name(f"{key.name}.pub").read_text().split()[:2])
+
+
+def fingerprint(key: Path) -> str:
+    assert KEYGEN is not None
+    return subprocess.run([KEYGEN, "-lf", key], check=True, capture_output=True, text=True).stdout.split()[1]
+
+
+def write_hashed(path: Path, lines: str) -> None:
+    """A known_hosts file as careful people have it, with a line in it that nobody understands."""
+    assert KEYGEN is not None
+    path.write_text(lines)
+    subprocess.run([KEYGEN, "-q", "-H", "-f", path], check=True, capture_output=True)
+    path.write_text("# mine\nnonsense\n" + path.read_text())
+
+
+@contextlib.contextmanager
+def agent(folder: Path, key: Path, passphrase: str) -> Iterator[str]:
+    """An SSH agent that holds one key; its socket."""
+    place, answer = str(folder / "agent"), folder / "askpass"
+    answer.write_text(f"#!/bin/sh\necho '{passphrase}'\n")
+    answer.chmod(0o700)
+    env = {"PATH": os.defpath, "SSH_AUTH_SOCK": place, "SSH_ASKPASS": str(answer), "SSH_ASKPASS_REQUIRE": "force"}
+    process = subprocess.Popen(["ssh-agent", "-D", "-a", place], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: os.path.exists(place), "the agent")
+        subprocess.run(["ssh-add", "-q", key], env=env, check=True, stdin=subprocess.DEVNULL, timeout=60)
+        yield place
+    finally:
+        process.kill()
+        process.wait()
 
 
 class Sshd:
@@ -57,7 +93,7 @@ class Sshd:
 
     @property
     def host_key(self) -> str:
-        return " ".join((self.folder / "host_key.pub").read_text().split()[:2])
+        return public(self.folder / "host_key")
 
     @property
     def spool(self) -> Path:
@@ -131,10 +167,17 @@ class Sshd:
         os.kill(info.pid, signal.SIGKILL)
         wait_for(lambda: self.runner() is None, "the runner's death")
 
+    def stop_runner(self) -> None:
+        """It lives on and does nothing."""
+        info = self.runner()
+        assert info is not None
+        os.kill(info.pid, signal.SIGSTOP)
+
     def close(self) -> None:
         self.stop()
         info = self.runner()
         if info is not None:
+            os.kill(info.pid, signal.SIGCONT)
             os.kill(info.pid, signal.SIGTERM)
             wait_for(lambda: self.runner() is None, "the runner's end")
 
@@ -151,11 +194,11 @@ class Line:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.delay_s = 0.0  # each way
-        self.accepted = 0
         self._open = threading.Event()
         self._open.set()
-        self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._ends: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
 
     def freeze(self) -> None:
         """Nothing passes any more, and nobody is told; new connections are taken, and stay silent."""
@@ -165,55 +208,68 @@ class Line:
         self._open.set()
 
     def cut(self) -> None:
-        for pair in self._pairs:
-            for end in pair:
-                with contextlib.suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
-        self._pairs.clear()
+        for end in self._ends:
+            _end(end)
 
     def close(self) -> None:
-        self._listener.close()
+        _end(self._listener)
         self.thaw()
         self.cut()
+        for thread in self._threads:
+            thread.join(DEADLINE_S)
+        for sock in (self._listener, *self._ends):
+            sock.close()
+
+    def _start(self, work: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=work, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
+        while True:
+            try:
                 near, _ = self._listener.accept()
+            except OSError:
+                return
+            self._ends.append(near)
+            try:
                 far = socket.create_connection(("127.0.0.1", self._target))
-                self.accepted += 1
-                self._pairs.append((near, far))
-                for source, sink in ((near, far), (far, near)):
-                    threading.Thread(target=self._pass, args=(source, sink), daemon=True).start()
+            except OSError:
+                _end(near)
+                continue
+            self._ends.append(far)
+            for source, sink in ((near, far), (far, near)):
+                waiting: queue.Queue[tuple[float, bytes]] = queue.Queue()
+                self._start(self._read, source, waiting)
+                self._start(self._write, sink, waiting)
 
-    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
-        """Reads at once and writes later, so that a slow line is long and not narrow."""
-        waiting: list[tuple[float, bytes]] = []
-        came = threading.Condition()
-
-        def write() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    with came:
-                        came.wait_for(lambda: waiting)
-                        due, data = waiting.pop(0)
-                    time.sleep(max(0.0, due - time.monotonic()))
-                    self._open.wait()
-                    if not data:
-                        sink.shutdown(socket.SHUT_RDWR)
-                        return
-                    sink.sendall(data)
-
-        threading.Thread(target=write, daemon=True).start()
+    def _read(self, source: socket.socket, waiting: queue.Queue[tuple[float, bytes]]) -> None:
+        """Reads at once, and lets write later, so that a slow line is long and not narrow."""
         data = b"?"
         while data:
             try:
                 data = source.recv(1 << 16)
             except OSError:
                 data = b""
-            with came:
-                waiting.append((time.monotonic() + self.delay_s, data))
-                came.notify()
+            waiting.put((time.monotonic() + self.delay_s, data))
+
+    def _write(self, sink: socket.socket, waiting: queue.Queue[tuple[float, bytes]]) -> None:
+        while True:
+            due, data = waiting.get()
+            time.sleep(max(0.0, due - time.monotonic()))
+            self._open.wait()
+            try:
+                sink.sendall(data)
+            except OSError:
+                data = b""
+            if not data:
+                _end(sink)
+                return
+
+
+def _end(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
 
 
 @contextlib.contextmanager

@@ -237,17 +237,18 @@ def test_stdio_passes_both_ways_at_once(spool: RunnerSpool) -> None:
     """Megabytes of answers that nobody has read yet hold up neither requests nor each other."""
     command = spool.command("stdio", "--spool", str(spool.folder))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"PATH": os.defpath}) as joined:
-        assert joined.stdin is not None
-        assert joined.stdout is not None
+        stdin, stdout = joined.stdin, joined.stdout
+        assert stdin is not None
+        assert stdout is not None
         put = {"id": 1, "do": "put", "sha256": "0" * 64, "offset": 0, "data": "A" * (4 << 20), "last": False}
         hello = {"id": 2, "do": "hello", "protocol": 1}
         flood = b"".join(json.dumps(one).encode() + b"\n" for one in [put, *[hello] * 20_000, put])
-        writer = threading.Thread(target=lambda: (joined.stdin.write(flood), joined.stdin.flush()))
+        writer = threading.Thread(target=lambda: (stdin.write(flood), stdin.flush()))
         writer.start()
-        answers = [json.loads(joined.stdout.readline())["id"] for _ in range(20_002)]
+        answers = [json.loads(stdout.readline())["id"] for _ in range(20_002)]
         assert (answers.count(1), answers.count(2)) == (2, 20_000)
         writer.join()
-        joined.stdin.close()
+        stdin.close()
         assert joined.wait(PATIENCE_S) == 0
 
 

@@ -78,7 +78,7 @@ class SshBackend:
     async def acquire(self, run_id: str, epoch: int, inbox: Inbox) -> AsyncGenerator[SshHost]:
         with single_error():
             async with AsyncExitStack() as stack:
-                with self._named():
+                with self._named(), single_error():
                     connection = await stack.enter_async_context(self._connected())
                     link = await stack.enter_async_context(self._current(connection, run_id, epoch, inbox))
                     info = self._info(await _in_time(link, "inventory"))
@@ -113,7 +113,7 @@ class SshBackend:
         await self._tell("retire")
 
     async def _tell(self, word: str) -> None:
-        with single_error(), self._named():
+        with self._named(), single_error():
             async with self._connected() as connection:
                 await told(connection, self._place, word)
 

@@ -87,8 +87,7 @@ async def opened(connection: asyncssh.SSHClientConnection, place: Place, *words:
         HostRefused: the host has no Python that will do, or no room for the runner.
         HostUnreachable: the connection broke.
     """
-    pythons = (place.python,) if place.python else PYTHONS
-    command = " ".join(["exec sh -c", shlex.quote(_FIND), "sh", *map(shlex.quote, pythons)])
+    command = " ".join(["exec sh -c", shlex.quote(_FIND), "sh", *map(shlex.quote, _pythons(place))])
     try:
         process = await connection.create_process(command, encoding=None)
     except (asyncssh.Error, OSError) as error:
@@ -102,6 +101,10 @@ async def opened(connection: asyncssh.SSHClientConnection, place: Place, *words:
         yield ChannelStream(process)
     finally:
         process.close()
+
+
+def _pythons(place: Place) -> tuple[str, ...]:
+    return (place.python,) if place.python else PYTHONS
 
 
 async def told(connection: asyncssh.SSHClientConnection, place: Place, word: str) -> JsonObject:
@@ -127,7 +130,7 @@ async def _prepare(process: Process, place: Place, words: tuple[str, ...]) -> No
     try:
         first = f'import base64; exec(base64.b64decode("{text}").decode())\n{json.dumps(orders)}\n'
         process.stdin.write(first.encode())
-        line = await _marked(process)
+        line = await _marked(process, ", ".join(_pythons(place)))
         if not line.get("has") and "error" not in line:
             process.stdin.write(data)
             await process.stdin.drain()
@@ -137,7 +140,7 @@ async def _prepare(process: Process, place: Place, words: tuple[str, ...]) -> No
         raise HostRefused(f"the runner cannot be put on the host: {line['error']}")
 
 
-async def _marked(process: Process) -> dict[str, Any]:
+async def _marked(process: Process, tried: str) -> dict[str, Any]:
     """The first line that is meant for us."""
     seen = 0
     while seen < NOISE:
@@ -148,19 +151,19 @@ async def _marked(process: Process) -> dict[str, Any]:
         if not line:
             await process.wait_closed()
             break
-    raise await _failure(process)
+    raise await _failure(process, tried)
 
 
-async def _failure(process: Process) -> BackendError:
+async def _failure(process: Process, tried: str = "") -> BackendError:
     """Why the process is not there any more."""
     said = (await process.stderr.read(1 << 16)).decode(errors="replace").strip()
     status = process.exit_status
     if status is None:  # nobody was left to say how it ended
         return HostUnreachable("the connection to the host was lost")
     if status == NO_PYTHON:
-        found = "; found: " + ", ".join(said.splitlines()) if said else ""
+        found = "found: " + ", ".join(said.splitlines()) if said else f"tried {tried}"
         return HostRefused(
-            f'the host has no Python 3.8 or newer{found}; install one there, or name it: python = "…" in the hosts file'
+            f'the host has no Python 3.8 or newer ({found}); install one there, or name it: python = "…" in the hosts file'
         )
     last = (said.splitlines() or ["it said nothing"])[-1]
     return HostRefused(f"the runner's program ended with exit status {status}: {last}")

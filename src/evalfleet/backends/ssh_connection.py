@@ -90,7 +90,10 @@ async def _open(
             raise HostUnreachable(f"{login}: the connection failed: {words_of(error)}") from error
     try:
         if doorkeeper.shown is not None:
-            keys.learn(login, doorkeeper.shown)
+            try:
+                keys.learn(login, doorkeeper.shown)
+            except OSError as error:
+                raise HostRefused(f"{login}: its key cannot be kept: {error}") from error
         yield connection
     finally:
         await _close(connection)

@@ -15,7 +15,7 @@ from evalfleet.backends.link import RunnerLink
 from evalfleet.backends.runner_host import RunnerHost
 from evalfleet.backends.ssh_bulk import Bulk
 from evalfleet.backends.ssh_collect import Caps, Collection
-from evalfleet.backends.ssh_put import Store, Sums, Unusable
+from evalfleet.backends.ssh_put import HostFiles, Sums, Unusable
 from evalfleet.errors import BackendError
 
 
@@ -38,7 +38,7 @@ class SshHost(RunnerHost):
         super().__init__(link, inbox, info, run_id, epoch)
         self._bulk = bulk
         self._group = group
-        self._store = Store(bulk)
+        self._files = HostFiles(bulk)
         self._sums = sums
         self._caps = caps
         self._waiting: set[str] = set()  # attempts whose files are on their way to the host
@@ -56,7 +56,7 @@ class SshHost(RunnerHost):
                 self._end(launch.attempt_id, "launch_failed", str(error), error.errno)
                 continue
             adapted = _adapted(launch, {name: digest for name, (digest, _) in files.items()})
-            if self._store.has(files):
+            if self._files.has(files):
                 ready.append(adapted)
             else:
                 self._waiting.add(launch.attempt_id)
@@ -72,7 +72,7 @@ class SshHost(RunnerHost):
         try:
             # What the connection or an expired launch costs here, the engine notices when the host does not know the attempt.
             with suppress(BackendError):
-                await self._store.bring(files)
+                await self._files.bring(files)
                 left_s = launch.valid_for_s - (anyio.current_time() - since)
                 if left_s > 0:
                     await super().launch([replace(launch, valid_for_s=left_s)])

@@ -100,7 +100,7 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-class Store:
+class HostFiles:
     """What one host has, as far as this connection knows. A content is brought by one task at a time."""
 
     def __init__(self, bulk: Bulk) -> None:
