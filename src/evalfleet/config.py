@@ -73,6 +73,7 @@ class Settings:
     runner_idle_s: float = 600.0
     chromium: str | None = None  # None: the first on PATH
     lease_s: float = 60.0
+    give_up_s: float = 120.0
     breaker_probe_base_s: float = 2.0
     breaker_slow_start: int = 3
     judge_patterns: tuple[tuple[str, Kind], ...] = ()  # regular expression over the evidence -> kind, first match wins
@@ -87,6 +88,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "EVALFLEET_RUNNER_IDLE": ("runner_idle_s", duration.parse),
     "EVALFLEET_CHROMIUM": ("chromium", str),
     "EVALFLEET_LEASE_DURATION": ("lease_s", duration.parse),
+    "EVALFLEET_LEASE_GIVE_UP": ("give_up_s", duration.parse),
     "EVALFLEET_BREAKER_PROBE_BASE": ("breaker_probe_base_s", duration.parse),
     "EVALFLEET_BREAKER_SLOW_START": ("breaker_slow_start", int),
 }
@@ -234,5 +236,6 @@ _RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     "runner_python": ("local.python", _is_path, "must be a path"),
     "chromium": ("browser.chromium", _is_path, "must be a path"),
     "lease_s": ("lease.duration", lambda v: v >= 1, "must be at least 1s"),
+    "give_up_s": ("lease.give_up", lambda v: v >= 1, "must be at least 1s"),
     "breaker_slow_start": ("breaker.slow_start", _is_count, "must be 1 or more"),
 }

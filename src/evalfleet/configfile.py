@@ -16,7 +16,8 @@ from evalfleet.schema import explain, quoted, sentence, suggestion
 
 Duration = str | float | None
 _HINTS: dict[str, str] = dict.fromkeys(
-    ("local.runner_idle", "lease.duration", "breaker.probe_base"), 'expected a duration such as "90s" or "15m"'
+    ("local.runner_idle", "lease.duration", "lease.give_up", "breaker.probe_base"),
+    'expected a duration such as "90s" or "15m"',
 )
 
 
@@ -33,6 +34,7 @@ class BrowserTable(msgspec.Struct, forbid_unknown_fields=True):
 
 class LeaseTable(msgspec.Struct, forbid_unknown_fields=True):
     duration: Duration = None
+    give_up: Duration = None
 
 
 class BreakerTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -91,6 +93,7 @@ def read(path: Path) -> dict[str, Any] | None:
         "runner_idle_s": _seconds(path, "local.runner_idle", document.local.runner_idle),
         "chromium": document.browser.chromium,
         "lease_s": _seconds(path, "lease.duration", document.lease.duration),
+        "give_up_s": _seconds(path, "lease.give_up", document.lease.give_up),
         "breaker_probe_base_s": _seconds(path, "breaker.probe_base", document.breaker.probe_base),
         "breaker_slow_start": document.breaker.slow_start,
         "judge_patterns": tuple(_pattern(path, n, row) for n, row in enumerate(document.judge.pattern, 1)) or None,

@@ -191,7 +191,7 @@ async def drive(home: Path, backend: SshBackend, script: str, spoil) -> tuple[En
         policy = Policy(workers=4, files=("task.sh",))
         run = take(store, store.submit("x", policy, tasks, folder=str(home), base_env={"PATH": "/nowhere"}))
         one = Supervisor(
-            store=store, home=Home(home), backend=backend, run=run, settings=settings, secrets=lambda _: {}
+            store=store, home=Home(home), backends=[backend], run=run, settings=settings, secrets=lambda _: {}
         )
         ending = None
         async with anyio.create_task_group() as group:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from evalfleet import config
 from evalfleet.core.breaker import Limits
+from evalfleet.core.health import Patience
 from evalfleet.core.judge import Pattern
 from evalfleet.engine.dispatcher import EngineSettings
 from evalfleet.engine.machines import backends_of
@@ -21,6 +22,7 @@ from evalfleet.store.base import Store
 def engine_settings(settings: config.Settings) -> EngineSettings:
     return EngineSettings(
         lease_s=settings.lease_s,
+        patience=Patience(give_up_s=settings.give_up_s),
         breaker=Limits(slow_start=settings.breaker_slow_start, probe_base_s=settings.breaker_probe_base_s),
         patterns=tuple(Pattern.of(regex, kind) for regex, kind in settings.judge_patterns),
     )
