@@ -30,6 +30,7 @@ check: setup ## format, lint, types, layers
 unit: setup ## the tests alone
 	@scripts/browser
 	@scripts/desktop
+	@scripts/sshd
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 bench: setup ## measure speed and memory, one table

@@ -130,6 +130,7 @@ class Settings:
     llm_prices: tuple[TokenPrice, ...] = ()
     desk_tasks: str | None = None  # folder with a person's own tasks
     lease_s: float = 60.0
+    give_up_s: float = 120.0
     breaker_probe_base_s: float = 2.0
     breaker_slow_start: int = 3
     waa: WaaSettings = WaaSettings()
@@ -147,6 +148,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "OPENAI_BASE_URL": ("llm_base_url", str),
     "EVALFLEET_DESK_TASKS": ("desk_tasks", str),
     "EVALFLEET_LEASE_DURATION": ("lease_s", duration.parse),
+    "EVALFLEET_LEASE_GIVE_UP": ("give_up_s", duration.parse),
     "EVALFLEET_BREAKER_PROBE_BASE": ("breaker_probe_base_s", duration.parse),
     "EVALFLEET_BREAKER_SLOW_START": ("breaker_slow_start", int),
 }
@@ -321,5 +323,6 @@ _RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     "llm_history": ("llm.history", lambda v: 0 <= v <= 1000, "must be from 0 to 1000"),
     "desk_tasks": ("desk.tasks", _is_path, "must be a path"),
     "lease_s": ("lease.duration", lambda v: v >= 1, "must be at least 1s"),
+    "give_up_s": ("lease.give_up", lambda v: v >= 1, "must be at least 1s"),
     "breaker_slow_start": ("breaker.slow_start", _is_count, "must be 1 or more"),
 }

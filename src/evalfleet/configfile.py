@@ -22,7 +22,7 @@ _PLAIN_LLM = (
 )
 _HINTS: dict[str, str] = dict.fromkeys(
     (
-        *("local.runner_idle", "lease.duration", "breaker.probe_base", "llm.timeout", "llm.patience"),
+        *("local.runner_idle", "lease.duration", "lease.give_up", "breaker.probe_base", "llm.timeout", "llm.patience"),
         *("waa.guest_timeout", "waa.timeout", "waa.stall", "waa.poll"),
     ),
     'expected a duration such as "90s" or "15m"',
@@ -90,6 +90,7 @@ class DeskTable(msgspec.Struct, forbid_unknown_fields=True):
 
 class LeaseTable(msgspec.Struct, forbid_unknown_fields=True):
     duration: Duration = None
+    give_up: Duration = None
 
 
 class BreakerTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -154,6 +155,7 @@ def read(path: Path) -> dict[str, Any] | None:
         **_llm(path, document.llm),
         "desk_tasks": _beside(path, document.desk.tasks),
         "lease_s": _seconds(path, "lease.duration", document.lease.duration),
+        "give_up_s": _seconds(path, "lease.give_up", document.lease.give_up),
         "breaker_probe_base_s": _seconds(path, "breaker.probe_base", document.breaker.probe_base),
         "breaker_slow_start": document.breaker.slow_start,
         "judge_patterns": tuple(_pattern(path, n, row) for n, row in enumerate(document.judge.pattern, 1)) or None,

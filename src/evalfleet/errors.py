@@ -5,6 +5,7 @@
     EvalfleetError
     ├── InputError               exit 2: the user's words or files are wrong
     │   ├── TaskFileError        names the file, the line or key, and the remedy
+    │   ├── HostsFileError       the same for a file of hosts
     │   ├── ConfigError
     │   ├── NotFound             no such run, task or attempt
     │   └── AmbiguousId          a prefix that fits several
@@ -20,6 +21,8 @@
     │   ├── StoreTooNew          written by a newer version
     │   └── StoreBusy            another process held the write lock too long
     ├── BackendError             instruction to the engine: count against the backend's breaker
+    │   ├── HostUnreachable      nothing answers there, or the connection broke
+    │   ├── HostRefused          it answers, and we cannot use it: its key, our login, its Python
     │   ├── RunnerUnavailable    no runner could be started
     │   └── RunnerRefused        the runner answered, and said no
     ├── EnvironmentFailed        inside an attempt: its world does not work; failure `environment_failed`
@@ -54,6 +57,10 @@ class InputError(EvalfleetError):
 
 class TaskFileError(InputError):
     """The task file is not usable."""
+
+
+class HostsFileError(InputError):
+    """The hosts file is not usable."""
 
 
 class ConfigError(InputError):
@@ -118,6 +125,14 @@ class BackendError(EvalfleetError):
     """The backend failed."""
 
     exit_code = 3
+
+
+class HostUnreachable(BackendError):
+    """The host cannot be reached."""
+
+
+class HostRefused(BackendError):
+    """The host cannot be used."""
 
 
 class RunnerUnavailable(BackendError):

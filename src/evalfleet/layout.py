@@ -28,6 +28,11 @@ class Home:
         """The local runner's own folder."""
         return self.path / "spool"
 
+    @property
+    def known_hosts(self) -> Path:
+        """Keys of SSH hosts that were learned on first use."""
+        return self.path / "known_hosts"
+
     def run(self, run_id: str) -> Path:
         return self.path / "runs" / run_id
 

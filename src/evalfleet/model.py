@@ -147,6 +147,17 @@ class Policy:
     workers: int = 0  # 0: as many as the machine has CPUs; submitting fills it in
     distribution: Distribution = Distribution.QUEUE
     files: tuple[str, ...] = ()
+    pool: str | None = None  # whose hosts it uses; None: this machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """A named set of hosts on one backend."""
+
+    name: str
+    backend: str
+    settings: JsonObject  # what the backend needs to find the hosts
+    created_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

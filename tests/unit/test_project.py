@@ -96,8 +96,10 @@ def test_every_command_of_the_table(name: str):
     assert isinstance(command, click.Command)
     assert command.name == name
     assert command.get_short_help_str()
-    options = {option for parameter in command.params for option in parameter.opts}
-    assert {"--json", "--home"} <= options
+    for one in command.commands.values() if isinstance(command, click.Group) else [command]:
+        assert one.get_short_help_str()
+        options = {option for parameter in one.params for option in parameter.opts}
+        assert {"--json", "--home"} <= options
 
 
 def test_only_config_reads_the_environment():

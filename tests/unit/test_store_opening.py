@@ -311,3 +311,18 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pyt
 def test_migrations_are_numbered_without_gaps() -> None:
     found = statements.migrations(sqlite.DIALECT)
     assert [migration.version for migration in found] == list(range(1, len(found) + 1))
+
+
+def test_a_home_of_the_first_release_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = statements.migrations(sqlite.DIALECT)
+    with monkeypatch.context() as first:
+        first.setattr(sqlite, "migrations", lambda dialect: everything[:1])
+        store = sqlite.open_store(tmp_path)
+        run = cases.submit(store)
+        store.close()
+        assert _version(tmp_path)[0] == 1
+    reader = sqlite.open_reader(tmp_path)
+    assert reader is not None
+    assert (reader.run(run.id), reader.pools()) == (run, [])
+    reader.close()
+    assert _version(tmp_path)[0] == len(everything)

@@ -40,6 +40,10 @@ class Launch:
     spec: JsonObject
     secrets: dict[str, str] = field(repr=False)
     valid_for_s: float
+    # For hosts other than this machine: names in the spec's env whose values belong to this machine, and the files that
+    # the work folder there needs (path in it -> file or folder here).
+    inherited: frozenset[str] = frozenset()
+    files: Mapping[str, Path] = field(default_factory=dict[str, Path])
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +156,17 @@ class Host(Protocol):
 
 
 class Backend(Protocol):
+    """The way to one host."""
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Of the host."""
+        ...
+
+    @property
+    def slots(self) -> int | None:
+        """How many attempts of a run it takes at a time. None: as many as the run asks for, because it is this machine."""
+        ...
 
     def acquire(self, run_id: str, epoch: int, inbox: Inbox) -> AbstractAsyncContextManager[Host]:
         """Connect to a host, and start its runner if none runs. Leaving the context ends the connection, not the work."""

@@ -10,31 +10,29 @@ import errno
 import os
 import shutil
 import signal
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
-from evalfleet.backends.base import HostInfo, Inbox, Known, Launch, Observation, single_error
+from evalfleet.backends.base import HostInfo, Inbox, single_error
 from evalfleet.backends.launcher import RunnerInfo, runner_info, start_runner, write_runner
-from evalfleet.backends.link import PROTOCOL, RunnerLink, raise_refusal
+from evalfleet.backends.link import PROTOCOL, RunnerLink
+from evalfleet.backends.redacting import redact
+from evalfleet.backends.runner_host import RunnerHost, into
 from evalfleet.core.health import OtherWay
 from evalfleet.errors import BackendError, RunnerUnavailable
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject
-from evalfleet.runner.collect import clean_file, walk
-from evalfleet.runner.redact import Redactor
 from evalfleet.runner.tree import is_same
 
 HOST = "local"
 _CONNECT_S = 10.0
 _HELLO_S = 10.0  # a runner answers in milliseconds
 _ENDED_S = 5.0
-# Answers that say something about the controller or the connection, not about the attempt that was to be launched.
-_OURS = frozenset({"stale_epoch", "shutting_down"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +47,7 @@ class LocalBackend:
     """Implements `Backend`."""
 
     name = HOST
+    slots = None
 
     def __init__(self, home: Home, settings: LocalSettings) -> None:
         self._home = home
@@ -135,90 +134,22 @@ class LocalBackend:
                 stream = await anyio.connect_unix(runner.socket)
         except (OSError, TimeoutError) as error:
             raise RunnerUnavailable(f"the runner (process {runner.pid}) does not answer at {runner.socket}") from error
-        async with RunnerLink.connect(
-            stream, lambda events: inbox.put([_observation(event) for event in events])
-        ) as link:
+        async with RunnerLink.connect(stream, into(inbox)) as link:
             yield link
 
 
-class LocalHost:
+class LocalHost(RunnerHost):
     """Implements `Host`."""
 
-    def __init__(
-        self,
-        home: Home,
-        link: RunnerLink,
-        inbox: Inbox,
-        info: HostInfo,
-        run_id: str,
-        epoch: int,
-    ) -> None:
+    def __init__(self, home: Home, link: RunnerLink, inbox: Inbox, info: HostInfo, run_id: str, epoch: int) -> None:
+        super().__init__(link, inbox, info, run_id, epoch)
         self._home = home
-        self._link = link
-        self._inbox = inbox
-        self._info = info
-        self._fence = {"run": run_id, "epoch": epoch}
-
-    @property
-    def info(self) -> HostInfo:
-        return self._info
-
-    async def known(self) -> list[Known]:
-        answer = await self._link.request("hello", protocol=PROTOCOL, **self._fence)
-        ours = [one for one in answer["attempts"] if one["run"] == self._fence["run"]]
-        others = (one["attempt"] for one in answer["attempts"] if one not in ours and one["state"] == "running")
-        self._info = replace(self._info, others=frozenset(others))
-        return [Known(one["attempt"], one["state"] == "running") for one in ours]
-
-    async def launch(self, launches: Sequence[Launch]) -> None:
-        answers = await self._link.send_many(
-            {
-                "do": "launch",
-                **self._fence,
-                "attempt": launch.attempt_id,
-                "valid_for_s": launch.valid_for_s,
-                "spec": launch.spec,
-                "secrets": launch.secrets,
-            }
-            for launch in launches
-        )
-        for launch, answer in zip(launches, answers, strict=True):
-            if answer.get("error") in _OURS:
-                raise_refusal(answer)
-            if not answer.get("ok"):
-                end = {"cause": "backend_error", "message": answer.get("message"), "errno": answer.get("errno")}
-                self._inbox.put([Observation(launch.attempt_id, 0, 0.0, "ended", end)])
-
-    async def observe(self, attempt_id: str, after: int) -> bool:
-        answer = await self._link.request("attach", attempt=attempt_id, **{"from": after + 1})
-        return bool(answer["known"])
-
-    async def stop(self, attempt_ids: Sequence[str], reason: str) -> None:
-        await self._all({"do": "cancel", **self._fence, "attempt": one, "reason": reason} for one in attempt_ids)
 
     async def collect(self, attempt_id: str, destination: Path, secrets: Mapping[str, str]) -> None:
         source = self._home.spooled(attempt_id)
         if secrets:
-            await anyio.to_thread.run_sync(_clean, source, secrets)
+            await anyio.to_thread.run_sync(redact, source, secrets)
         _move(source, destination)
-
-    async def forget(self, attempt_ids: Sequence[str]) -> None:
-        await self._all({"do": "ack", **self._fence, "attempt": one} for one in attempt_ids)
-
-    @property
-    def is_lost(self) -> bool:
-        return self._link.gone.is_set()
-
-    async def lost(self) -> None:
-        await self._link.gone.wait()
-
-    async def _all(self, messages: Iterable[JsonObject]) -> None:
-        for answer in await self._link.send_many(messages):
-            raise_refusal(answer)
-
-
-def _observation(event: JsonObject) -> Observation:
-    return Observation(event["attempt"], event["event"], event["at"], event["type"], event)
 
 
 def _move(source: Path, destination: Path) -> None:
@@ -257,10 +188,3 @@ def _copy(source: Path, destination: Path) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     shutil.copytree(source, partial, symlinks=True)
     partial.rename(destination)
-
-
-def _clean(folder: Path, secrets: Mapping[str, str]) -> None:
-    redactor = Redactor(dict(secrets))
-    files, _ = walk(str(folder))
-    for name, _size in files:
-        clean_file(str(folder / name), redactor)

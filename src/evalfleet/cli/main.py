@@ -41,6 +41,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "judge": "Judge a finished run's failures again.",
     },
     "Machine": {
+        "pool": "Keep named sets of machines for runs.",
         "agents": "Show who can act in benchmarks.",
         "benchmarks": "Show what benchmarks there are and what they need.",
         "prepare": "Make this machine ready for a benchmark.",

@@ -17,6 +17,7 @@ from evalfleet.cli.overriding import Overrides, accept_option, attempts_option, 
 @click.option(
     "--distribution", type=click.Choice(["queue", "round-robin"]), help="How tasks find workers.  [default: queue]"
 )
+@click.option("--pool", metavar="NAME", help="Use the hosts of this pool.  [default: this machine]")
 @click.option("--name", help="What to call the run.  [default: the file's name]")
 @budget_option
 @timeout_option
@@ -46,6 +47,7 @@ def command(
     source: str,
     workers: int | None,
     distribution: str | None,
+    pool: str | None,
     name: str | None,
     budget_usd: float | None,
     timeout_s: float | None,
@@ -81,7 +83,9 @@ def command(
     require_secrets(submission)
     store = open_store(settings.home)
     try:
-        run = submit(store, submission, name=name, workers=workers, distribution=distribution, budget_usd=budget_usd)
+        run = submit(
+            store, submission, name=name, workers=workers, distribution=distribution, budget_usd=budget_usd, pool=pool
+        )
         count = len(submission.tasks)
         tasks_ = counted(count, "task")
         if detach:

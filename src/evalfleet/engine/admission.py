@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 from evalfleet.backends.base import HostInfo
 from evalfleet.core.attribution import History
 from evalfleet.core.placement import Assignment, Candidate, HostRoom, Placement, Slot, place
 from evalfleet.engine.orders import Live
+from evalfleet.engine.roster import Roster, host_of
 from evalfleet.model import Distribution, Run, Task
 from evalfleet.store.base import Claim, Claimed, Store
 
@@ -22,11 +23,11 @@ _CROWDED_S = 1.0  # how soon to look again when tasks wait for room that other r
 class Admission:
     """Remembers when there can be something to admit, so that most steps need not ask the store."""
 
-    def __init__(self, store: Store, run: Run, lease_s: float) -> None:
+    def __init__(self, store: Store, run: Run, lease_s: float, roster: Roster) -> None:
         self._store = store
         self._run = run
         self._lease_s = lease_s
-        self._workers = [f"local-{index}" for index in range(1, run.policy.workers + 1)]
+        self._roster = roster
         self.look_at = 0.0
 
     def wait_for_room(self) -> None:
@@ -37,28 +38,40 @@ class Admission:
         """A task is or becomes due then."""
         self.look_at = min(self.look_at, moment)
 
-    def free_slots(self, live: Mapping[str, Live], host: HostInfo) -> list[Slot]:
+    def free_slots(self, live: Mapping[str, Live], hosts: Iterable[HostInfo]) -> list[Slot]:
         busy = {one.attempt.worker for one in live.values()}
-        free = [
-            Slot(worker=name, host=host.name, index=index)
-            for index, name in enumerate(self._workers)
+        if self._run.policy.distribution is Distribution.ROUND_ROBIN:
+            here = {host.name for host in hosts}
+            places = enumerate(self._roster.shards)
+            slots = [Slot(worker=name, host=host_of(name), index=index) for index, name in places if name not in busy]
+            return [slot for slot in slots if slot.host in here]
+        return [
+            Slot(worker=name, host=host.name)
+            for host in hosts
+            for name in self._roster.workers(host.name)
             if name not in busy
         ]
-        return free[: max(0, len(self._workers) - len(live))]
 
     def pick(
-        self, live: Mapping[str, Live], host: HostInfo, most: int, history: History, fresh_first: bool | None
+        self,
+        live: Mapping[str, Live],
+        hosts: Sequence[HostInfo],
+        most: int,
+        history: History,
+        fresh_first: bool | None,
     ) -> list[tuple[Task, Assignment]]:
         """Tasks and their workers; at most `most`. Holds those that no host can ever carry."""
-        slots = self.free_slots(live, host)
-        most = min(most, len(slots))
+        slots = self.free_slots(live, hosts)
+        most = min(most, len(slots), self._roster.most - len(live))
         now = self._store.now()
         if most <= 0 or now < self.look_at:
             return []
         limit = len(slots) + (_MORE if fresh_first is None else _MANY)
         while True:
             tasks = self._candidates(slots, limit)
-            placement = self._place(tasks, slots, {host.name: _room(host, live)}, most, history, fresh_first)
+            placement = self._place(
+                tasks, slots, {host.name: _room(host, live) for host in hosts}, most, history, fresh_first
+            )
             if len(placement.assignments) >= most or len(tasks) < limit or limit >= _MOST:
                 break
             limit *= 8  # what stands first does not fit; look whether something behind it does
@@ -92,9 +105,9 @@ class Admission:
             candidates,
             slots,
             hosts,
-            workers=self._workers,
+            workers=[name for host in hosts for name in self._roster.workers(host)],
             limit=most,
-            shards=len(self._workers) if fixed else None,
+            shards=len(self._roster.shards) if fixed else None,
             fresh_first=fresh_first,
         )
 
@@ -114,12 +127,12 @@ class Admission:
     def _candidates(self, slots: list[Slot], limit: int) -> list[Task]:
         if self._run.policy.distribution is Distribution.QUEUE:
             return self._store.candidates(self._run.id, limit)
-        count = len(self._workers)
+        count = len(self._roster.shards)
         shards = [self._store.candidates(self._run.id, 1, (slot.index, count)) for slot in slots]
         return [task for shard in shards for task in shard]
 
 
 def _room(host: HostInfo, live: Mapping[str, Live]) -> HostRoom:
-    used = sum(one.attempt.requests.memory_mb for one in live.values())
+    used = sum(one.attempt.requests.memory_mb for one in live.values() if one.attempt.host == host.name)
     free = None if host.memory_mb is None else host.memory_mb - used
     return HostRoom(memory_mb=host.memory_mb, free_memory_mb=free, gpus=host.gpus, free_gpus=tuple(range(host.gpus)))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from evalfleet import config
-from evalfleet.backends.local import LocalBackend, LocalSettings
 from evalfleet.core.breaker import Limits
+from evalfleet.core.health import Patience
 from evalfleet.core.judge import Pattern
 from evalfleet.engine.dispatcher import EngineSettings
+from evalfleet.engine.machines import backends_of
 from evalfleet.engine.orders import Mode
 from evalfleet.engine.steering import amended
 from evalfleet.engine.supervisor import Ending, Spectator, Supervisor, owner_name
@@ -21,6 +22,7 @@ from evalfleet.store.base import Store
 def engine_settings(settings: config.Settings) -> EngineSettings:
     return EngineSettings(
         lease_s=settings.lease_s,
+        patience=Patience(give_up_s=settings.give_up_s),
         breaker=Limits(slow_start=settings.breaker_slow_start, probe_base_s=settings.breaker_probe_base_s),
         patterns=tuple(Pattern.of(regex, kind) for regex, kind in settings.judge_patterns),
     )
@@ -61,21 +63,14 @@ async def drive(
     signals: bool = False,
     mode: Mode = Mode.DRIVE,
 ) -> Ending:
-    """Drive a run that we own until it settles or we are interrupted, then leave it."""
-    home = Home(settings.home)
-    backend = LocalBackend(
-        home,
-        LocalSettings(
-            python=settings.runner_python,
-            idle_s=settings.runner_idle_s,
-            price_usd_per_hour=settings.local_price_usd_per_hour,
-            memory_mb=settings.local_memory_mb,
-        ),
-    )
+    """Drive a run that we own until it settles or we are interrupted, then leave it.
+
+    Raises NotFound and ConfigError where its pool cannot be used.
+    """
     supervisor = Supervisor(
         store=store,
-        home=home,
-        backend=backend,
+        home=Home(settings.home),
+        backends=backends_of(settings, store, run, notice),
         run=run,
         settings=engine_settings(settings),
         secrets=config.secret_values,

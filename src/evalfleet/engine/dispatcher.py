@@ -21,6 +21,8 @@ from evalfleet.engine.launching import launch_of
 from evalfleet.engine.money import Money
 from evalfleet.engine.news import News
 from evalfleet.engine.orders import Ended, Live, Mode, Orders
+from evalfleet.engine.reach import Reach
+from evalfleet.engine.roster import Roster
 from evalfleet.engine.steering import answered
 from evalfleet.errors import MissingSecret
 from evalfleet.model import AttemptState, JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
@@ -36,6 +38,7 @@ _SLOW_S = 1.0
 class EngineSettings:
     lease_s: float = 60.0
     ping_s: float = 5.0
+    reconnect_s: float = 0.5
     audit_age_s: float = 30.0  # an attempt that its host does not know by then is not on its way any more
     patience: Patience = field(default_factory=Patience)
     breaker: Limits = field(default_factory=Limits)
@@ -45,7 +48,15 @@ class EngineSettings:
 class Dispatcher:
     """One per controller and run. Used by one thread at a time."""
 
-    def __init__(self, store: Store, run: Run, settings: EngineSettings, secrets: Secrets, rng: random.Random) -> None:
+    def __init__(
+        self,
+        store: Store,
+        run: Run,
+        settings: EngineSettings,
+        secrets: Secrets,
+        rng: random.Random,
+        roster: Roster,
+    ) -> None:
         self.run = run
         self.mode = Mode.DRIVE
         self.live: dict[str, Live] = {}
@@ -58,7 +69,10 @@ class Dispatcher:
         self._news = News(store, run)
         self._guard = Guard(store, run, settings.breaker)
         self._ends = Ends(store, run, self._guard, self._money, settings.patterns, rng)
-        self._admission = Admission(store, run, settings.lease_s)
+        self._roster = roster
+        self._admission = Admission(store, run, settings.lease_s, roster)
+        patience_s = settings.patience.give_up_s if roster.is_remote else 0.0
+        self._reach = Reach(self._guard, roster.hosts, settings.reconnect_s, patience_s)
 
     def start(self) -> list[Ended]:
         """Load what earlier controllers left. Returns the attempts whose files are still to be brought."""
@@ -76,30 +90,48 @@ class Dispatcher:
                 collecting.append(Ended(attempt, task.key))
         return collecting
 
-    def step(self, observations: Sequence[Observation], host: HostInfo | None, *, collecting: bool = False) -> Orders:
+    def strangers(self) -> list[Observation]:
+        """The ends of live attempts on hosts that do not belong to the run any more: nobody can ask them."""
+        message = "its host does not belong to the pool any more"
+        end: JsonObject = {"cause": "worker_lost", "message": message}
+        gone = [one for one, live in self.live.items() if live.attempt.host not in self._roster.hosts]
+        return [Observation(one, 1 << 30, 0.0, "ended", end) for one in gone]
+
+    def step(
+        self, observations: Sequence[Observation], hosts: Sequence[HostInfo], *, collecting: bool = False
+    ) -> Orders:
         """Take in what was seen, admit what may run, and find out whether the run is over.
 
         It is not over while files of ended attempts are still on their way (`collecting`).
+
+        Args:
+            hosts: those that are reached now.
         """
         orders = Orders()
-        if host is not None:
-            self._money.price_usd_per_hour = host.price_usd_per_hour
+        for host in hosts:
+            self._money.price(host.name, host.price_usd_per_hour)
         ended = [seen for seen in observations if self._news.note(self.live, seen)]
-        admits = self._admits(host)
+        admits = self._admits(hosts)
         if ended or admits or self._news.due(self.live):
             with self._store.batch():
                 for seen in ended:
                     self._finish(seen, orders)
                 self._news.flush(self.live)
-                if host is not None and self._admits(host):
-                    self._admit(host, orders)
-        # Until they have ended: the host may not hear it the first time.
-        self._ends.superseded &= self.live.keys()
-        orders.stop = list(self._ends.superseded)
+                if self._admits(hosts):
+                    self._admit(hosts, orders)
+        self._order_stops(orders)
         if not (collecting or orders.collect) or self._unreachable:
             self._settle(orders)
-        orders.wait_s = self._wait_s(host)
+        orders.wait_s = self._wait_s(hosts)
         return orders
+
+    def _order_stops(self, orders: Orders) -> None:
+        """Again at every step until they have ended: their host may not hear it the first time."""
+        self._ends.superseded &= self.live.keys()
+        all_of_them = self.mode in (Mode.WITHDRAW, Mode.CANCEL)
+        orders.stop_reason = "cancelled" if all_of_them else "another attempt has the verdict"
+        for attempt_id in self.live if all_of_them else self._ends.superseded:
+            orders.stop.setdefault(self.live[attempt_id].attempt.host, []).append(attempt_id)
 
     # Ends
 
@@ -115,10 +147,10 @@ class Dispatcher:
 
     # Admission
 
-    def _admits(self, host: HostInfo | None) -> bool:
+    def _admits(self, hosts: Sequence[HostInfo]) -> bool:
         """Whether a look at the queue is worth a transaction."""
         return (
-            host is not None
+            bool(hosts)
             and self.mode is Mode.DRIVE
             and self._paused is None
             and len(self.live) < self.run.policy.workers
@@ -134,21 +166,25 @@ class Dispatcher:
                 self._guard.ran(live.attempt.id, since)
         return min(self._guard.allowance(len(self.live)), self._money.allowance(self.live.values(), self._store.now()))
 
-    def _admit(self, host: HostInfo, orders: Orders) -> None:
-        picked = self._admission.pick(self.live, host, self._allowance(), self._ends.history, self._guard.prefers_fresh)
+    def _admit(self, hosts: Sequence[HostInfo], orders: Orders) -> None:
+        picked = self._admission.pick(
+            self.live, hosts, self._allowance(), self._ends.history, self._guard.prefers_fresh
+        )
+        by_name = {host.name: host for host in hosts}
         for task, made in picked:
             try:
                 values = self._secrets(task.spec.secrets)
             except MissingSecret as error:
                 self.pause(PauseCause.SECRET, f"{error}, then `evalfleet resume {self.run.id}`")
                 return
-            claimed = self._admission.claim(task, made, host)
+            claimed = self._admission.claim(task, made, by_name[made.host])
             if claimed is None:
                 self._admission.wait_for_room()
                 continue
             self._guard.admitted(claimed.attempt.id)
             self.live[claimed.attempt.id] = Live(task=claimed.task, attempt=claimed.attempt)
-            orders.launch.append(launch_of(self.run, claimed.task, claimed.attempt, values, self._settings.lease_s))
+            launch = launch_of(self.run, claimed.task, claimed.attempt, values, self._settings.lease_s)
+            orders.launch.setdefault(made.host, []).append(launch)
 
     def obey(self, request: Request) -> bool:
         """Do what somebody asked of the owner, and answer. False: the run is over, so whoever asked will take it from us."""
@@ -163,8 +199,10 @@ class Dispatcher:
         return True
 
     def relaunch(self, attempt_id: str) -> Launch | None:
-        """The launch of an attempt that its host never heard of; None if its secrets are gone meanwhile."""
-        live = self.live[attempt_id]
+        """The launch of an attempt that its host never heard of; None if it, or one of its secrets, is gone meanwhile."""
+        live = self.live.get(attempt_id)
+        if live is None:
+            return None
         try:
             values = self._secrets(live.task.spec.secrets)
         except MissingSecret as error:
@@ -172,10 +210,14 @@ class Dispatcher:
             return None
         return launch_of(self.run, live.task, live.attempt, values, self._settings.lease_s)
 
-    def missing(self, known: Collection[str], older_than_s: float) -> list[str]:
+    def live_on(self, host: str) -> dict[str, Live]:
+        return {one: live for one, live in self.live.items() if live.attempt.host == host}
+
+    def missing(self, host: str, known: Collection[str], older_than_s: float) -> list[str]:
         """Live attempts that their host should know by now and does not."""
         before = self._store.now() - older_than_s
-        return [one for one, live in self.live.items() if one not in known and live.attempt.claimed_at <= before]
+        live = self.live_on(host)
+        return [one for one in live if one not in known and live[one].attempt.claimed_at <= before]
 
     # The run's end
 
@@ -184,16 +226,16 @@ class Dispatcher:
         if self._paused is None:
             self._paused = {"cause": str(cause), "message": message}
 
-    def backend_failed(self, message: str) -> float | None:
-        """No host could be reached. Returns after how many seconds to try again; None: the run pauses as it is."""
-        delay = self._guard.backend_failed(message)
+    def host_failed(self, host: str, message: str) -> float | None:
+        """A host could not be reached. Returns after how many seconds to try again; None: the run pauses as it is."""
+        delay = self._reach.failed(host, message, self._store.now())
         if delay is None:
             self.pause(PauseCause.BREAKER, self._guard.message())
             self._unreachable = True
         return delay
 
-    def backend_returned(self) -> None:
-        self._guard.backend_returned()
+    def host_returned(self, host: str) -> None:
+        self._reach.returned(host)
 
     def _settle(self, orders: Orders) -> None:
         if self.run.state in (RunState.COMPLETED, RunState.CANCELLED):
@@ -223,10 +265,10 @@ class Dispatcher:
             self.pause(PauseCause.BUDGET, self._money.message(self._store.now()))
             orders.done = self._store.pause(self.run, self._paused or {}) is not None
 
-    def _wait_s(self, host: HostInfo | None) -> float:
+    def _wait_s(self, hosts: Sequence[HostInfo]) -> float:
         now = self._store.now()
         moments = [now + _LONG_S, self._news.due_at(self.live)]
-        if host is not None and self.mode is Mode.DRIVE and self._paused is None:
+        if hosts and self.mode is Mode.DRIVE and self._paused is None:
             probe = self._guard.next_probe_at
             if len(self.live) < self.run.policy.workers and self._allowance() > 0:
                 moments.append(self._admission.look_at)

@@ -50,7 +50,9 @@ class Ends:
             duration_s=end.duration_s,
             started_at=end.started_at,
             ready_at=end.ready_at,
-            cost_usd=self._money.add(end.duration_s, end.reported_usd, verdict=isinstance(judged, Verdict)),
+            cost_usd=self._money.add(
+                live.attempt.host, end.duration_s, end.reported_usd, verdict=isinstance(judged, Verdict)
+            ),
             reported_usd=end.reported_usd,
             last_event=seen.number,
             end=seen.data,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from evalfleet.backends.base import Launch
 from evalfleet.model import Attempt, JsonObject, Run, Task
 
@@ -21,4 +23,11 @@ def launch_of(run: Run, task: Task, attempt: Attempt, secrets: dict[str, str], v
         "start_timeout_s": spec.start_timeout_s or policy.start_timeout_s,
         "progress": policy.progress,
     }
-    return Launch(attempt_id=attempt.id, spec=data, secrets=secrets, valid_for_s=valid_for_s)
+    return Launch(
+        attempt_id=attempt.id,
+        spec=data,
+        secrets=secrets,
+        valid_for_s=valid_for_s,
+        inherited=frozenset(run.base_env.keys() - spec.env.keys()),
+        files={name: Path(run.folder, name) for name in policy.files},
+    )

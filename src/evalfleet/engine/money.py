@@ -18,7 +18,10 @@ class Money:
         self._spent_usd = 0.0
         self._largest_usd: float | None = None
         self._informed = False  # a verdict has told what an attempt may cost; a crash tells less
-        self.price_usd_per_hour = 0.0  # of the host in use
+        self._prices: dict[str, float] = {}  # of an hour of a host
+
+    def price(self, host: str, usd_per_hour: float) -> None:
+        self._prices[host] = usd_per_hour
 
     def load(self, sums: dict[str, Any]) -> None:
         """Add the attempts of one outcome that are stored already."""
@@ -27,10 +30,10 @@ class Money:
             self._largest_usd = max(self._largest_usd or 0.0, sums["max_cost_usd"])
             self._informed |= sums["outcome"] == Outcome.OK
 
-    def add(self, duration_s: float, reported_usd: float, *, verdict: bool) -> float:
+    def add(self, host: str, duration_s: float, reported_usd: float, *, verdict: bool) -> float:
         """Book an ended attempt; returns what it cost."""
         self._informed |= verdict
-        cost = attempt_cost(self.price_usd_per_hour, duration_s, reported_usd)
+        cost = attempt_cost(self._prices.get(host, 0.0), duration_s, reported_usd)
         self._spent_usd += cost
         self._largest_usd = max(self._largest_usd or 0.0, cost)
         return cost
@@ -52,7 +55,7 @@ class Money:
     def _committed(self, live: Iterable[Live], now: float) -> tuple[float, float]:
         running = [
             LiveCost(
-                price_per_hour=self.price_usd_per_hour,
+                price_per_hour=self._prices.get(one.attempt.host, 0.0),
                 elapsed_s=now - (one.attempt.started_at or one.attempt.claimed_at),
                 reported_usd=one.reported_usd,
             )
@@ -61,7 +64,7 @@ class Money:
         largest = max([cost.so_far_usd for cost in running], default=self._largest_usd or 0.0)
         estimate = estimate_attempt(
             largest_usd=None if self._largest_usd is None else max(self._largest_usd, largest),
-            price_per_hour=self.price_usd_per_hour,
+            price_per_hour=max(self._prices.values(), default=0.0),
             timeout_s=self._run.policy.timeout_s,
         )
         return committed(running, estimate), estimate

@@ -44,11 +44,12 @@ class Ended(NamedTuple):
 
 @dataclass(slots=True)
 class Orders:
-    """What is to be done outside the store after one step."""
+    """What is to be done outside the store after one step. Hosts by name."""
 
-    launch: list[Launch] = field(default_factory=list[Launch])
-    stop: list[str] = field(default_factory=list[str])
+    launch: dict[str, list[Launch]] = field(default_factory=dict[str, list[Launch]])
+    stop: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    stop_reason: str = ""
     collect: list[Ended] = field(default_factory=list[Ended])
-    forget: list[str] = field(default_factory=list[str])
+    forget: list[str] = field(default_factory=list[str])  # by whichever host has them
     wait_s: float = 60.0  # look again after this long, if nothing happens before
     done: bool = False

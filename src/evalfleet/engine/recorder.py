@@ -23,7 +23,7 @@ from evalfleet.store.base import Store
 
 
 class Recorder:
-    """One per controller. `put` what ended; `serve` works it off while a host is there."""
+    """One per host. `put` what ended; `serve` works it off while the host is there."""
 
     def __init__(
         self, store: Store, clerk: Clerk, home: Home, run: Run, secrets: Secrets, done: Callable[[], None]
@@ -38,6 +38,7 @@ class Recorder:
         self._given_up: set[str] = set()
         self._wake = anyio.Event()
         self._host: Host | None = None
+        self._abandoned = False
 
     def put(self, ended: Sequence[Ended]) -> None:
         if ended:
@@ -47,6 +48,12 @@ class Recorder:
     def use(self, host: Host | None) -> None:
         """From now on this host is asked; None: nobody is there."""
         self._host = host
+        self._abandoned &= host is None
+        self._wake.set()
+
+    def abandon(self) -> None:
+        """The host is given up: what it still has is not waited for. Should it come back, it hands in what it has."""
+        self._abandoned = True
         self._wake.set()
 
     @property
@@ -60,6 +67,8 @@ class Recorder:
             self._wake = anyio.Event()
             while self._waiting and self._host is not None:
                 await self._work_off(self._host, list(self._waiting.values()))
+            if self._abandoned:
+                await self._go_without(list(self._waiting.values()))
             self._done()
 
     async def _work_off(self, host: Host, batch: list[Ended]) -> None:
@@ -69,7 +78,7 @@ class Recorder:
                 try:
                     await host.collect(one.attempt.id, destination, await self._unseen_secrets(one))
                 except OSError as error:
-                    await self._give_up(one, error)
+                    await self._give_up(one, str(error))
             await self._clerk.call(partial(self._store_collected, batch))
             with suppress(
                 RunnerRefused
@@ -82,12 +91,16 @@ class Recorder:
         for one in batch:
             self._waiting.pop(one.attempt.id, None)
 
-    async def _give_up(self, one: Ended, error: OSError) -> None:
+    async def _go_without(self, batch: list[Ended]) -> None:
+        for one in batch:
+            await self._give_up(one, "its host is given up")
+            self._waiting.pop(one.attempt.id, None)
+        await self._clerk.call(partial(self._store_collected, batch))
+
+    async def _give_up(self, one: Ended, why: str) -> None:
         """Missing files never change a verdict, nor hold up the run: they stay where they are, and an event says so."""
         self._given_up.add(one.attempt.id)
-        note = partial(
-            self._store.note, self._run.id, "attempt.uncollected", {"error": str(error)}, one.key, one.attempt.id
-        )
+        note = partial(self._store.note, self._run.id, "attempt.uncollected", {"error": why}, one.key, one.attempt.id)
         await self._clerk.call(note)
 
     async def _unseen_secrets(self, one: Ended) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Reaches the host, again and again, and asks it for every attempt that should be there.
+"""Reaches one host, again and again, and asks it for every attempt that should be there.
 
 Unreachable is not failed: a host that does not answer is suspected and gets no new work, is asked by another way, and is
 given up only by the rules of `core.health`. Attempts come back by what the runner says of them, never by our guess.
@@ -6,16 +6,17 @@ given up only by the rules of `core.health`. Attempts come back by what the runn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
 import anyio
 
-from evalfleet.backends.base import Backend, Host, Inbox, Launch, Observation, single_error
+from evalfleet.backends.base import Host, Inbox, Launch, Observation, single_error
 from evalfleet.core import health
 from evalfleet.engine.clerk import Clerk
 from evalfleet.engine.dispatcher import Dispatcher, EngineSettings
+from evalfleet.engine.station import Station
 from evalfleet.errors import BackendError, RunnerUnavailable
 from evalfleet.model import AttemptState, JsonObject
 from evalfleet.store.base import Store
@@ -26,40 +27,46 @@ _RESCUE_S = 30.0
 class Rescuer:
     def __init__(
         self,
-        backend: Backend,
+        station: Station,
         dispatcher: Dispatcher,
         clerk: Clerk,
         inbox: Inbox,
         store: Store,
         settings: EngineSettings,
-        meet: Callable[[Host | None], None],
     ) -> None:
-        self._backend = backend
+        self._station = station
+        self._backend = station.backend
         self._dispatcher = dispatcher
         self._clerk = clerk
         self._inbox = inbox
         self._store = store
         self._settings = settings
-        self._meet = meet
+        self._answered_at = 0.0
+        self._unanswered = 0  # times in a row that it was asked in vain
+        self._given_up = False
 
     async def serve(self) -> None:
         """Keep a connection for as long as we live."""
         run = self._dispatcher.run
+        name = self._backend.name
+        self._answered_at = anyio.current_time()
         while True:
             try:
                 with single_error():
                     async with self._backend.acquire(run.id, run.epoch, self._inbox) as host:
                         await self._rescue(host)
-                        await self._clerk.call(self._dispatcher.backend_returned)
-                        self._meet(host)
+                        await self._clerk.call(partial(self._dispatcher.host_returned, name))
+                        await self._answered()
+                        self._station.meet(host)
                         await self._watch(host)
             except BackendError as error:
-                self._meet(None)
-                delay = await self._clerk.call(partial(self._dispatcher.backend_failed, str(error)))
+                self._station.meet(None)
+                await self._doubt()
+                delay = await self._clerk.call(partial(self._dispatcher.host_failed, name, str(error)))
                 self._inbox.poke()
                 await (anyio.sleep_forever() if delay is None else anyio.sleep(delay))
             finally:
-                self._meet(None)
+                self._station.meet(None)
 
     async def _rescue(self, host: Host) -> None:
         """Ask the host for every attempt that should be there, and for those that nobody expects any more."""
@@ -67,7 +74,7 @@ class Rescuer:
             with anyio.fail_after(_RESCUE_S):
                 known = {one.attempt_id for one in await host.known()}
                 # Through the clerk, so that a claim that is just being made is among them.
-                live = await self._clerk.call(lambda: dict(self._dispatcher.live))
+                live = await self._clerk.call(partial(self._dispatcher.live_on, self._backend.name))
                 for attempt_id in live.keys() & known:
                     await host.observe(attempt_id, live[attempt_id].last_event)
                 await self._find(host, live.keys() - known)
@@ -80,19 +87,23 @@ class Rescuer:
             raise RunnerUnavailable(f"host {host.info.name} fell silent while it was asked for its attempts") from None
 
     async def _find(self, host: Host, missing: Iterable[str]) -> None:
-        """Attempts that the host does not know. Never started: launch again, which is idempotent. Else its runner lost it."""
+        """Attempts that the host did not name. Never started: launch again, which is idempotent. Else its runner lost it.
+
+        Launches are carried beside us, so one may have arrived since: it is asked for once more before it is given up.
+        """
         launches: list[Launch] = []
         for attempt_id in missing:
             live = self._dispatcher.live.get(attempt_id)
             if live is None:
                 continue
             if live.attempt.state is not AttemptState.LEASED or live.last_event >= 0:
-                self._end(attempt_id, {"cause": "runner_lost", "message": "its runner does not know it any more"})
+                if not await host.observe(attempt_id, live.last_event):
+                    self._end(attempt_id, {"cause": "runner_lost", "message": "its runner does not know it any more"})
                 continue
             launch = await self._clerk.call(partial(self._dispatcher.relaunch, attempt_id))
             if launch:
                 launches.append(launch)
-            else:
+            elif attempt_id in self._dispatcher.live:
                 self._end(attempt_id, {"cause": "cancelled"})
         if launches:
             await host.launch(launches)
@@ -114,23 +125,18 @@ class Rescuer:
 
     async def _ask_often(self, host: Host) -> None:
         """Return when this connection is of no use any more: gone, or silent while the host answers another way, or given up."""
-        answered_at = anyio.current_time()
-        unanswered = 0
         while True:
             await anyio.sleep(self._settings.ping_s)
             known = await self._known(host)
-            now = anyio.current_time()
             if known is not None:
-                if unanswered:
-                    await self._note("worker.returned", host, now - answered_at)
-                    self._meet(host)
-                answered_at, unanswered = now, 0
+                if self._unanswered:
+                    self._station.meet(host)
+                await self._answered()
                 await self._audit(host, known)
                 continue
             if host.is_lost:
                 return
-            unanswered += 1
-            if not await self._keeps_waiting(host, answered_at, unanswered):
+            if not await self._keeps_waiting():
                 return
 
     async def _known(self, host: Host) -> set[str] | None:
@@ -139,33 +145,63 @@ class Rescuer:
             return {one.attempt_id for one in await host.known()}
         return None
 
-    async def _keeps_waiting(self, host: Host, answered_at: float, unanswered: int) -> bool:
-        """Suspect a silent host and ask it another way. False: leave this connection."""
-        self._meet(None)  # it keeps its attempts and gets no new ones
-        seen = health.Observation(
-            last_answer_at=answered_at,
-            lease_expires_at=answered_at + self._settings.lease_s,
-            reconnects_failed=unanswered,
-            other_way=await self._backend.ask_otherwise(),
-        )
-        now = anyio.current_time()
-        if unanswered == 1:
-            await self._note("worker.suspected", host, now - answered_at)
+    async def _answered(self) -> None:
+        if self._unanswered:
+            await self._note("worker.returned")
+        self._answered_at, self._unanswered, self._given_up = anyio.current_time(), 0, False
+
+    async def _keeps_waiting(self) -> bool:
+        """Suspect a host that is silent on a connection that stands, and ask it another way. False: leave this connection."""
+        self._station.meet(None)  # it keeps its attempts and gets no new ones
+        seen = await self._suspect()
         if seen.other_way is health.OtherWay.ALIVE:
-            await self._note("worker.returned", host, now - answered_at)
+            await self._answered()
             return False
-        if health.health_of(seen, now, self._settings.patience) is not health.Health.LOST:
+        if not self._is_lost(seen):
             return True
-        await self._note("worker.lost", host, now - answered_at)
+        await self._note("worker.lost")
         await self._backend.reset()
         return False
 
+    async def _doubt(self) -> None:
+        """A remote host could not be reached at all. One that is lost by the rules of `core.health` loses its attempts.
+
+        This machine is always there: what its runner left is told by the next runner.
+        """
+        if self._backend.slots is None or self._given_up:
+            return
+        if self._is_lost(await self._suspect()):
+            self._given_up = True
+            await self._note("worker.lost")
+            silent_s = anyio.current_time() - self._answered_at
+            for attempt_id in await self._clerk.call(partial(self._dispatcher.live_on, self._backend.name)):
+                message = f"host {self._backend.name} was silent for {silent_s:.0f} s and is given up"
+                self._end(attempt_id, {"cause": "worker_lost", "message": message})
+            self._station.recorder.abandon()
+
+    async def _suspect(self) -> health.Observation:
+        self._unanswered += 1
+        seen = health.Observation(
+            last_answer_at=self._answered_at,
+            lease_expires_at=self._answered_at + self._settings.lease_s,
+            reconnects_failed=self._unanswered,
+            other_way=await self._backend.ask_otherwise(),
+        )
+        if self._unanswered == 1:
+            await self._note("worker.suspected")
+        return seen
+
+    def _is_lost(self, seen: health.Observation) -> bool:
+        return health.health_of(seen, anyio.current_time(), self._settings.patience) is health.Health.LOST
+
     async def _audit(self, host: Host, known: set[str]) -> None:
         """Attempts that the host should have by now and has not will never end by themselves."""
-        missing = await self._clerk.call(partial(self._dispatcher.missing, known, self._settings.audit_age_s))
+        age_s = self._settings.audit_age_s
+        missing = await self._clerk.call(partial(self._dispatcher.missing, self._backend.name, known, age_s))
         with suppress(BackendError):
             await self._find(host, missing)
 
-    async def _note(self, event: str, host: Host, silent_s: float) -> None:
-        data = {"host": host.info.name, "silent_s": round(silent_s, 1)}
+    async def _note(self, event: str) -> None:
+        silent_s = round(anyio.current_time() - self._answered_at, 1)
+        data = {"host": self._backend.name, "silent_s": silent_s}
         await self._clerk.call(partial(self._store.note, self._dispatcher.run.id, event, data))

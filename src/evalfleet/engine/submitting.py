@@ -31,14 +31,21 @@ def submit(
     workers: int | None = None,
     distribution: str | None = None,
     budget_usd: float | None = None,
+    pool: str | None = None,
 ) -> Run:
     """Store the run, whole or not at all. What is given here goes before what the task file says."""
     policy = submission.policy
+    usual = os.cpu_count() or 1
+    if pool:
+        from evalfleet.engine.machines import slots_of  # all backends with it, which `--detach` need not load
+
+        usual = slots_of(store, pool)
     policy = replace(
         policy,
-        workers=workers or policy.workers or os.cpu_count() or 1,
+        workers=workers or policy.workers or usual,
         distribution=Distribution(distribution or policy.distribution),
         budget_usd=policy.budget_usd if budget_usd is None else budget_usd,
+        pool=pool,
     )
     return store.submit(
         name or submission.name,

@@ -1,8 +1,9 @@
 """The controller of one run: a task group of small services around the dispatcher.
 
-- the dispatch loop steps the dispatcher with what was observed and carries out its orders;
-- the connection (`rescuer`) reaches the host, asks it for every attempt that should be there, and watches that it answers;
-- the recorder brings files home; the keeper renews leases; the listener obeys requests of other processes.
+- the dispatch loop steps the dispatcher with what was observed and hands out its orders;
+- for each host a station: the `rescuer` reaches it, asks for every attempt that should be there, and watches that it answers;
+  the `courier` carries orders there; the `recorder` brings files home;
+- the keeper renews leases; the listener obeys requests of other processes.
 
 Stop means cancel; whatever was going on, the run is left in the store in a state from which the next controller goes on.
 """
@@ -22,12 +23,15 @@ from typing import Protocol
 import anyio
 import anyio.to_thread
 
-from evalfleet.backends.base import Backend, Host, Inbox
+from evalfleet.backends.base import Backend, Inbox
 from evalfleet.engine.clerk import Clerk
+from evalfleet.engine.courier import Courier
 from evalfleet.engine.dispatcher import Dispatcher, EngineSettings, Secrets
-from evalfleet.engine.orders import Mode, Orders
+from evalfleet.engine.orders import Ended, Mode, Orders
 from evalfleet.engine.recorder import Recorder
 from evalfleet.engine.rescuer import Rescuer
+from evalfleet.engine.roster import Roster
+from evalfleet.engine.station import Station
 from evalfleet.errors import BackendError, Owned
 from evalfleet.layout import Home
 from evalfleet.model import Run, Verb
@@ -61,7 +65,7 @@ class Supervisor:
         *,
         store: Store,
         home: Home,
-        backend: Backend,
+        backends: Sequence[Backend],
         run: Run,
         settings: EngineSettings,
         secrets: Secrets,
@@ -70,29 +74,35 @@ class Supervisor:
         rng: random.Random | None = None,
     ) -> None:
         self._store = store
-        self._backend = backend
         self._run = run
         self._settings = settings
         self._spectators = spectators
         self._notice = notice
         self._clerk = Clerk()
         self._inbox = Inbox()
-        self._host: Host | None = None
-        self._dispatcher = Dispatcher(store, run, settings, secrets, rng or random.Random())
-        self._recorder = Recorder(store, self._clerk, home, run, secrets, self._inbox.poke)
+        roster = Roster(run.policy.workers, [(backend.name, backend.slots) for backend in backends])
+        self._dispatcher = Dispatcher(store, run, settings, secrets, rng or random.Random(), roster)
+        record = partial(Recorder, store, self._clerk, home, run, secrets, self._inbox.poke)
+        self._stations = {
+            backend.name: Station(backend, Courier(2 * settings.ping_s), record(), self._inbox.poke)
+            for backend in backends
+        }
+        self._elsewhere = record()  # of hosts that do not belong to the run any more: their files are not waited for
+        self._elsewhere.abandon()
         self._ending = Ending.SETTLED
         self._loop = anyio.CancelScope()  # around the dispatch loop; whoever insists on leaving cancels it
 
     async def drive(self, *, signals: bool = False, mode: Mode = Mode.DRIVE) -> Ending:
         """Drive the run, which we own and which is running, until it settles or we are interrupted."""
         self._dispatcher.mode = Mode.CANCEL if self._run.cancelling else mode
-        self._recorder.put(await self._clerk.call(self._dispatcher.start))
-        rescuer = Rescuer(
-            self._backend, self._dispatcher, self._clerk, self._inbox, self._store, self._settings, self._meet
-        )
+        self._bring(await self._clerk.call(self._dispatcher.start))
+        self._inbox.put(self._dispatcher.strangers())
         async with anyio.create_task_group() as group:
-            group.start_soon(self._recorder.serve)
-            group.start_soon(rescuer.serve)
+            for station in self._stations.values():
+                rescuer = Rescuer(station, self._dispatcher, self._clerk, self._inbox, self._store, self._settings)
+                group.start_soon(station.serve)
+                group.start_soon(rescuer.serve)
+            group.start_soon(self._elsewhere.serve)
             group.start_soon(self._keep)
             group.start_soon(self._listen)
             group.start_soon(self._spectate)
@@ -101,47 +111,53 @@ class Supervisor:
             with self._loop:
                 await self._dispatch()
             group.cancel_scope.cancel()
-        patience_s = _LEAVE_S if self._ending is Ending.SETTLED else _HURRY_S
-        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + patience_s), suppress(BackendError):
-            await self._backend.release()
+        await self._release()
         return self._ending
 
-    def _meet(self, host: Host | None) -> None:
-        """The rescuer reached a host and asked it for everything, or has lost it."""
-        self._host = host
-        self._recorder.use(host)
-        self._inbox.poke()
+    async def _release(self) -> None:
+        """Let every host go at the same time; nobody waits long for one that is not there."""
+        patience_s = _LEAVE_S if self._ending is Ending.SETTLED else _HURRY_S
+
+        async def release(backend: Backend) -> None:
+            with suppress(BackendError):
+                await backend.release()
+
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + patience_s):
+            async with anyio.create_task_group() as group:
+                for station in self._stations.values():
+                    group.start_soon(release, station.backend)
 
     # The dispatch loop
 
     async def _dispatch(self) -> None:
         while True:
-            host = self._host
             step = partial(
                 self._dispatcher.step,
                 self._inbox.take(),
-                host.info if host else None,
-                collecting=self._recorder.is_busy,
+                [station.host.info for station in self._stations.values() if station.host],
+                collecting=self._elsewhere.is_busy
+                or any(station.recorder.is_busy for station in self._stations.values()),
             )
             orders = await self._clerk.call(step)
-            self._recorder.put(orders.collect)
-            if host is not None:
-                await self._carry_out(orders, host)
+            self._hand_out(orders)
             if orders.done:
+                with anyio.move_on_after(_LEAVE_S):
+                    for station in self._stations.values():
+                        await station.courier.delivered()
                 return
             await self._inbox.wait(orders.wait_s)
 
-    async def _carry_out(self, orders: Orders, host: Host) -> None:
-        """What is not done here, because the host is gone or silent, the rescuer asks for again when it is back."""
-        with suppress(BackendError), anyio.move_on_after(2 * self._settings.ping_s):
-            if orders.launch:
-                await host.launch(orders.launch)
-            if orders.stop:
-                await host.stop(orders.stop, "another attempt has the verdict")
-            if orders.forget:
-                await host.forget(orders.forget)
-            if self._dispatcher.mode in (Mode.WITHDRAW, Mode.CANCEL) and self._dispatcher.live:
-                await host.stop(list(self._dispatcher.live), "cancelled")
+    def _hand_out(self, orders: Orders) -> None:
+        self._bring(orders.collect)
+        for name, station in self._stations.items():
+            station.courier.put(
+                orders.launch.get(name, ()), orders.stop.get(name, ()), orders.stop_reason, orders.forget
+            )
+
+    def _bring(self, ended: Sequence[Ended]) -> None:
+        for one in ended:
+            station = self._stations.get(one.attempt.host)
+            (station.recorder if station else self._elsewhere).put([one])
 
     # Services
 

@@ -1,11 +1,16 @@
-"""Command line of the runner: ``serve`` and ``stdio``."""
+"""Command line of the runner."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-USAGE = "usage: runner.pyz serve|stdio --spool DIR [--idle SECONDS]"
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+COMMANDS = ("serve", "stdio", "look", "retire", "kill")
+USAGE = "usage: runner.pyz %s --spool DIR [--idle SECONDS]" % "|".join(COMMANDS)
 DEFAULT_IDLE_S = 30.0
 KEPT = frozenset(("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER", "XDG_RUNTIME_DIR"))
 
@@ -16,7 +21,7 @@ def arguments(words: list[str]) -> tuple[str, str, float]:
     Raises:
         ValueError: anything is missing or not understood.
     """
-    if not words or words[0] not in ("serve", "stdio") or len(words) % 2 == 0:
+    if not words or words[0] not in COMMANDS or len(words) % 2 == 0:
         raise ValueError(USAGE)
     options = dict(zip(words[1::2], words[2::2]))
     if set(options) - {"--spool", "--idle"} or not options.get("--spool"):
@@ -35,22 +40,32 @@ def leave_environment(program: str, words: list[str]) -> None:
 
 
 def main(program: str, words: list[str], version: str) -> int:
-    """Returns the exit status; prints one line of JSON for `serve`."""
+    """Returns the exit status; prints one line of JSON, but for `stdio`."""
     try:
         command, spool, idle_s = arguments(words)
     except ValueError as error:
         sys.stderr.write("%s\n" % error)
         return 2
     leave_environment(program, words)
-    from . import daemon  # after the exec above, which would load everything twice
+    if command == "stdio":  # the modules only after the exec above, which would load everything twice
+        from .stdio import stdio
 
-    if command == "stdio":
-        return daemon.stdio(spool, idle_s, version)
+        return stdio(spool, idle_s, version)
     import json
 
     try:
-        line = daemon.serve(spool, idle_s, version)
+        line = _answer(command, spool, idle_s, version)
     except OSError as error:
         line = {"error": "io_error", "message": str(error)}
     sys.stdout.write(json.dumps(line) + "\n")
     return 1 if "error" in line else 0
+
+
+def _answer(command: str, spool: str, idle_s: float, version: str) -> dict[str, Any]:
+    if command == "serve":
+        from .daemon import serve
+
+        return serve(spool, idle_s, version)
+    from . import looking
+
+    return {"look": looking.look, "retire": looking.retire, "kill": looking.kill}[command](spool)

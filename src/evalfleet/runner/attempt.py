@@ -203,6 +203,8 @@ class Attempt:
 
     def _environment(self, secrets: dict[str, str]) -> dict[str, str]:
         env = {"PATH": DEFAULT_PATH, "PYTHONUNBUFFERED": "1"}
+        if self._spec.host_env:
+            env.update(os.environ)  # the runner kept only a few plain variables of its own
         env.update(self._spec.env)
         env.update(secrets)
         env.update(

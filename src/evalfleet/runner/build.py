@@ -11,6 +11,7 @@ from pathlib import Path
 PACKAGE = "evalfleet_runner"
 MOMENT = (1980, 1, 1, 0, 0, 0)
 VERSION_DIGITS = 12
+APART = frozenset({"build.py", "bootstrap.py"})  # files here that the zipapp does not need
 MAIN = f"""\
 import hashlib
 import sys
@@ -26,11 +27,14 @@ sys.exit(main(sys.argv[0], sys.argv[1:], version))
 def sources() -> dict[str, bytes]:
     """Name in the archive to content, in the archive's order."""
     folder = Path(__file__).parent
-    files = {
-        f"{PACKAGE}/{path.name}": path.read_bytes() for path in folder.glob("*.py") if path.name != Path(__file__).name
-    }
+    files = {f"{PACKAGE}/{path.name}": path.read_bytes() for path in folder.glob("*.py") if path.name not in APART}
     files["__main__.py"] = MAIN.encode()
     return dict(sorted(files.items()))
+
+
+def bootstrap() -> bytes:
+    """What a host reads before it has the runner."""
+    return Path(__file__).with_name("bootstrap.py").read_bytes()
 
 
 @lru_cache(maxsize=None)

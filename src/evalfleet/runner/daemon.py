@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import time
 import zlib
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 WAIT_S = 60.0  # for another runner that is just starting: it may have much to recover
-STDIO_BYTES = 1 << 18
 
 
 def lock(spool: Spool) -> int | None:
@@ -203,28 +201,3 @@ def _gone(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         pass
-
-
-def stdio(folder: str, idle_s: float, version: str) -> int:
-    """Join standard input and output to the runner's socket, until either side ends."""
-    import select
-
-    line = serve(folder, idle_s, version)
-    if "error" in line:
-        sys.stderr.write("%s\n" % line["message"])
-        return 1
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
-        peer.connect(line["socket"])
-        while True:
-            readable, _, _ = select.select([0, peer], [], [])
-            if 0 in readable:
-                data = os.read(0, STDIO_BYTES)
-                if not data:
-                    return 0
-                peer.sendall(data)
-            if peer in readable:
-                data = peer.recv(STDIO_BYTES)
-                if not data:
-                    return 0
-                while data:
-                    data = data[os.write(1, data) :]

@@ -120,6 +120,7 @@ class Spec:
         self.fields = fields
         self.command = _command(fields)
         self.env = variables(fields, "env")
+        self.host_env = fields.get("host_env") is True
         self.files = _files(fields)
         self.number = whole(fields, "number", 1)
         timeout_s = number(fields, "timeout_s")

@@ -79,7 +79,13 @@ class Spool:
             os.makedirs(folder, mode=0o700, exist_ok=True)
 
     def load(self) -> None:
-        """Read the fences. A damaged file is an error: without fences an old controller could act."""
+        """Read the fences. A damaged file is an error: without fences an old controller could act.
+
+        What connections of an earlier runner left half put is removed.
+        """
+        for name in os.listdir(self.files):
+            if name.startswith("."):
+                _gone(os.unlink, os.path.join(self.files, name))
         try:
             with open(self._epochs_path, "rb") as file:
                 self._epochs = {str(run): int(epoch) for run, epoch in json.load(file).items()}

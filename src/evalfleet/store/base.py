@@ -24,6 +24,7 @@ from evalfleet.model import (
     JsonObject,
     Outcome,
     Policy,
+    Pool,
     Request,
     Requests,
     Run,
@@ -259,6 +260,18 @@ class StoreReader(Protocol):
         """The first held tasks: key and reason."""
         ...
 
+    def pool(self, name: str) -> Pool:
+        """Raises NotFound."""
+        ...
+
+    def pools(self) -> list[Pool]:
+        """By name."""
+        ...
+
+    def host_loads(self) -> dict[str, int]:
+        """How many attempts are live on each host, of whichever run; hosts without one are left out."""
+        ...
+
 
 class Store(StoreReader, Protocol):
     """Reading and writing."""
@@ -383,6 +396,20 @@ class Store(StoreReader, Protocol):
 
     def obey(self, run: Run, request: Request, answer: JsonObject) -> bool:
         """Mark a request as done; False if it was before, or if the run is not ours any more."""
+        ...
+
+    # Pools
+
+    def create_pool(self, name: str, backend: str, settings: JsonObject) -> Pool:
+        """Raises WrongState where there is one of that name."""
+        ...
+
+    def replace_pool(self, name: str, backend: str, settings: JsonObject) -> Pool:
+        """Give a pool other hosts. Who drives a run notices at the next `resume`. Raises NotFound."""
+        ...
+
+    def delete_pool(self, name: str) -> None:
+        """Raises NotFound, and WrongState while a run that is not over uses it."""
         ...
 
     def note(

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from evalfleet.errors import AmbiguousId, NotFound
-from evalfleet.model import Attempt, Event, JsonObject, Outcome, Request, Run, Task, TaskState
+from evalfleet.model import Attempt, Event, JsonObject, Outcome, Pool, Request, Run, Task, TaskState
 from evalfleet.store import rows
 from evalfleet.store.base import Judged
 
@@ -229,3 +229,16 @@ class Reading:
     def last_event(self, run_id: str, type: str | None = None) -> Event | None:
         found = self._db.rows("select_last_event", run_id=run_id, type=type)
         return rows.event(found[0]) if found else None
+
+    def pool(self, name: str) -> Pool:
+        found = self._db.rows("select_pool", name=name)
+        if not found:
+            known = ", ".join(pool.name for pool in self.pools())
+            raise NotFound(f"there is no pool {name!r}; known pools: {known or 'none'}")
+        return rows.pool(found[0])
+
+    def pools(self) -> list[Pool]:
+        return [rows.pool(row) for row in self._db.rows("select_pools")]
+
+    def host_loads(self) -> dict[str, int]:
+        return {row["host"]: row["attempts"] for row in self._db.rows("select_host_loads")}

@@ -17,6 +17,7 @@ from evalfleet.model import (
     Kind,
     Outcome,
     Policy,
+    Pool,
     Request,
     Requests,
     Run,
@@ -61,6 +62,11 @@ def from_json(text: str | None) -> Any:
 
 def attempt_id(run_id: str, task_number: int, number: int) -> str:
     return f"{run_id}.{task_number}.{number}"
+
+
+def pool(row: Row) -> Pool:
+    settings = from_json(row["settings"])
+    return Pool(name=row["name"], backend=row["backend"], settings=settings or {}, created_at=row["created_at"])
 
 
 def run(row: Row) -> Run:

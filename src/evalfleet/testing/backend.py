@@ -30,9 +30,16 @@ class FakeAttempt:
 class FakeBackend:
     """Implements `Backend`. The fields are switches that a test may turn at any moment."""
 
-    name = "fake"
-
-    def __init__(self, *, memory_mb: int | None = None, price_usd_per_hour: float = 0.0) -> None:
+    def __init__(
+        self,
+        name: str = "fake",
+        *,
+        slots: int | None = None,
+        memory_mb: int | None = None,
+        price_usd_per_hour: float = 0.0,
+    ) -> None:
+        self.name = name
+        self.slots = slots
         self.unreachable: str | None = None  # why nobody can connect
         self.silent = False  # connected, and does not answer
         self.forgets = True  # False: it refuses to forget anything
@@ -43,7 +50,7 @@ class FakeBackend:
         self.forgotten: list[str] = []
         self.resets = 0
         self.acquired = 0
-        self._info = HostInfo(name="fake", memory_mb=memory_mb, gpus=0, price_usd_per_hour=price_usd_per_hour)
+        self._info = HostInfo(name=name, memory_mb=memory_mb, gpus=0, price_usd_per_hour=price_usd_per_hour)
         self._epochs: dict[str, int] = {}
         self._hosts: list[FakeHost] = []
 

@@ -1,0 +1,46 @@
+"""The backends of pools, by name. One is imported when a pool of its kind is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Protocol, cast
+
+from evalfleet.backends.base import Backend
+from evalfleet.errors import InputError
+from evalfleet.layout import Home
+from evalfleet.model import JsonObject, Pool
+
+KINDS = {"ssh": "evalfleet.backends.ssh_pool"}
+
+
+class HostRow(Protocol):
+    """What is known of a host without asking it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def price_usd_per_hour(self) -> float: ...
+
+
+class PoolKind(Protocol):
+    """A module that knows the pools of one backend."""
+
+    def hosts(self, pool: Pool) -> Sequence[HostRow]: ...
+
+    def backends(self, pool: Pool, home: Home, notice: Callable[[str], None]) -> Sequence[Backend]:
+        """Raises ConfigError where a package that they need is not there."""
+        ...
+
+    async def probe(self, pool: Pool, home: Home) -> dict[str, JsonObject]:
+        """What each host says of itself, by name: `reachable`, and what it has or why not."""
+        ...
+
+
+def kind_of(pool: Pool) -> PoolKind:
+    """Raises InputError for a backend that this evalfleet does not know."""
+    if pool.backend not in KINDS:
+        raise InputError(f"pool {pool.name!r} has the backend {pool.backend!r}; known here: {', '.join(KINDS)}")
+    return cast("PoolKind", import_module(KINDS[pool.backend]))

@@ -1,0 +1,85 @@
+"""A host as the link to its runner shows it: everything but bringing files home."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from evalfleet.backends.base import HostInfo, Inbox, Known, Launch, Observation
+from evalfleet.backends.link import PROTOCOL, OnEvents, RunnerLink, raise_refusal
+from evalfleet.model import JsonObject
+
+# Answers that say something about the controller or the connection, not about the attempt that was to be launched.
+_OURS = frozenset({"stale_epoch", "shutting_down"})
+
+
+def into(inbox: Inbox) -> OnEvents:
+    """What a link does with events whose observer is the engine."""
+    return lambda events: inbox.put(
+        [Observation(event["attempt"], event["event"], event["at"], event["type"], event) for event in events]
+    )
+
+
+class RunnerHost:
+    """Implements `Host` but for `collect`."""
+
+    def __init__(self, link: RunnerLink, inbox: Inbox, info: HostInfo, run_id: str, epoch: int) -> None:
+        self._link = link
+        self._inbox = inbox
+        self._info = info
+        self._fence = {"run": run_id, "epoch": epoch}
+
+    @property
+    def info(self) -> HostInfo:
+        return self._info
+
+    async def known(self) -> list[Known]:
+        answer = await self._link.request("hello", protocol=PROTOCOL, **self._fence)
+        ours = [one for one in answer["attempts"] if one["run"] == self._fence["run"]]
+        others = (one["attempt"] for one in answer["attempts"] if one not in ours and one["state"] == "running")
+        self._info = replace(self._info, others=frozenset(others))
+        return [Known(one["attempt"], one["state"] == "running") for one in ours]
+
+    async def launch(self, launches: Sequence[Launch]) -> None:
+        answers = await self._link.send_many(
+            {
+                "do": "launch",
+                **self._fence,
+                "attempt": launch.attempt_id,
+                "valid_for_s": launch.valid_for_s,
+                "spec": launch.spec,
+                "secrets": launch.secrets,
+            }
+            for launch in launches
+        )
+        for launch, answer in zip(launches, answers, strict=True):
+            if answer.get("error") in _OURS:
+                raise_refusal(answer)
+            if not answer.get("ok"):
+                self._end(launch.attempt_id, "backend_error", str(answer.get("message")), answer.get("errno"))
+
+    async def observe(self, attempt_id: str, after: int) -> bool:
+        answer = await self._link.request("attach", attempt=attempt_id, **{"from": after + 1})
+        return bool(answer["known"])
+
+    async def stop(self, attempt_ids: Sequence[str], reason: str) -> None:
+        await self._all({"do": "cancel", **self._fence, "attempt": one, "reason": reason} for one in attempt_ids)
+
+    async def forget(self, attempt_ids: Sequence[str]) -> None:
+        await self._all({"do": "ack", **self._fence, "attempt": one} for one in attempt_ids)
+
+    @property
+    def is_lost(self) -> bool:
+        return self._link.gone.is_set()
+
+    async def lost(self) -> None:
+        await self._link.gone.wait()
+
+    def _end(self, attempt_id: str, cause: str, message: str, errno: int | None) -> None:
+        """The end of an attempt that never began."""
+        end: JsonObject = {"cause": cause, "message": message, "errno": errno}
+        self._inbox.put([Observation(attempt_id, 0, 0.0, "ended", end)])
+
+    async def _all(self, messages: Iterable[JsonObject]) -> None:
+        for answer in await self._link.send_many(messages):
+            raise_refusal(answer)

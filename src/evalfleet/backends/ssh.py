@@ -1,0 +1,188 @@
+"""A machine over SSH as a pool of one host. Nothing is installed there: its Python runs the runner that we bring.
+
+One connection carries everything: a channel with the runner's protocol, and a second one for files. The runner outlives the
+connection; whoever connects next goes on from the last event that was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from evalfleet.backends.base import HostInfo, Inbox, single_error
+from evalfleet.backends.link import PROTOCOL, OnEvents, Refusal, RunnerLink
+from evalfleet.backends.runner_host import into
+from evalfleet.backends.ssh_hostsfile import SshHostSpec
+from evalfleet.core.health import OtherWay
+from evalfleet.errors import BackendError, ConfigError, RunnerRefused, RunnerUnavailable
+from evalfleet.layout import Home
+from evalfleet.model import JsonObject
+from evalfleet.runner.build import build
+
+try:
+    import asyncssh
+except ImportError as error:
+    raise ConfigError(
+        "hosts over SSH need the package asyncssh, which is not there; run `pip install 'evalfleet[ssh]'`"
+    ) from error
+
+from evalfleet.backends.ssh_bulk import Bulk
+from evalfleet.backends.ssh_channel import Place, opened, told
+from evalfleet.backends.ssh_collect import Caps
+from evalfleet.backends.ssh_connection import Keepalive, connected
+from evalfleet.backends.ssh_host import SshHost
+from evalfleet.backends.ssh_keys import USERS, HostKeys
+from evalfleet.backends.ssh_put import Sums
+
+_HELLO_S = 150.0  # the first answer may wait for a runner that ends what its dead predecessor left, on a host far away
+_ENDED_S = 30.0
+_OTHER_S = 180.0  # a host that is slow to answer must not seem silent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SshSettings:
+    """What all hosts of a pool share."""
+
+    idle_s: float = 600.0  # a runner ends after this time without work and connection
+    trust_first_use: bool = False
+    known_hosts: tuple[Path, ...] = USERS
+    keepalive: Keepalive = field(default_factory=Keepalive)
+    caps: Caps = field(default_factory=Caps)
+
+
+class SshBackend:
+    """Implements `Backend`."""
+
+    def __init__(
+        self, home: Home, spec: SshHostSpec, settings: SshSettings, notice: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """
+        Args:
+            notice: told what a person should know, such as a host key that was learned.
+        """
+        self.name = spec.name
+        self.slots = spec.slots
+        self._spec = spec
+        self._settings = settings
+        self._place = Place(folder=spec.folder, python=spec.python)
+        self._sums = Sums()
+        trust = settings.trust_first_use
+        self._keys = HostKeys(home.known_hosts, settings.known_hosts, trust_first_use=trust, notice=notice)
+
+    @asynccontextmanager
+    async def acquire(self, run_id: str, epoch: int, inbox: Inbox) -> AsyncGenerator[SshHost]:
+        with single_error():
+            async with AsyncExitStack() as stack:
+                with self._named(), single_error():
+                    connection = await stack.enter_async_context(self._connected())
+                    link = await stack.enter_async_context(self._current(connection, run_id, epoch, inbox))
+                    info = self._info(await _in_time(link, "inventory"))
+                bulk = Bulk(lambda: self._linked(connection, lambda _: None))
+                group = await stack.enter_async_context(anyio.create_task_group())
+                stack.callback(group.cancel_scope.cancel)
+                group.start_soon(bulk.serve)
+                caps = self._settings.caps
+                yield SshHost(link, bulk, group, inbox, info, run_id, epoch, sums=self._sums, caps=caps)
+
+    async def ask_otherwise(self) -> OtherWay:
+        """By a connection of its own, which does not speak with the runner but looks at it from beside."""
+        with anyio.move_on_after(_OTHER_S), suppress(BackendError), single_error():
+            async with self._connected() as connection:
+                seen = await told(connection, self._place, "look")
+            if not seen["held"]:
+                return OtherWay.GONE  # the host itself says that nobody has the spool's lock
+            if seen["answers"]:
+                return OtherWay.ALIVE
+        return OtherWay.SILENT
+
+    async def look(self) -> JsonObject:
+        """What the host has (`host`), and whether a runner is there (`held`) and `answers`. Starts nothing."""
+        with single_error(), self._named():
+            async with self._connected() as connection:
+                return await told(connection, self._place, "look")
+
+    async def reset(self) -> None:
+        await self._tell("kill")
+
+    async def release(self) -> None:
+        await self._tell("retire")
+
+    async def _tell(self, word: str) -> None:
+        with self._named(), single_error():
+            async with self._connected() as connection:
+                await told(connection, self._place, word)
+
+    def _connected(self) -> AbstractAsyncContextManager[asyncssh.SSHClientConnection]:
+        return connected(self._spec, self._keys, self._settings.keepalive)
+
+    @asynccontextmanager
+    async def _linked(
+        self, connection: asyncssh.SSHClientConnection, on_events: OnEvents
+    ) -> AsyncGenerator[RunnerLink]:
+        """A link to the host's runner, which is started if none runs."""
+        words = ("stdio", "--spool", "{folder}", "--idle", f"{self._settings.idle_s:g}")
+        async with opened(connection, self._place, *words) as stream, RunnerLink.connect(stream, on_events) as link:
+            yield link
+
+    @asynccontextmanager
+    async def _current(
+        self, connection: asyncssh.SSHClientConnection, run_id: str, epoch: int, inbox: Inbox
+    ) -> AsyncGenerator[RunnerLink]:
+        """A link to a runner of our version; to one of another version only while it is busy and speaks our protocol."""
+        _, version = build()
+        for is_second in (False, True):
+            async with self._linked(connection, into(inbox)) as link:
+                try:
+                    hello = await _in_time(link, "hello", protocol=PROTOCOL, run=run_id, epoch=epoch)
+                except Refusal as error:
+                    if error.code != "bad_request":
+                        raise
+                    hello: JsonObject = {"version": None}
+                if hello["version"] != version and not is_second and await _ended(link):
+                    continue
+                if hello["version"] is None:
+                    raise RunnerUnavailable(
+                        "a runner of another evalfleet is still busy there, and speaks another protocol; wait for its tasks, "
+                        "or finish them with that version"
+                    )
+                yield link
+                return
+
+    def _info(self, inventory: JsonObject) -> HostInfo:
+        return HostInfo(
+            name=self._spec.name,
+            memory_mb=self._spec.memory_mb or inventory.get("memory_mb"),
+            gpus=0,
+            price_usd_per_hour=self._spec.price_usd_per_hour,
+        )
+
+    @contextmanager
+    def _named(self) -> Generator[None]:
+        """Say in every error which host it was."""
+        try:
+            yield
+        except RunnerRefused as error:
+            raise RunnerRefused(f"host {self._spec.name}: {error}") from error
+        except BackendError as error:
+            raise type(error)(f"host {self._spec.name}: {error}") from error
+
+
+async def _in_time(link: RunnerLink, do: str, **fields: Any) -> JsonObject:
+    with anyio.move_on_after(_HELLO_S):
+        return await link.request(do, **fields)
+    raise RunnerUnavailable(f"its runner has not answered for {_HELLO_S:.0f} s")
+
+
+async def _ended(link: RunnerLink) -> bool:
+    """Ask the runner to end if nobody else needs it; True when it has ended."""
+    answer = await _in_time(link, "shutdown", if_idle=True)
+    if answer.get("ended"):
+        with anyio.move_on_after(_ENDED_S):
+            await link.gone.wait()
+            return True
+    return False

@@ -1,0 +1,54 @@
+"""A pool of machines that exist and are reached over SSH. Kept in the store as its hosts file said, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+
+from evalfleet.backends.ssh_hostsfile import SshHostSpec, load
+from evalfleet.errors import BackendError
+from evalfleet.layout import Home
+from evalfleet.model import JsonObject, Pool
+
+if TYPE_CHECKING:
+    from evalfleet.backends.ssh import SshBackend
+
+
+def settings(hosts_file: Path, *, trust_first_use: bool) -> JsonObject:
+    """Return what a pool of these hosts keeps. Raises HostsFileError."""
+    rows = [msgspec.to_builtins(host, enc_hook=str) for host in load(hosts_file)]
+    return {"hosts_file": str(hosts_file.absolute()), "trust_first_use": trust_first_use, "hosts": rows}
+
+
+def hosts(pool: Pool) -> list[SshHostSpec]:
+    return [msgspec.convert(row, SshHostSpec, dec_hook=_path) for row in pool.settings["hosts"]]
+
+
+def backends(pool: Pool, home: Home, notice: Callable[[str], None]) -> list[SshBackend]:
+    from evalfleet.backends.ssh import SshBackend, SshSettings
+
+    shared = SshSettings(trust_first_use=pool.settings["trust_first_use"])
+    return [SshBackend(home, host, shared, notice) for host in hosts(pool)]
+
+
+async def probe(pool: Pool, home: Home) -> dict[str, JsonObject]:
+    found: dict[str, JsonObject] = {}
+
+    async def ask(backend: SshBackend) -> None:
+        try:
+            found[backend.name] = {"reachable": True, **await backend.look()}
+        except BackendError as error:
+            found[backend.name] = {"reachable": False, "error": str(error)}
+
+    async with anyio.create_task_group() as group:
+        for backend in backends(pool, home, lambda _: None):
+            group.start_soon(ask, backend)
+    return found
+
+
+def _path(kind: type[Any], value: Any) -> Any:
+    return kind(value)

@@ -1,0 +1,41 @@
+"""The hosts that a run may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from evalfleet import config
+from evalfleet.backends import registry
+from evalfleet.backends.base import Backend
+from evalfleet.backends.local import LocalBackend, LocalSettings
+from evalfleet.layout import Home
+from evalfleet.model import Run
+from evalfleet.store.base import StoreReader
+
+
+def backends_of(
+    settings: config.Settings, store: StoreReader, run: Run, notice: Callable[[str], None]
+) -> Sequence[Backend]:
+    """Those of the run's pool, or this machine.
+
+    Raises:
+        NotFound: the pool was deleted.
+        ConfigError: a package that the pool needs is not installed.
+    """
+    home = Home(settings.home)
+    if run.policy.pool is not None:
+        pool = store.pool(run.policy.pool)
+        return registry.kind_of(pool).backends(pool, home, notice)
+    local = LocalSettings(
+        python=settings.runner_python,
+        idle_s=settings.runner_idle_s,
+        price_usd_per_hour=settings.local_price_usd_per_hour,
+        memory_mb=settings.local_memory_mb,
+    )
+    return [LocalBackend(home, local)]
+
+
+def slots_of(store: StoreReader, pool: str) -> int:
+    """How many workers a pool has. Raises NotFound."""
+    found = store.pool(pool)
+    return sum(host.slots for host in registry.kind_of(found).hosts(found))

@@ -1,0 +1,34 @@
+"""One host of a run as its controller sees it: the connection, what is carried there, and what is brought from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+
+from evalfleet.backends.base import Backend, Host
+from evalfleet.engine.courier import Courier
+from evalfleet.engine.recorder import Recorder
+
+
+class Station:
+    """Used by the loop's thread only."""
+
+    def __init__(self, backend: Backend, courier: Courier, recorder: Recorder, changed: Callable[[], None]) -> None:
+        self.backend = backend
+        self.courier = courier
+        self.recorder = recorder
+        self.host: Host | None = None  # reached, and asked for all its attempts
+        self._changed = changed
+
+    def meet(self, host: Host | None) -> None:
+        """A host was reached and asked for everything, or is not there any more."""
+        self.host = host
+        self.courier.use(host)
+        self.recorder.use(host)
+        self._changed()
+
+    async def serve(self) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(self.courier.serve)
+            group.start_soon(self.recorder.serve)

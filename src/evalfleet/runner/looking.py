@@ -1,0 +1,98 @@
+"""What a visitor of the host may do with the runner of a spool: look at it, ask it to end, end it by force.
+
+Nothing here starts a runner or changes the spool. Each function returns the line that the visitor reads.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import time
+
+from . import tree
+from .daemon import running
+from .inventory import inventory
+from .jsontext import as_object
+from .spool import Spool
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+ANSWER_S = 10.0  # a runner answers in milliseconds
+END_S = 10.0
+PAUSE_S = 0.02
+LARGEST = 1 << 20
+
+
+def look(folder: str) -> dict[str, Any]:
+    """``held``: a runner has the spool; ``answers``: it listens, and says so; ``runner``: where it is; ``host``: what is here."""
+    spool = Spool(folder)
+    held = is_held(spool)
+    line = running(spool) if held else None
+    answers = line is not None and _ask(line, {"do": "ping"}) is not None
+    return {"held": held, "runner": line, "answers": answers, "host": inventory(folder)}
+
+
+def retire(folder: str) -> dict[str, Any]:
+    """End the runner if it has neither live attempts nor another connection. ``ended`` tells."""
+    spool = Spool(folder)
+    line = running(spool) if is_held(spool) else None
+    answer = _ask(line, {"do": "shutdown", "if_idle": True}) if line is not None else None
+    ended = answer is not None and answer.get("ended") is True
+    return {"ended": ended and _wait_free(spool)}
+
+
+def kill(folder: str) -> dict[str, Any]:
+    """End the runner at once. Its tasks are ended by the next one, which calls them lost."""
+    spool = Spool(folder)
+    line = running(spool) if is_held(spool) else None
+    if line is None:
+        return {"ended": False}
+    tree.kill(line["pid"], signal.SIGKILL)
+    return {"ended": _wait_free(spool)}
+
+
+def is_held(spool: Spool) -> bool:
+    try:
+        fd = os.open(spool.path("runner.lock"), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who look do not see each other
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _ask(line: dict[str, Any], message: dict[str, Any]) -> dict[str, Any] | None:
+    """The runner's answer; None if there is none in time."""
+    deadline = time.monotonic() + ANSWER_S
+    data = b""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+            peer.settimeout(ANSWER_S)
+            peer.connect(line["socket"])
+            peer.sendall(json.dumps(dict(message, id=1)).encode() + b"\n")
+            while not data.endswith(b"\n") and len(data) < LARGEST and time.monotonic() < deadline:
+                piece = peer.recv(1 << 16)
+                if not piece:
+                    return None
+                data += piece
+        return as_object(json.loads(data))
+    except (OSError, ValueError):
+        return None
+
+
+def _wait_free(spool: Spool) -> bool:
+    deadline = time.monotonic() + END_S
+    while time.monotonic() < deadline:
+        if not is_held(spool):
+            return True
+        time.sleep(PAUSE_S)
+    return False
