@@ -183,6 +183,13 @@ async def test_a_folder_that_cannot_be_made(home: Path, box: sshd.Sshd):
     assert "/file/spool: Not a directory" in said
 
 
+async def test_a_host_without_room_for_the_runner(home: Path, tmp_path: Path):
+    with sshd.host(tmp_path, "full", 'ForceCommand ulimit -f 20; eval "$SSH_ORIGINAL_COMMAND"') as full:
+        with pytest.raises(RunnerUnavailable, match=r"host full: .*File too large"):
+            await connect(backend(home, full.spec()))
+        assert not list(full.spool.glob("runner-*"))
+
+
 async def test_a_runner_that_cannot_start_says_why(home: Path, box: sshd.Sshd):
     box.spool.mkdir(parents=True)
     (box.spool / "epochs.json").write_text("torn")

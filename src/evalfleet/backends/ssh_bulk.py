@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import anyio
 
+from evalfleet.backends.base import single_error
 from evalfleet.backends.link import RunnerLink
 from evalfleet.errors import BackendError
 
@@ -37,10 +38,11 @@ class Bulk:
         while True:
             await self._wanted.wait()
             try:
-                async with self._open_link() as link:
-                    self._tell(link, None)
-                    await link.gone.wait()
-                    self._tell(None, None)
+                with single_error():
+                    async with self._open_link() as link:
+                        self._tell(link, None)
+                        await link.gone.wait()
+                        self._tell(None, None)
             except BackendError as error:
                 self._tell(None, error)
 

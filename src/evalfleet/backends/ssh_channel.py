@@ -156,7 +156,9 @@ async def _marked(process: Process, tried: str) -> dict[str, Any]:
 
 async def _failure(process: Process, tried: str = "") -> BackendError:
     """Why the process is not there any more."""
-    said = (await process.stderr.read(1 << 16)).decode(errors="replace").strip()
+    said = ""
+    with anyio.move_on_after(EXIT_S), suppress(asyncssh.Error, OSError):
+        said = (await process.stderr.read(1 << 16)).decode(errors="replace").strip()
     status = process.exit_status
     if status is None:  # nobody was left to say how it ended
         return HostUnreachable("the connection to the host was lost")

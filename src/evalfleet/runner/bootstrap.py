@@ -29,14 +29,21 @@ def main() -> None:
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         has = _sum_of(program) == orders["sha256"]
-        _say({"has": has, "python": "%d.%d.%d" % sys.version_info[:3], "folder": folder})
+    except OSError as error:
+        _say({"error": _words(error, folder)})
+        sys.exit(1)
+    _say({"has": has, "python": "%d.%d.%d" % sys.version_info[:3], "folder": folder})
+    try:
         if not has:
             _store(program, _read(orders["size"]), orders["sha256"])
         words: list[str] = [sys.executable, "-I", "-S", program, *orders["words"]]
         os.execv(sys.executable, [folder if word == "{folder}" else word for word in words])
     except OSError as error:
-        _say({"error": "%s: %s" % (error.filename or folder, error.strerror or error)})
-        sys.exit(1)
+        sys.exit(_words(error, folder))  # on standard error: standard output is the runner's by now
+
+
+def _words(error: OSError, folder: str) -> str:
+    return "%s: %s" % (error.filename or folder, error.strerror or error)
 
 
 def _say(line: dict[str, Any]) -> None:
