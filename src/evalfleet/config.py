@@ -16,6 +16,15 @@ current folder; ``config.toml`` in the home folder; the default. ::
     [browser]
     chromium = "/opt/chromium"    # default: chromium, chromium-browser or google-chrome on PATH; EVALFLEET_CHROMIUM
 
+    [azure]
+    profile = "azure"             # "azure", or "emulator": an Azure on this machine; EVALFLEET_AZURE_PROFILE
+    subscription = "0000-…"       # who pays; EVALFLEET_AZURE_SUBSCRIPTION
+    resource_group = "evalfleet"  # holds all that we make; EVALFLEET_AZURE_RESOURCE_GROUP
+    ssh_from = "203.0.113.7/32"   # the only address that may reach our machines; EVALFLEET_AZURE_SSH_FROM
+    ssh_port = 22                 # EVALFLEET_AZURE_SSH_PORT
+    emulator = "http://127.0.0.1:8700"  # where the emulator listens; EVALFLEET_AZURE_EMULATOR
+    speed = 1                     # cloud seconds per second, of an emulator; EVALFLEET_AZURE_SPEED
+
     [lease]
     duration = "60s"              # EVALFLEET_LEASE_DURATION
 
@@ -49,6 +58,7 @@ FILE_NAME = "evalfleet.toml"
 HOME_FILE_NAME = "config.toml"
 _PLAIN = re.compile(r"[\w./~+-]+")
 COLOURS = ("auto", "always", "never")
+AZURE_PROFILES = ("azure", "emulator")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 _INHERITED = frozenset(
@@ -72,6 +82,13 @@ class Settings:
     runner_python: str = sys.executable
     runner_idle_s: float = 600.0
     chromium: str | None = None  # None: the first on PATH
+    azure_profile: str = "azure"
+    azure_subscription: str | None = None
+    azure_resource_group: str = "evalfleet"
+    azure_ssh_from: str | None = None  # None: nobody was named
+    azure_ssh_port: int = 22
+    azure_emulator: str | None = None
+    azure_speed: float = 1.0
     lease_s: float = 60.0
     breaker_probe_base_s: float = 2.0
     breaker_slow_start: int = 3
@@ -86,6 +103,13 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "EVALFLEET_RUNNER_PYTHON": ("runner_python", str),
     "EVALFLEET_RUNNER_IDLE": ("runner_idle_s", duration.parse),
     "EVALFLEET_CHROMIUM": ("chromium", str),
+    "EVALFLEET_AZURE_PROFILE": ("azure_profile", str),
+    "EVALFLEET_AZURE_SUBSCRIPTION": ("azure_subscription", str),
+    "EVALFLEET_AZURE_RESOURCE_GROUP": ("azure_resource_group", str),
+    "EVALFLEET_AZURE_SSH_FROM": ("azure_ssh_from", str),
+    "EVALFLEET_AZURE_SSH_PORT": ("azure_ssh_port", int),
+    "EVALFLEET_AZURE_EMULATOR": ("azure_emulator", str),
+    "EVALFLEET_AZURE_SPEED": ("azure_speed", float),
     "EVALFLEET_LEASE_DURATION": ("lease_s", duration.parse),
     "EVALFLEET_BREAKER_PROBE_BASE": ("breaker_probe_base_s", duration.parse),
     "EVALFLEET_BREAKER_SLOW_START": ("breaker_slow_start", int),
@@ -233,6 +257,9 @@ _RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     "local_memory_mb": ("local.memory_mb", _is_count, "must be 1 or more"),
     "runner_python": ("local.python", _is_path, "must be a path"),
     "chromium": ("browser.chromium", _is_path, "must be a path"),
+    "azure_profile": ("azure.profile", AZURE_PROFILES.__contains__, f"must be one of {', '.join(AZURE_PROFILES)}"),
+    "azure_ssh_port": ("azure.ssh_port", lambda v: 1 <= v <= 65535, "must be a port, 1 to 65535"),
+    "azure_speed": ("azure.speed", lambda v: 0 <= v < math.inf, "must be 0 or more"),
     "lease_s": ("lease.duration", lambda v: v >= 1, "must be at least 1s"),
     "breaker_slow_start": ("breaker.slow_start", _is_count, "must be 1 or more"),
 }

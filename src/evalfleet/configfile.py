@@ -31,6 +31,16 @@ class BrowserTable(msgspec.Struct, forbid_unknown_fields=True):
     chromium: str | None = None
 
 
+class AzureTable(msgspec.Struct, forbid_unknown_fields=True):
+    profile: str | None = None
+    subscription: str | None = None
+    resource_group: str | None = None
+    ssh_from: str | None = None
+    ssh_port: int | None = None
+    emulator: str | None = None
+    speed: float | None = None
+
+
 class LeaseTable(msgspec.Struct, forbid_unknown_fields=True):
     duration: Duration = None
 
@@ -55,6 +65,7 @@ class ConfigDocument(msgspec.Struct, forbid_unknown_fields=True):
     log_level: str | None = None
     local: LocalTable = msgspec.field(default_factory=LocalTable)
     browser: BrowserTable = msgspec.field(default_factory=BrowserTable)
+    azure: AzureTable = msgspec.field(default_factory=AzureTable)
     lease: LeaseTable = msgspec.field(default_factory=LeaseTable)
     breaker: BreakerTable = msgspec.field(default_factory=BreakerTable)
     judge: JudgeTable = msgspec.field(default_factory=JudgeTable)
@@ -90,6 +101,7 @@ def read(path: Path) -> dict[str, Any] | None:
         "runner_python": document.local.python,
         "runner_idle_s": _seconds(path, "local.runner_idle", document.local.runner_idle),
         "chromium": document.browser.chromium,
+        **{f"azure_{name}": value for name, value in msgspec.structs.asdict(document.azure).items()},
         "lease_s": _seconds(path, "lease.duration", document.lease.duration),
         "breaker_probe_base_s": _seconds(path, "breaker.probe_base", document.breaker.probe_base),
         "breaker_slow_start": document.breaker.slow_start,

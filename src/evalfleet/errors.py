@@ -19,6 +19,7 @@
     │   ├── StoreTooNew          written by a newer version
     │   └── StoreBusy            another process held the write lock too long
     ├── BackendError             instruction to the engine: count against the backend's breaker
+    │   ├── CloudError           the cloud said no, or nothing; says what to do
     │   ├── RunnerUnavailable    no runner could be started
     │   └── RunnerRefused        the runner answered, and said no
     ├── EnvironmentFailed        inside an attempt: its world does not work; failure `environment_failed`
@@ -109,6 +110,10 @@ class BackendError(EvalfleetError):
     """The backend failed."""
 
     exit_code = 3
+
+
+class CloudError(BackendError):
+    """The cloud refused."""
 
 
 class RunnerUnavailable(BackendError):

@@ -28,6 +28,11 @@ class Home:
         """The local runner's own folder."""
         return self.path / "spool"
 
+    @property
+    def prices(self) -> Path:
+        """Refreshed prices of rented machines."""
+        return self.path / "prices.json"
+
     def run(self, run_id: str) -> Path:
         return self.path / "runs" / run_id
 

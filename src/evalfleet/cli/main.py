@@ -39,6 +39,12 @@ COMMANDS: dict[str, dict[str, str]] = {
         "release": "Let held tasks start again.",
         "judge": "Judge a finished run's failures again.",
     },
+    "Cloud": {
+        "estimate": "Say what a run would take in time and money.",
+        "sizes": "Show machine sizes, and which can run KVM.",
+        "prices": "Show or refresh the prices of machines.",
+        "quota": "Show how many cores the cloud lets us have.",
+    },
     "Machine": {
         "benchmarks": "Show what benchmarks there are and what they need.",
         "doctor": "Check this machine, and clean up what is left over.",
