@@ -72,7 +72,7 @@ def test_help_lists_every_command():
 
 def test_table_has_the_commands_of_the_contract():
     wanted = "run resume cancel hold release retry status watch logs report compare export events judge benchmarks doctor version"
-    wanted += " estimate sizes prices quota"
+    wanted += " estimate sizes prices quota emulator"
     assert sorted(entry.NAMES) == sorted(wanted.split())
 
 

@@ -20,7 +20,7 @@ except ImportError:
     raise InputError("Azure needs more packages; install them with: pip install 'evalfleet[azure]'") from None
 
 SCOPE = "https://management.azure.com/.default"
-RETRIES = 4  # of one request, by the library itself; our own plans go on from there
+RETRIES = 3  # of one request, by the library itself; our own plans go on from there
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from evalfleet.errors import ConfigError
 
 ARM_URL = "https://management.azure.com"
 PRICES_URL = "https://prices.azure.com"
-IMDS_URL = "http://169.254.169.254"
 EMULATOR_SUBSCRIPTION = "00000000-0000-0000-0000-0000000e0001"
 DEFAULT_REGIONS = ("eastus", "westus2", "centralus", "eastus2")
 ADMIN_USER = "evalfleet"

@@ -39,23 +39,23 @@ class Owned:
 def vm_view(body: Mapping[str, Any]) -> VmView:
     """Read the body of a VM."""
     properties: Any = body.get("properties")
-    statuses = _inside(properties, "instanceView", "statuses") or ()
-    interfaces = _inside(properties, "networkProfile", "networkInterfaces") or ()
+    statuses = inside(properties, "instanceView", "statuses") or ()
+    interfaces = inside(properties, "networkProfile", "networkInterfaces") or ()
     return VmView(
         name=body["name"],
         id=body["id"],
         region=body["location"],
-        size=_inside(properties, "hardwareProfile", "vmSize") or "",
-        spot=_inside(properties, "priority") == "Spot",
+        size=inside(properties, "hardwareProfile", "vmSize") or "",
+        spot=inside(properties, "priority") == "Spot",
         tags=dict(body.get("tags") or {}),
-        provisioning=_inside(properties, "provisioningState") or "",
+        provisioning=inside(properties, "provisioningState") or "",
         power=power(statuses),
         nic_id=interfaces[0]["id"] if interfaces else None,
         failure=failure(statuses),
     )
 
 
-def _inside(value: Any, *names: str) -> Any:
+def inside(value: Any, *names: str) -> Any:
     """Return what lies that deep, or None where something on the way is missing."""
     for name in names:
         if value is None:

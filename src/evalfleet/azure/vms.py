@@ -16,10 +16,12 @@ from enum import StrEnum
 from typing import Any, cast
 
 from azure.core import MatchConditions
-from azure.core.exceptions import AzureError, HttpResponseError, ResourceModifiedError, ResourceNotFoundError
+from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
+from azure.core.polling.base_polling import BadStatus
+from azure.mgmt.core.exceptions import ARMErrorFormat
 
 from evalfleet.azure import views, vm
-from evalfleet.azure.classify import Cause, Problem, classify, facts_of
+from evalfleet.azure.classify import Problem, classify, facts_of
 from evalfleet.azure.clients import Clients
 from evalfleet.azure.quota import Usage, by_name
 from evalfleet.azure.views import Owned, VmView
@@ -27,6 +29,8 @@ from evalfleet.azure.vm import VmSpec
 from evalfleet.errors import CloudError
 
 NETWORK_API = "2024-05-01"
+NOT_FOUND = 404
+PRECONDITION_FAILED = 412
 GROUP_API = "2024-03-01"
 SCHEDULE_API = "2018-09-15"
 _APIS = {
@@ -68,6 +72,7 @@ class Progress:
 
     done: bool
     problem: Problem | None = None  # of one that is done, and failed
+    forgotten: bool = False  # Azure knows of no such operation any more: `view` tells what came of it
     look_again_s: float = 0.0  # of one that is not: when the cloud wants to be asked again
 
 
@@ -124,7 +129,9 @@ class Vms:
                 poller = await self._vms.begin_create_or_update(
                     self._group, spec.name, body, etag="*", match_condition=MatchConditions.IfMissing
                 )
-            except ResourceModifiedError:
+            except HttpResponseError as error:
+                if error.status_code != PRECONDITION_FAILED:
+                    raise
                 return None
             return cast("str", poller.continuation_token())
 
@@ -138,11 +145,14 @@ class Vms:
             return cast("str", (await self._vms.begin_deallocate(self._group, name)).continuation_token())
 
     async def delete(self, name: str) -> str | None:
-        """Delete the VM with its disk, interface and address. None: it is gone already."""
+        """Delete the VM with its disk, interface, address and deadline. None: it is gone already."""
         async with _judged():
             try:
                 poller = await self._vms.begin_delete(self._group, name, force_deletion=True)
             except ResourceNotFoundError:
+                return None  # with its whole group
+            await self._arm.delete(self._deadline_path(name), SCHEDULE_API)
+            if poller.polling_method().finished():
                 return None
             return cast("str", poller.continuation_token())
 
@@ -161,7 +171,8 @@ class Vms:
                 case Verb.DELETE:
                     poller = await self._vms.begin_delete(self._group, name, **resumed)
             method = poller.polling_method()
-            await method.update_status()
+            if not method.finished() and not await _looked(method):
+                return Progress(done=True, forgotten=True)
             if not method.finished():
                 return Progress(done=False, look_again_s=self._settings.poll_s)
         try:
@@ -195,10 +206,16 @@ class Vms:
 
         The schedule knows minutes of the day only: `at` must be within 24 hours, and is best half an hour away.
         """
-        path = f"{self._settings.group_path()}/providers/microsoft.devtestlab/schedules/shutdown-computevm-{view.name}"
         labels = {key: value for key, value in view.tags.items() if key.startswith("evalfleet-")}
+        body = vm.shutdown_body(view.region, view.id, at, labels)
         async with _judged(view.region):
-            await self._arm.put(path, SCHEDULE_API, vm.shutdown_body(view.region, view.id, at, labels))
+            await self._arm.put(self._deadline_path(view.name), SCHEDULE_API, body)
+
+    async def renew(self, view: VmView, expires_at: float) -> None:
+        """Move the moment after which anybody may reap the VM."""
+        tags = {**view.tags, vm.TAG_EXPIRES: vm.expires_text(expires_at)}
+        async with _judged(view.region):
+            await (await self._vms.begin_update(self._group, view.name, {"tags": tags})).result()
 
     async def run_command(self, name: str, script: str) -> str:
         """Run a script as root through the VM's agent, and return what it wrote (4 KB at most): a way in without SSH."""
@@ -217,7 +234,10 @@ class Vms:
     async def list(self, pool: str | None = None) -> list[VmView]:
         """Return our VMs, or those of one pool, with their power states: two requests, however many there are."""
         async with _judged():
-            bodies = [found.as_dict() async for found in self._vms.list(self._group)]
+            try:
+                bodies = [found.as_dict() async for found in self._vms.list(self._group)]
+            except ResourceNotFoundError:
+                return []  # not even the group is there
             states = {
                 str(found.id).lower(): found.as_dict().get("properties", {}).get("instanceView")
                 async for found in self._vms.list_all(status_only="true")
@@ -256,8 +276,23 @@ class Vms:
                 ]
             )
 
+    def _deadline_path(self, name: str) -> str:
+        return f"{self._settings.group_path()}/providers/microsoft.devtestlab/schedules/shutdown-computevm-{name}"
+
     def _network_path(self, kind: str, name: str) -> str:
         return f"{self._settings.group_path()}/providers/Microsoft.Network/{kind}/{name}"
+
+
+async def _looked(method: Any) -> bool:
+    """Ask once how an operation is; False where Azure does not know it any more."""
+    try:
+        await method.update_status()
+    except BadStatus as error:
+        response = method._pipeline_response.http_response  # the library keeps it to itself, and tells nothing else
+        if response.status_code == NOT_FOUND:
+            return False
+        raise HttpResponseError(response=response, error_format=ARMErrorFormat) from error
+    return True
 
 
 @asynccontextmanager
@@ -267,10 +302,6 @@ async def _judged(region: str = "", size: str = "", *, spot: bool = False) -> As
         yield
     except AzureError as error:
         raise Refusal(classify(facts_of(error), region=region, size=size, spot=spot)) from error
-
-
-def is_gone(refusal: Refusal) -> bool:
-    return refusal.problem.cause is Cause.NOT_FOUND
 
 
 def _public_ip_id(nic: Mapping[str, Any]) -> str | None:

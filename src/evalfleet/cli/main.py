@@ -44,6 +44,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "sizes": "Show machine sizes, and which can run KVM.",
         "prices": "Show or refresh the prices of machines.",
         "quota": "Show how many cores the cloud lets us have.",
+        "emulator": "Run an Azure on this machine, to try and test with.",
     },
     "Machine": {
         "benchmarks": "Show what benchmarks there are and what they need.",
