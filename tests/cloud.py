@@ -103,9 +103,15 @@ async def cloud(
 ) -> AsyncGenerator[Cloud]:
     """Run an emulator; the group and the pool's network in eastus are there already."""
     options = Options(speed=speed, scenario=scenario or Scenario(), hosts=hosts)
-    async with server.running(options) as emulator, aiohttp.ClientSession() as http:
-        reach = settings.of(config.load("/nowhere", environ=emulator.settings(), folder="/nowhere"))
-        async with clients.opened(reach) as opened:
-            vms = Vms(opened)
-            await vms.ensure_group("eastus", "me")
-            yield Cloud(emulator, reach, vms, http, await vms.ensure_network("p1", "eastus", "me"))
+    async with server.running(options) as emulator, connected(emulator.settings(), emulator) as here:
+        yield here
+
+
+@asynccontextmanager
+async def connected(environ: dict[str, str], emulator: Any = None) -> AsyncGenerator[Cloud]:
+    """Connect to an emulator by the settings that it prints; one in another process is known by nothing else."""
+    reach = settings.of(config.load("/nowhere", environ=environ, folder="/nowhere"))
+    async with aiohttp.ClientSession() as http, clients.opened(reach) as opened:
+        vms = Vms(opened)
+        await vms.ensure_group("eastus", "me")
+        yield Cloud(emulator, reach, vms, http, await vms.ensure_network("p1", "eastus", "me"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,53 @@ async def test_a_vm_that_says_detach_leaves_its_parts():
             if owned.type.endswith(("disks", "networkInterfaces", "publicIPAddresses")):
                 await here.vms.delete_owned(owned)
         assert (await here.control("GET", "leaks"))["leaks"] == []
+
+
+async def test_signing_in_and_what_is_refused():
+    async with cloud() as here:
+        url = here.emulator.url
+        async with here.http.get(f"{url}/t1/v2.0/.well-known/openid-configuration") as answer:
+            endpoint = (await answer.json())["token_endpoint"]
+        async with here.http.post(endpoint, data={"client_secret": "x"}) as answer:
+            assert (await answer.json())["token_type"] == "Bearer"
+        group = f"{url}{here.settings.group_path()}"
+        signed = {"Authorization": "Bearer x"}
+        for path, headers, status, code in (
+            (f"{group}?api-version=1", {}, 401, "AuthenticationFailed"),
+            (group, signed, 400, "MissingApiVersionParameter"),
+            (f"{group}/providers/Microsoft.Web/sites/x?api-version=1", signed, 404, "InvalidResourceType"),
+            (f"{url}/subscriptions/s/nonsense?api-version=1", signed, 404, "InvalidResourceType"),
+            (f"{url}/imds/none/metadata/instance?api-version=1", {}, 400, "BadRequest"),
+            (f"{url}/imds/none/metadata/instance?api-version=1", {"Metadata": "true"}, 404, "ResourceNotFound"),
+        ):
+            async with here.http.get(path, headers=headers) as answer:
+                assert (answer.status, (await answer.json())["error"]["code"]) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"hardwareProfile": {"vmSize": "Standard_Z1"}}, "InvalidParameter"),
+        ({"hardwareProfile": {"vmSize": "Standard_D8_v3"}}, "BadRequest"),  # boots the first generation only
+        ({"evictionPolicy": "Delete"}, "EvictionPolicyCanBeSetOnlyOnAzureSpotVirtualMachines"),
+    ],
+)
+async def test_bodies_that_azure_refuses(change: dict[str, Any], code: str):
+    async with cloud() as here:
+        body = vm.vm_body(here.spec(), subnet_id=here.network.subnet_id, nsg_id=here.network.nsg_id)
+        body["properties"] |= change
+        url = f"{here.emulator.url}{here.settings.group_path()}/providers/Microsoft.Compute/virtualMachines/x"
+        async with here.http.put(f"{url}?api-version=2024-07-01", headers={"Authorization": "b"}, json=body) as answer:
+            assert (await answer.json())["error"]["code"] == code
+        assert here.events("vm.creating") == []
+
+
+async def test_a_vm_in_no_network_is_refused_and_leaves_nothing():
+    async with cloud() as here:
+        nowhere = replace(here.network, subnet_id="/x/subnets/y")
+        with pytest.raises(Refusal, match="referenced by subnet was not found"):
+            await here.vms.create(here.spec(), nowhere)
+        assert await here.vms.list() == []
 
 
 # Hosts
