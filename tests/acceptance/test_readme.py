@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -76,6 +79,10 @@ def checkout(fleet: Fleet) -> Iterator[Fleet]:
     (fleet.folder / ".venv").symlink_to(bin_folder.parent)
     fleet.env["EVALFLEET_BREAKER_PROBE_BASE"] = "100ms"
     yield fleet
+    # A page may leave an emulator, if it fails on the way.
+    for written in fleet.folder.glob("emulator.pid"):
+        with suppress(ProcessLookupError):
+            os.kill(int(written.read_text()), signal.SIGTERM)
     # A page may use a home of its own.
     for spool in fleet.folder.glob("*/spool"):
         Fleet(folder=fleet.folder, home=spool.parent).close()
@@ -147,6 +154,7 @@ def test_every_command_of_the_page_works(checkout: Fleet, page: Path):
         "steer-a-run": ["held: good_2", "released: good_2", "is cancelled", "3 of 3 tasks count"],
         "compare-runs": ["B is better by 40.0 points (95% interval 23.3 to 56.7; 12 tasks gained, 0 lost, p < 0.001)."],
         "run-in-ci": ["report.html", "Wrote 1 file of run", "is cancelled"],
+        "try-azure-on-a-laptop": ["125 more Standard_D8ds_v5", "0.090", "$10.02  enough", '"leaks": []'],
         "run-miniwob": ["130 tasks in 50 domains", "login-user_0  score 1", "click-link_0  score 1"],
     }
     assert [words for words in wanted.get(page.stem, []) if words not in said] == []
