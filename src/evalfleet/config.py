@@ -31,6 +31,15 @@ current folder; ``config.toml`` in the home folder; the default. ::
     [desk]
     tasks = "my-tasks"            # a folder with tasks of your own for the benchmark desk; EVALFLEET_DESK_TASKS
 
+    [azure]
+    profile = "azure"             # "azure", or "emulator": an Azure on this machine; EVALFLEET_AZURE_PROFILE
+    subscription = "0000-…"       # who pays; EVALFLEET_AZURE_SUBSCRIPTION
+    resource_group = "evalfleet"  # holds all that we make; EVALFLEET_AZURE_RESOURCE_GROUP
+    ssh_from = "203.0.113.7/32"   # the only address that may reach our machines; EVALFLEET_AZURE_SSH_FROM
+    ssh_port = 22                 # EVALFLEET_AZURE_SSH_PORT
+    emulator = "http://127.0.0.1:8700"  # where the emulator listens; EVALFLEET_AZURE_EMULATOR
+    speed = 1                     # cloud seconds per second, of an emulator; EVALFLEET_AZURE_SPEED
+
     [lease]
     duration = "60s"              # EVALFLEET_LEASE_DURATION
 
@@ -67,6 +76,7 @@ _CONTAINER = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,99}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 RESETS = ("close_all", "restart")
 COLOURS = ("auto", "always", "never")
+AZURE_PROFILES = ("azure", "emulator")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 _INHERITED = frozenset(
@@ -129,6 +139,13 @@ class Settings:
     llm_body: Mapping[str, Any] = field(default_factory=dict[str, Any])  # more members of every request
     llm_prices: tuple[TokenPrice, ...] = ()
     desk_tasks: str | None = None  # folder with a person's own tasks
+    azure_profile: str = "azure"
+    azure_subscription: str | None = None
+    azure_resource_group: str = "evalfleet"
+    azure_ssh_from: str | None = None  # None: nobody was named
+    azure_ssh_port: int = 22
+    azure_emulator: str | None = None
+    azure_speed: float = 1.0
     lease_s: float = 60.0
     give_up_s: float = 120.0
     breaker_probe_base_s: float = 2.0
@@ -147,6 +164,13 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "EVALFLEET_CHROMIUM": ("chromium", str),
     "OPENAI_BASE_URL": ("llm_base_url", str),
     "EVALFLEET_DESK_TASKS": ("desk_tasks", str),
+    "EVALFLEET_AZURE_PROFILE": ("azure_profile", str),
+    "EVALFLEET_AZURE_SUBSCRIPTION": ("azure_subscription", str),
+    "EVALFLEET_AZURE_RESOURCE_GROUP": ("azure_resource_group", str),
+    "EVALFLEET_AZURE_SSH_FROM": ("azure_ssh_from", str),
+    "EVALFLEET_AZURE_SSH_PORT": ("azure_ssh_port", int),
+    "EVALFLEET_AZURE_EMULATOR": ("azure_emulator", str),
+    "EVALFLEET_AZURE_SPEED": ("azure_speed", float),
     "EVALFLEET_LEASE_DURATION": ("lease_s", duration.parse),
     "EVALFLEET_LEASE_GIVE_UP": ("give_up_s", duration.parse),
     "EVALFLEET_BREAKER_PROBE_BASE": ("breaker_probe_base_s", duration.parse),
@@ -322,6 +346,9 @@ _RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     "llm_tokens_per_minute": ("llm.tokens_per_minute", lambda v: 0 < v < math.inf, "must be more than 0"),
     "llm_history": ("llm.history", lambda v: 0 <= v <= 1000, "must be from 0 to 1000"),
     "desk_tasks": ("desk.tasks", _is_path, "must be a path"),
+    "azure_profile": ("azure.profile", AZURE_PROFILES.__contains__, f"must be one of {', '.join(AZURE_PROFILES)}"),
+    "azure_ssh_port": ("azure.ssh_port", lambda v: 1 <= v <= 65535, "must be a port, 1 to 65535"),
+    "azure_speed": ("azure.speed", lambda v: 0 <= v < math.inf, "must be 0 or more"),
     "lease_s": ("lease.duration", lambda v: v >= 1, "must be at least 1s"),
     "give_up_s": ("lease.give_up", lambda v: v >= 1, "must be at least 1s"),
     "breaker_slow_start": ("breaker.slow_start", _is_count, "must be 1 or more"),

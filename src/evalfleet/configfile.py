@@ -88,6 +88,16 @@ class DeskTable(msgspec.Struct, forbid_unknown_fields=True):
     tasks: str | None = None
 
 
+class AzureTable(msgspec.Struct, forbid_unknown_fields=True):
+    profile: str | None = None
+    subscription: str | None = None
+    resource_group: str | None = None
+    ssh_from: str | None = None
+    ssh_port: int | None = None
+    emulator: str | None = None
+    speed: float | None = None
+
+
 class LeaseTable(msgspec.Struct, forbid_unknown_fields=True):
     duration: Duration = None
     give_up: Duration = None
@@ -116,6 +126,7 @@ class ConfigDocument(msgspec.Struct, forbid_unknown_fields=True):
     waa: WaaTable = msgspec.field(default_factory=WaaTable)
     llm: LlmTable = msgspec.field(default_factory=LlmTable)
     desk: DeskTable = msgspec.field(default_factory=DeskTable)
+    azure: AzureTable = msgspec.field(default_factory=AzureTable)
     lease: LeaseTable = msgspec.field(default_factory=LeaseTable)
     breaker: BreakerTable = msgspec.field(default_factory=BreakerTable)
     judge: JudgeTable = msgspec.field(default_factory=JudgeTable)
@@ -154,6 +165,7 @@ def read(path: Path) -> dict[str, Any] | None:
         "waa": _waa(path, document.waa) or None,
         **_llm(path, document.llm),
         "desk_tasks": _beside(path, document.desk.tasks),
+        **{f"azure_{name}": value for name, value in msgspec.structs.asdict(document.azure).items()},
         "lease_s": _seconds(path, "lease.duration", document.lease.duration),
         "give_up_s": _seconds(path, "lease.give_up", document.lease.give_up),
         "breaker_probe_base_s": _seconds(path, "breaker.probe_base", document.breaker.probe_base),

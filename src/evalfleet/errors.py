@@ -23,6 +23,7 @@
     ├── BackendError             instruction to the engine: count against the backend's breaker
     │   ├── HostUnreachable      nothing answers there, or the connection broke
     │   ├── HostRefused          it answers, and we cannot use it: its key, our login, its Python
+    │   ├── CloudError           the cloud said no, or nothing; says what to do
     │   ├── RunnerUnavailable    no runner could be started
     │   └── RunnerRefused        the runner answered, and said no
     ├── EnvironmentFailed        inside an attempt: its world does not work; failure `environment_failed`
@@ -133,6 +134,10 @@ class HostUnreachable(BackendError):
 
 class HostRefused(BackendError):
     """The host cannot be used."""
+
+
+class CloudError(BackendError):
+    """The cloud refused."""
 
 
 class RunnerUnavailable(BackendError):

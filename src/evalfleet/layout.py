@@ -33,6 +33,11 @@ class Home:
         """Keys of SSH hosts that were learned on first use."""
         return self.path / "known_hosts"
 
+    @property
+    def prices(self) -> Path:
+        """Refreshed prices of rented machines."""
+        return self.path / "prices.json"
+
     def run(self, run_id: str) -> Path:
         return self.path / "runs" / run_id
 

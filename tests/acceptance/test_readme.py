@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -76,6 +79,10 @@ def checkout(fleet: Fleet) -> Iterator[Fleet]:
     (fleet.folder / ".venv").symlink_to(bin_folder.parent)
     fleet.env["EVALFLEET_BREAKER_PROBE_BASE"] = "100ms"
     yield fleet
+    # A page may leave an emulator, if it fails on the way.
+    for written in fleet.folder.glob("emulator.pid"):
+        with suppress(ProcessLookupError):
+            os.kill(int(written.read_text()), signal.SIGTERM)
     # A page may use a home of its own.
     for spool in fleet.folder.glob("*/spool"):
         Fleet(folder=fleet.folder, home=spool.parent).close()
@@ -150,6 +157,7 @@ def test_every_command_of_the_page_works(checkout: Fleet, page: Path):
         "run-waa": ["154 tasks in 12 domains"],
         "run-miniwob": ["130 tasks in 50 domains", "login-user_0  score 1"],
         "write-an-agent": ["click-link_0  score 1"],
+        "try-azure-on-a-laptop": ["125 more Standard_D8ds_v5", "0.090", "$10.02  enough", '"leaks": []'],
     }
     assert [words for words in wanted.get(page.stem, []) if words not in said] == []
     assert "internal error" not in said

@@ -40,8 +40,15 @@ COMMANDS: dict[str, dict[str, str]] = {
         "release": "Let held tasks start again.",
         "judge": "Judge a finished run's failures again.",
     },
-    "Machine": {
+    "Machines": {
         "pool": "Keep named sets of machines for runs.",
+        "estimate": "Say what a run would take in time and money.",
+        "sizes": "Show machine sizes, and which can run KVM.",
+        "prices": "Show or refresh the prices of machines.",
+        "quota": "Show how many cores the cloud lets us have.",
+        "emulator": "Run an Azure on this machine, to try and test with.",
+    },
+    "This machine": {
         "agents": "Show who can act in benchmarks.",
         "benchmarks": "Show what benchmarks there are and what they need.",
         "prepare": "Make this machine ready for a benchmark.",

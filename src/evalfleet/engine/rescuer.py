@@ -22,6 +22,7 @@ from evalfleet.model import AttemptState, JsonObject
 from evalfleet.store.base import Store
 
 _RESCUE_S = 30.0
+_FAR = 6.0  # times longer a host far away may take for an answer: a slow line is no silence
 
 
 class Rescuer:
@@ -41,6 +42,7 @@ class Rescuer:
         self._inbox = inbox
         self._store = store
         self._settings = settings
+        self._far = 1.0 if station.backend.slots is None else _FAR
         self._answered_at = 0.0
         self._unanswered = 0  # times in a row that it was asked in vain
         self._given_up = False
@@ -71,7 +73,7 @@ class Rescuer:
     async def _rescue(self, host: Host) -> None:
         """Ask the host for every attempt that should be there, and for those that nobody expects any more."""
         try:
-            with anyio.fail_after(_RESCUE_S):
+            with anyio.fail_after(_RESCUE_S * self._far):
                 known = {one.attempt_id for one in await host.known()}
                 # Through the clerk, so that a claim that is just being made is among them.
                 live = await self._clerk.call(partial(self._dispatcher.live_on, self._backend.name))
@@ -141,7 +143,7 @@ class Rescuer:
 
     async def _known(self, host: Host) -> set[str] | None:
         """The attempts that the host has; None if it does not say so in time."""
-        with anyio.move_on_after(2 * self._settings.ping_s), suppress(BackendError):
+        with anyio.move_on_after(2 * self._settings.ping_s * self._far), suppress(BackendError):
             return {one.attempt_id for one in await host.known()}
         return None
 

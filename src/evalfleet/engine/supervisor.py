@@ -41,6 +41,7 @@ LISTEN_S = 0.2
 SPECTATE_S = 0.25
 _GRACE_S = 2.0  # between the first Ctrl-C and our leaving, for a second one
 _LEAVE_S = 5.0
+_DELIVERY_S = 60.0  # of orders to one host; a slow one holds up nobody else
 _HURRY_S = 1.0
 
 
@@ -84,8 +85,7 @@ class Supervisor:
         self._dispatcher = Dispatcher(store, run, settings, secrets, rng or random.Random(), roster)
         record = partial(Recorder, store, self._clerk, home, run, secrets, self._inbox.poke)
         self._stations = {
-            backend.name: Station(backend, Courier(2 * settings.ping_s), record(), self._inbox.poke)
-            for backend in backends
+            backend.name: Station(backend, Courier(_DELIVERY_S), record(), self._inbox.poke) for backend in backends
         }
         self._elsewhere = record()  # of hosts that do not belong to the run any more: their files are not waited for
         self._elsewhere.abandon()

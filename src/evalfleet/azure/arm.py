@@ -1,0 +1,113 @@
+"""A thin client for the parts of Azure Resource Manager whose own libraries are large and of which we need little:
+networks, resource groups, lists by tag, auto-shutdown schedules.
+
+It is built of the same parts as Microsoft's libraries, and so retries, honours `Retry-After` and polls as they do.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self, cast
+
+from azure.core import AsyncPipelineClient
+from azure.core.exceptions import HttpResponseError
+from azure.core.pipeline.policies import (
+    AsyncHTTPPolicy,
+    AsyncRetryPolicy,
+    ContentDecodePolicy,
+    HeadersPolicy,
+    RequestIdPolicy,
+    SansIOHTTPPolicy,
+    UserAgentPolicy,
+)
+from azure.core.polling import AsyncLROPoller
+from azure.core.rest import HttpRequest
+from azure.mgmt.core.exceptions import ARMErrorFormat
+from azure.mgmt.core.polling.async_arm_polling import AsyncARMPolling
+
+from evalfleet.azure.settings import AzureSettings
+
+Body = dict[str, Any]
+PAGES_AT_MOST = 1000
+
+
+class Arm:
+    """GET, PUT, DELETE and lists by path. Errors are those of azure-core, with ARM's code in `.error.code`."""
+
+    def __init__(self, settings: AzureSettings, auth: Any, *, retries: int) -> None:
+        policies: list[AsyncHTTPPolicy[Any, Any] | SansIOHTTPPolicy[Any, Any]] = [
+            RequestIdPolicy(),
+            HeadersPolicy({"Accept": "application/json"}),
+            UserAgentPolicy("evalfleet"),
+            ContentDecodePolicy(),
+            AsyncRetryPolicy(retry_total=retries),
+            auth,
+        ]
+        self._client: Any = AsyncPipelineClient(settings.arm_url, policies=policies)
+        self._poll_s = settings.poll_s
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.__aexit__(kind, error, trace)
+
+    async def get(self, path: str, api: str) -> Body | None:
+        """Return the resource, or None where there is none."""
+        response = await self._send("GET", path, api)
+        return None if response is None else cast("Body", response.http_response.json())
+
+    async def put(self, path: str, api: str, body: Body) -> Body:
+        """Make or change a resource, and wait until that is done. Saying it twice changes nothing."""
+        response = await self._send("PUT", path, api, body=body)
+        return cast("Body", await self._finished(response))
+
+    async def delete(self, path: str, api: str) -> None:
+        """Delete a resource, and wait until it is gone; one that is gone already is no error."""
+        response = await self._send("DELETE", path, api)
+        if response is not None:
+            await self._finished(response)
+
+    async def list(self, path: str, api: str, **query: str) -> list[Body]:
+        """Return all items of a list, over all its pages."""
+        found: list[Body] = []
+        params: dict[str, str] = {"api-version": api, **query}
+        url: str | None = path
+        for _ in range(PAGES_AT_MOST):
+            response = await self._request(HttpRequest("GET", url, params=params))
+            if response is None:
+                break
+            page = cast("Body", response.http_response.json())
+            found += page["value"]
+            url, params = page.get("nextLink"), {}
+            if not url:
+                break
+        return found
+
+    async def _send(self, method: str, path: str, api: str, *, body: Body | None = None) -> Any:
+        return await self._request(HttpRequest(method, path, params={"api-version": api}, json=body))
+
+    async def _request(self, request: HttpRequest) -> Any:
+        """Return the pipeline's response; None for 404 on anything but a PUT."""
+        request.url = self._client.format_url(request.url)
+        response = await self._client.send_request(request, _return_pipeline_response=True)
+        status: int = response.http_response.status_code
+        if status == 404 and request.method != "PUT":
+            return None
+        if status >= 400:
+            raise HttpResponseError(response=response.http_response, error_format=ARMErrorFormat)
+        return response
+
+    async def _finished(self, response: Any) -> Any:
+        polling: Any = AsyncARMPolling(self._poll_s)
+        poller: Any = AsyncLROPoller(self._client, response, _content, polling)
+        return await poller.result()
+
+
+def _content(response: Any) -> Any:
+    """The resource at the end of an operation; some end without one."""
+    answer = response.http_response
+    return answer.json() if answer.content else {}

@@ -1,0 +1,287 @@
+"""What Azure's errors mean, and what to do about each. Pure.
+
+The class of a Python exception tells nothing: a quota (409) arrives as `ResourceExistsError`, a lack of capacity as an
+error with status 200. So we read the code in the body, then the text, in an order that matters: the quota of spot
+machines mentions cores as the others do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, cast
+
+HOUR = 3600.0
+
+
+class Cause(StrEnum):
+    """Why a call or an operation failed."""
+
+    SPOT_QUOTA = "spot_quota"
+    FAMILY_QUOTA = "family_quota"
+    REGION_QUOTA = "region_quota"
+    SKU = "sku"  # the size is not sold there (to us, now)
+    CAPACITY = "capacity"  # sold, but no machine is free
+    SPOT_REFUSED = "spot_refused"  # bid too low, or the size cannot be had as spot
+    PROVISIONING = "provisioning"  # the machine was there and did not come up
+    THROTTLED = "throttled"
+    SERVER = "server"  # 5xx, or no answer at all
+    CONFLICT = "conflict"  # another operation is under way on the same thing
+    NOT_FOUND = "not_found"
+    AUTH = "auth"
+    REQUEST = "request"  # our request is wrong; asking again changes nothing
+
+
+class Action(StrEnum):
+    """What to do next."""
+
+    NEXT_SIZE = "next_size"
+    NEXT_REGION = "next_region"
+    WAIT = "wait"
+    ASK_QUOTA = "ask_quota"
+    GIVE_UP = "give_up"
+
+
+ACTIONS: dict[Cause, Action] = {
+    Cause.SPOT_QUOTA: Action.ASK_QUOTA,
+    Cause.FAMILY_QUOTA: Action.ASK_QUOTA,
+    Cause.REGION_QUOTA: Action.ASK_QUOTA,
+    Cause.SKU: Action.NEXT_SIZE,
+    Cause.CAPACITY: Action.NEXT_REGION,
+    Cause.SPOT_REFUSED: Action.GIVE_UP,
+    Cause.PROVISIONING: Action.NEXT_REGION,
+    Cause.THROTTLED: Action.WAIT,
+    Cause.SERVER: Action.WAIT,
+    Cause.CONFLICT: Action.WAIT,
+    Cause.NOT_FOUND: Action.GIVE_UP,
+    Cause.AUTH: Action.GIVE_UP,
+    Cause.REQUEST: Action.GIVE_UP,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorFacts:
+    """What was seen of an error: nothing of it is judged yet."""
+
+    code: str = ""
+    message: str = ""
+    status: int | None = None
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingQuota:
+    """The numbers in a quota error."""
+
+    name: str
+    limit: int
+    usage: int
+    required: int
+
+    @property
+    def missing(self) -> int:
+        return max(0, self.usage + self.required - self.limit)
+
+    @property
+    def wanted(self) -> int:
+        return self.usage + self.required
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """An error, judged."""
+
+    cause: Cause
+    action: Action
+    message: str  # one line: what, why, and what to do
+    code: str = ""
+    wait_s: float = 0.0  # before the same thing may be asked again
+    avoid_s: float = 0.0  # how long the offer is not worth asking for
+    quota: MissingQuota | None = None
+
+
+_QUOTA = re.compile(
+    r"exceeding approved (?P<name>.+?) quota.*?Current Limit: (?P<limit>\d+).*?Current Usage: (?P<usage>\d+)"
+    r".*?Additional Required: (?P<required>\d+)",
+    re.DOTALL,
+)
+_QUOTA_CODES = frozenset({"operationnotallowed", "quotaexceeded"})
+_CAPACITY_CODES = frozenset(
+    {
+        *("allocationfailed", "zonalallocationfailed", "overconstrainedallocationrequest"),
+        *("overconstrainedzonalallocationrequest", "allocationtimeout"),
+    }
+)
+_PROVISIONING_CODES = frozenset({"osprovisioningtimedout", "osprovisioningclienterror", "vmstarttimedout"})
+_SPOT_CODES = frozenset(
+    {
+        *("spotpricegreaterthanprovidedmaxprice", "vmsizedoesnotsupportspot"),
+        "evictionpolicycanbesetonlyonazurespotvirtualmachines",
+    }
+)
+_CONFLICT_CODES = frozenset({"conflict", "anotheroperationinprogress", "operationpreempted", "retryableerror"})
+_AUTH_CODES = frozenset(
+    {
+        *("authorizationfailed", "linkedauthorizationfailed"),
+        *("invalidauthenticationtoken", "expiredauthenticationtoken"),
+    }
+)
+_THROTTLE_CODES = frozenset({"toomanyrequests", "subscriptionrequeststhrottled", "operationnotallowedduetothrottling"})
+
+
+def facts_of(error: BaseException) -> ErrorFacts:
+    """Read an exception of the Azure libraries, or any other, without knowing its class."""
+    inner = getattr(error, "error", None)
+    status = getattr(error, "status_code", None)
+    code = getattr(inner, "code", None)
+    message = getattr(inner, "message", None) or getattr(error, "message", None) or str(error) or type(error).__name__
+    details = cast("Iterable[Any]", getattr(inner, "details", None) or ())
+    if status == 429:
+        code = next((str(d.code) for d in details if getattr(d, "code", None)), code)
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    return ErrorFacts(
+        code=str(code or ""),
+        message=str(message),
+        status=status if isinstance(status, int) else None,
+        retry_after_s=retry_after(headers),
+    )
+
+
+def retry_after(headers: Any) -> float | None:
+    """Return how long the server asks us to wait, in seconds; None where it names no number."""
+    try:
+        if (text := headers.get("retry-after-ms")) is not None:
+            return max(0.0, float(text) / 1000)
+        if (text := headers.get("Retry-After")) is not None:
+            return max(0.0, float(text))
+    except (AttributeError, TypeError, ValueError):
+        pass
+    return None
+
+
+def classify(facts: ErrorFacts, *, region: str = "", size: str = "", spot: bool = False) -> Problem:
+    """Judge an error. Total: whatever comes is given a cause, and a cause has one action."""
+    cause, quota = _cause(facts)
+    return Problem(
+        cause=cause,
+        action=ACTIONS[cause],
+        message=_message(cause, facts, quota, region=region, size=size),
+        code=facts.code,
+        wait_s=_wait_s(cause, facts),
+        avoid_s=_avoid_s(cause, quota, spot),
+        quota=quota,
+    )
+
+
+def _cause(facts: ErrorFacts) -> tuple[Cause, MissingQuota | None]:
+    code, text = facts.code.lower(), facts.message
+    if code in _QUOTA_CODES and "quota" in text.lower():
+        return _quota_cause(text)
+    for codes, cause in (
+        (frozenset({"skunotavailable"}), Cause.SKU),
+        (_CAPACITY_CODES, Cause.CAPACITY),
+        (_PROVISIONING_CODES, Cause.PROVISIONING),
+        (_SPOT_CODES, Cause.SPOT_REFUSED),
+        (_THROTTLE_CODES, Cause.THROTTLED),
+        (_AUTH_CODES, Cause.AUTH),
+        (_CONFLICT_CODES, Cause.CONFLICT),
+        (frozenset({"resourcenotfound", "resourcegroupnotfound", "notfound"}), Cause.NOT_FOUND),
+    ):
+        if code in codes:
+            return cause, None
+    return _cause_by_status(facts.status), None
+
+
+def _cause_by_status(status: int | None) -> Cause:
+    if status is None or status >= 500 or status == 408:
+        return Cause.SERVER
+    if status == 429:
+        return Cause.THROTTLED
+    if status in (401, 403):
+        return Cause.AUTH
+    return Cause.NOT_FOUND if status == 404 else Cause.REQUEST
+
+
+def _quota_cause(text: str) -> tuple[Cause, MissingQuota | None]:
+    found = _QUOTA.search(text)
+    quota = None
+    if found:
+        name = " ".join(found["name"].split()).removesuffix(" Cores")
+        quota = MissingQuota(
+            name=name, limit=int(found["limit"]), usage=int(found["usage"]), required=int(found["required"])
+        )
+    if "LowPriorityCores" in text or "low priority" in text.lower():
+        return Cause.SPOT_QUOTA, quota
+    if "Total Regional" in text:
+        return Cause.REGION_QUOTA, quota
+    return Cause.FAMILY_QUOTA, quota
+
+
+def _wait_s(cause: Cause, facts: ErrorFacts) -> float:
+    if ACTIONS[cause] is not Action.WAIT:
+        return 0.0
+    if facts.retry_after_s is not None:
+        return facts.retry_after_s
+    return {Cause.THROTTLED: 30.0, Cause.CONFLICT: 10.0}.get(cause, 5.0)
+
+
+def _avoid_s(cause: Cause, quota: MissingQuota | None, spot: bool) -> float:
+    """How long an offer that failed so will fail again; Microsoft's own autoscaler uses the same times."""
+    match cause:
+        case Cause.SPOT_QUOTA | Cause.FAMILY_QUOTA | Cause.REGION_QUOTA:
+            return HOUR if quota is not None and quota.limit == 0 else HOUR / 6
+        case Cause.SKU:
+            return HOUR if spot else 23 * HOUR
+        case Cause.CAPACITY:
+            return HOUR
+        case Cause.SPOT_REFUSED | Cause.PROVISIONING:
+            return HOUR / 6
+        case _:
+            return 0.0
+
+
+def _message(cause: Cause, facts: ErrorFacts, quota: MissingQuota | None, *, region: str, size: str) -> str:
+    where = f" in {region}" if region else ""
+    what = size or "the VM"
+    said = _one_line(facts)
+    match cause:
+        case Cause.SPOT_QUOTA | Cause.FAMILY_QUOTA | Cause.REGION_QUOTA:
+            return quota_message(quota, region) if quota else f"the quota{where} is used up: {said}"
+        case Cause.SKU:
+            return f"{what} is not to be had{where}; name another size or region (--size, --regions): {said}"
+        case Cause.CAPACITY:
+            return f"Azure has no machine free for {what}{where}; name another region, or try later: {said}"
+        case Cause.SPOT_REFUSED:
+            return f"{what} is not to be had as a spot machine{where}; leave out --spot, or name another size: {said}"
+        case Cause.PROVISIONING:
+            return f"{what}{where} was made and did not come up: {said}"
+        case Cause.THROTTLED:
+            return f"Azure asks for fewer requests{where}: {said}"
+        case Cause.AUTH:
+            return f"Azure does not let us: {said}; sign in (az login), and see the roles in docs/reference/azure.md."
+        case _:
+            return f"Azure refused{where}: {said}" if facts.status else f"Azure does not answer{where}: {said}"
+
+
+def quota_message(quota: MissingQuota, region: str) -> str:
+    """Say what is missing, and the command that asks for more."""
+    where = f" in {region}" if region else ""
+    return (
+        f"quota {quota.name}{where} lacks {quota.missing} cores: limit {quota.limit}, used {quota.usage}, "
+        f"needed {quota.required} more; ask for {quota.wanted}: {quota_command(quota.name, region, quota.wanted)}"
+    )
+
+
+def quota_command(name: str, region: str, wanted: int) -> str:
+    """Return the command that asks Azure for a higher limit."""
+    resource = {"Total Regional": "cores", "LowPriorityCores": "lowPriorityCores"}.get(name, name)
+    scope = f"/subscriptions/$EVALFLEET_AZURE_SUBSCRIPTION/providers/Microsoft.Compute/locations/{region or 'REGION'}"
+    limit = f"value={wanted} limit-object-type=LimitValue"
+    return f'az quota update --resource-name {resource} --scope "{scope}" --limit-object {limit}'
+
+
+def _one_line(facts: ErrorFacts) -> str:
+    named = facts.message if facts.code in facts.message else f"{facts.code}: {facts.message}"
+    return " ".join(named.split())[:300]

@@ -1,0 +1,72 @@
+"""The clients of Azure, made from settings. This module imports Azure's libraries; import it only where they are used."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from evalfleet.azure.settings import AzureSettings
+from evalfleet.errors import InputError
+
+try:
+    from azure.core.pipeline import PipelineRequest
+    from azure.core.pipeline.policies import AsyncBearerTokenCredentialPolicy, AsyncHTTPPolicy, SansIOHTTPPolicy
+    from azure.mgmt.compute.aio import ComputeManagementClient
+
+    from evalfleet.azure.arm import Arm
+except ImportError:
+    raise InputError("Azure needs more packages; install them with: pip install 'evalfleet[azure]'") from None
+
+SCOPE = "https://management.azure.com/.default"
+RETRIES = 3  # of one request, by the library itself; our own plans go on from there
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """What the azure layer talks through."""
+
+    settings: AzureSettings
+    compute: ComputeManagementClient
+    arm: Arm
+
+
+@asynccontextmanager
+async def opened(settings: AzureSettings) -> AsyncGenerator[Clients]:
+    """Open the clients, and close them at the end. Signing in happens at the first request."""
+    async with AsyncExitStack() as stack:
+        credential = await _credential(settings, stack)
+        auth = _signed(credential) if settings.signed else _Unsigned()
+        compute = ComputeManagementClient(
+            credential,
+            settings.subscription,
+            base_url=settings.arm_url,
+            polling_interval=settings.poll_s,
+            retry_total=RETRIES,
+            authentication_policy=auth,
+        )
+        arm = Arm(settings, auth, retries=RETRIES)
+        await stack.enter_async_context(compute)
+        await stack.enter_async_context(arm)
+        yield Clients(settings, compute, arm)
+
+
+def _signed(credential: Any) -> SansIOHTTPPolicy[Any, Any] | AsyncHTTPPolicy[Any, Any]:
+    policy: AsyncBearerTokenCredentialPolicy[Any, Any] = AsyncBearerTokenCredentialPolicy(credential, SCOPE)
+    return policy
+
+
+async def _credential(settings: AzureSettings, stack: AsyncExitStack) -> Any:
+    if not settings.signed:
+        return object()  # the library wants one, and leaves it alone: our own policy signs
+    from azure.identity.aio import DefaultAzureCredential
+
+    return await stack.enter_async_context(DefaultAzureCredential())
+
+
+class _Unsigned(SansIOHTTPPolicy[Any, Any]):
+    """Stands for signing in where the other side does not ask for it, and lets plain HTTP pass."""
+
+    def on_request(self, request: PipelineRequest[Any]) -> None:
+        request.http_request.headers["Authorization"] = "Bearer none"

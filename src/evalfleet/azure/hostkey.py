@@ -1,0 +1,36 @@
+"""SSH host keys: a fresh one for each VM, made before the VM is, so that its first connection can be verified."""
+
+from __future__ import annotations
+
+from evalfleet.azure.vm import HostKey
+from evalfleet.errors import InputError
+
+# Run on a VM over its first connection: puts a key in the place of ours that never left the VM, and prints its public
+# half. A host that is no whole machine names the file in a variable.
+REPLACE = """set -e
+file=${EVALFLEET_SSH_HOST_KEY:-/etc/ssh/ssh_host_ed25519_key}
+as=; [ -w "$file" ] || as='sudo -n'
+$as rm -f "$file" "$file.pub"
+$as ssh-keygen -q -t ed25519 -N '' -C evalfleet -f "$file"
+[ -n "${EVALFLEET_SSH_HOST_KEY:-}" ] || $as systemctl reload ssh
+cat "$file.pub"
+"""
+
+
+def fresh_host_key() -> HostKey:
+    """Make an Ed25519 key pair. Keep its private half out of every record: it goes into cloud-init only.
+
+    Raises:
+        InputError: the extra that brings the library is not installed.
+    """
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    except ImportError:
+        raise InputError("Azure needs more packages; install them with: pip install 'evalfleet[azure]'") from None
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return HostKey(private=private.decode(), public=public.decode())

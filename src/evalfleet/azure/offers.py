@@ -1,0 +1,162 @@
+"""What can be bought, and which to ask for next when Azure says no. Pure: `now` and `rng` are arguments.
+
+A worker's creation is a small plan: the offers in the order of wish, at most `TRIES` of them asked for. Each refusal
+closes the offers that would be refused for the same reason, for as long as that reason tends to last.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from evalfleet.azure.classify import Action, Cause, Problem
+from evalfleet.azure.sizes import SIZES
+
+TRIES = 3
+WAITS = 10  # times that a throttled or conflicting request is repeated
+STAGGER_S = 2.0  # spreads the first requests of many workers
+JITTER = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offering:
+    """What is bought: a size in a region, at a fixed price or at that of the spot market."""
+
+    size: str
+    region: str
+    spot: bool = False
+
+
+def candidates(sizes: Iterable[str], regions: Iterable[str], *, spot: bool = False) -> tuple[Offering, ...]:
+    """Return all combinations in the order of wish: the first size in every region, then the next size."""
+    places = tuple(regions)
+    return tuple(Offering(size=size, region=region, spot=spot) for size in sizes for region in places)
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Offers that are not worth asking for, until a moment. Shared by all workers of a pool."""
+
+    until: Mapping[Offering, float] = field(default_factory=dict[Offering, float])
+
+    def at(self, offering: Offering, now: float) -> bool:
+        return self.until.get(offering, 0.0) > now
+
+    def after(self, problem: Problem, failed: Offering, offers: Iterable[Offering], now: float) -> Closed:
+        """Return this with every offer closed that the same problem covers."""
+        if problem.avoid_s <= 0:
+            return self
+        covered = {offer: now + problem.avoid_s for offer in offers if covers(problem.cause, failed, offer)}
+        return Closed({**self.until, **covered})
+
+
+def covers(cause: Cause, failed: Offering, other: Offering) -> bool:
+    """Whether an offer would be refused for the reason for which another one was."""
+    if other == failed:
+        return True
+    if other.region != failed.region or other.spot != failed.spot:
+        return False
+    match cause:
+        case Cause.SPOT_QUOTA | Cause.REGION_QUOTA:
+            return True
+        case Cause.FAMILY_QUOTA:
+            return _family(other) == _family(failed)
+        case _:
+            return False
+
+
+def _family(offering: Offering) -> str:
+    known = SIZES.get(offering.size)
+    return known.family if known else offering.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Where one worker's creation stands."""
+
+    offers: tuple[Offering, ...]
+    current: Offering | None = None
+    tries: int = 0
+    waits: int = 0
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Try:
+    """Ask for this offer, after so many seconds; `clear` says to delete what the last try left, and first."""
+
+    offering: Offering
+    after_s: float
+    clear: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Ask no more: a person is needed, or time."""
+
+    problem: Problem | None
+    message: str
+
+
+Step = Try | Stop
+
+
+def next_offer(
+    plan: Plan, problem: Problem | None, closed: Closed, now: float, rng: random.Random
+) -> tuple[Plan, Closed, Step]:
+    """Return what to do at the beginning (no problem) or after a problem, and the new state to keep."""
+    failed = plan.current
+    if problem is None or failed is None:
+        return _choose(plan, closed, now, after_s=rng.uniform(0, STAGGER_S), clear=False)
+    plan = replace(plan, problems=(*plan.problems, problem))
+    closed = closed.after(problem, failed, plan.offers, now)
+    if problem.action is Action.GIVE_UP:
+        return plan, closed, Stop(problem=problem, message=problem.message)
+    after_s = problem.wait_s * (1 + rng.uniform(0, JITTER))
+    if problem.cause in (Cause.THROTTLED, Cause.CONFLICT) and plan.waits < WAITS:
+        waiting = replace(plan, waits=plan.waits + 1)
+        return waiting, closed, Try(offering=failed, after_s=after_s, clear=False)
+    if plan.tries >= TRIES:
+        return plan, closed, _stopped(plan)
+    if problem.action is Action.WAIT:
+        again = replace(plan, tries=plan.tries + 1)
+        return again, closed, Try(offering=failed, after_s=after_s, clear=True)
+    return _choose(plan, closed, now, after_s=rng.uniform(0, STAGGER_S), clear=True)
+
+
+def _choose(plan: Plan, closed: Closed, now: float, *, after_s: float, clear: bool) -> tuple[Plan, Closed, Step]:
+    tried = plan.current
+    options = [offer for offer in plan.offers if not closed.at(offer, now) and offer != tried]
+    if not options:
+        return plan, closed, _stopped(plan)
+    chosen = min(options, key=lambda offer: _reluctance(plan, tried, offer))
+    return (
+        replace(plan, current=chosen, tries=plan.tries + 1),
+        closed,
+        Try(offering=chosen, after_s=after_s, clear=clear),
+    )
+
+
+def _reluctance(plan: Plan, tried: Offering | None, offer: Offering) -> tuple[bool, int]:
+    """Prefer what the last problem advises, then the order of wish."""
+    action = plan.problems[-1].action if plan.problems else None
+    place = plan.offers.index(offer)
+    if tried is not None and action is Action.NEXT_SIZE:
+        return offer.region != tried.region, place
+    if tried is not None and action is Action.NEXT_REGION:
+        return offer.size != tried.size, place
+    return False, place
+
+
+def _stopped(plan: Plan) -> Stop:
+    """Name the problem that a person can solve, a missing quota, before the one that only time can."""
+    quota = next((each for each in plan.problems if each.quota is not None), None)
+    named = quota or (plan.problems[-1] if plan.problems else None)
+    if named is None:
+        return Stop(
+            problem=None,
+            message="every size and region that was named failed lately; name others (--size, --regions), or try later.",
+        )
+    tried = len(plan.problems)
+    return Stop(problem=named, message=f"no VM after {tried} {'try' if tried == 1 else 'tries'}: {named.message}")

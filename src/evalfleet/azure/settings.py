@@ -1,0 +1,108 @@
+"""How to reach Azure, or the emulator that stands in for it: the only place that knows of loopback.
+
+Everything else takes an `AzureSettings` and never asks which of the two it talks to.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from evalfleet import config
+from evalfleet.errors import ConfigError
+
+ARM_URL = "https://management.azure.com"
+PRICES_URL = "https://prices.azure.com"
+EMULATOR_SUBSCRIPTION = "00000000-0000-0000-0000-0000000e0001"
+DEFAULT_REGIONS = ("eastus", "westus2", "centralus", "eastus2")
+ADMIN_USER = "evalfleet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AzureSettings:
+    """Addresses and manners of one cloud. Holds no secret: credentials come from `azure-identity`."""
+
+    subscription: str
+    resource_group: str = "evalfleet"
+    arm_url: str = ARM_URL
+    prices_url: str = PRICES_URL
+    ssh_port: int = 22
+    ssh_from: str | None = None  # the only network that may reach our machines
+    signed: bool = True  # False: any bearer token will do, and plain HTTP is no danger
+    poll_s: float = 5.0  # between two looks at a long operation, where the cloud names no time
+    speed: float = 1.0  # cloud seconds per second of this machine's clock
+
+    def group_path(self) -> str:
+        return f"/subscriptions/{self.subscription}/resourceGroups/{self.resource_group}"
+
+    def admitted(self) -> str:
+        """Return the network that may reach our machines by SSH.
+
+        Raises:
+            ConfigError: nobody said from where we connect, or it is no network.
+        """
+        if self.ssh_from is None:
+            raise ConfigError(
+                "azure.ssh_from: not set; name the public address of this machine as others see it "
+                "(export EVALFLEET_AZURE_SSH_FROM=203.0.113.7/32), because nothing else may reach the VMs."
+            )
+        try:
+            network = ipaddress.ip_network(self.ssh_from, strict=False)
+        except ValueError:
+            raise ConfigError(
+                f'azure.ssh_from: "{self.ssh_from}" is no address or network such as 203.0.113.7/32.'
+            ) from None
+        if network.prefixlen == 0:
+            raise ConfigError("azure.ssh_from: admits the whole Internet; name the address of this machine.")
+        return str(network)
+
+
+def of(settings: config.Settings) -> AzureSettings:
+    """Return how to reach the cloud that the settings name.
+
+    Raises:
+        ConfigError: the subscription, or the emulator's address, is missing.
+    """
+    if settings.azure_profile == "emulator":
+        return _emulator(settings)
+    if not settings.azure_subscription:
+        raise ConfigError(
+            "azure.subscription: not set; export EVALFLEET_AZURE_SUBSCRIPTION=$(az account show --query id -o tsv), "
+            "or try it without an account: evalfleet emulator"
+        )
+    return AzureSettings(
+        subscription=settings.azure_subscription,
+        resource_group=settings.azure_resource_group,
+        ssh_port=settings.azure_ssh_port,
+        ssh_from=settings.azure_ssh_from,
+    )
+
+
+def reachable(settings: config.Settings) -> bool:
+    """Whether the settings name a cloud at all, so that what is only nice to know can be left out where not."""
+    return settings.azure_profile == "emulator" or bool(settings.azure_subscription)
+
+
+def prices_url(settings: config.Settings) -> str:
+    """Return the address of the price list, which needs no account."""
+    return of(settings).prices_url if settings.azure_profile == "emulator" else PRICES_URL
+
+
+def _emulator(settings: config.Settings) -> AzureSettings:
+    url = settings.azure_emulator
+    if not url:
+        raise ConfigError(
+            "azure.emulator: not set; start `evalfleet emulator`, and export the lines that it prints in this shell."
+        )
+    url = url.rstrip("/")
+    return AzureSettings(
+        subscription=settings.azure_subscription or EMULATOR_SUBSCRIPTION,
+        resource_group=settings.azure_resource_group,
+        arm_url=url,
+        prices_url=url,
+        ssh_port=settings.azure_ssh_port,
+        ssh_from=settings.azure_ssh_from or "127.0.0.0/8",
+        signed=False,
+        poll_s=0.05,
+        speed=settings.azure_speed or 1.0,
+    )

@@ -1,0 +1,146 @@
+"""VM sizes that are of use to us, as a table: Azure tells all of it but nested virtualization, which no API knows.
+
+Sources: the size pages of Microsoft's documentation (row "Nested Virtualization") and records of the SKU API.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evalfleet.errors import NotFound
+
+DEFAULT_SIZE = "Standard_D8ds_v5"  # 32 GB: with 16 GB the navi agent of WAA ran out of memory
+VCPUS = (2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """What all sizes of one series share."""
+
+    pattern: str  # of the name; {} is the number of vCPUs
+    family: str  # the name that quotas are counted under
+    gb_per_vcpu: float
+    nested: bool  # KVM works inside
+    generations: tuple[int, ...]  # of images that boot on it
+    premium: bool = True  # takes premium disks
+    temporary_disk: bool = False  # has a local disk, which is wiped on deallocate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """One size."""
+
+    name: str
+    vcpus: int
+    memory_gb: float
+    series: Series
+
+    @property
+    def family(self) -> str:
+        return self.series.family
+
+    @property
+    def nested(self) -> bool:
+        return self.series.nested
+
+    @property
+    def generation(self) -> int:
+        """The newest generation of images that it boots."""
+        return max(self.series.generations)
+
+
+SERIES: tuple[Series, ...] = (
+    Series(
+        pattern="Standard_D{}_v3",
+        family="standardDv3Family",
+        gb_per_vcpu=4,
+        nested=True,
+        generations=(1,),
+        premium=False,
+        temporary_disk=True,
+    ),
+    Series(
+        pattern="Standard_D{}s_v3",
+        family="standardDSv3Family",
+        gb_per_vcpu=4,
+        nested=True,
+        generations=(1, 2),
+        temporary_disk=True,
+    ),
+    Series(
+        pattern="Standard_D{}as_v4",
+        family="standardDASv4Family",
+        gb_per_vcpu=4,
+        nested=False,
+        generations=(1, 2),
+        temporary_disk=True,
+    ),
+    Series(pattern="Standard_D{}s_v4", family="standardDSv4Family", gb_per_vcpu=4, nested=True, generations=(1, 2)),
+    Series(
+        pattern="Standard_D{}ds_v4",
+        family="standardDDSv4Family",
+        gb_per_vcpu=4,
+        nested=True,
+        generations=(1, 2),
+        temporary_disk=True,
+    ),
+    Series(pattern="Standard_D{}s_v5", family="standardDSv5Family", gb_per_vcpu=4, nested=True, generations=(1, 2)),
+    Series(
+        pattern="Standard_D{}ds_v5",
+        family="standardDDSv5Family",
+        gb_per_vcpu=4,
+        nested=True,
+        generations=(1, 2),
+        temporary_disk=True,
+    ),
+    Series(pattern="Standard_D{}as_v5", family="standardDASv5Family", gb_per_vcpu=4, nested=True, generations=(1, 2)),
+    Series(
+        pattern="Standard_D{}ads_v5",
+        family="standardDADSv5Family",
+        gb_per_vcpu=4,
+        nested=True,
+        generations=(1, 2),
+        temporary_disk=True,
+    ),
+    Series(pattern="Standard_E{}s_v5", family="standardESv5Family", gb_per_vcpu=8, nested=True, generations=(1, 2)),
+    Series(
+        pattern="Standard_E{}ds_v5",
+        family="standardEDSv5Family",
+        gb_per_vcpu=8,
+        nested=True,
+        generations=(1, 2),
+        temporary_disk=True,
+    ),
+    Series(
+        pattern="Standard_D{}ds_v6",
+        family="StandardDdsv6Family",
+        gb_per_vcpu=4,
+        nested=True,
+        generations=(2,),
+        temporary_disk=True,
+    ),
+)
+
+SIZES: dict[str, Size] = {
+    name: Size(name=name, vcpus=vcpus, memory_gb=series.gb_per_vcpu * vcpus, series=series)
+    for series in SERIES
+    for vcpus in VCPUS
+    for name in [series.pattern.format(vcpus)]
+}
+
+
+def find(name: str) -> Size:
+    """Return the size of that name, whatever its case.
+
+    Raises:
+        NotFound: the table does not have it.
+    """
+    wanted = name.lower()
+    for known, size in SIZES.items():
+        if known.lower() == wanted:
+            return size
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, SIZES, n=1)
+    advice = f"did you mean {near[0]}?" if near else "`evalfleet sizes` lists those that are known."
+    raise NotFound(f'there is no VM size "{name}" in the table; {advice}')

@@ -1,0 +1,226 @@
+"""The bodies of our requests: VM, network and auto-shutdown. Pure functions of plain records.
+
+One PUT makes the VM, its network interface, its public address and its disk, and one DELETE removes all four, because
+every one of them says `deleteOption: Delete`; what Azure does by default, Detach, leaves three of them to be paid for.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from evalfleet.azure import sizes
+from evalfleet.azure.settings import ADMIN_USER
+
+Body = dict[str, Any]
+
+# Tags: how a resource of ours is known without our database.
+TAG_POOL = "evalfleet-pool"
+TAG_RUN = "evalfleet-run"
+TAG_WORKER = "evalfleet-worker"
+TAG_OWNER = "evalfleet-owner"
+TAG_EXPIRES = "evalfleet-expires"
+
+NETWORK_API = "2022-11-01"
+SUBNET = "workers"
+DISK_GB = 128
+_IMAGES = {
+    # Generation of the image -> Ubuntu 24.04 for it.
+    1: {"publisher": "Canonical", "offer": "ubuntu-24_04-lts", "sku": "server-gen1", "version": "latest"},
+    2: {"publisher": "Canonical", "offer": "ubuntu-24_04-lts", "sku": "server", "version": "latest"},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostKey:
+    """The SSH host key of a VM, made by us, so that the first connection is verified already.
+
+    The private half is in the VM's cloud-init and nowhere else; the first connection replaces it.
+    """
+
+    public: str  # "ssh-ed25519 AAAA…"
+    private: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmSpec:
+    """One wanted VM. Our ids are in its tags; its name is unique in the resource group."""
+
+    name: str
+    worker: str
+    pool: str
+    run: str = ""
+    owner: str
+    expires_at: float  # seconds since 1970; after it anybody may reap the VM
+    size: str = sizes.DEFAULT_SIZE
+    region: str
+    spot: bool = False
+    max_price_usd: float | None = None  # of spot; None: up to the price on demand
+    image: str | None = None  # id of an image of ours; None: Ubuntu
+    disk_gb: int = DISK_GB
+    login_key: str  # public key that may log in
+    host_key: HostKey
+
+
+def expires_text(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def expires_of(tags: dict[str, str]) -> float | None:
+    """Return the moment in the tag, or None where there is none that can be read."""
+    try:
+        return datetime.strptime(tags[TAG_EXPIRES], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
+    except (KeyError, ValueError):
+        return None
+
+
+def tags(spec: VmSpec) -> dict[str, str]:
+    found = {
+        TAG_POOL: spec.pool,
+        TAG_RUN: spec.run,
+        TAG_WORKER: spec.worker,
+        TAG_OWNER: spec.owner,
+        TAG_EXPIRES: expires_text(spec.expires_at),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def cloud_init(spec: VmSpec) -> str:
+    """Return the VM's user data: our host key and nothing else that is secret. JSON, which is YAML as well."""
+    content = {
+        "ssh_deletekeys": True,
+        "ssh_keys": {"ed25519_private": spec.host_key.private, "ed25519_public": spec.host_key.public},
+        "package_update": False,
+        "ssh_pwauth": False,
+    }
+    return "#cloud-config\n" + json.dumps(content, indent=1) + "\n"
+
+
+def vm_body(spec: VmSpec, *, subnet_id: str, nsg_id: str) -> Body:
+    """Return the body of the one PUT that makes everything."""
+    size = sizes.find(spec.size)
+    properties: Body = {
+        "hardwareProfile": {"vmSize": size.name},
+        # Without it an API version from 2025-11-01 on makes it Trusted Launch, and KVM inside is then in doubt.
+        "securityProfile": {"securityType": "Standard"},
+        "storageProfile": {
+            "imageReference": {"id": spec.image} if spec.image else dict(_IMAGES[size.generation]),
+            "osDisk": {
+                "name": f"{spec.name}-disk",
+                "createOption": "FromImage",
+                "deleteOption": "Delete",
+                "diskSizeGB": spec.disk_gb,
+                "managedDisk": {"storageAccountType": disk_kind(size)},
+            },
+        },
+        "osProfile": _os_profile(spec),
+        "networkProfile": {
+            "networkApiVersion": NETWORK_API,
+            "networkInterfaceConfigurations": [_nic(spec, subnet_id, nsg_id)],
+        },
+        "diagnosticsProfile": {"bootDiagnostics": {"enabled": True}},
+        **_spot(spec),
+    }
+    return {"location": spec.region, "tags": tags(spec), "properties": properties}
+
+
+def disk_kind(size: sizes.Size) -> str:
+    return "Premium_LRS" if size.series.premium else "StandardSSD_LRS"
+
+
+def _os_profile(spec: VmSpec) -> Body:
+    return {
+        "computerName": spec.name,
+        "adminUsername": ADMIN_USER,
+        "customData": base64.b64encode(cloud_init(spec).encode()).decode(),
+        "linuxConfiguration": {
+            "disablePasswordAuthentication": True,
+            "ssh": {
+                "publicKeys": [{"path": f"/home/{ADMIN_USER}/.ssh/authorized_keys", "keyData": spec.login_key}],
+            },
+        },
+    }
+
+
+def _nic(spec: VmSpec, subnet_id: str, nsg_id: str) -> Body:
+    address = {
+        "name": f"{spec.name}-ip",
+        "sku": {"name": "Standard"},
+        "properties": {"deleteOption": "Delete", "publicIPAllocationMethod": "Static"},
+        "tags": tags(spec),
+    }
+    return {
+        "name": f"{spec.name}-nic",
+        "tags": tags(spec),
+        "properties": {
+            "primary": True,
+            "deleteOption": "Delete",
+            "networkSecurityGroup": {"id": nsg_id},
+            "ipConfigurations": [
+                {
+                    "name": "main",
+                    "properties": {
+                        "primary": True,
+                        "subnet": {"id": subnet_id},
+                        "publicIPAddressConfiguration": address,
+                    },
+                }
+            ],
+        },
+    }
+
+
+def _spot(spec: VmSpec) -> Body:
+    if not spec.spot:
+        return {}
+    price = -1 if spec.max_price_usd is None else spec.max_price_usd
+    # An evicted machine of ours is replaced, not started again: what is deallocated would still cost disk and quota.
+    return {"priority": "Spot", "evictionPolicy": "Delete", "billingProfile": {"maxPrice": price}}
+
+
+def network_tags(pool: str, owner: str) -> dict[str, str]:
+    return {TAG_POOL: pool, TAG_OWNER: owner}
+
+
+def nsg_body(region: str, admitted: str, labels: dict[str, str]) -> Body:
+    """Return a security group that lets SSH in from one network only; all else stays shut by Azure's own rules."""
+    rule = {
+        "name": "ssh-from-controller",
+        "properties": {
+            "priority": 1000,
+            "direction": "Inbound",
+            "access": "Allow",
+            "protocol": "Tcp",
+            "sourceAddressPrefix": admitted,
+            "sourcePortRange": "*",
+            "destinationAddressPrefix": "*",
+            "destinationPortRange": "22",
+        },
+    }
+    return {"location": region, "tags": labels, "properties": {"securityRules": [rule]}}
+
+
+def vnet_body(region: str, labels: dict[str, str]) -> Body:
+    """Return a virtual network with one subnet for the workers; large enough for 4,000 of them."""
+    subnet = {"name": SUBNET, "properties": {"addressPrefix": "10.77.0.0/20"}}
+    space = {"addressSpace": {"addressPrefixes": ["10.77.0.0/16"]}, "subnets": [subnet]}
+    return {"location": region, "tags": labels, "properties": space}
+
+
+def shutdown_body(region: str, vm_id: str, at: float, labels: dict[str, str]) -> Body:
+    """Return an auto-shutdown schedule: Azure deallocates the VM at that minute of the day, with or without us."""
+    return {
+        "location": region,
+        "tags": labels,
+        "properties": {
+            "status": "Enabled",
+            "taskType": "ComputeVmShutdownTask",
+            "dailyRecurrence": {"time": datetime.fromtimestamp(at, UTC).strftime("%H%M")},
+            "timeZoneId": "UTC",
+            "notificationSettings": {"status": "Disabled"},
+            "targetResourceId": vm_id,
+        },
+    }

@@ -1,0 +1,312 @@
+"""The life of VMs on Azure: make, watch, start, deallocate, delete, list. The seam that a pool's life cycle uses.
+
+Every call takes our own names and may be made again after a crash: making what is there, starting what runs, deleting
+what is gone all change nothing. None waits for a long operation: it returns a continuation, to be stored with the
+worker, and `poll` looks once how far the operation is, in this process or in the next.
+
+All raise `Refusal`, which carries the judged problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, cast
+
+from azure.core import MatchConditions
+from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
+from azure.core.polling.base_polling import BadStatus
+from azure.mgmt.core.exceptions import ARMErrorFormat
+
+from evalfleet.azure import views, vm
+from evalfleet.azure.classify import Problem, classify, facts_of
+from evalfleet.azure.clients import Clients
+from evalfleet.azure.quota import Usage, by_name
+from evalfleet.azure.views import Owned, VmView
+from evalfleet.azure.vm import VmSpec
+from evalfleet.errors import CloudError
+
+NETWORK_API = "2024-05-01"
+NOT_FOUND = 404
+PRECONDITION_FAILED = 412
+GROUP_API = "2024-03-01"
+SCHEDULE_API = "2018-09-15"
+_APIS = {
+    "microsoft.network": NETWORK_API,
+    "microsoft.compute/disks": "2024-03-02",
+    "microsoft.compute": "2024-07-01",
+    "microsoft.devtestlab": SCHEDULE_API,
+}
+
+
+class Refusal(CloudError):
+    """Azure refused."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+class Verb(StrEnum):
+    """The long operations."""
+
+    CREATE = "create"
+    START = "start"
+    DEALLOCATE = "deallocate"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """What the VMs of a pool in one region share."""
+
+    subnet_id: str
+    nsg_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a long operation is."""
+
+    done: bool
+    problem: Problem | None = None  # of one that is done, and failed
+    forgotten: bool = False  # Azure knows of no such operation any more: `view` tells what came of it
+    look_again_s: float = 0.0  # of one that is not: when the cloud wants to be asked again
+
+
+class Vms:
+    """VMs of one resource group."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._settings = clients.settings
+        self._compute = clients.compute
+        self._vms: Any = clients.compute.virtual_machines
+        self._arm = clients.arm
+        self._group = clients.settings.resource_group
+
+    # What VMs need around them
+
+    async def ensure_group(self, region: str, owner: str) -> None:
+        """Make the resource group where it is missing; one that exists keeps its region."""
+        path = self._settings.group_path()
+        async with _judged(region):
+            if await self._arm.get(path, GROUP_API) is None:
+                await self._arm.put(path, GROUP_API, {"location": region, "tags": {vm.TAG_OWNER: owner}})
+
+    async def ensure_network(self, pool: str, region: str, owner: str) -> Network:
+        """Make the pool's network of that region, and let in the address that we have now."""
+        labels = vm.network_tags(pool, owner)
+        name = f"{pool}-{region}"
+        nsg = self._network_path("networkSecurityGroups", name)
+        vnet = self._network_path("virtualNetworks", name)
+        async with _judged(region):
+            await self._arm.put(nsg, NETWORK_API, vm.nsg_body(region, self._settings.admitted(), labels))
+            if await self._arm.get(vnet, NETWORK_API) is None:
+                await self._arm.put(vnet, NETWORK_API, vm.vnet_body(region, labels))
+        return Network(subnet_id=f"{vnet}/subnets/{vm.SUBNET}", nsg_id=nsg)
+
+    async def drop_network(self, pool: str, region: str) -> None:
+        """Delete the pool's network of that region, once no VM is in it any more."""
+        name = f"{pool}-{region}"
+        async with _judged(region):
+            await self._arm.delete(self._network_path("virtualNetworks", name), NETWORK_API)
+            await self._arm.delete(self._network_path("networkSecurityGroups", name), NETWORK_API)
+
+    # One VM
+
+    async def create(self, spec: VmSpec, network: Network) -> str | None:
+        """Ask for the VM; its intent must be stored already. Returns the continuation.
+
+        None: the VM is there already, made by an earlier call that nobody remembers the end of; `view` tells how it
+        stands, and its host key is the one stored with that intent.
+        """
+        body = vm.vm_body(spec, subnet_id=network.subnet_id, nsg_id=network.nsg_id)
+        async with _judged(spec.region, spec.size, spot=spec.spot):
+            try:
+                # Only if there is none: a second PUT with another host key would be refused in a worse way.
+                poller = await self._vms.begin_create_or_update(
+                    self._group, spec.name, body, etag="*", match_condition=MatchConditions.IfMissing
+                )
+            except HttpResponseError as error:
+                if error.status_code != PRECONDITION_FAILED:
+                    raise
+                return None
+            return cast("str", poller.continuation_token())
+
+    async def start(self, name: str) -> str:
+        async with _judged():
+            return cast("str", (await self._vms.begin_start(self._group, name)).continuation_token())
+
+    async def deallocate(self, name: str) -> str:
+        """Stop paying for the machine. Its disk and address stay, and so does its place in the quota."""
+        async with _judged():
+            return cast("str", (await self._vms.begin_deallocate(self._group, name)).continuation_token())
+
+    async def delete(self, name: str) -> str | None:
+        """Delete the VM with its disk, interface, address and deadline. None: it is gone already."""
+        async with _judged():
+            try:
+                poller = await self._vms.begin_delete(self._group, name, force_deletion=True)
+            except ResourceNotFoundError:
+                return None  # with its whole group
+            await self._arm.delete(self._deadline_path(name), SCHEDULE_API)
+            if poller.polling_method().finished():
+                return None
+            return cast("str", poller.continuation_token())
+
+    async def poll(self, verb: Verb, name: str, continuation: str, spec: VmSpec | None = None) -> Progress:
+        """Look once how far an operation is. `spec` makes the message of a failed creation say what was asked for."""
+        region, size, spot = (spec.region, spec.size, spec.spot) if spec else ("", "", False)
+        resumed: dict[str, Any] = {"continuation_token": continuation}
+        async with _judged(region, size, spot=spot):
+            match verb:
+                case Verb.CREATE:
+                    poller = await self._vms.begin_create_or_update(self._group, name, {}, **resumed)
+                case Verb.START:
+                    poller = await self._vms.begin_start(self._group, name, **resumed)
+                case Verb.DEALLOCATE:
+                    poller = await self._vms.begin_deallocate(self._group, name, **resumed)
+                case Verb.DELETE:
+                    poller = await self._vms.begin_delete(self._group, name, **resumed)
+            method = poller.polling_method()
+            if not method.finished() and not await _looked(method):
+                return Progress(done=True, forgotten=True)
+            if not method.finished():
+                return Progress(done=False, look_again_s=self._settings.poll_s)
+        try:
+            await poller.result()
+        except ResourceNotFoundError:
+            # Deleted meanwhile, by an eviction or by another hand; `view` will say so.
+            return Progress(done=True)
+        except HttpResponseError as error:
+            return Progress(done=True, problem=classify(facts_of(error), region=region, size=size, spot=spot))
+        return Progress(done=True)
+
+    async def view(self, name: str) -> VmView | None:
+        """Return how the VM stands, or None where there is none."""
+        async with _judged():
+            try:
+                found = await self._vms.get(self._group, name, expand="instanceView")
+            except ResourceNotFoundError:
+                return None
+            return views.vm_view(found.as_dict())
+
+    async def address(self, view: VmView) -> str | None:
+        """Return the VM's public address; None while it has none."""
+        async with _judged(view.region):
+            nic = await self._arm.get(view.nic_id, NETWORK_API) if view.nic_id else None
+            ip_id = _public_ip_id(nic) if nic else None
+            address = await self._arm.get(ip_id, NETWORK_API) if ip_id else None
+        return address["properties"].get("ipAddress") if address else None
+
+    async def set_deadline(self, view: VmView, at: float) -> None:
+        """Have Azure deallocate the VM at that minute, whether we live or not. Said again, it moves the deadline.
+
+        The schedule knows minutes of the day only: `at` must be within 24 hours, and is best half an hour away.
+        """
+        labels = {key: value for key, value in view.tags.items() if key.startswith("evalfleet-")}
+        body = vm.shutdown_body(view.region, view.id, at, labels)
+        async with _judged(view.region):
+            await self._arm.put(self._deadline_path(view.name), SCHEDULE_API, body)
+
+    async def renew(self, view: VmView, expires_at: float) -> None:
+        """Move the moment after which anybody may reap the VM."""
+        tags = {**view.tags, vm.TAG_EXPIRES: vm.expires_text(expires_at)}
+        async with _judged(view.region):
+            await (await self._vms.begin_update(self._group, view.name, {"tags": tags})).result()
+
+    async def run_command(self, name: str, script: str) -> str:
+        """Run a script as root through the VM's agent, and return what it wrote (4 KB at most): a way in without SSH."""
+        command = {"commandId": "RunShellScript", "script": script.splitlines()}
+        async with _judged():
+            done = await (await self._vms.begin_run_command(self._group, name, command)).result()
+            return "\n".join(part.message or "" for part in done.value or ())
+
+    async def simulate_eviction(self, name: str) -> None:
+        """Have Azure evict a spot VM, as it does when it needs the machine: for tests, on the real cloud too."""
+        async with _judged():
+            await self._vms.simulate_eviction(self._group, name)
+
+    # All of ours
+
+    async def list(self, pool: str | None = None) -> list[VmView]:
+        """Return our VMs, or those of one pool, with their power states: two requests, however many there are."""
+        async with _judged():
+            try:
+                bodies = [found.as_dict() async for found in self._vms.list(self._group)]
+            except ResourceNotFoundError:
+                return []  # not even the group is there
+            states = {
+                str(found.id).lower(): found.as_dict().get("properties", {}).get("instanceView")
+                async for found in self._vms.list_all(status_only="true")
+            }
+        for body in bodies:
+            body["properties"]["instanceView"] = states.get(str(body["id"]).lower())
+        found = [views.vm_view(body) for body in bodies if vm.TAG_POOL in (body.get("tags") or {})]
+        return [view for view in found if pool is None or view.tags[vm.TAG_POOL] == pool]
+
+    async def owned(self, pool: str | None = None) -> list[Owned]:
+        """Return everything of any type that carries our tag: what a reaper must account for."""
+        term = f"tagName eq '{vm.TAG_POOL}'" + (f" and tagValue eq '{pool}'" if pool else "")
+        async with _judged():
+            path = f"{self._settings.group_path()}/resources"
+            return [views.owned(body) for body in await self._arm.list(path, "2021-04-01", **{"$filter": term})]
+
+    async def delete_owned(self, resource: Owned) -> None:
+        """Delete any resource of ours by its id, and wait for it; one that is gone is no error."""
+        kind = resource.type.lower()
+        api = _APIS.get(kind) or _APIS[kind.split("/")[0]]
+        async with _judged(resource.region):
+            await self._arm.delete(resource.id, api)
+
+    async def usages(self, region: str) -> Mapping[str, Usage]:
+        """Return the quotas of a region and what is used of them."""
+        async with _judged(region):
+            return by_name(
+                [
+                    Usage(
+                        name=row.name.value or "",
+                        label=row.name.localized_value or "",
+                        used=row.current_value,
+                        limit=row.limit,
+                    )
+                    async for row in self._compute.usage.list(region)
+                ]
+            )
+
+    def _deadline_path(self, name: str) -> str:
+        return f"{self._settings.group_path()}/providers/microsoft.devtestlab/schedules/shutdown-computevm-{name}"
+
+    def _network_path(self, kind: str, name: str) -> str:
+        return f"{self._settings.group_path()}/providers/Microsoft.Network/{kind}/{name}"
+
+
+async def _looked(method: Any) -> bool:
+    """Ask once how an operation is; False where Azure does not know it any more."""
+    try:
+        await method.update_status()
+    except BadStatus as error:
+        response = method._pipeline_response.http_response  # the library keeps it to itself, and tells nothing else
+        if response.status_code == NOT_FOUND:
+            return False
+        raise HttpResponseError(response=response, error_format=ARMErrorFormat) from error
+    return True
+
+
+@asynccontextmanager
+async def _judged(region: str = "", size: str = "", *, spot: bool = False) -> AsyncGenerator[None]:
+    """Turn an error of Azure's libraries into a refusal that says what to do."""
+    try:
+        yield
+    except AzureError as error:
+        raise Refusal(classify(facts_of(error), region=region, size=size, spot=spot)) from error
+
+
+def _public_ip_id(nic: Mapping[str, Any]) -> str | None:
+    for each in nic["properties"].get("ipConfigurations") or ():
+        public = each["properties"].get("publicIPAddress")
+        if public:
+            return cast("str", public["id"])
+    return None

@@ -1,0 +1,125 @@
+"""The web application: all services behind one port, and the one place where errors become answers."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from evalfleet.emulator.compute import Compute
+from evalfleet.emulator.control import Control
+from evalfleet.emulator.groups import Groups
+from evalfleet.emulator.identity import Identity
+from evalfleet.emulator.imds import Imds
+from evalfleet.emulator.machines import Machines
+from evalfleet.emulator.network import Network
+from evalfleet.emulator.retail import Retail
+from evalfleet.emulator.schedules import Schedules
+from evalfleet.emulator.vms import VirtualMachines
+from evalfleet.emulator.wire import ArmError, Call, Routes, parse
+from evalfleet.emulator.world import Dropped, World
+
+
+def build(world: World) -> tuple[web.Application, Machines]:
+    """Put the services together."""
+    network = Network(world)
+    vms = VirtualMachines(world, network)
+    routes: Routes = {
+        **network.routes(),
+        **vms.routes(),
+        **Compute(world).routes(),
+        **Groups(world, vms).routes(),
+        **Schedules(world, vms).routes(),
+        **world.operations.routes("microsoft.compute", "microsoft.network", "groups"),
+    }
+    app = web.Application(middlewares=[_answering], client_max_size=16 * 2**20)
+    app.add_routes(Control(world, vms.machines).routes())
+    app.add_routes(Imds(world, vms.machines).routes())
+    app.add_routes(Retail(world).routes())
+    app.add_routes(Identity(world).routes())
+    app.router.add_route("*", "/subscriptions/{tail:.*}", _arm(world, routes))
+    return app, vms.machines
+
+
+@web.middleware
+async def _answering(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    try:
+        response = await handler(request)
+    except ArmError as error:
+        response = error.answer()
+    except Dropped:
+        if request.transport is not None:
+            request.transport.abort()
+        return web.Response()
+    response.headers["x-ms-request-id"] = str(uuid.uuid4())
+    return response
+
+
+def _arm(world: World, routes: Routes) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Return the handler of Azure Resource Manager, which does not mind the case of paths, and records exchanges."""
+
+    async def handle(request: web.Request) -> web.Response:
+        body = await _body(request)
+        try:
+            response = await _route(world, routes, request, body)
+        except ArmError as error:
+            response = error.answer()
+        text = response.text if isinstance(response.body, bytes) else None
+        world.journal.record(
+            method=request.method,
+            path=request.path,
+            query=unquote(request.query_string),
+            request=body,
+            status=response.status,
+            answer=json.loads(text) if text else None,
+        )
+        return response
+
+    return handle
+
+
+async def _route(world: World, routes: Routes, request: web.Request, body: Any) -> web.Response:
+    target = parse(request.path)
+    api = request.query.get("api-version", "")
+    if not api:
+        raise ArmError(
+            400, "MissingApiVersionParameter", "The api-version query parameter (?api-version=) is required."
+        )
+    if "Authorization" not in request.headers:
+        raise ArmError(401, "AuthenticationFailed", "Authentication failed. The 'Authorization' header is missing.")
+    if target is None:
+        raise ArmError(404, "InvalidResourceType", f"The path {request.path} is not emulated.")
+    handler = routes.get((request.method, target.kind, target.action))
+    if handler is None and target.action.count("/") == 1:
+        handler = routes.get(
+            (request.method, target.kind, "")
+        )  # a child, such as a subnet; its type's owner looks it up
+    if handler is None:
+        said = f"{request.method} {target.kind} {target.action} is not emulated."
+        raise ArmError(404, "InvalidResourceType", said)
+    call = Call(
+        target=target,
+        method=request.method,
+        api=api,
+        base_url=world.base_url,
+        query=request.query,
+        headers=request.headers,
+        body=body,
+    )
+    return await handler(call)
+
+
+async def _body(request: web.Request) -> Any:
+    text = await request.text()
+    if not text:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ArmError(400, "InvalidRequestContent", "The request content was invalid and could not be read.") from None

@@ -1,0 +1,158 @@
+"""The emulator's own interface, below /emulator: faults, events, bill, leaks, links. For tests and for curious people."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import anyio
+import msgspec
+from aiohttp import web
+
+from evalfleet.azure import vm
+from evalfleet.azure.views import inside
+from evalfleet.emulator import processes, scenario
+from evalfleet.emulator.faults import Fault
+from evalfleet.emulator.machines import Machines
+from evalfleet.emulator.resources import DISK, IP, NIC, SCHEDULE, SPELLING, VM
+from evalfleet.emulator.wire import ArmError
+from evalfleet.emulator.world import World
+from evalfleet.errors import ConfigError
+
+
+class Control:
+    """What Azure does not have."""
+
+    def __init__(self, world: World, machines: Machines) -> None:
+        self._world = world
+        self._machines = machines
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/emulator/faults", self._faults),
+            web.post("/emulator/faults", self._add_fault),
+            web.delete("/emulator/faults", self._clear_faults),
+            web.get("/emulator/events", self._events),
+            web.get("/emulator/traffic", self._traffic),
+            web.get("/emulator/bill", self._bill),
+            web.get("/emulator/leaks", self._leaks),
+            web.post("/emulator/clock", self._advance),
+            web.delete("/emulator/operations", self._forget),
+            web.post("/emulator/vms/{vm}/link", self._link),
+            web.post("/emulator/vms/{vm}/evict", self._evict),
+            web.post("/emulator/vms/{vm}/crash", self._crash),
+        ]
+
+    async def _faults(self, request: web.Request) -> web.Response:
+        return web.json_response({"faults": self._world.faults.listed()})
+
+    async def _add_fault(self, request: web.Request) -> web.Response:
+        try:
+            fault = msgspec.convert(await request.json(), Fault)
+            scenario.check(fault, "fault")
+        except (msgspec.ValidationError, ConfigError, ValueError) as error:
+            raise ArmError(400, "BadRequest", str(error)) from None
+        return web.json_response({"number": self._world.faults.add(fault)}, status=201)
+
+    async def _clear_faults(self, request: web.Request) -> web.Response:
+        self._world.faults.clear()
+        return web.Response(status=204)
+
+    async def _events(self, request: web.Request) -> web.Response:
+        """List events; with `wait` (seconds) not before there is one."""
+        after, kind = int(request.query.get("after", "0")), request.query.get("type")
+        found = self._world.journal.events(after, kind)
+        with anyio.move_on_after(float(request.query.get("wait", "0"))):
+            found = await self._world.journal.news(after, kind)
+        return web.json_response({"events": found})
+
+    async def _traffic(self, request: web.Request) -> web.Response:
+        return web.json_response({"exchanges": self._world.journal.exchanges()})
+
+    async def _bill(self, request: web.Request) -> web.Response:
+        return web.json_response(self._world.bill.as_json())
+
+    async def _advance(self, request: web.Request) -> web.Response:
+        body: Any = await request.json()
+        self._world.clock.advance(float(body["seconds"]))
+        return web.json_response({"now": self._world.clock.now()})
+
+    async def _forget(self, request: web.Request) -> web.Response:
+        self._world.operations.forget()
+        return web.Response(status=204)
+
+    async def _link(self, request: web.Request) -> web.Response:
+        """Cut or slow a VM's network: {"blocked": true} or {"latency_s": 5}; {} makes it whole."""
+        machine = self._machines.named(request.match_info["vm"])
+        body: Any = await request.json()
+        blocked, latency_s = bool(body.get("blocked", False)), float(body.get("latency_s", 0.0))
+        await machine.host.set_link(blocked=blocked, latency_s=latency_s)
+        self._world.journal.tell("link.changed", machine.name, blocked=blocked, latency_s=latency_s)
+        return web.Response(status=204)
+
+    async def _evict(self, request: web.Request) -> web.Response:
+        machine = self._machines.named(request.match_info["vm"])
+        if not machine.spot:
+            raise ArmError(400, "BadRequest", f"{machine.name} is no spot machine.")
+        self._machines.evict(machine)
+        return web.Response(status=204)
+
+    async def _crash(self, request: web.Request) -> web.Response:
+        """Lose power for a moment: every process and connection dies, and the VM is back at once."""
+        machine = self._machines.named(request.match_info["vm"])
+        async with machine.lock:
+            await machine.host.halt()
+            await machine.host.boot(None)
+        self._world.journal.tell("vm.crashed", machine.name)
+        return web.Response(status=204)
+
+    async def _leaks(self, request: web.Request) -> web.Response:
+        leaks = [*self._orphans(), *self._overdue(), *await asyncio.to_thread(self._strays)]
+        counts = {SPELLING[kind]: len(self._world.resources.of(kind)) for kind in SPELLING}
+        left = {kind: count for kind, count in counts.items() if count}
+        return web.json_response({"leaks": leaks, "resources": left})
+
+    def _orphans(self) -> list[dict[str, str]]:
+        """What costs money or clutters, and belongs to no VM."""
+        vms = {body["id"].lower() for body in self._world.resources.of(VM)}
+        owners = {
+            DISK: ("managedBy",),
+            NIC: ("properties", "virtualMachine", "id"),
+            SCHEDULE: ("properties", "targetResourceId"),
+        }
+        found = [
+            _leak(body, "belongs to no VM")
+            for kind, owner in owners.items()
+            for body in self._world.resources.of(kind)
+            if str(inside(body, *owner)).lower() not in vms
+        ]
+        used = str(self._world.resources.of(NIC)).lower()
+        return found + [
+            _leak(body, "belongs to no VM") for body in self._world.resources.of(IP) if body["id"].lower() not in used
+        ]
+
+    def _overdue(self) -> list[dict[str, str]]:
+        now = self._world.clock.now()
+        found: list[dict[str, str]] = []
+        for body in self._world.resources.of(VM):
+            expires = vm.expires_of(body.get("tags") or {})
+            if body["properties"]["provisioningState"] == "Failed":
+                found.append(_leak(body, "failed, and was not deleted"))
+            elif expires is None:
+                found.append(_leak(body, "has no deadline"))
+            elif expires < now:
+                found.append(_leak(body, "has outlived its deadline"))
+        return found
+
+    def _strays(self) -> list[dict[str, str]]:
+        """Processes of machines that are off or gone."""
+        folder = self._world.folder / "vms"
+        strays = processes.belonging(folder)
+        for machine in self._machines.all():
+            if machine.power == "running":
+                strays -= processes.belonging(folder / machine.body["properties"]["vmId"])
+        return [{"id": str(pid), "type": "process", "why": "runs on a machine that is off"} for pid in strays]
+
+
+def _leak(body: dict[str, Any], why: str) -> dict[str, str]:
+    return {"id": body["id"], "type": body["type"], "why": why}

@@ -1,0 +1,124 @@
+"""All resources by their ids, whatever their type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from evalfleet.emulator.wire import ArmError, Body, Target, not_found
+
+VM = "microsoft.compute/virtualmachines"
+DISK = "microsoft.compute/disks"
+NIC = "microsoft.network/networkinterfaces"
+IP = "microsoft.network/publicipaddresses"
+VNET = "microsoft.network/virtualnetworks"
+NSG = "microsoft.network/networksecuritygroups"
+SCHEDULE = "microsoft.devtestlab/schedules"
+
+# How Azure spells what we keep in lower case.
+SPELLING = {
+    VM: "Microsoft.Compute/virtualMachines",
+    DISK: "Microsoft.Compute/disks",
+    NIC: "Microsoft.Network/networkInterfaces",
+    IP: "Microsoft.Network/publicIPAddresses",
+    VNET: "Microsoft.Network/virtualNetworks",
+    NSG: "Microsoft.Network/networkSecurityGroups",
+    SCHEDULE: "Microsoft.DevTestLab/schedules",
+}
+_TERM = re.compile(r"(tagName|tagValue|resourceType) eq '([^']*)'")
+
+
+class Resources:
+    """Bodies by id. An id is kept as it was first written, and found in any case."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[str, Body] = {}
+        self._groups: dict[str, Body] = {}
+
+    # Groups
+
+    def put_group(self, target: Target, body: Body) -> Body:
+        name = target.group
+        group = self._groups.setdefault(
+            name.lower(),
+            {
+                "id": f"/subscriptions/{target.subscription}/resourceGroups/{name}",
+                "name": name,
+                "type": "Microsoft.Resources/resourceGroups",
+                "location": body["location"],
+                "properties": {"provisioningState": "Succeeded"},
+            },
+        )
+        group["tags"] = body.get("tags") or {}
+        return group
+
+    def group(self, name: str) -> Body:
+        found = self._groups.get(name.lower())
+        if found is None:
+            raise ArmError(404, "ResourceGroupNotFound", f"Resource group '{name}' could not be found.")
+        return found
+
+    def groups(self) -> list[Body]:
+        return list(self._groups.values())
+
+    def drop_group(self, name: str) -> None:
+        self._groups.pop(name.lower(), None)
+
+    # Resources
+
+    def id_of(self, target: Target, kind: str, name: str) -> str:
+        space, _, type_name = SPELLING[kind].partition("/")
+        group = f"/subscriptions/{target.subscription}/resourceGroups/{target.group}"
+        return f"{group}/providers/{space}/{type_name}/{name}"
+
+    def put(self, target: Target, kind: str, name: str, body: Body) -> Body:
+        """Store a resource under its id; the group must be there."""
+        self.group(target.group)
+        key = self.id_of(target, kind, name)
+        stored = {"id": key, "name": name, "type": SPELLING[kind], **body}
+        self._bodies[key.lower()] = stored
+        return stored
+
+    def find(self, id: str) -> Body | None:
+        return self._bodies.get(id.lower())
+
+    def get(self, target: Target) -> Body:
+        """Return the resource that a path speaks of."""
+        found = self.find(self.id_of(target, target.kind, target.name))
+        if found is None:
+            self.group(target.group)
+            raise not_found(SPELLING[target.kind], target.name, target.group)
+        return found
+
+    def drop(self, id: str) -> Body | None:
+        return self._bodies.pop(id.lower(), None)
+
+    def of(self, kind: str, group: str = "") -> list[Body]:
+        """Return all of a type, of one group or of all."""
+        wanted = SPELLING[kind]
+        return [body for body in self if body["type"] == wanted and (not group or group_of(body) == group.lower())]
+
+    def __iter__(self) -> Iterator[Body]:
+        return iter(list(self._bodies.values()))
+
+    def matching(self, group: str, query: str) -> list[Body]:
+        """Return the resources that a `$filter` by tag or type names."""
+        terms: dict[str, str] = dict(_TERM.findall(query))
+        found: list[Body] = []
+        for body in self:
+            tags: dict[str, Any] = body.get("tags") or {}
+            if group and group_of(body) != group.lower():
+                continue
+            if "tagName" in terms and terms["tagName"] not in tags:
+                continue
+            if "tagValue" in terms and tags.get(terms.get("tagName", "")) != terms["tagValue"]:
+                continue
+            if "resourceType" in terms and body["type"].lower() != terms["resourceType"].lower():
+                continue
+            found.append(body)
+        return found
+
+
+def group_of(body: Body) -> str:
+    return str(body["id"]).split("/")[4].lower()

@@ -1,0 +1,155 @@
+"""One emulator as a process, or inside a test: begins, tells its address, and ends with all its hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import anyio
+from aiohttp import web
+
+from evalfleet.emulator import app, netns, workfolder
+from evalfleet.emulator.clock import Clock
+from evalfleet.emulator.hosts import Host, HostSpec
+from evalfleet.emulator.inprocess import InprocessHost
+from evalfleet.emulator.netns import NetnsHost
+from evalfleet.emulator.scenario import Eviction, Scenario
+from evalfleet.emulator.world import Addresses, World
+from evalfleet.errors import InputError
+
+if TYPE_CHECKING:
+    from evalfleet.emulator.machines import Machines
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to run an emulator."""
+
+    port: int = 0
+    speed: float = 100.0
+    hosts: str = "inprocess"
+    scenario: Scenario = field(default_factory=Scenario)
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emulator:
+    """A running emulator."""
+
+    url: str
+    ssh_port: int
+    world: World
+
+    def settings(self) -> dict[str, str]:
+        """Return the variables that point evalfleet at it."""
+        return {
+            "EVALFLEET_AZURE_PROFILE": "emulator",
+            "EVALFLEET_AZURE_EMULATOR": self.url,
+            "EVALFLEET_AZURE_SSH_PORT": str(self.ssh_port),
+            "EVALFLEET_AZURE_SPEED": f"{self.world.clock.speed:g}",
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hosting:
+    """What VMs are in this emulator."""
+
+    make_host: Callable[[World, HostSpec], Host]
+    addresses: Addresses
+    imds: str | None = None  # where IMDS listens besides
+
+
+@asynccontextmanager
+async def running(options: Options) -> AsyncGenerator[Emulator]:
+    """Run an emulator until the block ends; then no host, process or file of it is left."""
+    hosting = _netns if options.hosts == "netns" else _inprocess
+    with workfolder.opened() as folder:
+        async with hosting() as how, anyio.create_task_group() as tasks:
+            world = World(
+                clock=Clock(options.speed),
+                scenario=options.scenario,
+                folder=folder,
+                tasks=tasks,
+                make_host=how.make_host,
+                addresses=how.addresses,
+                seed=options.scenario.seed if options.seed is None else options.seed,
+            )
+            application, machines = app.build(world)
+            async with _listening(application, options.port, how.imds) as port:
+                world.base_url = f"http://{LOOPBACK}:{port}"
+                for eviction in options.scenario.eviction:
+                    tasks.start_soon(_evict, world, machines, eviction)
+                try:
+                    yield Emulator(url=world.base_url, ssh_port=world.addresses.port, world=world)
+                finally:
+                    tasks.cancel_scope.cancel()
+                    with anyio.CancelScope(shield=True):
+                        await machines.close()
+
+
+@asynccontextmanager
+async def _inprocess() -> AsyncGenerator[Hosting]:
+    def make(world: World, spec: HostSpec) -> Host:
+        return InprocessHost(spec, world.fault_of)
+
+    # Kept bound, so that no other emulator gives its hosts the same port.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as reserved:
+        reserved.bind((LOOPBACK, 0))
+        yield Hosting(make_host=make, addresses=Addresses(reserved.getsockname()[1]))
+
+
+@asynccontextmanager
+async def _netns() -> AsyncGenerator[Hosting]:
+    reason = netns.missing()
+    if reason is not None:
+        raise InputError(f"--hosts netns: {reason}.")
+
+    def make(world: World, spec: HostSpec) -> Host:
+        return NetnsHost(spec)
+
+    async with netns.network():
+        yield Hosting(make_host=make, addresses=Addresses(netns.PORT, netns.FIRST), imds=netns.IMDS)
+
+
+@asynccontextmanager
+async def _listening(application: web.Application, port: int, imds: str | None) -> AsyncGenerator[int]:
+    runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, LOOPBACK, port)
+        await site.start()
+        if imds is not None:
+            await web.TCPSite(runner, imds, 80).start()
+        yield runner.addresses[0][1]
+    finally:
+        with anyio.CancelScope(shield=True):
+            await runner.cleanup()
+
+
+async def _evict(world: World, machines: Machines, eviction: Eviction) -> None:
+    """Take spot machines back at the times that the scenario names."""
+    await world.clock.sleep(eviction.after)
+    while True:
+        running = sorted((m for m in machines.all() if m.spot and m.power == "running"), key=lambda m: m.name)
+        for machine in world.rng.sample(running, min(eviction.count, len(running))):
+            machines.evict(machine)
+        if eviction.every is None:
+            return
+        await world.clock.sleep(eviction.every)
+        await asyncio.sleep(0.001)  # at speed 0 the others must come to their turn
+
+
+async def until_told(stop: asyncio.Event) -> None:
+    """Wait for SIGTERM or SIGINT."""
+    import signal
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await stop.wait()

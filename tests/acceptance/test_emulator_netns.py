@@ -1,0 +1,107 @@
+"""VMs as namespaces with a real sshd: needs root, and a kernel that lets it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import pytest
+
+from cloud import cloud, connected
+from evalfleet.azure.vms import Verb
+from evalfleet.emulator import netns
+
+pytestmark = pytest.mark.anyio
+
+
+def _possible() -> bool:
+    if netns.missing() is not None:
+        return False
+    tried = ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "mount", "-t", "tmpfs", "x", "/mnt"]
+    return subprocess.run(tried, capture_output=True, check=False).returncode == 0
+
+
+possible = pytest.mark.skipif(not _possible(), reason="this machine lets us make no namespaces")
+
+
+@pytest.fixture
+def _alone() -> Iterator[None]:
+    """Such emulators are one at a time on a machine, and tests may run beside each other."""
+    with (Path(tempfile.gettempdir()) / "evalfleet-test-netns.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@possible
+@pytest.mark.usefixtures("_alone")
+async def test_a_machine_of_its_own():
+    async with cloud(hosts="netns") as here:
+        spec = here.spec(spot=True)
+        view = await here.made(spec)
+        imds = "curl -sH Metadata:true 'http://169.254.169.254/metadata/{}?api-version=2020-07-01'"
+        async with here.login(spec, view) as connection:
+            told = await connection.run("hostname; whoami; pwd; echo x >kept", check=True)
+            assert str(told.stdout).split()[:3] == ["waa-eval-1", "evalfleet", "/home/evalfleet"]
+            instance = await connection.run(imds.format("instance"), check=True)
+            assert json.loads(str(instance.stdout))["compute"]["name"] == "waa-eval-1"
+            assert len(str((await connection.run("ls /proc | grep -c '^[0-9]'", check=True)).stdout)) <= 3
+        assert "uid=0" in await here.vms.run_command(spec.name, "id; echo y >/mnt/f")
+
+        await here.done(Verb.DEALLOCATE, spec.name, await here.vms.deallocate(spec.name))
+        await here.done(Verb.START, spec.name, await here.vms.start(spec.name))
+        async with here.login(spec, view) as connection:
+            assert (await connection.run("cat kept; ls /mnt", check=True)).stdout == "x\n"
+        await here.done(Verb.DELETE, spec.name, await here.vms.delete(spec.name))
+        assert (await here.control("GET", "leaks"))["leaks"] == []
+    assert not netns.plugged(netns.BRIDGE)
+
+
+@possible
+@pytest.mark.usefixtures("_alone")
+def test_a_killed_emulator_takes_its_machines_along():
+    command = [sys.executable, "-m", "evalfleet", "emulator", "--speed", "0", "--hosts", "netns", "--json"]
+    mark = f"300.{os.getpid()}"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            anyio.run(_start_a_daemon, json.loads(process.stdout.readline()), mark)
+            daemon = os.pidfd_open(_pid_of(mark))
+        finally:
+            process.kill()
+    ended, _, _ = select.select([daemon], [], [], 30)
+    os.close(daemon)
+    assert ended
+    anyio.run(_begin_again)
+    assert not netns.plugged(netns.BRIDGE)
+
+
+async def _start_a_daemon(environ: dict[str, str], mark: str) -> None:
+    async with connected(environ) as here:
+        spec = here.spec()
+        view = await here.made(spec)
+        async with here.login(spec, view) as connection:
+            begun = "until [ \"$(cut -d' ' -f2 /proc/$!/stat)\" = '(sleep)' ]; do :; done"
+            await connection.run(f"setsid sleep {mark} >/dev/null 2>&1 </dev/null & {begun}", check=True)
+
+
+def _pid_of(mark: str) -> int:
+    """Return the process that sleeps so long, as this machine numbers it."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if path.read_bytes() == f"sleep\0{mark}\0".encode():
+                return int(path.parent.name)
+    raise LookupError(mark)
+
+
+async def _begin_again() -> None:
+    async with cloud(hosts="netns") as here:
+        assert await here.vms.list() == []

@@ -1,0 +1,117 @@
+"""An emulator inside the test, with the real clients in front of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import aiohttp
+import anyio
+import asyncssh
+
+from evalfleet import config
+from evalfleet.azure import clients, hostkey, settings
+from evalfleet.azure.settings import ADMIN_USER, AzureSettings
+from evalfleet.azure.views import VmView
+from evalfleet.azure.vm import VmSpec
+from evalfleet.azure.vms import Network, Progress, Verb, Vms
+from evalfleet.emulator import server
+from evalfleet.emulator.scenario import Scenario
+from evalfleet.emulator.server import Emulator, Options
+
+PATIENCE_S = 60
+LOGIN: Any = asyncssh.generate_private_key("ssh-ed25519")
+
+
+@dataclass
+class Cloud:
+    """One emulator, and what tests do with it."""
+
+    emulator: Emulator
+    settings: AzureSettings
+    vms: Vms
+    http: aiohttp.ClientSession
+    network: Network
+
+    async def control(self, method: str, path: str, body: Any = None) -> Any:
+        async with self.http.request(method, f"{self.emulator.url}/emulator/{path}", json=body) as answer:
+            return await answer.json() if answer.content_type == "application/json" else answer.status
+
+    def events(self, kind: str | None = None) -> list[dict[str, Any]]:
+        return self.emulator.world.journal.events(kind=kind)
+
+    def exchanges(self, method: str, part: str) -> list[dict[str, Any]]:
+        found = self.emulator.world.journal.exchanges()
+        return [each for each in found if each["method"] == method and part in each["path"]]
+
+    def spec(self, name: str = "waa-eval-1", **changes: Any) -> VmSpec:
+        made = VmSpec(
+            name=name,
+            worker=f"w-{name}",
+            pool="p1",
+            owner="me",
+            expires_at=time.time() + 3600,
+            region="eastus",
+            login_key=LOGIN.export_public_key().decode().strip(),
+            host_key=hostkey.fresh_host_key(),
+        )
+        return replace(made, **changes)
+
+    async def done(self, verb: Verb, name: str, continuation: str | None, spec: VmSpec | None = None) -> Progress:
+        """Poll until the operation ends."""
+        assert continuation is not None
+        with anyio.fail_after(PATIENCE_S):
+            while True:
+                progress = await self.vms.poll(verb, name, continuation, spec)
+                if progress.done:
+                    return progress
+                await anyio.sleep(progress.look_again_s)
+
+    async def made(self, spec: VmSpec) -> VmView:
+        """Create a VM, and wait for it."""
+        progress = await self.done(Verb.CREATE, spec.name, await self.vms.create(spec, self.network), spec)
+        assert progress.problem is None, progress.problem
+        view = await self.vms.view(spec.name)
+        assert view is not None
+        return view
+
+    async def until(self, kind: str) -> dict[str, Any]:
+        """Wait for an event."""
+        with anyio.fail_after(PATIENCE_S):
+            return (await self.emulator.world.journal.news(0, kind))[0]
+
+    @asynccontextmanager
+    async def login(self, spec: VmSpec, view: VmView) -> AsyncGenerator[asyncssh.SSHClientConnection]:
+        """Log in, with the host key that we put in as the only one that is trusted."""
+        address = await self.vms.address(view)
+        assert address is not None
+        port = self.settings.ssh_port
+        host = address if port == 22 else f"[{address}]:{port}"
+        known = asyncssh.import_known_hosts(f"{host} {spec.host_key.public}\n")
+        async with asyncssh.connect(
+            address, port, username=ADMIN_USER, client_keys=[LOGIN], known_hosts=known, config=None
+        ) as connection:
+            yield connection
+
+
+@asynccontextmanager
+async def cloud(
+    scenario: Scenario | None = None, *, speed: float = 0, hosts: str = "inprocess"
+) -> AsyncGenerator[Cloud]:
+    """Run an emulator; the group and the pool's network in eastus are there already."""
+    options = Options(speed=speed, scenario=scenario or Scenario(), hosts=hosts)
+    async with server.running(options) as emulator, connected(emulator.settings(), emulator) as here:
+        yield here
+
+
+@asynccontextmanager
+async def connected(environ: dict[str, str], emulator: Any = None) -> AsyncGenerator[Cloud]:
+    """Connect to an emulator by the settings that it prints; one in another process is known by nothing else."""
+    reach = settings.of(config.load("/nowhere", environ=environ, folder="/nowhere"))
+    async with aiohttp.ClientSession() as http, clients.opened(reach) as opened:
+        vms = Vms(opened)
+        await vms.ensure_group("eastus", "me")
+        yield Cloud(emulator, reach, vms, http, await vms.ensure_network("p1", "eastus", "me"))
