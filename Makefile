@@ -2,7 +2,8 @@
 # PYTHON=/path/to/python chooses the interpreter of a new environment.
 
 BIN := .venv/bin
-JOBS ?= 2
+# More than cores: the tests mostly wait for what they started.
+JOBS ?= 3
 
 # Without byte code every start of evalfleet compiles its own sources and those of its libraries.
 unexport PYTHONDONTWRITEBYTECODE
@@ -36,8 +37,9 @@ unit: setup ## the tests alone
 bench: setup ## measure speed and memory, one table
 	$(BIN)/python bench/run.py
 
-chaos: setup ## kill everything at random moments, and count
+chaos: setup ## kill everything at random moments, and count; then the tests that take minutes
 	$(BIN)/python tests/faults/chaos.py
+	$(BIN)/python -m pytest -m long
 
 desk: setup ## play all tasks of desk 15 times, with 1, 4 and 8 workers
 	@scripts/desktop

@@ -41,7 +41,9 @@ def browser(request: pytest.FixtureRequest, home: Path, tmp_path: Path):
 
 
 def focused(browser: Page) -> int:
-    return browser.evaluate("[...document.querySelectorAll('.frame button')].indexOf(document.activeElement)")
+    """Which frame has the focus, once the events of the last key have all been told."""
+    place = "[...document.querySelectorAll('.frame button')].indexOf(document.activeElement)"
+    return browser.evaluate(f"new Promise(r => requestAnimationFrame(() => setTimeout(() => r({place}), 0)))")
 
 
 def test_keys_go_through_the_steps(browser: Page):

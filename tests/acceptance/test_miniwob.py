@@ -57,7 +57,8 @@ def goal(fleet: Fleet, key: str, run: str) -> str:
     return json.loads((artifacts(fleet, key, run) / "trajectory.jsonl").read_text().splitlines()[0])["goal"]
 
 
-@pytest.mark.slow
+@pytest.mark.long  # the demo, which is tested too, plays 40 tasks with both agents
+@pytest.mark.timeout(300)
 def test_the_oracle_solves_40_tasks_and_chance_does_not(fleet: Fleet):
     summary = run(fleet, "--tasks", "40", "--agent", "oracle", "--workers", "2", "--seed", "7")
     scores = {row["key"]: row["score"] for row in summary["results"]}

@@ -260,7 +260,9 @@ def visit(spool: RunnerSpool, command: str) -> JsonObject:
 
 
 def test_a_visitor_looks_and_ends(spool: RunnerSpool) -> None:
-    assert visit(spool, "look") == {"held": False, "runner": None, "answers": False}
+    seen = visit(spool, "look")
+    assert (seen["held"], seen["runner"], seen["answers"]) == (False, None, False)
+    assert seen["host"]["memory_mb"] > 0
     assert visit(spool, "retire") == visit(spool, "kill") == {"ended": False}
     info = spool.start()
     seen = visit(spool, "look")

@@ -156,7 +156,7 @@ async def test_a_hung_runner_is_silent(box: sshd.Sshd, home: Path):
         assert (await watcher.until("run1.1.1")).data["cause"] == "runner_lost"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 async def test_a_slow_line_is_no_lost_host(line: sshd.Line, box: sshd.Sshd, home: Path, tmp_path: Path):
     """Five seconds there and back, with the patience of the product."""
