@@ -19,7 +19,7 @@ from pathlib import Path
 
 from browsing import bench_miniwob
 from processes import bench_commands, bench_few, bench_many
-from table import Line, print_table
+from table import Line, print_end, print_lines
 
 
 def main() -> int:
@@ -30,15 +30,20 @@ def main() -> int:
     args = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="evalfleet-bench-"))
     begun = time.monotonic()
+    lines: list[Line] = []
     parts: dict[str, Callable[[], list[Line]]] = {
         "few": lambda: bench_few(root, args.rounds),
         "many": lambda: bench_many(root),
         "commands": lambda: bench_commands(root),
-        "miniwob": lambda: bench_miniwob(root, min(args.rounds, 3)),  # minutes each
+        "miniwob": lambda: bench_miniwob(root, min(args.rounds, 2)),  # minutes each
     }
     try:
-        lines = [line for name, part in parts.items() if args.only in (None, name) for line in part()]
-        print_table(lines, time.monotonic() - begun)
+        for name, part in parts.items():
+            if args.only in (None, name):
+                measured = part()
+                print_lines(measured)
+                lines += measured
+        print_end(time.monotonic() - begun)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return 1 if args.strict and any(line.ok is False for line in lines) else 0

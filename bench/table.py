@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from measuring import Measured
 
+_WHAT, _FIGURE = 53, 29  # widths that all parts share, because each is printed as soon as it is measured
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -21,11 +23,12 @@ def expect(done: Measured, code: int) -> None:
         raise SystemExit(f"bench: a command ended with {done.code} instead of {code}; the figures would mean nothing")
 
 
-def print_table(lines: list[Line], wall_s: float) -> None:
-    width = max(len(line.what) for line in lines)
-    middle = max(len(line.figure) for line in lines)
+def print_lines(lines: list[Line]) -> None:
     for line in lines:
         judged = "" if line.ok is None else ("ok" if line.ok else "over")
-        print(f"{line.what:<{width}}  {line.figure:<{middle}}  {line.target:<9}  {judged}".rstrip())
+        print(f"{line.what:<{_WHAT}}  {line.figure:<{_FIGURE}}  {line.target:<9}  {judged}".rstrip(), flush=True)
+
+
+def print_end(wall_s: float) -> None:
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
     print(f"\n{os.cpu_count()} CPUs, load {load}; the whole bench took {wall_s:.0f} s")
