@@ -124,7 +124,7 @@ def test_a_sandbox_shows_nothing_of_the_machine(tmp_path: Path):
     (tmp_path / "secret").write_text("secret")
     with desktop.launched(tmp_path / "its", mode=Mode.BWRAP) as opened:
         assert opened.sandboxed
-        look = f"id -u; ls /proc | grep -c '^[0-9]'; ls {tmp_path} /root/.ssh 2>&1 | grep -v 'No such'; cat /proc/net/route"
+        look = f"id -u; ls /proc | grep -c '^[0-9]'; ls {tmp_path} {Path.home() / '.ssh'} 2>&1 | grep -v 'No such'; cat /proc/net/route"
         said = opened.execute(["sh", "-c", look]).stdout.decode().splitlines()
         assert said[0] == "1000"
         assert int(said[1]) < 15

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from evalfleet.benchmarks.waa.catalogue import index
+from evalfleet.runner.tree import stat_of
 from evalfleet.testing.waa.arena import Arena, arena
 from evalfleet.testing.waa.client import score_of
 from fleet import Fleet, wait_for
@@ -191,7 +192,7 @@ def test_what_is_killed_outside_does_not_run_on_inside(waa: Arena, fleet: Fleet,
     container = waa.containers[0]
     waa.fail(PAD[8:], "stop")
     process = fleet.start("run", "waa", "--agent", "other", "--task", PAD)
-    wait_for(lambda: sleepers(container), "the hang")
+    (orphan,) = wait_for(lambda: sleepers(container), "the hang")
     assert outside(fleet, "-m evalfleet.benchmarks.waa.attempt")
     if who == "runner":
         pid = fleet.runner_pid()
@@ -202,6 +203,8 @@ def test_what_is_killed_outside_does_not_run_on_inside(waa: Arena, fleet: Fleet,
         for pid in outside(fleet, word):
             os.kill(pid, signal.SIGKILL)
     assert process.wait(60) == 0
+    found = stat_of(orphan)
+    assert found is None or found.dead  # dead, and perhaps not reaped yet by whoever inherited it
     assert carrying(container) == []
     assert fleet.json("report")["tasks"]["succeeded"] == 1
 

@@ -170,7 +170,9 @@ async def test_a_silent_host_is_suspected_gets_no_work_and_may_return(home: Path
 
 
 async def test_a_host_that_nobody_can_reach_is_given_up_only_after_all_that(home: Path):
-    async with driven(home, "sleep", settings=QUICK) as one:
+    # Short, and yet longer than a busy machine holds us up: a second reset would be a false death.
+    firm = replace(QUICK, ping_s=0.2, lease_s=1.0, patience=Patience(quiet_s=0.5, give_up_s=1.5, reconnects=2))
+    async with driven(home, "sleep", settings=firm) as one:
         await one.launched(1)
         one.backend.other_way = OtherWay.SILENT
         one.backend.silent = True
@@ -178,7 +180,7 @@ async def test_a_host_that_nobody_can_reach_is_given_up_only_after_all_that(home
         one.backend.end(one.backend.launched[1])
     kinds = one.types()
     assert kinds.index("worker.suspected") < kinds.index("worker.lost")
-    assert one.backend.resets >= 1
+    assert one.backend.resets == 1
 
 
 async def test_a_silent_connection_of_a_living_host_is_replaced(home: Path):
