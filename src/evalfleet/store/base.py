@@ -21,10 +21,12 @@ from evalfleet.model import (
     Attempt,
     Event,
     Failure,
+    HostState,
     JsonObject,
     Outcome,
     Policy,
     Pool,
+    PoolHost,
     Request,
     Requests,
     Run,
@@ -33,6 +35,7 @@ from evalfleet.model import (
     TaskState,
     Verb,
     Verdict,
+    Wish,
 )
 
 
@@ -268,6 +271,14 @@ class StoreReader(Protocol):
         """By name."""
         ...
 
+    def pool_owner(self, name: str) -> str | None:
+        """Who makes the pool's hosts what they should be at this moment; None if nobody does."""
+        ...
+
+    def hosts(self, pool: str, *, gone: bool = False) -> list[PoolHost]:
+        """The machines that were made for a pool, in their order; with `gone` also those that are no more."""
+        ...
+
     def host_loads(self) -> dict[str, int]:
         """How many attempts are live on each host, of whichever run; hosts without one are left out."""
         ...
@@ -410,6 +421,42 @@ class Store(StoreReader, Protocol):
 
     def delete_pool(self, name: str) -> None:
         """Raises NotFound, and WrongState while a run that is not over uses it."""
+        ...
+
+    def take_pool(self, name: str, owner: str) -> Pool:
+        """Become the owner; raises the epoch. Raises Owned while another owner lives, NotFound."""
+        ...
+
+    def leave_pool(self, pool: Pool) -> None:
+        """Give the pool up, if it is ours."""
+        ...
+
+    def amend_pool(self, name: str, settings: JsonObject) -> Pool:
+        """Change what the pool should be; its owner follows. Event `pool.amended`. Raises NotFound."""
+        ...
+
+    def explain_pool(self, name: str, reason: JsonObject | None) -> None:
+        """Say why it makes no more hosts, or that it does again. Event `pool.paused` or `pool.resumed`."""
+        ...
+
+    def doom_pool(self, name: str) -> Pool:
+        """Wish all its hosts gone, and the pool with the last of them. Event `pool.doomed`. Raises NotFound, and
+        WrongState while a run that is not over uses it."""
+        ...
+
+    def request_hosts(self, pool: str, names: str, facts: Sequence[JsonObject]) -> list[PoolHost]:
+        """Write down that so many machines are wanted, named `names` + number: the intent, before anybody is asked for
+        them. Numbers are not used again in a pool, nor names in a home. Event `worker.requested`. Raises NotFound."""
+        ...
+
+    def wish(self, pool: str, names: Sequence[str], wish: Wish, reason: str) -> list[PoolHost]:
+        """Say what hosts should be; the pool's owner follows. Returns those for which it is new: one that is to go
+        stays so. Event `worker.wished`. Raises NotFound."""
+        ...
+
+    def move_host(self, pool: Pool, before: HostState, host: PoolHost) -> PoolHost | None:
+        """Store how far a host is, if it is still as `before`, and the pool still ours; all but its wish. Event
+        `worker.STATE` where that is another. None: not ours any more."""
         ...
 
     def note(
