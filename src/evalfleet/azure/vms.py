@@ -23,6 +23,7 @@ from azure.mgmt.core.exceptions import ARMErrorFormat
 from evalfleet.azure import views, vm
 from evalfleet.azure.classify import Problem, classify, facts_of
 from evalfleet.azure.clients import Clients
+from evalfleet.azure.offers import Offering
 from evalfleet.azure.quota import Usage, by_name
 from evalfleet.azure.views import Owned, VmView
 from evalfleet.azure.vm import VmSpec
@@ -156,7 +157,7 @@ class Vms:
                 return None
             return cast("str", poller.continuation_token())
 
-    async def poll(self, verb: Verb, name: str, continuation: str, spec: VmSpec | None = None) -> Progress:
+    async def poll(self, verb: Verb, name: str, continuation: str, spec: VmSpec | Offering | None = None) -> Progress:
         """Look once how far an operation is. `spec` makes the message of a failed creation say what was asked for."""
         region, size, spot = (spec.region, spec.size, spec.spot) if spec else ("", "", False)
         resumed: dict[str, Any] = {"continuation_token": continuation}

@@ -24,7 +24,6 @@ import anyio
 import anyio.to_thread
 
 from evalfleet.backends.base import Backend, Inbox
-from evalfleet.engine.clerk import Clerk
 from evalfleet.engine.courier import Courier
 from evalfleet.engine.dispatcher import Dispatcher, EngineSettings, Secrets
 from evalfleet.engine.orders import Ended, Mode, Orders
@@ -36,6 +35,7 @@ from evalfleet.errors import BackendError, Owned
 from evalfleet.layout import Home
 from evalfleet.model import Run, Verb
 from evalfleet.store.base import Store
+from evalfleet.store.clerk import Clerk
 
 LISTEN_S = 0.2
 SPECTATE_S = 0.25
