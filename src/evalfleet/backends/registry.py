@@ -7,9 +7,10 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from evalfleet.backends.base import Backend
+from evalfleet.backends.reaching import Absent, Reachable
 from evalfleet.errors import InputError
 from evalfleet.layout import Home
-from evalfleet.model import JsonObject, Pool
+from evalfleet.model import JsonObject, Pool, PoolHost
 
 KINDS = {"ssh": "evalfleet.backends.ssh_pool"}
 
@@ -29,6 +30,10 @@ class PoolKind(Protocol):
     """A module that knows the pools of one backend."""
 
     def hosts(self, pool: Pool) -> Sequence[HostRow]: ...
+
+    def reachable(self, pool: Pool, rows: Sequence[PoolHost]) -> Sequence[Reachable | Absent]:
+        """Its hosts as commands such as `pool ssh` reach them. `rows`: the machines that the store keeps for the pool."""
+        ...
 
     def backends(self, pool: Pool, home: Home, notice: Callable[[str], None]) -> Sequence[Backend]:
         """Raises ConfigError where a package that they need is not there."""

@@ -16,6 +16,7 @@ import anyio
 
 from evalfleet.backends.base import HostInfo, Inbox, single_error
 from evalfleet.backends.link import PROTOCOL, OnEvents, Refusal, RunnerLink
+from evalfleet.backends.reaching import USERS
 from evalfleet.backends.runner_host import into
 from evalfleet.backends.ssh_hostsfile import SshHostSpec
 from evalfleet.core.health import OtherWay
@@ -36,7 +37,7 @@ from evalfleet.backends.ssh_channel import Place, opened, told
 from evalfleet.backends.ssh_collect import Caps
 from evalfleet.backends.ssh_connection import Keepalive, connected
 from evalfleet.backends.ssh_host import SshHost
-from evalfleet.backends.ssh_keys import USERS, HostKeys
+from evalfleet.backends.ssh_keys import HostKeys
 from evalfleet.backends.ssh_put import Sums
 
 _HELLO_S = 150.0  # the first answer may wait for a runner that ends what its dead predecessor left, on a host far away

@@ -15,10 +15,9 @@ from pathlib import Path
 import asyncssh
 from asyncssh.public_key import get_default_certificate_algs, get_default_public_key_algs
 
+from evalfleet.backends.reaching import USERS
 from evalfleet.backends.ssh_hostsfile import Login
 from evalfleet.errors import HostRefused
-
-USERS = (Path("~/.ssh/known_hosts"), Path("/etc/ssh/ssh_known_hosts"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
 
+from evalfleet.backends.reaching import Absent, Reachable
 from evalfleet.backends.ssh_hostsfile import SshHostSpec, load
 from evalfleet.errors import BackendError
 from evalfleet.layout import Home
-from evalfleet.model import JsonObject, Pool
+from evalfleet.model import JsonObject, Pool, PoolHost
 
 if TYPE_CHECKING:
     from evalfleet.backends.ssh import SshBackend
@@ -26,6 +27,12 @@ def settings(hosts_file: Path, *, trust_first_use: bool) -> JsonObject:
 
 def hosts(pool: Pool) -> list[SshHostSpec]:
     return [msgspec.convert(row, SshHostSpec, dec_hook=_path) for row in pool.settings["hosts"]]
+
+
+def reachable(pool: Pool, rows: Sequence[PoolHost]) -> Sequence[Reachable | Absent]:
+    del rows  # the pool's own settings say it all
+    trust = pool.settings["trust_first_use"]
+    return [Reachable(pool=pool.name, spec=host, trust_first_use=trust) for host in hosts(pool)]
 
 
 def backends(pool: Pool, home: Home, notice: Callable[[str], None]) -> list[SshBackend]:

@@ -8,6 +8,12 @@ COMMANDS: dict[str, str] = {
     "create": "Make a pool of machines that exist.",
     "list": "List the pools.",
     "status": "Show a pool's hosts: workers, price, and what runs there.",
+    "logs": "Show what happens on its hosts.",
+    "ssh": "Open a shell on a host, or run one command there.",
+    "exec": "Run a command on all hosts at the same time.",
+    "vnc": "Look at the screens of hosts in a browser.",
+    "tunnel": "Make a port of a host a port of this machine.",
+    "screenshot": "Save what a host's screen shows.",
     "delete": "Forget a pool. Its machines are left as they are.",
 }
 
