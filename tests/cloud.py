@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -78,10 +79,27 @@ class Cloud:
         assert view is not None
         return view
 
-    async def until(self, kind: str) -> dict[str, Any]:
-        """Wait for an event."""
+    async def until(self, kind: str, *, after: int = 0) -> dict[str, Any]:
+        """Wait for an event, with a number above `after`."""
         with anyio.fail_after(PATIENCE_S):
-            return (await self.emulator.world.journal.news(0, kind))[0]
+            return (await self.emulator.world.journal.news(after, kind))[0]
+
+    async def fault(self, **fault: Any) -> None:
+        """Let something go wrong from now on."""
+        answer = await self.control("POST", "faults", fault)
+        assert "number" in answer, answer
+
+    def folder(self, view: VmView) -> Path:
+        """Where the disk of an in-process VM lies."""
+        body = self.emulator.world.resources.find(view.id)
+        assert body is not None
+        return self.emulator.world.folder / "vms" / body["properties"]["vmId"]
+
+    async def ssh(self, spec: VmSpec, view: VmView, command: str) -> tuple[int | None, str]:
+        """Run one command on a VM; its exit status, and all that it wrote."""
+        async with self.login(spec, view) as connection:
+            done = await connection.run(command)
+            return done.exit_status, f"{done.stdout}{done.stderr}"
 
     @asynccontextmanager
     async def login(self, spec: VmSpec, view: VmView) -> AsyncGenerator[asyncssh.SSHClientConnection]:

@@ -9,6 +9,7 @@ import select
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,8 @@ import pytest
 from cloud import cloud, connected
 from evalfleet.azure.vms import Verb
 from evalfleet.emulator import netns
+from evalfleet.emulator.faults import Fault
+from evalfleet.emulator.scenario import Scenario
 
 pytestmark = pytest.mark.anyio
 
@@ -30,6 +33,7 @@ def _possible() -> bool:
     return subprocess.run(tried, capture_output=True, check=False).returncode == 0
 
 
+HAS_KVM = Path("/dev/kvm").exists()
 possible = pytest.mark.skipif(not _possible(), reason="this machine lets us make no namespaces")
 
 
@@ -105,3 +109,43 @@ def _pid_of(mark: str) -> int:
 async def _begin_again() -> None:
     async with cloud(hosts="netns") as here:
         assert await here.vms.list() == []
+
+
+@possible
+@pytest.mark.usefixtures("_alone")
+async def test_a_machine_of_its_own_that_is_not_as_it_should_be():
+    faults = [
+        Fault(op="host.boot", match={"name": "bad"}, preset=preset) for preset in ("no_kvm", "disk_full", "clock_skew")
+    ]
+    probes = {
+        "kvm": "kvm-ok >/dev/null && test -w /dev/kvm && grep -qE '^flags.*(svm|vmx)' /proc/cpuinfo; echo $?",
+        "disk": "df -Pk / | awk 'NR == 2 {print ($4 > 0)}'",
+        "clock": "date +%s; python3 -ISc 'import time; print(int(time.time()))'",
+    }
+    async with cloud(Scenario(fault=faults), hosts="netns") as here:
+        for name, kvm, disk, skew in (("good", 0, 1, 0), ("bad", 1, 0, 600)):
+            spec = here.spec(name)
+            view = await here.made(spec)
+            found = {probe: (await here.ssh(spec, view, command))[1].split() for probe, command in probes.items()}
+            if HAS_KVM:
+                assert found["kvm"] == [str(kvm)]
+            assert found["disk"] == [str(disk)]
+            assert [int(moment) - time.time() for moment in found["clock"]] == [pytest.approx(skew, abs=10)] * 2
+
+
+@possible
+@pytest.mark.usefixtures("_alone")
+async def test_docker_on_a_machine_of_its_own():
+    async with cloud(hosts="netns") as here:
+        spec = here.spec()
+        view = await here.made(spec)
+        told = await here.ssh(
+            spec, view, "docker run -d --name winarena windowsarena/winarena >/dev/null; docker ps -a"
+        )
+        assert "Up winarena" in told[1]
+        inside = "docker exec winarena sh -c 'hostname; echo $HOME'"
+        assert (await here.ssh(spec, view, inside))[1].splitlines()[0] == "waa-eval-1"
+        probe = "import urllib.request as u; print(u.urlopen('http://20.20.20.21:5000/probe', timeout=5).status)"
+        assert await here.ssh(spec, view, f'docker exec winarena python3 -c "{probe}"') == (0, "200\n")
+        await here.control("POST", f"vms/{spec.name}/containers/winarena/kill")
+        assert "Exited (137)" in (await here.ssh(spec, view, "docker ps -a"))[1]

@@ -12,7 +12,9 @@ from aiohttp import web
 
 from evalfleet.emulator.compute import Compute
 from evalfleet.emulator.control import Control
+from evalfleet.emulator.dockerd import Dockerd
 from evalfleet.emulator.groups import Groups
+from evalfleet.emulator.guests import Guests
 from evalfleet.emulator.identity import Identity
 from evalfleet.emulator.imds import Imds
 from evalfleet.emulator.machines import Machines
@@ -24,10 +26,12 @@ from evalfleet.emulator.wire import ArmError, Call, Routes, parse
 from evalfleet.emulator.world import Dropped, World
 
 
-def build(world: World) -> tuple[web.Application, Machines]:
+def build(world: World, gateway: str | None) -> tuple[web.Application, Machines, Dockerd, Guests]:
     """Put the services together."""
     network = Network(world)
     vms = VirtualMachines(world, network)
+    guests = Guests(world, vms.machines, gateway)
+    dockerd = Dockerd(world, vms.machines, guests)
     routes: Routes = {
         **network.routes(),
         **vms.routes(),
@@ -37,12 +41,12 @@ def build(world: World) -> tuple[web.Application, Machines]:
         **world.operations.routes("microsoft.compute", "microsoft.network", "groups"),
     }
     app = web.Application(middlewares=[_answering], client_max_size=16 * 2**20)
-    app.add_routes(Control(world, vms.machines).routes())
+    app.add_routes(Control(world, vms.machines, dockerd).routes())
     app.add_routes(Imds(world, vms.machines).routes())
     app.add_routes(Retail(world).routes())
     app.add_routes(Identity(world).routes())
     app.router.add_route("*", "/subscriptions/{tail:.*}", _arm(world, routes))
-    return app, vms.machines
+    return app, vms.machines, dockerd, guests
 
 
 @web.middleware

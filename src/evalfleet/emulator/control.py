@@ -12,9 +12,12 @@ from aiohttp import web
 from evalfleet.azure import vm
 from evalfleet.azure.views import inside
 from evalfleet.emulator import processes, scenario
+from evalfleet.emulator.condition import Condition
+from evalfleet.emulator.dockerd import Dockerd
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.machines import Machines
 from evalfleet.emulator.resources import DISK, IP, NIC, SCHEDULE, SPELLING, VM
+from evalfleet.emulator.scenario import Eviction
 from evalfleet.emulator.wire import ArmError
 from evalfleet.emulator.world import World
 from evalfleet.errors import ConfigError
@@ -23,9 +26,10 @@ from evalfleet.errors import ConfigError
 class Control:
     """What Azure does not have."""
 
-    def __init__(self, world: World, machines: Machines) -> None:
+    def __init__(self, world: World, machines: Machines, dockerd: Dockerd) -> None:
         self._world = world
         self._machines = machines
+        self._dockerd = dockerd
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -38,7 +42,11 @@ class Control:
             web.get("/emulator/leaks", self._leaks),
             web.post("/emulator/clock", self._advance),
             web.delete("/emulator/operations", self._forget),
+            web.post("/emulator/evictions", self._evict_some),
             web.post("/emulator/vms/{vm}/link", self._link),
+            web.post("/emulator/vms/{vm}/condition", self._condition),
+            web.post("/emulator/vms/{vm}/guest", self._guest),
+            web.post("/emulator/vms/{vm}/containers/{container}/kill", self._kill),
             web.post("/emulator/vms/{vm}/evict", self._evict),
             web.post("/emulator/vms/{vm}/crash", self._crash),
         ]
@@ -70,7 +78,7 @@ class Control:
         return web.json_response({"exchanges": self._world.journal.exchanges()})
 
     async def _bill(self, request: web.Request) -> web.Response:
-        return web.json_response(self._world.bill.as_json())
+        return web.json_response(self._world.bill.as_json(request.query.get("pool")))
 
     async def _advance(self, request: web.Request) -> web.Response:
         body: Any = await request.json()
@@ -86,15 +94,45 @@ class Control:
         machine = self._machines.named(request.match_info["vm"])
         body: Any = await request.json()
         blocked, latency_s = bool(body.get("blocked", False)), float(body.get("latency_s", 0.0))
-        await machine.host.set_link(blocked=blocked, latency_s=latency_s)
-        self._world.journal.tell("link.changed", machine.name, blocked=blocked, latency_s=latency_s)
+        await self._machines.set_link(machine, blocked=blocked, latency_s=latency_s)
         return web.Response(status=204)
 
     async def _evict(self, request: web.Request) -> web.Response:
+        body: Any = await request.json() if request.can_read_body else {}
+        self._machines.evict(self._machines.named(request.match_info["vm"]), silent=bool(body.get("silent", False)))
+        return web.Response(status=204)
+
+    async def _evict_some(self, request: web.Request) -> web.Response:
+        """Evict several spot machines at once: {"share": 0.3}, {"count": 2}, with "name" and "silent"."""
+        try:
+            eviction = msgspec.convert(await request.json(), Eviction)
+            scenario.check_eviction(eviction, "evictions")
+        except (msgspec.ValidationError, ConfigError, ValueError) as error:
+            raise ArmError(400, "BadRequest", str(error)) from None
+        return web.json_response({"evicted": self._machines.evict_some(eviction)})
+
+    async def _condition(self, request: web.Request) -> web.Response:
+        """Change how a machine is inside, while it runs: {"kvm": false}, {"disk_used_gb": 128}; without a body, tell it."""
         machine = self._machines.named(request.match_info["vm"])
-        if not machine.spot:
-            raise ArmError(400, "BadRequest", f"{machine.name} is no spot machine.")
-        self._machines.evict(machine)
+        changes: Any = await request.json() if request.can_read_body else {}
+        try:
+            machine.condition = msgspec.convert({**msgspec.to_builtins(machine.condition), **changes}, Condition)
+        except msgspec.ValidationError as error:
+            raise ArmError(400, "BadRequest", str(error)) from None
+        await self._machines.show(machine)
+        if "latency_s" in changes:
+            await self._machines.set_link(machine, blocked=False, latency_s=machine.condition.latency_s)
+        return web.json_response(msgspec.to_builtins(machine.condition))
+
+    async def _guest(self, request: web.Request) -> web.Response:
+        """Let Windows fall silent on a machine, or answer again: {"silent": true}."""
+        machine = self._machines.named(request.match_info["vm"])
+        body: Any = await request.json()
+        machine.silent = bool(body["silent"])
+        return web.Response(status=204)
+
+    async def _kill(self, request: web.Request) -> web.Response:
+        await self._dockerd.kill(self._machines.named(request.match_info["vm"]), request.match_info["container"])
         return web.Response(status=204)
 
     async def _crash(self, request: web.Request) -> web.Response:
@@ -102,7 +140,7 @@ class Control:
         machine = self._machines.named(request.match_info["vm"])
         async with machine.lock:
             await machine.host.halt()
-            await machine.host.boot(None)
+            await self._machines.boot(machine)
         self._world.journal.tell("vm.crashed", machine.name)
         return web.Response(status=204)
 

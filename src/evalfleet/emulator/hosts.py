@@ -5,13 +5,18 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import os
+import shutil
+import stat
+from asyncio.subprocess import Process
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import asyncssh
 
-from evalfleet.emulator.faults import Fault
+from evalfleet.emulator.condition import Condition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +31,9 @@ class HostSpec:
     login_keys: tuple[str, ...]
     host_key: str | None = field(repr=False)  # private, from cloud-init; None: the host makes one
     imds_url: str
+    vm: str = ""  # the VM's own id
+    docker: str = ""  # where Docker's daemon listens for its machines
+    image: Path | None = None  # a copy of another host's disk, to begin with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +48,12 @@ class Ran:
 class Host(Protocol):
     """A machine that can be switched on and off, keeps its disk meanwhile, and answers SSH."""
 
-    async def boot(self, fault: Fault | None) -> None:
-        """Switch on. A fault of `host.boot` may keep it from answering."""
+    async def lay_out(self) -> None:
+        """Fill its disk from its image, the first time."""
+        ...
+
+    async def boot(self, condition: Condition, ssh: str | None) -> None:
+        """Switch on, as a machine in that condition. `ssh` names a preset that keeps SSH from working."""
         ...
 
     async def halt(self) -> None:
@@ -54,6 +66,31 @@ class Host(Protocol):
 
     async def run(self, script: str) -> Ran:
         """Run a script, as the agent inside an Azure VM does."""
+        ...
+
+    async def spawn(self, argv: Sequence[str], environ: Mapping[str, str], folder: str) -> Process:
+        """Start a program on it, with pipes for all three streams.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        ...
+
+    async def show(self, condition: Condition, images_gb: float) -> None:
+        """Let it look so, from inside."""
+        ...
+
+    async def copy_disk(self, to: Path) -> None:
+        """Copy its disk into a new folder."""
+        ...
+
+    @property
+    def docker_folder(self) -> Path:
+        """Where the state of its Docker lies: on its disk."""
+        ...
+
+    def outside(self, path: Path) -> Path:
+        """Return where a path of the host's lies on this machine."""
         ...
 
     async def set_link(self, *, blocked: bool, latency_s: float) -> None:
@@ -75,3 +112,20 @@ def read_user_data(custom_data: str | None) -> dict[str, Any]:
     except (binascii.Error, ValueError):
         return {}
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copy a folder as a disk is copied: links stay links, and what is no file (sockets, pipes) stays behind."""
+
+    def no_files(folder: str, names: Iterable[str]) -> set[str]:
+        return {name for name in names if not _is_file(os.path.join(folder, name))}
+
+    shutil.copytree(source, target, symlinks=True, ignore=no_files, dirs_exist_ok=True)
+
+
+def _is_file(path: str) -> bool:
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)

@@ -22,6 +22,8 @@ from evalfleet.emulator.world import Addresses, World
 from evalfleet.errors import InputError
 
 if TYPE_CHECKING:
+    from evalfleet.emulator.dockerd import Dockerd
+    from evalfleet.emulator.guests import Guests
     from evalfleet.emulator.machines import Machines
 
 LOOPBACK = "127.0.0.1"
@@ -63,6 +65,7 @@ class Hosting:
     make_host: Callable[[World, HostSpec], Host]
     addresses: Addresses
     imds: str | None = None  # where IMDS listens besides
+    gateway: str | None = None  # the emulator's address as its machines see it, where they have a network of their own
 
 
 @asynccontextmanager
@@ -80,8 +83,9 @@ async def running(options: Options) -> AsyncGenerator[Emulator]:
                 addresses=how.addresses,
                 seed=options.scenario.seed if options.seed is None else options.seed,
             )
-            application, machines = app.build(world)
-            async with _listening(application, options.port, how.imds) as port:
+            application, machines, dockerd, guests = app.build(world, how.gateway)
+            async with _listening(application, options.port, how.imds) as port, _docker(dockerd, guests, how) as at:
+                world.docker_at = at
                 world.base_url = f"http://{LOOPBACK}:{port}"
                 for eviction in options.scenario.eviction:
                     tasks.start_soon(_evict, world, machines, eviction)
@@ -114,7 +118,9 @@ async def _netns() -> AsyncGenerator[Hosting]:
         return NetnsHost(spec)
 
     async with netns.network():
-        yield Hosting(make_host=make, addresses=Addresses(netns.PORT, netns.FIRST), imds=netns.IMDS)
+        yield Hosting(
+            make_host=make, addresses=Addresses(netns.PORT, netns.FIRST), imds=netns.IMDS, gateway=netns.GATEWAY
+        )
 
 
 @asynccontextmanager
@@ -132,13 +138,22 @@ async def _listening(application: web.Application, port: int, imds: str | None) 
             await runner.cleanup()
 
 
+@asynccontextmanager
+async def _docker(dockerd: Dockerd, guests: Guests, how: Hosting) -> AsyncGenerator[str]:
+    address = how.gateway or LOOPBACK
+    listener = await asyncio.start_server(dockerd.serve, address, 0)
+    try:
+        yield f"{address}:{listener.sockets[0].getsockname()[1]}"
+    finally:
+        listener.close()
+        guests.close()
+
+
 async def _evict(world: World, machines: Machines, eviction: Eviction) -> None:
     """Take spot machines back at the times that the scenario names."""
     await world.clock.sleep(eviction.after)
     while True:
-        running = sorted((m for m in machines.all() if m.spot and m.power == "running"), key=lambda m: m.name)
-        for machine in world.rng.sample(running, min(eviction.count, len(running))):
-            machines.evict(machine)
+        machines.evict_some(eviction)
         if eviction.every is None:
             return
         await world.clock.sleep(eviction.every)

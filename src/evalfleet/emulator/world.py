@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import itertools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from anyio.abc import TaskGroup
@@ -65,6 +65,8 @@ class World:
         self.bill = Bill(clock)
         self.addresses = addresses
         self.base_url = ""  # known once the port is
+        self.docker_at = ""  # where Docker's daemon listens for the machines
+        self.links = scenario.link
         self._make_host = make_host
         for fault in scenario.fault:
             self.faults.add(fault)
@@ -74,10 +76,13 @@ class World:
 
     def fault_of(self, op: str, attributes: Mapping[str, str]) -> Fault | None:
         """Take the fault that hits this operation, and tell about it."""
-        fault = self.faults.take(op, attributes)
-        if fault is not None:
+        return next(self.faults_of(op, attributes), None)
+
+    def faults_of(self, op: str, attributes: Mapping[str, str]) -> Iterator[Fault]:
+        """Take every fault that hits this operation, and tell about each."""
+        for fault in self.faults.taken(op, attributes):
             self.journal.tell("fault.hit", attributes.get("name", ""), op=op, preset=fault.preset)
-        return fault
+            yield fault
 
     async def meet(self, op: str, attributes: Mapping[str, str]) -> ArmError | None:
         """Do what a fault says before the operation. Returns an error that shall come only when the operation ends.
