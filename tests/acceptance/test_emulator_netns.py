@@ -18,6 +18,9 @@ import anyio
 import pytest
 
 from cloud import cloud, connected
+from evalfleet.azure import clients
+from evalfleet.azure.image import ImageSpec
+from evalfleet.azure.images import Images
 from evalfleet.azure.vms import Verb
 from evalfleet.emulator import netns
 from evalfleet.emulator.faults import Fault
@@ -149,3 +152,25 @@ async def test_docker_on_a_machine_of_its_own():
         assert await here.ssh(spec, view, f'docker exec winarena python3 -c "{probe}"') == (0, "200\n")
         await here.control("POST", f"vms/{spec.name}/containers/winarena/kill")
         assert "Exited (137)" in (await here.ssh(spec, view, "docker ps -a"))[1]
+
+
+@possible
+@pytest.mark.usefixtures("_alone")
+async def test_a_machine_of_its_own_begins_with_what_another_had():
+    async with cloud(hosts="netns") as here, clients.opened(here.settings) as opened:
+        images = Images(opened)
+        first = here.spec("first")
+        view = await here.made(first)
+        assert view.disk_id is not None
+        assert (await here.ssh(first, view, "echo kept >state; docker pull a/b"))[0] == 0
+        wanted = ImageSpec(name="golden", owner="me", source_disk=view.disk_id, source_region="eastus", regions=())
+        continuation = await images.create(wanted)
+        assert continuation is not None
+        await here.until("image.made")
+        assert (await images.poll("golden", "1.0.0", continuation)).done
+        golden = await images.find("golden")
+        assert golden is not None
+        second = here.spec("second", image=golden.id)
+        status, told = await here.ssh(second, await here.made(second), "cat state; stat -c %U state; docker images")
+        assert (status, told.split()[:3]) == (0, ["kept", "evalfleet", "a/b"])
+        assert (await here.ssh(first, view, "cat state"))[1] == "kept\n"

@@ -13,6 +13,7 @@ from aiohttp import web
 from evalfleet.emulator.compute import Compute
 from evalfleet.emulator.control import Control
 from evalfleet.emulator.dockerd import Dockerd
+from evalfleet.emulator.galleries import Galleries
 from evalfleet.emulator.groups import Groups
 from evalfleet.emulator.guests import Guests
 from evalfleet.emulator.identity import Identity
@@ -21,6 +22,7 @@ from evalfleet.emulator.machines import Machines
 from evalfleet.emulator.network import Network
 from evalfleet.emulator.retail import Retail
 from evalfleet.emulator.schedules import Schedules
+from evalfleet.emulator.snapshots import Snapshots
 from evalfleet.emulator.vms import VirtualMachines
 from evalfleet.emulator.wire import ArmError, Call, Routes, parse
 from evalfleet.emulator.world import Dropped, World
@@ -30,12 +32,17 @@ def build(world: World, gateway: str | None) -> tuple[web.Application, Machines,
     """Put the services together."""
     network = Network(world)
     vms = VirtualMachines(world, network)
+    snapshots = Snapshots(world, vms.machines)
+    galleries = Galleries(world, snapshots)
+    vms.machines.images = galleries.content
     guests = Guests(world, vms.machines, gateway)
     dockerd = Dockerd(world, vms.machines, guests)
     routes: Routes = {
         **network.routes(),
         **vms.routes(),
         **Compute(world).routes(),
+        **snapshots.routes(),
+        **galleries.routes(),
         **Groups(world, vms).routes(),
         **Schedules(world, vms).routes(),
         **world.operations.routes("microsoft.compute", "microsoft.network", "groups"),

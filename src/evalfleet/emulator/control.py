@@ -16,7 +16,7 @@ from evalfleet.emulator.condition import Condition
 from evalfleet.emulator.dockerd import Dockerd
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.machines import Machines
-from evalfleet.emulator.resources import DISK, IP, NIC, SCHEDULE, SPELLING, VM
+from evalfleet.emulator.resources import DISK, IP, NIC, SCHEDULE, SNAPSHOT, SPELLING, VERSION, VM
 from evalfleet.emulator.scenario import Eviction
 from evalfleet.emulator.wire import ArmError
 from evalfleet.emulator.world import World
@@ -148,7 +148,8 @@ class Control:
         leaks = [*self._orphans(), *self._overdue(), *await asyncio.to_thread(self._strays)]
         counts = {SPELLING[kind]: len(self._world.resources.of(kind)) for kind in SPELLING}
         left = {kind: count for kind, count in counts.items() if count}
-        return web.json_response({"leaks": leaks, "resources": left})
+        kept = [body["id"] for body in self._world.resources.of(VERSION) if _provisioning(body) == "Succeeded"]
+        return web.json_response({"leaks": leaks, "resources": left} | ({"kept": kept} if kept else {}))
 
     def _orphans(self) -> list[dict[str, str]]:
         """What costs money or clutters, and belongs to no VM."""
@@ -163,6 +164,12 @@ class Control:
             for kind, owner in owners.items()
             for body in self._world.resources.of(kind)
             if str(inside(body, *owner)).lower() not in vms
+        ]
+        making = str([body for body in self._world.resources.of(VERSION) if _provisioning(body) == "Creating"]).lower()
+        found += [
+            _leak(body, "is of no image that is being made")
+            for body in self._world.resources.of(SNAPSHOT)
+            if body["id"].lower() not in making and _provisioning(body) != "Creating"
         ]
         used = str(self._world.resources.of(NIC)).lower()
         return found + [
@@ -180,7 +187,8 @@ class Control:
                 found.append(_leak(body, "has no deadline"))
             elif expires < now:
                 found.append(_leak(body, "has outlived its deadline"))
-        return found
+        failed = [body for body in self._world.resources.of(VERSION) if _provisioning(body) == "Failed"]
+        return found + [_leak(body, "failed, and was not deleted") for body in failed]
 
     def _strays(self) -> list[dict[str, str]]:
         """Processes of machines that are off or gone."""
@@ -190,6 +198,10 @@ class Control:
             if machine.power == "running":
                 strays -= processes.belonging(folder / machine.body["properties"]["vmId"])
         return [{"id": str(pid), "type": "process", "why": "runs on a machine that is off"} for pid in strays]
+
+
+def _provisioning(body: dict[str, Any]) -> str:
+    return body["properties"]["provisioningState"]
 
 
 def _leak(body: dict[str, Any], why: str) -> dict[str, str]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import json
-import os
-import shutil
-import stat
-from asyncio.subprocess import Process
-from collections.abc import Iterable, Mapping, Sequence
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -114,18 +112,10 @@ def read_user_data(custom_data: str | None) -> dict[str, Any]:
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
-def copy_tree(source: Path, target: Path) -> None:
-    """Copy a folder as a disk is copied: links stay links, and what is no file (sockets, pipes) stays behind."""
-
-    def no_files(folder: str, names: Iterable[str]) -> set[str]:
-        return {name for name in names if not _is_file(os.path.join(folder, name))}
-
-    shutil.copytree(source, target, symlinks=True, ignore=no_files, dirs_exist_ok=True)
-
-
-def _is_file(path: str) -> bool:
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        return False
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
+async def copy_tree(source: Path, target: Path) -> None:
+    """Copy a folder as a disk is copied: with owners, links and all. What vanishes meanwhile is not in the copy."""
+    await asyncio.to_thread(target.mkdir, parents=True, exist_ok=True)
+    process = await asyncio.create_subprocess_exec(
+        *("cp", "-a", f"{source}/.", str(target)), stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL
+    )
+    await process.wait()

@@ -56,7 +56,7 @@ class InprocessHost:
 
     async def lay_out(self) -> None:
         if self._spec.image is not None and not self._home.exists():
-            await asyncio.to_thread(copy_tree, self._spec.image, self._spec.folder)
+            await copy_tree(self._spec.image, self._spec.folder)
 
     async def show(self, condition: Condition, images_gb: float) -> None:
         spec = self._spec
@@ -77,7 +77,7 @@ class InprocessHost:
     async def copy_disk(self, to: Path) -> None:
         for name in DISK:
             if (self._spec.folder / name).exists():
-                await asyncio.to_thread(copy_tree, self._spec.folder / name, to / name)
+                await copy_tree(self._spec.folder / name, to / name)
 
     def _write_key(self, private: str) -> None:
         self._key_file.touch(mode=0o600)

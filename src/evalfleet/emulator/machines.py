@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import anyio
 
@@ -77,6 +79,7 @@ class Machines:
         self._world = world
         self._network = network
         self._known: dict[str, Machine] = {}
+        self.images: Callable[[str, str], tuple[Body, Path]] | None = None  # what a VM can begin with; set by the app
 
     def of(self, body: Body) -> Machine:
         return self._known[body["id"].lower()]
@@ -101,13 +104,14 @@ class Machines:
     def make(self, call: Call, body: Body, custom_data: str | None) -> Machine:
         """Make the machine of a VM that was just stored, with its interface, address and disk. It is off."""
         properties = body["properties"]
+        image = self._image(body)  # before anything is made, because it may be refused
         configs = properties["networkProfile"].pop("networkInterfaceConfigurations", None) or ()
         properties["networkProfile"].pop("networkApiVersion", None)
         if configs:
             made = [self._network.attach(call, body["id"], config, body["location"]) for config in configs]
             properties["networkProfile"]["networkInterfaces"] = made
         self._make_disk(call, body)
-        spec = self._host_spec(body, custom_data)
+        spec = self._host_spec(body, custom_data, image)
         machine = Machine(body, self._world.make_host(spec), spec.address)
         machine.condition.disk_gb = float(properties["storageProfile"]["osDisk"]["diskSizeGB"])
         self._known[body["id"].lower()] = machine
@@ -137,7 +141,7 @@ class Machines:
         disk["managedDisk"]["id"] = stored["id"]
         self._world.bill.begin(stored, "disk", disk_usd_per_hour(kind, disk["diskSizeGB"]), vm=body["name"])
 
-    def _host_spec(self, body: Body, custom_data: str | None) -> HostSpec:
+    def _host_spec(self, body: Body, custom_data: str | None, image: Path | None) -> HostSpec:
         properties = body["properties"]
         keys = inside(properties, "osProfile", "linuxConfiguration", "ssh", "publicKeys") or ()
         interfaces = properties["networkProfile"].get("networkInterfaces") or ()
@@ -153,7 +157,15 @@ class Machines:
             imds_url=f"{self._world.base_url}/imds/{properties['vmId']}",
             vm=properties["vmId"],
             docker=self._world.docker_at,
+            image=image,
         )
+
+    def _image(self, body: Body) -> Path | None:
+        """Return the disk that the VM begins with, where its request names an image of ours."""
+        wanted = inside(body["properties"], "storageProfile", "imageReference", "id")
+        if wanted is None or self.images is None:
+            return None
+        return self.images(wanted, body["location"])[1]
 
     async def switch_on(self, machine: Machine) -> None:
         async with machine.lock:

@@ -23,7 +23,7 @@ import anyio
 from evalfleet.emulator import clockwork, standins
 from evalfleet.emulator.condition import Condition, Surroundings
 from evalfleet.emulator.condition import write as write_condition
-from evalfleet.emulator.hosts import HostSpec, Ran, fresh_private_key
+from evalfleet.emulator.hosts import HostSpec, Ran, copy_tree, fresh_private_key
 from evalfleet.emulator.wire import ArmError
 from evalfleet.errors import CloudError, InputError
 
@@ -154,8 +154,7 @@ class NetnsHost:
 
     async def lay_out(self) -> None:
         if self._spec.image is not None and not (self._spec.folder / "disk").exists():
-            await command("mkdir", "-p", str(self._spec.folder))
-            await command("cp", "-a", str(self._spec.image / "disk"), str(self._spec.folder / "disk"))
+            await copy_tree(self._spec.image, self._spec.folder)
 
     async def show(self, condition: Condition, images_gb: float) -> None:
         spec, base = self._spec, self._spec.folder / "disk" / "usr" / "local"
@@ -178,8 +177,7 @@ class NetnsHost:
         return self._spec.folder / "disk" / path.relative_to("/")
 
     async def copy_disk(self, to: Path) -> None:
-        await command("mkdir", "-p", str(to))
-        await command("cp", "-a", str(self._spec.folder / "disk"), str(to / "disk"))
+        await copy_tree(self._spec.folder / "disk", to / "disk")
         for path in ("etc/ssh/ssh_host_ed25519_key", f"home/{self._spec.user}/.ssh/authorized_keys"):
             await command("rm", "-f", str(to / "disk" / path))
 
