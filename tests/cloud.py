@@ -48,6 +48,10 @@ class Cloud:
         found = self.emulator.world.journal.exchanges()
         return [each for each in found if each["method"] == method and part in each["path"]]
 
+    def traffic(self, text: str) -> list[dict[str, Any]]:
+        """Return the exchanges and the SSH commands that have a text in them, such as a planted secret."""
+        return self.emulator.world.journal.exchanges(text)
+
     def spec(self, name: str = "waa-eval-1", **changes: Any) -> VmSpec:
         made = VmSpec(
             name=name,

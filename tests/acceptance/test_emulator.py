@@ -373,6 +373,36 @@ async def test_a_machine_whose_policy_is_to_deallocate_stays():
         assert view.power == "deallocated"
 
 
+# What was said
+
+
+async def test_a_planted_secret_is_found_wherever_it_went():
+    async with cloud() as here:
+        spec = here.spec(owner="in-a-tag-5ecret")
+        view = await here.made(spec)
+        assert {each["method"] for each in here.traffic("in-a-tag-5ecret")} >= {"PUT", "GET"}
+        # The host key is in the cloud-init, encoded, and in no other request.
+        line = spec.host_key.private.splitlines()[1]
+        assert [(each["method"], each["path"].rpartition("/")[2]) for each in here.traffic(line[:40])] == [
+            ("PUT", spec.name)
+        ]
+        await here.ssh(spec, view, "echo in-argv-5ecret")
+        (command,) = here.traffic("in-argv-5ecret")
+        assert (command["method"], command["path"]) == ("EXEC", f"ssh/{spec.name}")
+        await here.ssh(
+            spec, view, 'curl -s -H Metadata:true -H "X: in-a-header-5ecret" "$EVALFLEET_IMDS/metadata/instance"'
+        )
+        assert len(here.traffic("X: in-a-header-5ecret")) == 1  # as a command
+        assert [each["method"] for each in here.traffic("in-a-header-5ecret")] == ["EXEC", "GET"]
+        async with here.http.post(
+            f"{here.emulator.url}/t/oauth2/v2.0/token", data={"client_secret": "in-a-form-5ecret"}
+        ):
+            pass
+        assert len((await here.control("GET", "traffic?contains=in-a-form-5ecret"))["exchanges"]) == 1
+        assert here.traffic("never-said") == []
+        assert (await here.control("GET", "traffic?contains=never-said"))["exchanges"] == []
+
+
 # Money
 
 

@@ -63,6 +63,19 @@ def test_its_settings_make_it_the_cloud_and_a_signal_ends_it(
         assert "Azure does not answer in eastus" in gone
 
 
+def test_its_traffic_can_be_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    file = tmp_path / "traffic.jsonl"
+    with started("--traffic", str(file)) as (_, settings):
+        Shell(settings, monkeypatch, capsys).run("quota", "--region", "eastus")
+        (line,) = [json.loads(each) for each in file.read_text().splitlines()]
+        assert (line["method"], line["path"].rpartition("/")[2], line["status"]) == ("GET", "usages", 200)
+        assert line["headers"]["Authorization"] == "Bearer none"
+    assert entry.run(["emulator", "--traffic", str(tmp_path)]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -75,7 +75,7 @@ class Control:
         return web.json_response({"events": found})
 
     async def _traffic(self, request: web.Request) -> web.Response:
-        return web.json_response({"exchanges": self._world.journal.exchanges()})
+        return web.json_response({"exchanges": self._world.journal.exchanges(request.query.get("contains"))})
 
     async def _bill(self, request: web.Request) -> web.Response:
         return web.json_response(self._world.bill.as_json(request.query.get("pool")))

@@ -28,15 +28,14 @@ from evalfleet.emulator.session import Session
 
 DISK = ("home", "bin", "docker")  # what of its folder is the disk that an image keeps
 _OWN = ("127.0.0.1", "localhost")
-FaultOf = Callable[[str, Mapping[str, str]], Fault | None]
 
 
 class InprocessHost:
-    """One VM. `fault_of` is asked for the faults of its commands."""
+    """One VM. `asked` hears of each command that comes over SSH, and returns the fault that hits it."""
 
-    def __init__(self, spec: HostSpec, fault_of: FaultOf) -> None:
+    def __init__(self, spec: HostSpec, asked: Callable[[str, str], Fault | None]) -> None:
         self._spec = spec
-        self._fault_of = fault_of
+        self._asked = asked
         self._link = Link(self._serve)
         self._clock: Path | None = None  # the library that makes its programs' clock wrong
         self._home = spec.folder / "home"
@@ -167,8 +166,7 @@ class InprocessHost:
         return any(_same(line, key) for line in lines)
 
     async def _session(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
-        command = process.command
-        fault = self._fault_of("host.exec", {"name": self._spec.name, "command": command or ""})
+        fault = self._asked(self._spec.name, process.command or "")
         await Session(process, cwd=self._home, environment=self.environment(), fault=fault).run()
 
     def _sftp(self, channel: asyncssh.SSHServerChannel[bytes]) -> asyncssh.SFTPServer:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 import anyio
 from aiohttp import web
@@ -38,6 +39,7 @@ class Options:
     hosts: str = "inprocess"
     scenario: Scenario = field(default_factory=Scenario)
     seed: int | None = None
+    traffic: Path | None = None  # where every exchange is written down
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,7 @@ class Hosting:
 async def running(options: Options) -> AsyncGenerator[Emulator]:
     """Run an emulator until the block ends; then no host, process or file of it is left."""
     hosting = _netns if options.hosts == "netns" else _inprocess
-    with workfolder.opened() as folder:
+    with workfolder.opened() as folder, _written(options.traffic) as traffic:
         async with hosting() as how, anyio.create_task_group() as tasks:
             world = World(
                 clock=Clock(options.speed),
@@ -82,6 +84,7 @@ async def running(options: Options) -> AsyncGenerator[Emulator]:
                 make_host=how.make_host,
                 addresses=how.addresses,
                 seed=options.scenario.seed if options.seed is None else options.seed,
+                traffic=traffic,
             )
             application, machines, dockerd, guests = app.build(world, how.gateway)
             async with _listening(application, options.port, how.imds) as port, _docker(dockerd, guests, how) as at:
@@ -97,10 +100,23 @@ async def running(options: Options) -> AsyncGenerator[Emulator]:
                         await machines.close()
 
 
+@contextmanager
+def _written(path: Path | None) -> Generator[IO[str] | None]:
+    if path is None:
+        yield None
+        return
+    try:
+        file = path.open("a", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--traffic {path}: cannot be written: {error.strerror}; name another file.") from None
+    with file:
+        yield file
+
+
 @asynccontextmanager
 async def _inprocess() -> AsyncGenerator[Hosting]:
     def make(world: World, spec: HostSpec) -> Host:
-        return InprocessHost(spec, world.fault_of)
+        return InprocessHost(spec, world.command_asked)
 
     # Kept bound, so that no other emulator gives its hosts the same port.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as reserved:

@@ -8,6 +8,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 from anyio.abc import TaskGroup
 
@@ -51,13 +52,14 @@ class World:
         make_host: Callable[[World, HostSpec], Host],
         addresses: Addresses,
         seed: int,
+        traffic: IO[str] | None = None,
     ) -> None:
         self.clock = clock
         self.times = scenario.times
         self.folder = folder
         self.tasks = tasks
         self.rng = random.Random(seed)
-        self.journal = Journal(clock)
+        self.journal = Journal(clock, traffic)
         self.resources = Resources()
         self.operations = Operations(clock, tasks)
         self.quotas = Quotas(scenario.quota)
@@ -83,6 +85,11 @@ class World:
         for fault in self.faults.taken(op, attributes):
             self.journal.tell("fault.hit", attributes.get("name", ""), op=op, preset=fault.preset)
             yield fault
+
+    def command_asked(self, name: str, command: str) -> Fault | None:
+        """Record a command that came over SSH, and take the fault that hits it."""
+        self.journal.record(method="EXEC", path=f"ssh/{name}", request=command)
+        return self.fault_of("host.exec", {"name": name, "command": command})
 
     async def meet(self, op: str, attributes: Mapping[str, str]) -> ArmError | None:
         """Do what a fault says before the operation. Returns an error that shall come only when the operation ends.
