@@ -38,7 +38,7 @@ class Cloud:
     network: Network
 
     async def control(self, method: str, path: str, body: Any = None) -> Any:
-        async with self.http.request(method, f"{self.emulator.url}/emulator/{path}", json=body) as answer:
+        async with self.http.request(method, f"{self.emulator.world.plain_url}/emulator/{path}", json=body) as answer:
             return await answer.json() if answer.content_type == "application/json" else answer.status
 
     def events(self, kind: str | None = None) -> list[dict[str, Any]]:
@@ -121,10 +121,10 @@ class Cloud:
 
 @asynccontextmanager
 async def cloud(
-    scenario: Scenario | None = None, *, speed: float = 0, hosts: str = "inprocess"
+    scenario: Scenario | None = None, *, speed: float = 0, hosts: str = "inprocess", **more: Any
 ) -> AsyncGenerator[Cloud]:
     """Run an emulator; the group and the pool's network in eastus are there already."""
-    options = Options(speed=speed, scenario=scenario or Scenario(), hosts=hosts)
+    options = Options(speed=speed, scenario=scenario or Scenario(), hosts=hosts, **more)
     async with server.running(options) as emulator, connected(emulator.settings(), emulator) as here:
         yield here
 

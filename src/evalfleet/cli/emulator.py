@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--traffic", type=click.Path(path_type=Path), metavar="FILE", help="Write every exchange down, as JSON lines."
 )
+@click.option("--tls", is_flag=True, help="Let clients sign in, over HTTPS, as on Azure.")
 @json_option
 @home_option
 def command(
@@ -37,6 +38,7 @@ def command(
     scenario: Path | None,
     seed: int | None,
     traffic: Path | None,
+    tls: bool,
     as_json: bool,
     home: str | None,
 ) -> None:
@@ -55,7 +57,7 @@ def command(
         ) from None
 
     chosen = scenarios.load(scenario) if scenario else scenarios.Scenario()
-    options = Options(port=port, speed=speed, hosts=hosts, scenario=chosen, seed=seed, traffic=traffic)
+    options = Options(port=port, speed=speed, hosts=hosts, scenario=chosen, seed=seed, traffic=traffic, tls=tls)
     anyio.run(_run, options, as_json)
 
 

@@ -154,7 +154,7 @@ class Machines:
             user=inside(properties, "osProfile", "adminUsername") or "azureuser",
             login_keys=tuple(key["keyData"] for key in keys),
             host_key=inside(read_user_data(custom_data), "ssh_keys", "ed25519_private"),
-            imds_url=f"{self._world.base_url}/imds/{properties['vmId']}",
+            imds_url=f"{self._world.plain_url}/imds/{properties['vmId']}",
             vm=properties["vmId"],
             docker=self._world.docker_at,
             image=image,

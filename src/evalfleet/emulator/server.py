@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -13,9 +14,10 @@ from typing import IO, TYPE_CHECKING
 import anyio
 from aiohttp import web
 
-from evalfleet.emulator import app, netns, workfolder
+from evalfleet.emulator import app, netns, tls, workfolder
 from evalfleet.emulator.clock import Clock
 from evalfleet.emulator.hosts import Host, HostSpec
+from evalfleet.emulator.identity import TENANT
 from evalfleet.emulator.inprocess import InprocessHost
 from evalfleet.emulator.netns import NetnsHost
 from evalfleet.emulator.scenario import Eviction, Scenario
@@ -40,6 +42,7 @@ class Options:
     scenario: Scenario = field(default_factory=Scenario)
     seed: int | None = None
     traffic: Path | None = None  # where every exchange is written down
+    tls: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +52,17 @@ class Emulator:
     url: str
     ssh_port: int
     world: World
+    certificate: Path | None = None  # what clients must trust
 
     def settings(self) -> dict[str, str]:
         """Return the variables that point evalfleet at it."""
-        return {
+        signing = {
+            "SSL_CERT_FILE": str(self.certificate),
+            "AZURE_TENANT_ID": TENANT,
+            "AZURE_CLIENT_ID": "emulator",
+            "AZURE_CLIENT_SECRET": "any",
+        }
+        return (signing if self.certificate else {}) | {
             "EVALFLEET_AZURE_PROFILE": "emulator",
             "EVALFLEET_AZURE_EMULATOR": self.url,
             "EVALFLEET_AZURE_SSH_PORT": str(self.ssh_port),
@@ -87,13 +97,16 @@ async def running(options: Options) -> AsyncGenerator[Emulator]:
                 traffic=traffic,
             )
             application, machines, dockerd, guests = app.build(world, how.gateway)
-            async with _listening(application, options.port, how.imds) as port, _docker(dockerd, guests, how) as at:
-                world.docker_at = at
-                world.base_url = f"http://{LOOPBACK}:{port}"
+            secure, certificate = tls.made(folder) if options.tls else (None, None)
+            async with (
+                _listening(application, options.port, how.imds, secure) as (url, plain),
+                _docker(dockerd, guests, how) as docker_at,
+            ):
+                world.base_url, world.plain_url, world.docker_at = url, plain, docker_at
                 for eviction in options.scenario.eviction:
                     tasks.start_soon(_evict, world, machines, eviction)
                 try:
-                    yield Emulator(url=world.base_url, ssh_port=world.addresses.port, world=world)
+                    yield Emulator(url=url, ssh_port=world.addresses.port, world=world, certificate=certificate)
                 finally:
                     tasks.cancel_scope.cancel()
                     with anyio.CancelScope(shield=True):
@@ -140,15 +153,22 @@ async def _netns() -> AsyncGenerator[Hosting]:
 
 
 @asynccontextmanager
-async def _listening(application: web.Application, port: int, imds: str | None) -> AsyncGenerator[int]:
+async def _listening(
+    application: web.Application, port: int, imds: str | None, secure: ssl.SSLContext | None
+) -> AsyncGenerator[tuple[str, str]]:
+    """Serve; the address for clients, and the one without TLS that machines ask for their metadata, as on Azure."""
     runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, LOOPBACK, port)
-        await site.start()
+        await web.TCPSite(runner, LOOPBACK, port, ssl_context=secure).start()
+        url = f"http://{LOOPBACK}:{runner.addresses[0][1]}"
+        plain = url
+        if secure is not None:
+            await web.TCPSite(runner, LOOPBACK, 0).start()
+            url, plain = f"https://{tls.NAME}:{runner.addresses[0][1]}", f"http://{LOOPBACK}:{runner.addresses[1][1]}"
         if imds is not None:
             await web.TCPSite(runner, imds, 80).start()
-        yield runner.addresses[0][1]
+        yield url, plain
     finally:
         with anyio.CancelScope(shield=True):
             await runner.cleanup()

@@ -67,6 +67,7 @@ class World:
         self.bill = Bill(clock)
         self.addresses = addresses
         self.base_url = ""  # known once the port is
+        self.plain_url = ""  # the same without TLS
         self.docker_at = ""  # where Docker's daemon listens for the machines
         self.links = scenario.link
         self._make_host = make_host
