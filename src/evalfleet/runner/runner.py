@@ -63,6 +63,7 @@ class Runner:
         self.live: dict[str, Attempt] = {}
         self.connections: set[Connection] = set()
         self.stopping = False
+        self.doomed: str | None = None  # that the machine will be taken away, and when
         self._serve: Callable[[Connection, dict[str, Any]], dict[str, Any]] = lambda _connection, _message: {}
         self._door = door
         self._listener = door.open()
@@ -117,6 +118,14 @@ class Runner:
         if journal in self._unwritten:
             self._unwritten.remove(journal)
         journal.close()
+
+    def doom(self, line: str) -> None:
+        """The machine will be taken away: launch nothing more, and tell every controller."""
+        self.doomed = line
+        self.spool.log(line)
+        for connection in self.connections:
+            if connection.wants_notices:
+                connection.send(jsontext.encode({"notice": "doomed", "doomed": line}))
 
     def strays(self, attempt: Attempt) -> list[int]:
         """Orphans of that attempt, among our own children."""
