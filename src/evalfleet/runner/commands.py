@@ -65,6 +65,7 @@ class Commands:
             "protocol": PROTOCOL,
             "version": self._runner.version,
             "pid": os.getpid(),
+            "now": self._runner.now(),
             "boot_id": self._runner.boot_id,
             "doomed": self._runner.doomed,
             "attempts": [
@@ -79,7 +80,7 @@ class Commands:
         }
 
     def _ping(self, _connection: Connection, _message: dict[str, Any]) -> dict[str, Any]:
-        return {"now": time.time()}
+        return {"now": self._runner.now()}
 
     def _put(self, connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
         digest = words.text(message, "sha256")
@@ -122,7 +123,7 @@ class Commands:
     ) -> tuple[Attempt, bytes]:
         """The attempt's folder with everything in it, and its first journal line. Leaves nothing behind when it fails."""
         folder = self._spool.attempt(name)
-        journal = Journal(folder + "/journal.jsonl", name)
+        journal = Journal(folder + "/journal.jsonl", name, self._runner.now)
         os.mkdir(folder, 0o700)
         try:
             os.mkdir(folder + "/artifacts", 0o700)
@@ -206,7 +207,7 @@ class Commands:
         return {}
 
     def _inventory(self, _connection: Connection, _message: dict[str, Any]) -> dict[str, Any]:
-        return inventory(self._spool.folder)
+        return dict(inventory(self._spool.folder), now=self._runner.now())
 
     def _watch(self, _connection: Connection, _message: dict[str, Any]) -> dict[str, Any]:
         if self._notices is None:

@@ -53,9 +53,12 @@ class Ended:
 class Runner:
     """State of the daemon. Everything runs in its loop's thread."""
 
-    def __init__(self, spool: Spool, door: Door, version: str, idle_s: float, ended: list[Ended]) -> None:
+    def __init__(
+        self, spool: Spool, door: Door, version: str, idle_s: float, ended: list[Ended], now: Callable[[], float]
+    ) -> None:
         self.spool = spool
         self.version = version
+        self.now = now
         self.boot_id = tree.boot_id()
         self.loop = Loop(self._log_failure)
         self.devnull = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
@@ -330,7 +333,7 @@ class Runner:
         if not self.connections and not self.live:
             try:
                 with open(self.spool.path("reapable"), "w", encoding="utf-8") as file:
-                    file.write("%f\n" % time.time())
+                    file.write("%f\n" % self.now())
             except OSError:
                 pass  # the spool itself may be gone: all the more reason to end
             self.spool.log("idle for %g s: done" % self._idle_s)
