@@ -52,6 +52,7 @@ class SshSettings:
     trust_first_use: bool = False
     watch_eviction: bool = False  # the runner asks the cloud's metadata service whether its machine is taken away
     known_hosts: tuple[Path, ...] = USERS
+    ssh_config: Path | None = None  # for hosts that use it; None: the files that ssh reads by itself
     keepalive: Keepalive = field(default_factory=Keepalive)
     caps: Caps = field(default_factory=Caps)
 
@@ -121,7 +122,7 @@ class SshBackend:
                 await told(connection, self._place, word)
 
     def _connected(self) -> AbstractAsyncContextManager[asyncssh.SSHClientConnection]:
-        return connected(self._spec, self._keys, self._settings.keepalive)
+        return connected(self._spec, self._keys, self._settings.keepalive, self._settings.ssh_config)
 
     @asynccontextmanager
     async def _linked(
