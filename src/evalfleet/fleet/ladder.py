@@ -94,7 +94,7 @@ class Ladder:
         login = self._spec().login
         try:
             with anyio.fail_after(10):
-                async with await anyio.connect_tcp(login.address, login.port) as stream:
+                async with await anyio.connect_tcp(login.address, login.port or 22) as stream:
                     greeting = await stream.receive(64)
         except (OSError, TimeoutError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
             return f"{login}: {one_line(str(error)) or 'says nothing'}"
