@@ -26,7 +26,8 @@ class Refusal(RunnerRefused):
     """The runner answered, and said no.
 
     Attributes:
-        code: the protocol's word: bad_request, unknown_attempt, stale_epoch, expired, shutting_down, io_error.
+        code: the protocol's word: bad_request, unknown_attempt, stale_epoch, expired, shutting_down,
+            draining, io_error.
         errno: of an io_error, where the system gave one.
     """
 
@@ -66,6 +67,8 @@ class RunnerLink:
         self._calls: dict[int, tuple[_Call, int]] = {}
         self._broken: str | None = None
         self.gone = anyio.Event()  # set once the stream is of no use any more
+        self._doom = ""
+        self._doomed = anyio.Event()
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -89,6 +92,11 @@ class RunnerLink:
     def broken(self) -> str | None:
         """Why the stream is of no use any more; None while it is."""
         return self._broken
+
+    async def doomed(self) -> str:
+        """Wait until the runner says that its machine will be taken away; the line that says why and when."""
+        await self._doomed.wait()
+        return self._doom
 
     async def serve(self) -> None:
         """Read until the stream ends or breaks. Returns then; raises only what `on_events` raises."""
@@ -183,7 +191,11 @@ class RunnerLink:
             message = self._decode(line)
             if "event" in message:
                 events.append(message)
-            else:
+                continue
+            if message.get("doomed"):
+                self._doom = str(message["doomed"])
+                self._doomed.set()
+            if "notice" not in message:
                 self._answer(message)
         if events:
             self._on_events(events)

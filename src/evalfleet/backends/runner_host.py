@@ -75,6 +75,9 @@ class RunnerHost:
     async def lost(self) -> None:
         await self._link.gone.wait()
 
+    async def doomed(self) -> str:
+        return await self._link.doomed()
+
     def _end(self, attempt_id: str, cause: str, message: str, errno: int | None) -> None:
         """The end of an attempt that never began."""
         end: JsonObject = {"cause": cause, "message": message, "errno": errno}

@@ -9,7 +9,7 @@ from evalfleet.core.breaker import Limits
 from evalfleet.core.health import Patience
 from evalfleet.core.judge import Pattern
 from evalfleet.engine.dispatcher import EngineSettings
-from evalfleet.engine.machines import backends_of
+from evalfleet.engine.machines import fleet_of
 from evalfleet.engine.orders import Mode
 from evalfleet.engine.steering import amended
 from evalfleet.engine.supervisor import Ending, Spectator, Supervisor, owner_name
@@ -70,7 +70,7 @@ async def drive(
     supervisor = Supervisor(
         store=store,
         home=Home(settings.home),
-        backends=backends_of(settings, store, run, notice),
+        fleet=fleet_of(settings, store, run, notice),
         run=run,
         settings=engine_settings(settings),
         secrets=config.secret_values,
