@@ -35,6 +35,9 @@ class Making:
             if not allowed:
                 await tender.move(state=HostState.GONE, reason="not asked for: the others of its pool were refused")
                 return
+            tender.host = await self._ground.fresh(tender.host)
+            if tender.host.wish is not Wish.RUNNING:
+                return  # not wanted any more when its turn came
             chosen = self._choose()
             if isinstance(chosen, Stop):
                 await self._ground.refused(chosen)
@@ -46,6 +49,7 @@ class Making:
                 await self._ask(offering)
                 await self._watch()
             except Refusal as error:
+                self._ground.failed()
                 await tender.move(
                     facts=replace(tender.facts, problem=error.problem, operation=None), reason=error.problem.message
                 )
@@ -117,5 +121,7 @@ class Making:
             if not await tender.look():
                 await anyio.sleep(self._ground.azure.poll_s)
             tender.host = await self._ground.fresh(tender.host)
-        if tender.facts.problem is None and tender.host.wish is Wish.RUNNING:
+        if tender.facts.problem is not None:
+            self._ground.failed()
+        elif tender.host.wish is Wish.RUNNING:
             self._ground.made()
