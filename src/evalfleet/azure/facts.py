@@ -33,6 +33,8 @@ class VmFacts:
     host_key: str | None = None  # that it shows now
     next_key: str | None = None  # that it is about to show instead
     address: str | None = None
+    port: int = 22
+    login_key: str | None = None  # path of the private half with which we log in
     operation: Operation | None = None
     deadline_at: float | None = None
     preempted: bool = False

@@ -5,10 +5,19 @@ from __future__ import annotations
 from evalfleet.cli.subcommands import LazySubgroup
 
 COMMANDS: dict[str, str] = {
-    "create": "Make a pool of machines that exist.",
+    "create": "Make a pool: of machines that exist, or of VMs that are made now.",
     "list": "List the pools.",
     "status": "Show a pool's hosts: workers, price, and what runs there.",
-    "delete": "Forget a pool. Its machines are left as they are.",
+    "logs": "Show what happens on its hosts.",
+    "ssh": "Open a shell on a host, or run one command there.",
+    "exec": "Run a command on all hosts at the same time.",
+    "vnc": "Look at the screens of hosts in a browser.",
+    "tunnel": "Make a port of a host a port of this machine.",
+    "screenshot": "Save what a host's screen shows.",
+    "scale": "Give a pool another size, or other limits.",
+    "stop": "Deallocate its machines; their disks stay.",
+    "start": "Start them again.",
+    "delete": "Delete a pool, with the machines that we made.",
 }
 
 command = LazySubgroup(

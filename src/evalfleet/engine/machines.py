@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from evalfleet import config
-from evalfleet.backends import registry
+from evalfleet.backends import registry, ssh_pool
 from evalfleet.backends.base import Backend
 from evalfleet.backends.local import LocalBackend, LocalSettings
 from evalfleet.layout import Home
@@ -25,7 +25,7 @@ def backends_of(
     home = Home(settings.home)
     if run.policy.pool is not None:
         pool = store.pool(run.policy.pool)
-        return registry.kind_of(pool).backends(pool, home, notice)
+        return ssh_pool.backends(pool, home, notice)
     local = LocalSettings(
         python=settings.runner_python,
         idle_s=settings.runner_idle_s,
@@ -38,4 +38,4 @@ def backends_of(
 def slots_of(store: StoreReader, pool: str) -> int:
     """How many workers a pool has. Raises NotFound."""
     found = store.pool(pool)
-    return sum(host.slots for host in registry.kind_of(found).hosts(found))
+    return registry.kind_of(found).slots(found)

@@ -15,7 +15,7 @@ from evalfleet import config
 from evalfleet.azure import clients
 from evalfleet.azure import settings as azure_settings
 from evalfleet.azure.vms import Vms
-from evalfleet.backends.azure_vm import settings_of
+from evalfleet.backends.azure_pool import settings_of
 from evalfleet.fleet.ground import Ground
 from evalfleet.fleet.login import login_key
 from evalfleet.fleet.steward import Steward

@@ -16,7 +16,7 @@ import anyio
 import asyncssh
 
 from evalfleet.azure import hostkey
-from evalfleet.backends import azure_vm
+from evalfleet.backends.azure_pool import spec_of
 from evalfleet.backends.ssh_channel import Place, told
 from evalfleet.backends.ssh_connection import Keepalive, connected
 from evalfleet.backends.ssh_hostsfile import SshHostSpec
@@ -178,8 +178,7 @@ class Ladder:
     # The way there
 
     def _spec(self) -> SshHostSpec:
-        ground = self._ground
-        return azure_vm.spec_of(self._tender.host, self._wanted, ground.login.path, ground.azure.ssh_port)
+        return spec_of(self._tender.host, self._wanted)
 
     def _connected(self, spec: SshHostSpec | None = None) -> AbstractAsyncContextManager[Connection]:
         keys = HostKeys(self._ground.home.known_hosts, (), trust_first_use=False, notice=lambda _: None)

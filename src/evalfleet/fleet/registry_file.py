@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evalfleet.azure.facts import facts_of
-from evalfleet.backends.azure_vm import settings_of
+from evalfleet.backends.azure_pool import settings_of
 from evalfleet.model import HostState, Pool, PoolHost, Wish
 
 _STATUS = {

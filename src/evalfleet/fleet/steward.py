@@ -20,7 +20,7 @@ from evalfleet.azure.facts import facts_of
 from evalfleet.azure.views import VmView
 from evalfleet.azure.vm import TAG_OWNER
 from evalfleet.azure.vms import Refusal
-from evalfleet.backends.azure_vm import settings_of
+from evalfleet.backends.azure_pool import settings_of
 from evalfleet.core.hosts import HOUR_S, Demand, Seen, Step, counts_as_worker, follow, next_step, total_usd
 from evalfleet.errors import EvalfleetError
 from evalfleet.fleet.ground import Ground, NotOurs

@@ -202,6 +202,8 @@ class Tender:
         facts = replace(
             facts,
             address=await self._vms.address(view),
+            port=self.ground.azure.ssh_port,
+            login_key=str(self.ground.login.path.absolute()),
             host_key=facts.host_key or made_with,
             region=view.region,
             size=view.size,

@@ -12,7 +12,21 @@ if TYPE_CHECKING:
 COMMANDS = ("serve", "stdio", "look", "retire", "kill")
 USAGE = "usage: runner.pyz %s --spool DIR [--idle SECONDS]" % "|".join(COMMANDS)
 DEFAULT_IDLE_S = 30.0
-KEPT = frozenset(("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER", "XDG_RUNTIME_DIR"))
+KEPT = frozenset(
+    (
+        "EVALFLEET_IMDS",
+        "HOME",
+        "LANG",
+        "LC_ALL",
+        "LC_CTYPE",
+        "LOGNAME",
+        "PATH",
+        "TMPDIR",
+        "TZ",
+        "USER",
+        "XDG_RUNTIME_DIR",
+    )
+)
 
 
 def arguments(words: list[str]) -> tuple[str, str, float]:

@@ -11,6 +11,7 @@ import time
 import zlib
 
 from . import jsontext, tree
+from .clock import steady
 from .commands import Commands
 from .protocol import PROTOCOL
 from .recovery import recover
@@ -115,8 +116,9 @@ def _daemon(spool: Spool, held: int, idle_s: float, version: str, writer: int) -
         _detach(spool, {held, writer})
         spool.load()
         _gone(spool.path("reapable"))
-        ended = recover(spool)
-        runner = Runner(spool, Door(spool, version), version, idle_s, ended)
+        now = steady(spool, time.time)
+        ended = recover(spool, now)
+        runner = Runner(spool, Door(spool, version), version, idle_s, ended, now)
         with open(spool.path("runner.json"), "rb") as file:
             os.write(writer, file.read())
         os.close(writer)

@@ -45,6 +45,7 @@ class FakeBackend:
         self.forgets = True  # False: it refuses to forget anything
         self.breaks_on_launch = False  # the connection breaks instead of an answer
         self.other_way = OtherWay.ALIVE
+        self.doom_line: str | None = None  # see `doom`
         self.attempts: dict[str, FakeAttempt] = {}
         self.launched: list[str] = []  # every launch that started something
         self.forgotten: list[str] = []
@@ -61,6 +62,8 @@ class FakeBackend:
         self.fence(run_id, epoch)
         self.acquired += 1
         host = FakeHost(self, self._info, run_id, epoch, inbox)
+        if self.doom_line is not None:
+            host.doom.set()
         self._hosts.append(host)
         try:
             yield host
@@ -92,6 +95,12 @@ class FakeBackend:
         for attempt_id, attempt in self.attempts.items():
             if attempt.live:
                 self.end(attempt_id, cause="runner_lost", message="the runner died under the attempt")
+
+    def doom(self, line: str = "the cloud takes fake away, now") -> None:
+        """The machine says that it will be taken away: to who is connected, and to who comes later."""
+        self.doom_line = line
+        for host in self._hosts:
+            host.doom.set()
 
     def end(self, attempt_id: str, **end: object) -> None:
         """End a live attempt."""
@@ -130,6 +139,7 @@ class FakeHost:
         self.inbox = inbox
         self.observed: set[str] = set()
         self.gone = anyio.Event()
+        self.doom = anyio.Event()
         self._backend = backend
         self._info = info
         self._run_id = run_id
@@ -157,6 +167,9 @@ class FakeHost:
         for launch in launches:
             if launch.attempt_id in self._backend.attempts:
                 await self.observe(launch.attempt_id, -1)
+            elif self._backend.doom_line is not None:
+                end: JsonObject = {"cause": "preempted", "message": self._backend.doom_line, "errno": None}
+                self.inbox.put([Observation(launch.attempt_id, 0, 0.0, "ended", end)])
             else:
                 self.observed.add(launch.attempt_id)
                 self._backend.start(self._run_id, launch)
@@ -195,6 +208,10 @@ class FakeHost:
 
     async def lost(self) -> None:
         await self.gone.wait()
+
+    async def doomed(self) -> str:
+        await self.doom.wait()
+        return self._backend.doom_line or ""
 
     async def _answers(self) -> None:
         while self._backend.silent and not self.gone.is_set():  # noqa: ASYNC110 - a switch is simpler for tests to turn
