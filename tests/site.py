@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,10 +64,10 @@ class Site:
             yield steward
             tasks.cancel_scope.cancel()
 
-    async def until(self, states: dict[str, str], *, gone: bool = False) -> None:
-        """Wait until the machines are so."""
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds; another process may be the one that sees to it."""
         with anyio.fail_after(PATIENCE_S):
-            while self.states(gone=gone) != states:  # noqa: ASYNC110 - another process may be the one that moves them
+            while not holds():  # noqa: ASYNC110 - a store tells nobody
                 await anyio.sleep(0.02)
 
     # Looking
@@ -80,6 +80,9 @@ class Site:
 
     def facts(self, name: str) -> VmFacts:
         return facts_of(self.host(name))
+
+    def count(self, state: str) -> int:
+        return list(self.states().values()).count(state)
 
     def states(self, *, gone: bool = False) -> dict[str, str]:
         return {host.name: str(host.state) for host in self.hosts(gone=gone)}

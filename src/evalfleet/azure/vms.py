@@ -159,7 +159,7 @@ class Vms:
 
     async def drop_deadline(self, name: str) -> None:
         """Delete the deadline of a VM that is gone: by another hand, or by a request whose sender died before this one."""
-        async with _judged():
+        async with judged():
             await self._arm.delete(self._deadline_path(name), SCHEDULE_API)
 
     async def poll(self, verb: Verb, name: str, continuation: str, spec: VmSpec | Offering | None = None) -> Progress:

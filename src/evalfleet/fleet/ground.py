@@ -11,7 +11,7 @@ from functools import partial
 import anyio
 
 from evalfleet.azure import prices, vm
-from evalfleet.azure.classify import Action
+from evalfleet.azure.classify import Action, Problem
 from evalfleet.azure.offers import Closed, Offering, Stop
 from evalfleet.azure.pool import AzurePool
 from evalfleet.azure.settings import AzureSettings
@@ -70,7 +70,8 @@ class Ground:
         self._network_lock = anyio.Lock()
         self._makers = anyio.CapacityLimiter(SLOW_START)
         self._refused = 0
-        self._weight = 0  # of what a person was told
+        self._worst: Problem | None = None  # of those that creations had
+        self._told = 0  # the weight of what a person was told
         self.is_proven = False  # whether a VM was made since the last refusal was forgiven
 
     # The store
@@ -127,24 +128,31 @@ class Ground:
         self.is_proven = True
         self._makers.total_tokens = AT_A_TIME
 
-    def failed(self) -> None:
-        """A creation failed: until the next one works, one at a time finds out what can still be had."""
+    def failed(self, problem: Problem, failed: Offering, now: float) -> None:
+        """A creation failed: until the next one works, one at a time finds out what can still be had, if anything."""
         self._makers.total_tokens = 1
+        self.closed = self.closed.after(problem, failed, self.wanted.offers(), now)
+        if problem.action is Action.GIVE_UP:
+            self._refused = REFUSALS
+        if _weight(problem) > _weight(self._worst):
+            self._worst = problem
 
     async def refused(self, stop: Stop) -> None:
         """A machine cannot be had. Said once for the whole pool: what a person can change before what only time can."""
         self._refused += 1
-        problem = stop.problem
-        weight = 1 if problem is None else 3 if problem.action in (Action.ASK_QUOTA, Action.GIVE_UP) else 2
-        if weight <= self._weight:
+        told = stop.problem is not None and _weight(self._worst) < 2
+        problem = stop.problem if told else self._worst
+        if self._told > _weight(problem):
             return
-        self._weight = weight
-        reason: JsonObject = {"cause": str(problem.cause) if problem else "closed", "message": stop.message}
+        self._told = 1 + _weight(problem)
+        message = stop.message if told or problem is None else problem.message
+        reason: JsonObject = {"cause": str(problem.cause) if problem else "closed", "message": message}
         await self.clerk.call(partial(self.store.explain_pool, self.pool.name, reason))
 
     def forgive(self) -> None:
         """Ask again for what was refused."""
-        self._refused = self._weight = 0
+        self._refused = self._told = 0
+        self._worst = None
         self.is_proven = False
         self._makers.total_tokens = SLOW_START
 
@@ -163,3 +171,10 @@ class Ground:
         disk = prices.disk_usd_per_hour(vm.disk_kind(find(offering.size)), self.wanted.disk_gb)
         kept = disk + prices.IP_USD_PER_HOUR
         return replace(host, usd_per_hour=usd * self.azure.speed, kept_usd_per_hour=kept * self.azure.speed)
+
+
+def _weight(problem: Problem | None) -> int:
+    """How much a person should hear of it first."""
+    if problem is None:
+        return 0
+    return 2 if problem.action in (Action.ASK_QUOTA, Action.GIVE_UP) else 1

@@ -60,6 +60,7 @@ class Steward:
         self._refused_at: float | None = None
         self._has_looked = False
         self._probes = False
+        self._serves = False
         self._exported = ""
         self._poked = anyio.Event()
         self.wanted_by_run: int | None = None  # workers that the run could use; None: no run is served
@@ -101,6 +102,7 @@ class Steward:
 
     async def serve(self) -> None:
         """Keep the pool until we are cancelled, or it is gone. Raises NotOurs."""
+        self._serves = True
         with _first_error():
             async with anyio.create_task_group() as group:
                 refused = 0
@@ -165,7 +167,8 @@ class Steward:
     async def _set_off(self, group: TaskGroup, hosts: list[PoolHost], due: list[PoolHost]) -> None:
         now = await self._ground.now()
         again_s = FAILED_PAUSES * self._ground.azure.poll_s
-        self._failed = {name: failed for name, failed in self._failed.items() if now - failed[1] < again_s}
+        if self._serves:  # whoever waits for the end is told instead
+            self._failed = {name: failed for name, failed in self._failed.items() if now - failed[1] < again_s}
         for host in hosts:
             tended = self._tenders.get(host.name)
             if tended is not None and tended.wish is not host.wish:

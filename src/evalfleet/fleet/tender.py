@@ -70,6 +70,9 @@ class Tender:
     async def _step(self, *, busy: bool) -> bool:
         """Look, and do one thing. True: there is nothing more to do."""
         self.host = await self.ground.fresh(self.host)
+        if self._must_wait() and not await self.look():
+            await self._wait()
+            return False
         view = await self._vms.view(self.host.name)
         if view is not None and not self._is_ours(view):
             return await self._give_up_name(view)
@@ -135,9 +138,13 @@ class Tender:
             raise Failed(progress.problem)
         return True
 
+    def _must_wait(self) -> bool:
+        """Whether what was ordered must end before anything else is; only a machine that is to go need not start first."""
+        operation = self.facts.operation
+        return operation is not None and (self.host.wish is not Wish.GONE or operation.verb == Verb.DELETE)
+
     async def _wait(self) -> None:
-        if self.facts.operation is None or not await self.look():
-            await anyio.sleep(self.ground.azure.poll_s)
+        await anyio.sleep(self.ground.azure.poll_s)
 
     async def _stop_meter(self, **changes: Any) -> None:
         """The machine does not run any more. Since when, where it stopped with nobody looking, is a fair guess."""
@@ -238,7 +245,7 @@ class Tender:
         facts = replace(self.facts, problem=problem, operation=None, address=None, host_key=None, next_key=None)
         await self._stop_meter(state=HostState.CREATING, facts=facts, reason=problem.message)
         await self._delete()
-        while await self._vms.view(self.host.name) is not None:
+        while self.facts.operation is not None and not await self.look():
             await self._wait()
 
     async def _delete(self) -> None:
