@@ -157,6 +157,11 @@ class Vms:
                 return None
             return cast("str", poller.continuation_token())
 
+    async def drop_deadline(self, name: str) -> None:
+        """Delete the deadline of a VM that is gone: by another hand, or by a request whose sender died before this one."""
+        async with judged():
+            await self._arm.delete(self._deadline_path(name), SCHEDULE_API)
+
     async def poll(self, verb: Verb, name: str, continuation: str, spec: VmSpec | Offering | None = None) -> Progress:
         """Look once how far an operation is. `spec` makes the message of a failed creation say what was asked for."""
         region, size, spot = (spec.region, spec.size, spec.spot) if spec else ("", "", False)

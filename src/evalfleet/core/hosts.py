@@ -15,6 +15,7 @@ from evalfleet.model import HostState, PoolHost, Wish
 HOUR_S = 3600.0
 _UNBORN = (HostState.REQUESTED, HostState.CREATING)
 _OFF = ("deallocated", "stopped")
+_MOVING = ("starting", "stopping", "deallocating")
 
 
 class Step(StrEnum):
@@ -60,7 +61,7 @@ def next_step(host: PoolHost, seen: Seen | None, *, busy: bool = False) -> Step:
         return Step.WAIT
     if seen.provisioning == "Failed" and host.state in _UNBORN:
         return Step.CLEAR
-    if seen.provisioning == "Creating" or seen.power in ("starting", "deallocating"):
+    if seen.provisioning == "Creating" or seen.power in _MOVING:
         return Step.WAIT
     return _towards_stopped(host, seen, busy=busy) if host.wish is Wish.STOPPED else _towards_running(host, seen)
 
@@ -82,8 +83,9 @@ def _towards_stopped(host: PoolHost, seen: Seen, *, busy: bool) -> Step:
 
 def _towards_running(host: PoolHost, seen: Seen) -> Step:
     if seen.power in _OFF:
-        # A machine of the spot market that is off was taken; it would be started in vain.
-        return Step.MOURN if seen.spot and host.state is not HostState.STOPPED else Step.START
+        # A machine of the spot market that is off, and not by our order, was taken; it would be started in vain.
+        by_order = host.state in (HostState.STOPPED, HostState.DRAINING)
+        return Step.MOURN if seen.spot and not by_order else Step.START
     if host.state in (HostState.READY, HostState.QUARANTINED):
         return Step.REST
     return Step.CLIMB
@@ -145,8 +147,8 @@ def follow(
 ) -> Change:
     """How many machines to start, request or let go.
 
-    A stopped machine is started before a new one is requested. Only machines that were idle for `idle_s` are let go, the
-    youngest first, and never below what is wanted or the least.
+    A machine that is stopped, or about to be, is started before a new one is requested. Only machines that were idle for
+    `idle_s` are let go, the youngest first, and never below what is wanted or the least.
 
     Args:
         idle_since: since when each idle host has had nothing to do.
@@ -156,8 +158,8 @@ def follow(
     have = [host for host in all_hosts if counts_as_worker(host)]
     target = max(demand.least, min(demand.most, demand.wanted))
     if len(have) < target:
-        stopped = [host for host in all_hosts if host.state is HostState.STOPPED and host.wish is Wish.STOPPED]
-        started = tuple(host.name for host in stopped[: target - len(have)])
+        asleep = [host.name for host in all_hosts if host.wish is Wish.STOPPED]
+        started = tuple(asleep[: target - len(have)])
         return Change(start=started, request=target - len(have) - len(started))
     tired = [
         host

@@ -11,11 +11,12 @@ from functools import partial
 import anyio
 
 from evalfleet.azure import prices, vm
+from evalfleet.azure.classify import Action, Problem
 from evalfleet.azure.offers import Closed, Offering, Stop
 from evalfleet.azure.pool import AzurePool
 from evalfleet.azure.settings import AzureSettings
 from evalfleet.azure.sizes import find
-from evalfleet.azure.vms import Network, Vms
+from evalfleet.azure.vms import Network, Refusal, Vms
 from evalfleet.errors import BackendError
 from evalfleet.fleet.login import LoginKey
 from evalfleet.layout import Home
@@ -69,6 +70,9 @@ class Ground:
         self._network_lock = anyio.Lock()
         self._makers = anyio.CapacityLimiter(SLOW_START)
         self._refused = 0
+        self._worst: Problem | None = None  # of those that creations had
+        self._told = 0  # the weight of what a person was told
+        self.is_proven = False  # whether a VM was made since the last refusal was forgiven
 
     # The store
 
@@ -90,7 +94,10 @@ class Ground:
     async def fresh(self, host: PoolHost) -> PoolHost:
         """The host with the wish that it has now."""
         rows = await self.clerk.call(partial(self.store.hosts, self.pool.name, gone=True))
-        return next(row for row in rows if row.name == host.name)
+        found = next((row for row in rows if row.name == host.name), None)
+        if found is None:
+            raise NotOurs(f"pool {self.pool.name!r} was deleted by another process; this one stops")
+        return found
 
     # What a VM needs around it
 
@@ -102,7 +109,9 @@ class Ground:
             return self._networks[region]
 
     async def drop_networks(self, regions: set[str]) -> None:
-        for region in sorted(regions):
+        """Those of the regions that are known, and of others that the cloud shows: an offer may have failed there."""
+        found = {each.region for each in await self.vms.owned(self.pool.name)}
+        for region in sorted((regions | found) - {""}):
             await self.vms.drop_network(self.pool.name, region)
             self._networks.pop(region, None)
 
@@ -116,18 +125,40 @@ class Ground:
 
     def made(self) -> None:
         self._refused = 0
+        self.is_proven = True
         self._makers.total_tokens = AT_A_TIME
 
+    def failed(self, problem: Problem, failed: Offering, now: float) -> None:
+        """A creation failed: until the next one works, one at a time finds out what can still be had, if anything."""
+        self._makers.total_tokens = 1
+        self.closed = self.closed.after(problem, failed, self.wanted.offers(), now)
+        if problem.action is Action.GIVE_UP:
+            self._refused = REFUSALS
+        if _weight(problem) > _weight(self._worst):
+            self._worst = problem
+
     async def refused(self, stop: Stop) -> None:
-        """A machine cannot be had. What only a person can change is said once for the whole pool."""
+        """A machine cannot be had. Said once for the whole pool: what a person can change before what only time can."""
         self._refused += 1
-        cause = str(stop.problem.cause) if stop.problem else "closed"
-        reason: JsonObject = {"cause": cause, "message": stop.message}
+        told = stop.problem is not None and _weight(self._worst) < 2
+        problem = stop.problem if told else self._worst
+        if self._told > _weight(problem):
+            return
+        self._told = 1 + _weight(problem)
+        message = stop.message if told or problem is None else problem.message
+        reason: JsonObject = {"cause": str(problem.cause) if problem else "closed", "message": message}
         await self.clerk.call(partial(self.store.explain_pool, self.pool.name, reason))
 
-    @property
-    def is_refused(self) -> bool:
-        return self._refused > 0
+    def forgive(self) -> None:
+        """Ask again for what was refused."""
+        self._refused = self._told = 0
+        self._worst = None
+        self.is_proven = False
+        self._makers.total_tokens = SLOW_START
+
+    def pause_s(self, times: int, error: Refusal) -> float:
+        """How long to wait before the cloud is asked again that refused so often."""
+        return max(error.problem.wait_s, self.azure.poll_s * 2 ** min(times, 6))
 
     # Prices
 
@@ -140,3 +171,10 @@ class Ground:
         disk = prices.disk_usd_per_hour(vm.disk_kind(find(offering.size)), self.wanted.disk_gb)
         kept = disk + prices.IP_USD_PER_HOUR
         return replace(host, usd_per_hour=usd * self.azure.speed, kept_usd_per_hour=kept * self.azure.speed)
+
+
+def _weight(problem: Problem | None) -> int:
+    """How much a person should hear of it first."""
+    if problem is None:
+        return 0
+    return 2 if problem.action in (Action.ASK_QUOTA, Action.GIVE_UP) else 1

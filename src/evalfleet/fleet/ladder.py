@@ -80,7 +80,7 @@ class Ladder:
                     said = await try_once()
                 except HostUnreachable as error:
                     said = str(error)
-                except Unwell as error:
+                except (Unwell, HostRefused) as error:
                     raise Fallen(name, str(error), replace=replace) from None
                 if said is None:
                     return
@@ -135,16 +135,23 @@ class Ladder:
 
     async def _room(self) -> str | None:
         async with self._connected() as connection:
-            free_gb = float(await self._said(connection, rungs.FREE_GB))
+            free_gb = await self._free_gb(connection)
             if free_gb < self._wanted.free_gb:
                 await self._said(connection, rungs.TIDY)
-                free_gb = float(await self._said(connection, rungs.FREE_GB))
+                free_gb = await self._free_gb(connection)
         if free_gb < self._wanted.free_gb:
             raise Unwell(
                 f"{free_gb:g} GB free, {self._wanted.free_gb:g} needed, and tidying up did not help; "
                 "look what fills it (`evalfleet pool exec -- df -h`), or take larger disks (--disk-gb)"
             )
         return None
+
+    async def _free_gb(self, connection: Connection) -> float:
+        said = await self._said(connection, rungs.FREE_GB)
+        try:
+            return float(said)
+        except ValueError:
+            raise Unwell(f"df does not tell how much is free; it says {one_line(said)!r}") from None
 
     async def _kvm(self) -> str | None:
         async with self._connected() as connection:

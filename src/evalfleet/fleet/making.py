@@ -32,10 +32,15 @@ class Making:
         """Hold one's turn until the VM is there or refused, so that a cloud that fails late is not asked too often."""
         tender = self._tender
         async with self._ground.permission() as allowed:
-            if not allowed:
-                await tender.move(state=HostState.GONE, reason="not asked for: the others of its pool were refused")
-                return
+            tender.host = await self._ground.fresh(tender.host)
+            if tender.host.wish is not Wish.RUNNING:
+                return  # not wanted any more when its turn came
             chosen = self._choose()
+            if not allowed and not isinstance(chosen, Stop):
+                before = tender.facts.problem
+                reason = before.message if before else "not asked for: the others of its pool were refused"
+                await tender.move(state=HostState.GONE, reason=reason)
+                return
             if isinstance(chosen, Stop):
                 await self._ground.refused(chosen)
                 await tender.move(state=HostState.GONE, reason=chosen.message)
@@ -46,9 +51,12 @@ class Making:
                 await self._ask(offering)
                 await self._watch()
             except Refusal as error:
-                await tender.move(
-                    facts=replace(tender.facts, problem=error.problem, operation=None), reason=error.problem.message
-                )
+                problem = error.problem
+                await tender.move(facts=replace(tender.facts, problem=problem, operation=None), reason=problem.message)
+            if tender.facts.problem is not None:
+                self._ground.failed(tender.facts.problem, offering, await self._ground.now())
+            elif tender.host.wish is Wish.RUNNING:
+                self._ground.made()
 
     def _choose(self) -> Stop | tuple[Offering, float]:
         """What to ask for, after how long. An offer that was chosen and perhaps never asked for is chosen again."""
@@ -117,5 +125,3 @@ class Making:
             if not await tender.look():
                 await anyio.sleep(self._ground.azure.poll_s)
             tender.host = await self._ground.fresh(tender.host)
-        if tender.facts.problem is None and tender.host.wish is Wish.RUNNING:
-            self._ground.made()

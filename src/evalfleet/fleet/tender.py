@@ -11,7 +11,7 @@ from evalfleet.azure.classify import Action, Cause, Problem, classify
 from evalfleet.azure.facts import Operation, VmFacts, facts_of
 from evalfleet.azure.offers import Offering
 from evalfleet.azure.views import VmView
-from evalfleet.azure.vm import TAG_WORKER
+from evalfleet.azure.vm import TAG_OWNER, TAG_WORKER
 from evalfleet.azure.vms import Refusal, Verb
 from evalfleet.core.hosts import HOUR_S, Seen, Step, metered, next_step
 from evalfleet.fleet.ground import Ground
@@ -20,7 +20,13 @@ from evalfleet.fleet.making import Making
 from evalfleet.model import HostState, PoolHost, Wish
 
 PATIENCE = 20  # refused looks and orders in a row, each after a longer pause
-_SCHEDULE_S = 23 * HOUR_S  # a schedule knows the time of day only
+FAILURES = 3  # of operations that the cloud accepted: starts, stops, deletions
+SCHEDULE_S = 23 * HOUR_S  # a schedule knows the time of day only
+_ON = "running"
+
+
+class Failed(Refusal):
+    """An operation that the cloud accepted has failed."""
 
 
 class Tender:
@@ -30,6 +36,7 @@ class Tender:
         self.ground = ground
         self.host = host
         self._vms = ground.vms
+        self._powers: set[str | None] = set()  # that we saw ourselves: what happened before nobody can tell exactly
 
     @property
     def facts(self) -> VmFacts:
@@ -42,22 +49,34 @@ class Tender:
             NotOurs: the pool has another owner.
             Refusal: the cloud lets us do nothing, or has not for long.
         """
-        refused = 0
+        refused = failed = 0
         while True:
             try:
                 if await self._step(busy=busy):
                     return self.host
                 refused = 0
+            except Failed as error:
+                failed += 1
+                if failed >= FAILURES:
+                    raise
+                await anyio.sleep(self.ground.pause_s(failed, error))
             except Refusal as error:
                 refused += 1
-                if error.problem.action is Action.GIVE_UP or refused >= PATIENCE:
+                # Also what nobody will ever allow is tried twice: the machine may have gone between look and order.
+                if refused >= (2 if error.problem.action is Action.GIVE_UP else PATIENCE):
                     raise
-                await anyio.sleep(max(error.problem.wait_s, self.ground.azure.poll_s * 2 ** min(refused, 6)))
+                await anyio.sleep(self.ground.pause_s(refused, error))
 
     async def _step(self, *, busy: bool) -> bool:
         """Look, and do one thing. True: there is nothing more to do."""
         self.host = await self.ground.fresh(self.host)
+        if self._must_wait() and not await self.look():
+            await self._wait()
+            return False
         view = await self._vms.view(self.host.name)
+        if view is not None and not self._is_ours(view):
+            return await self._give_up_name(view)
+        self._powers.add(view.power if view else None)
         match next_step(self.host, _seen(view), busy=busy):
             case Step.REST:
                 return True
@@ -75,7 +94,7 @@ class Tender:
                 assert view is not None
                 return await self._climb(view)
             case Step.START:
-                await self.begin(Verb.START, await self._vms.start(self.host.name))
+                await self._start()
             case Step.DEALLOCATE:
                 await self.move(state=HostState.DRAINING)
                 await self.begin(Verb.DEALLOCATE, await self._vms.deallocate(self.host.name))
@@ -84,9 +103,11 @@ class Tender:
             case Step.MOURN:
                 await self._mourn()
             case Step.STOPPED:
-                await self._stop_meter(state=HostState.STOPPED, facts=replace(self.facts, operation=None), reason=None)
+                facts = replace(self.facts, operation=None, problem=None)
+                await self._stop_meter(state=HostState.STOPPED, facts=facts, reason=None, rung=None)
                 return True
             case Step.GONE:
+                await self._vms.drop_deadline(self.host.name)
                 await self._stop_meter(state=HostState.GONE)
         return self.host.state is HostState.GONE
 
@@ -114,16 +135,45 @@ class Tender:
             problem = progress.problem
             await self.move(facts=replace(facts, operation=None, problem=problem), reason=problem.message)
         if progress.problem is not None and verb is not Verb.CREATE:
-            raise Refusal(progress.problem)
+            raise Failed(progress.problem)
         return True
 
+    def _must_wait(self) -> bool:
+        """Whether what was ordered must end before anything else is; only a machine that is to go need not start first."""
+        operation = self.facts.operation
+        return operation is not None and (self.host.wish is not Wish.GONE or operation.verb == Verb.DELETE)
+
     async def _wait(self) -> None:
-        if self.facts.operation is None or not await self.look():
-            await anyio.sleep(self.ground.azure.poll_s)
+        await anyio.sleep(self.ground.azure.poll_s)
 
     async def _stop_meter(self, **changes: Any) -> None:
-        self.host = metered(self.host, await self.ground.now(), running=False)
+        """The machine does not run any more. Since when, where it stopped with nobody looking, is a fair guess."""
+        now, deadline_at = await self.ground.now(), self.facts.deadline_at
+        at = now if deadline_at is None else min(now, deadline_at)
+        if self.host.state is HostState.DRAINING and _ON not in self._powers:
+            at = min(at, self.host.updated_at)  # when it was ordered
+        self.host = metered(self.host, at, running=False)
         await self.move(**changes)
+
+    def _is_ours(self, view: VmView) -> bool:
+        """Names are ours in our home only; but whoever made the VM put the mark of its key into a tag."""
+        return view.tags.get(TAG_WORKER, "").rpartition(".")[2] in self.facts.keys
+
+    async def _give_up_name(self, view: VmView) -> bool:
+        """Never touch a machine that somebody else made; the pool takes the next number instead."""
+        maker = view.tags.get(TAG_OWNER, "somebody else")
+        reason = (
+            f"there is a machine {view.name!r} that {maker} made; this one is left out, or choose another --name-prefix"
+        )
+        await self._stop_meter(state=HostState.GONE, reason=reason)
+        return True
+
+    async def _start(self) -> None:
+        if self.host.state is not HostState.STOPPED:
+            reason = "found switched off, by its deadline or by another hand; it is started again"
+            await self._stop_meter(state=HostState.STOPPED, reason=reason)
+        await self.move()  # nothing new, but refused where the pool has another owner
+        await self.begin(Verb.START, await self._vms.start(self.host.name))
 
     # Getting ready
 
@@ -149,7 +199,10 @@ class Tender:
     async def _arrive(self, view: VmView) -> None:
         """The machine runs: from now on it costs, and has a deadline that does not need us."""
         self.ground.made()
-        self.host = metered(self.host, await self.ground.now(), running=True)
+        now = await self.ground.now()
+        # One that ran already when we came has done so since it was ordered, which was written down just before.
+        since = now if len(self._powers) > 1 else self.host.updated_at
+        self.host = metered(replace(self.host, made_at=self.host.made_at or since), since, running=True)
         facts = self.facts
         # Which of the keys that were ever meant for it the VM was made with is in its tag.
         made_with = facts.keys.get(view.tags.get(TAG_WORKER, "").rpartition(".")[2])
@@ -170,10 +223,14 @@ class Tender:
 
     async def renew(self, view: VmView) -> None:
         """Move the machine's deadline: it stops by itself so long after we were last here."""
-        now = await self.ground.now()
-        at = now + self.ground.wanted.max_hours * HOUR_S
-        await self._vms.set_deadline(view, min(at, now + _SCHEDULE_S))
-        await self._vms.renew(view, at)
+        length_s = self.ground.wanted.max_hours * HOUR_S
+        await self.expire(view, length_s)
+        await self._vms.renew(view, await self.ground.now() + length_s)
+
+    async def expire(self, view: VmView, left_s: float) -> None:
+        """Let the machine stop by itself after so much time, but for the next `renew`."""
+        at = await self.ground.now() + min(left_s, SCHEDULE_S)
+        await self._vms.set_deadline(view, at)
         self.host = await self.ground.fresh(self.host)
         await self.move(facts=replace(self.facts, deadline_at=at))
 
@@ -188,12 +245,12 @@ class Tender:
         facts = replace(self.facts, problem=problem, operation=None, address=None, host_key=None, next_key=None)
         await self._stop_meter(state=HostState.CREATING, facts=facts, reason=problem.message)
         await self._delete()
-        while await self._vms.view(self.host.name) is not None:
+        while self.facts.operation is not None and not await self.look():
             await self._wait()
 
     async def _delete(self) -> None:
-        if self.host.state not in (HostState.LOST, HostState.CREATING, HostState.REQUESTED):
-            await self.move(state=HostState.DRAINING)
+        keeps = self.host.state in (HostState.LOST, HostState.CREATING, HostState.REQUESTED)
+        await self.move(state=self.host.state if keeps else HostState.DRAINING)
         continuation = await self._vms.delete(self.host.name)
         if continuation is not None:
             await self.begin(Verb.DELETE, continuation)
