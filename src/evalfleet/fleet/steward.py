@@ -29,6 +29,7 @@ REPLACED_MOST = (
 )
 RENEW_AT = 0.25  # of the deadline's length, gone by: then it is moved
 RETRY_S = 600.0  # after it, what was sold out is asked for again
+REST_S = 0.3  # between two looks at all machines, which cost the more the more they are
 LEAST_LEFT_S = 1800.0  # a deadline is never moved nearer than this: schedules are not exact
 _RESTING = (Step.REST, Step.DRAIN)
 _LASTING = ("capacity", "sku", "closed", "server", "throttled", "provisioning")
@@ -60,7 +61,7 @@ class Steward:
         """Return when every machine is what it should be, or cannot be now. Raises Refusal where the cloud refuses us."""
         async with anyio.create_task_group() as group:
             while not await self._tick(group):
-                await self._nap(self._ground.azure.poll_s)
+                await self._nap(max(self._ground.azure.poll_s, REST_S))
 
     async def serve(self) -> None:
         """Keep the pool until we are cancelled, or it is gone."""
@@ -74,7 +75,7 @@ class Steward:
                     await self._explain("cloud", str(error))
                 else:
                     pause_s = 3 * self._ground.azure.poll_s
-                await self._nap(max(pause_s, 0.3))
+                await self._nap(max(pause_s, REST_S))
 
     async def part(self) -> None:
         """Leave a pool whose machines run: they stop by themselves soon after, if nobody comes back."""
@@ -125,7 +126,8 @@ class Steward:
                 self._failed[host.name] = error
             finally:
                 del self._tenders[host.name]
-                self.poke()
+                if not self._tenders:
+                    self.poke()
 
     async def _drop_strays(self, views: Mapping[str, VmView], hosts: list[PoolHost]) -> None:
         """A VM of ours that has no row any more came to be after its row was closed: by a request of an owner that died."""
