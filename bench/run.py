@@ -18,15 +18,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from browsing import bench_miniwob
+from dispatching import bench_dispatch
+from makespan import bench_makespan
 from processes import bench_commands, bench_few, bench_many
+from renting import bench_cloud
 from table import Line, print_end, print_lines
+
+PARTS = ("few", "many", "commands", "makespan", "cloud", "ssh", "miniwob")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--strict", action="store_true")
-    parser.add_argument("--only", choices=("few", "many", "commands", "miniwob"))
+    parser.add_argument("--only", choices=PARTS)
     args = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="evalfleet-bench-"))
     begun = time.monotonic()
@@ -35,6 +40,9 @@ def main() -> int:
         "few": lambda: bench_few(root, args.rounds),
         "many": lambda: bench_many(root),
         "commands": lambda: bench_commands(root),
+        "makespan": lambda: bench_makespan(root),
+        "cloud": lambda: bench_cloud(root),
+        "ssh": lambda: bench_dispatch(root),
         "miniwob": lambda: bench_miniwob(root, min(args.rounds, 2)),  # minutes each
     }
     try:
