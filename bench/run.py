@@ -3,8 +3,8 @@
     python bench/run.py [--rounds 5] [--only PART] [--strict]
 
 Ratios are taken within one run, in turn with the floor: `xargs -P` on the same commands, a bare browser loop on the same
-tasks. Nothing is deleted before the end: on many file systems deletion slows the creation of files that follows. `--strict`
-exits 1 when a target is missed.
+tasks, local workers against hosts over SSH; a makespan is compared with its lower bound. Nothing is deleted before
+the end: on many file systems deletion slows the creation of files that follows. `--strict` exits 1 when a target is missed.
 """
 
 from __future__ import annotations
