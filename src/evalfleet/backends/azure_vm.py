@@ -21,7 +21,7 @@ class AzureVmBackend(SshBackend):
         Args:
             ask: what the cloud says of the machine of that name; None: that it is there, or nothing.
         """
-        super().__init__(home, spec, SshSettings(known_hosts=()), notice)
+        super().__init__(home, spec, SshSettings(known_hosts=(), watch_eviction=True), notice)
         self._ask = ask
 
     async def ask_otherwise(self) -> OtherWay:

@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 
-from evalfleet.backends.base import HostInfo, Inbox, single_error
+from evalfleet.backends.base import CanarySpec, HostInfo, Inbox, single_error
 from evalfleet.backends.link import PROTOCOL, OnEvents, Refusal, RunnerLink
 from evalfleet.backends.reaching import USERS
 from evalfleet.backends.runner_host import into
@@ -70,6 +70,7 @@ class SshBackend:
         """
         self.name = spec.name
         self.slots = spec.slots
+        self.canary: CanarySpec | None = None
         self._spec = spec
         self._settings = settings
         self._place = Place(folder=spec.folder, python=spec.python)

@@ -18,6 +18,7 @@ from anyio.abc import ByteStream
 from evalfleet.backends.ssh_connection import words_of
 from evalfleet.errors import BackendError, HostRefused, HostUnreachable, RunnerUnavailable
 from evalfleet.model import JsonObject
+from evalfleet.runner.__main__ import KEPT
 from evalfleet.runner.bootstrap import MARK
 from evalfleet.runner.build import bootstrap, build, visitor
 
@@ -182,7 +183,13 @@ async def told(connection: asyncssh.SSHClientConnection, place: Place, word: str
 async def _prepare(process: Process, place: Place, words: tuple[str, ...]) -> None:
     """Bring the runner to the host if it is not there, and let the process become it."""
     data, _ = build()
-    orders = {"folder": place.folder, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "words": words}
+    orders: JsonObject = {
+        "folder": place.folder,
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "size": len(data),
+        "words": words,
+        "keep": sorted(KEPT),
+    }
     try:
         process.stdin.write(_text(bootstrap(), orders))
         line = await _marked(process, ", ".join(_pythons(place)))

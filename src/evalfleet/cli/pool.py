@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     "scale": "Give a pool another size, or other limits.",
     "stop": "Deallocate its machines; their disks stay.",
     "start": "Start them again.",
+    "bake": "Make a golden image of a prepared machine.",
     "delete": "Delete a pool, with the machines that we made.",
 }
 

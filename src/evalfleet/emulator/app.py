@@ -58,7 +58,7 @@ def build(world: World, gateway: str | None) -> tuple[web.Application, Machines,
     return app, vms.machines, dockerd, guests
 
 
-def _answering(world: World) -> Callable[[web.Request, _Handler], Awaitable[web.StreamResponse]]:
+def _answering(world: World) -> Any:
     """Return what stands before all handlers: turns errors into answers, and records every exchange but our own."""
 
     @web.middleware

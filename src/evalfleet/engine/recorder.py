@@ -56,9 +56,18 @@ class Recorder:
         self._abandoned = True
         self._wake.set()
 
+    def surrender(self) -> list[Ended]:
+        """Let go of what was not brought, for somebody else to see to it."""
+        left, self._waiting = list(self._waiting.values()), {}
+        return left
+
+    @property
+    def waiting(self) -> int:
+        """How many attempts' files are still on their way."""
+        return len(self._waiting)
+
     @property
     def is_busy(self) -> bool:
-        """Whether files are still on their way."""
         return bool(self._waiting)
 
     async def serve(self) -> None:

@@ -32,6 +32,7 @@ from evalfleet.model import HostState, JsonObject, Pool, PoolHost, Wish
 LOST_MOST = 2
 RENEW_AT = 0.25  # of the deadline's length, gone by: then it is moved
 RETRY_S = 600.0  # after it, what was sold out is asked for again
+REST_S = 0.3  # between two looks at all machines, which cost the more the more they are
 LEAST_LEFT_S = 1800.0  # a deadline is never moved nearer than this: schedules are not exact
 PATIENCE = 8  # looks at the whole pool that are refused in a row, each after a longer pause
 FAILED_PAUSES = 12  # polls until a machine that could not be brought to its wish is tried again
@@ -96,7 +97,7 @@ class Steward:
                 raise next(iter(self._failed.values()))[0]
             if is_over:
                 return
-            await self._nap(self._ground.azure.poll_s)
+            await self._nap(max(self._ground.azure.poll_s, REST_S))
 
     async def serve(self) -> None:
         """Keep the pool until we are cancelled, or it is gone. Raises NotOurs."""
@@ -105,7 +106,7 @@ class Steward:
             async with anyio.create_task_group() as group:
                 refused = 0
                 while not self.is_gone:
-                    pause_s = max(0.3, 3 * self._ground.azure.poll_s)
+                    pause_s = max(REST_S, 3 * self._ground.azure.poll_s)
                     try:
                         await self._tick(group)
                         refused = 0
@@ -192,7 +193,8 @@ class Steward:
             self._failed[host.name] = (error, await self._ground.now())
         finally:
             del self._tenders[host.name]
-            self.poke()
+            if not self._tenders:
+                self.poke()
 
     async def _drop_strays(self, views: Mapping[str, VmView], hosts: list[PoolHost]) -> bool:
         """A VM of ours that has no row any more came to be after its row was closed: by a request of an owner that died.

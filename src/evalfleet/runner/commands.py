@@ -220,6 +220,8 @@ class Commands:
         others = self._runner.connections - {connection}
         if message.get("if_idle") is True and (others or self._runner.live):
             return {"ended": False}
+        if message.get("if_idle") is True:
+            self._spool.mark_reapable(self._runner.now())
         connection.after_answer.append(self._runner.stop)
         return {"ended": True}
 

@@ -331,11 +331,7 @@ class Runner:
 
     def _idle(self) -> None:
         if not self.connections and not self.live:
-            try:
-                with open(self.spool.path("reapable"), "w", encoding="utf-8") as file:
-                    file.write("%f\n" % self.now())
-            except OSError:
-                pass  # the spool itself may be gone: all the more reason to end
+            self.spool.mark_reapable(self.now())
             self.spool.log("idle for %g s: done" % self._idle_s)
             self.stop()
 
@@ -366,6 +362,8 @@ class Runner:
 
     def _closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        if not self.connections:
+            self.spool.wanted.clear()  # who comes next asks again
         for name, feed in connection.feeds.items():
             attempt = self.live.get(name)
             if attempt is not None and feed in attempt.feeds:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import anyio
 
-from evalfleet.backends.base import HostInfo, Inbox, Known, Launch, Observation
+from evalfleet.backends.base import CanarySpec, HostInfo, Inbox, Known, Launch, Observation
 from evalfleet.core.health import OtherWay
 from evalfleet.errors import RunnerRefused, RunnerUnavailable
 from evalfleet.model import JsonObject
@@ -37,12 +37,15 @@ class FakeBackend:
         slots: int | None = None,
         memory_mb: int | None = None,
         price_usd_per_hour: float = 0.0,
+        canary: CanarySpec | None = None,
     ) -> None:
         self.name = name
         self.slots = slots
+        self.canary = canary
         self.unreachable: str | None = None  # why nobody can connect
         self.silent = False  # connected, and does not answer
         self.forgets = True  # False: it refuses to forget anything
+        self.collects = True  # False: files do not come
         self.breaks_on_launch = False  # the connection breaks instead of an answer
         self.other_way = OtherWay.ALIVE
         self.doom_line: str | None = None  # see `doom`
@@ -101,6 +104,11 @@ class FakeBackend:
         self.doom_line = line
         for host in self._hosts:
             host.doom.set()
+
+    def mute(self, attempt_id: str) -> None:
+        """Whoever is connected hears no more of an attempt until it is observed again."""
+        for host in self._hosts:
+            host.observed.discard(attempt_id)
 
     def end(self, attempt_id: str, **end: object) -> None:
         """End a live attempt."""
@@ -193,6 +201,8 @@ class FakeHost:
 
     async def collect(self, attempt_id: str, destination: Path, secrets: Mapping[str, str]) -> None:
         await self._answers()
+        while not self._backend.collects and not self.gone.is_set():  # noqa: ASYNC110 - as below
+            await anyio.sleep(0.001)
         if attempt_id in self._backend.attempts:
             await anyio.Path(destination).mkdir(parents=True, exist_ok=True)
             await anyio.Path(destination / "journal.jsonl").write_text("{}\n")
