@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulating import Emulator, emulator, keep
-from measuring import Measured, await_runner_gone, environment, fleet
+from measuring import Measured, await_runner_gone, fleet
 from processes import write_tasks
 from table import Line, expect
 
-from evalfleet import config
-from evalfleet.azure import settings as azure_settings
 from evalfleet.backends.azure_pool import settings_of, spec_of
 from evalfleet.store.sqlite import open_reader
 
@@ -86,7 +84,8 @@ def _waits(drives: list[Drive]) -> str:
 
 
 def _write_hosts(path: Path, home: Path) -> Path:
-    """The VMs of the pool in that home)
+    """The VMs of the pool in that home, as a hosts file."""
+    store = open_reader(home)
     assert store is not None
     try:
         wanted = settings_of(store.pool(POOL))
