@@ -25,7 +25,7 @@ def backends_of(
     home = Home(settings.home)
     if run.policy.pool is not None:
         pool = store.pool(run.policy.pool)
-        return ssh_pool.backends(pool, home, notice)
+        return ssh_pool.backends(pool, home, notice, run.policy.tools)
     local = LocalSettings(
         python=settings.runner_python,
         idle_s=settings.runner_idle_s,

@@ -9,35 +9,19 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from evalfleet.benchmarks.waa.docker import Docker, DockerError
 from evalfleet.config import WaaSettings
+from evalfleet.core.rung import Rung
 from evalfleet.errors import EnvironmentFailed
 
 _GUEST_GRACE_S = 30.0  # for the call itself, beyond what the guest is given
 _VIRTUAL = re.compile(r"^flags\s*:.*\b(?:svm|vmx)\b", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rung:
-    """One rung, tried."""
-
-    name: str  # docker, kvm, image, container, guest
-    of: str | None  # the container, where it is about one
-    holds: bool
-    seen: str
-    remedy: str = ""  # what to do where it does not hold
-    took_s: float = 0.0
-
-    def said(self) -> str:
-        of = f" {self.of}" if self.of else ""
-        return f"{self.name}{of}: {self.seen}" + ("" if self.holds else f"; {self.remedy}")
 
 
 class Fallen(EnvironmentFailed):
@@ -71,7 +55,12 @@ def container_rungs(settings: WaaSettings, container: str, *, start: bool) -> It
     )
 
 
-def prepare(settings: WaaSettings, tell: Callable[[Rung], None]) -> list[Rung]:
+def prepare(
+    settings: WaaSettings,
+    tell: Callable[[Rung], None],
+    say: Callable[[str], None] = lambda _: None,
+    secrets: Mapping[str, str] | None = None,
+) -> list[Rung]:
     """Climb the whole ladder on this machine, starting what is not up; `tell` hears of each rung as it is tried."""
     tried: list[Rung] = []
 
