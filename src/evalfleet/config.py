@@ -237,6 +237,11 @@ def secret_values(names: Iterable[str], environ: Mapping[str, str] | None = None
     return {name: environ[name] for name in wanted}
 
 
+def set_secrets(names: Iterable[str]) -> dict[str, str]:
+    """Return the values of those secrets that are set, as `secret_values` does of those that must be."""
+    return {name: value for name in names if (value := os.environ.get(name))}
+
+
 def base_env(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the few plain variables that local attempts inherit; a secret is never among them."""
     environ = os.environ if environ is None else environ

@@ -51,7 +51,9 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Sshd]]:
 
 
 def pool_of(fleet: Fleet, hosts: list[Sshd], name: str = "lab", python: str | None = None, slots: int = 1) -> None:
-    rows = [f'[defaults]\nuser = "{os.environ.get("USER", "root")}"\nslots = {slots}\npython = "{python or base_python()}"\n']
+    rows = [
+        f'[defaults]\nuser = "{os.environ.get("USER", "root")}"\nslots = {slots}\npython = "{python or base_python()}"\n'
+    ]
     rows += [
         f'[[host]]\nname = "{host.name}"\naddress = "127.0.0.1"\nport = {host.port}\n'
         f'key = "{host.user_key}"\nhost_key = "{host.host_key}"\n'
@@ -70,8 +72,29 @@ def told(fleet: Fleet, *args: str, code: int = 0, **env: str) -> tuple[Any, str]
     return json.loads(last), said
 
 
+TASKS = ("--task", "click-button", "--task", "enter-text", "--task", "click-link", "--task", "click-test")
+
+
+@pytest.mark.slow
 def test_hosts_are_prepared_and_run_a_benchmark(fleet: Fleet, hosts: list[Sshd], wheels: Path):
     pool_of(fleet, hosts)
     answer, said = told(fleet, "prepare", "miniwob", "--pool", "lab", "--wheels", str(wheels))
-    print(said)
-    assert answer["ready"] is True
+    assert (answer["benchmark"], answer["pool"], answer["ready"]) == ("miniwob", "lab", True)
+    for row in answer["hosts"]:
+        assert [rung["rung"] for rung in row["rungs"]] == ["ssh", "tools", "Chromium", "the package miniwob==1.1.0"]
+        assert f"evalfleet: {row['host']}: makes a virtual environment" in said
+    for host in hosts:
+        (tools,) = (path for path in (host.home / ".evalfleet" / "tools").iterdir() if path.is_dir())
+        assert answer["hosts"][0]["rungs"][3]["seen"].startswith(str(hosts[0].home)), "it is that of the host"
+        assert not (tools / "wheels").exists()
+    summary, said = told(fleet, "run", "miniwob", "--agent", "oracle", "--pool", "lab", *TASKS)
+    assert "virtual environment" not in said, "it is there"
+    assert {row["key"]: row["score"] for row in summary["results"]} == dict.fromkeys(
+        ("click-button_0", "enter-text_0", "click-link_0", "click-test_0"), 1.0
+    )
+    assert {event["data"]["worker"] for event in fleet.events() if event["type"] == "attempt.claimed"} == {
+        "one-1",
+        "two-1",
+    }
+    left = Path(fleet.json("logs", "latest", "click-button_0")["folder"]) / "artifacts"
+    assert {"step_1.png", "final.png", "trajectory.jsonl"} <= {path.name for path in left.iterdir()}

@@ -6,9 +6,9 @@ connection; whoever connects next goes on from the last event that was seen.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from evalfleet.backends.ssh_connection import Keepalive, connected
 from evalfleet.backends.ssh_host import SshHost
 from evalfleet.backends.ssh_keys import HostKeys
 from evalfleet.backends.ssh_put import Sums
-from evalfleet.backends.ssh_tools import Equipment, Parcel, Say, Tell, prepare_host
+from evalfleet.backends.ssh_tools import Equipment, Parcel, Say, Tell, prepare_host, recheck_host
 
 _HELLO_S = 150.0  # the first answer may wait for a runner that ends what its dead predecessor left, on a host far away
 _ENDED_S = 30.0
@@ -128,22 +128,23 @@ class SshBackend:
     async def prepare(self, tools: Tools, tell: Tell, say: Say, parcel: Parcel | None = None) -> list[Rung]:
         """Make the host ready for the tools' benchmark; see `ssh_tools.prepare_host`. What goes wrong is a rung."""
         begun = anyio.current_time()
+        login = Rung(name="ssh", holds=True, seen=str(self._spec.login))
         try:
             with single_error(), self._named():
                 async with self._connected() as connection:
-                    tell(
-                        Rung(
-                            name="ssh",
-                            holds=True,
-                            seen=str(self._spec.login),
-                            took_s=round(anyio.current_time() - begun, 3),
-                        )
-                    )
-                    return await prepare_host(connection, self._spec, tools, tell, say, parcel)
+                    login = replace(login, took_s=round(anyio.current_time() - begun, 3))
+                    tell(login)
+                    return [login, *await prepare_host(connection, self._spec, tools, tell, say, parcel)]
         except BackendError as error:
-            rung = Rung(name="ssh", holds=False, seen=str(error), remedy="then prepare again")
-            tell(rung)
-            return [rung]
+            login = replace(login, holds=False, seen=str(error), remedy="then prepare again")
+            tell(login)
+            return [login]
+
+    async def recheck(self, tools: Tools, restarted: Collection[str]) -> list[Rung]:
+        """Look whether the host still is ready, by a connection of its own; see `ssh_tools.recheck_host`. Raises BackendError."""
+        with single_error(), self._named():
+            async with self._connected() as connection:
+                return await recheck_host(connection, self._spec, tools, restarted)
 
     async def reset(self) -> None:
         await self._tell("kill")

@@ -11,7 +11,7 @@ import hashlib
 import json
 import shlex
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +116,7 @@ async def install(connection: asyncssh.SSHClientConnection, spec: SshHostSpec, p
         HostUnreachable: the connection broke, or the host did not end it in time.
     """
     folder = "~/.evalfleet/tools" if spec.folder == DEFAULT_FOLDER else f"{spec.folder}-tools"
-    pythons = [*([spec.python] if spec.python else []), *PYTHONS]
+    pythons = (spec.python,) if spec.python else PYTHONS
     process = await waiting_python(connection, pythons, least=LEAST_PYTHON)
     try:
         with anyio.fail_after(INSTALL_S + 120.0):
@@ -152,15 +152,31 @@ def _advice(text: str, parcel: Parcel) -> str:
 
 
 async def climb(
-    connection: asyncssh.SSHClientConnection, python: str, tools: Tools, tell: Tell, say: Say
+    connection: asyncssh.SSHClientConnection,
+    python: str,
+    tools: Tools,
+    tell: Tell,
+    say: Say,
+    restarted: Collection[str] | None = None,
 ) -> list[Rung]:
     """Let the host find out whether it is ready for the run's benchmark, and start what is not up there.
 
+    Args:
+        connection: to the host.
+        python: of its tools.
+        tools: of the run.
+        tell: hears of each rung as it is tried.
+        say: hears what goes on inside a rung.
+        restarted: not None: only look again, quickly, and restart what is dead but for these.
+
     Raises HostRefused and HostUnreachable where its answers do not come.
     """
-    values = {name: config.environment().get(name) for name in tools.secrets}
-    secrets = {name: value for name, value in values.items() if value}
-    orders = {"benchmark": tools.benchmark, "settings": tools.settings, "secrets": secrets}
+    orders = {
+        "benchmark": tools.benchmark,
+        "settings": tools.settings,
+        "secrets": config.set_secrets(tools.secrets),
+        "restarted": None if restarted is None else list(restarted),
+    }
     rungs: list[Rung] = []
     process = await started(connection, f"exec {shlex.join([python, '-I', '-m', _PROGRAM])}")
     try:
@@ -170,8 +186,8 @@ async def climb(
                 match line:
                     case {"tell": str(text)}:
                         say(text)
-                    case {"rung": dict(row)}:
-                        rungs.append(Rung.of_row(row))  # pyright: ignore[reportUnknownArgumentType] - JSON
+                    case {"rung": row}:
+                        rungs.append(Rung.of_row(row))
                         tell(rungs[-1])
                     case {"error": str(text)}:
                         raise HostRefused(text)
@@ -268,6 +284,18 @@ class Equipment:
 
     def _say(self, text: str) -> None:
         self._notice(f"host {self._spec.name}: {text}")
+
+
+async def recheck_host(
+    connection: asyncssh.SSHClientConnection, spec: SshHostSpec, tools: Tools, restarted: Collection[str]
+) -> list[Rung]:
+    """Look whether a host that was prepared still is ready; see `benchmarks.base.Prepares.recheck`.
+
+    Raises HostRefused and HostUnreachable where its answers do not come.
+    """
+    parcel = await anyio.to_thread.run_sync(parcel_of, tools)
+    there = await install(connection, spec, parcel, lambda _: None)
+    return await climb(connection, there.python, tools, lambda _: None, lambda _: None, restarted)
 
 
 def fallen(rungs: Sequence[Rung]) -> Rung | None:

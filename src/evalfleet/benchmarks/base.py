@@ -7,7 +7,7 @@ act in it. What travels between the two is the task's payload.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,6 +144,15 @@ class Prepares(Protocol):
             tell: hears of each rung as it is tried.
             say: hears what goes on inside a rung, in words.
             secrets: values of the variables that `tools.secrets` names, as far as they are set. Not to be kept.
+        """
+        ...
+
+    def recheck(self, restarted: Collection[str]) -> list[Rung]:
+        """Look quickly whether the machine still is ready while tasks run; what is dead there is restarted once.
+
+        Args:
+            restarted: what was restarted before, by the rungs' `of`; it is not again. A rung whose `seen` is "restarted" is
+                to be added to it by the caller.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Whether the machine that this runs on is ready for a benchmark, and making it so: `prepare` here, and as a program on hosts.
 
 As a program, `python -m evalfleet.benchmarks.readiness`, it reads one line of JSON (`benchmark`, `settings` of the machine that
-asks, values of `secrets`) and answers in marked lines, because a login shell may say things first: ``tell`` (what goes on), ``rung``,
+asks, values of `secrets`, and `restarted`: null to prepare, a list to check again) and answers in marked lines, because a login shell may say things first: ``tell`` (what goes on), ``rung``,
 and at last ``done`` or ``error``. It ends when its standard input does, and what it started ends with it.
 """
 
@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from evalfleet import config
@@ -31,19 +31,32 @@ def prepare(
     """Make this machine ready for a benchmark as far as it can be; see `Prepares`."""
     if isinstance(benchmark, Prepares):
         return benchmark.prepare(tell, say, secrets)
-    rungs = [
-        Rung(name=need.what, holds=need.present, seen=need.found, remedy=f"install it with: {need.install}")
-        for need in benchmark.requirements()
-    ]
+    rungs = _required(benchmark)
     for rung in rungs:
         tell(rung)
     return rungs
+
+
+def recheck(benchmark: Benchmark, restarted: Collection[str]) -> list[Rung]:
+    """Look quickly whether this machine still is ready; see `Prepares`."""
+    return benchmark.recheck(restarted) if isinstance(benchmark, Prepares) else _required(benchmark)
+
+
+def _required(benchmark: Benchmark) -> list[Rung]:
+    return [
+        Rung(name=need.what, holds=need.present, seen=need.found, remedy=f"install it with: {need.install}")
+        for need in benchmark.requirements()
+    ]
 
 
 def _print(**line: Any) -> None:
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.write(MARK + json.dumps(line) + "\n")
         sys.stdout.flush()
+
+
+def _tell(rung: Rung) -> None:
+    _print(rung=rung.row())
 
 
 def _end_with_input() -> None:
@@ -64,7 +77,11 @@ def main() -> None:
     threading.Thread(target=_end_with_input, daemon=True).start()
     try:
         benchmark = registry.find(orders["benchmark"], config.from_controller(orders["settings"]))
-        prepare(benchmark, lambda rung: _print(rung=rung.row()), lambda text: _print(tell=text), orders["secrets"])
+        if orders["restarted"] is None:
+            prepare(benchmark, _tell, lambda text: _print(tell=text), orders["secrets"])
+        else:
+            for rung in recheck(benchmark, orders["restarted"]):
+                _tell(rung)
     except EvalfleetError as error:
         _print(error=str(error))
         return

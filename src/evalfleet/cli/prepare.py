@@ -13,6 +13,7 @@ from evalfleet.cli.options import home_option, json_option
 
 if TYPE_CHECKING:
     from evalfleet.backends.ssh import SshBackend
+    from evalfleet.benchmarks.base import Benchmark
     from evalfleet.config import Settings
     from evalfleet.core.rung import Rung
     from evalfleet.model import Tools
@@ -47,19 +48,18 @@ def command(benchmark: str, pool: str | None, wheels: Path | None, as_json: bool
     if pool is None:
         if wheels is not None:
             raise click.UsageError("--wheels is for the hosts of a --pool.")
-        return _here(found, as_json)
+        return _here(settings, found, as_json)
     from evalfleet.benchmarks.equipment import tools_of
 
     return _there(settings, pool, tools_of(found, settings), wheels, as_json)
 
 
-def _here(benchmark: Any, as_json: bool) -> int:
+def _here(settings: Settings, benchmark: Benchmark, as_json: bool) -> int:
     from evalfleet import config
-    from evalfleet.benchmarks.base import HasTools
+    from evalfleet.benchmarks.equipment import tools_of
     from evalfleet.benchmarks.readiness import prepare
 
-    named = benchmark.tools.secrets if isinstance(benchmark, HasTools) else ()
-    secrets = {name: value for name in named if (value := config.environment().get(name))}
+    secrets = config.set_secrets(tools_of(benchmark, settings).secrets)
     rungs = prepare(benchmark, lambda rung: _show(rung, as_json), _say, secrets)
     ready = all(rung.holds for rung in rungs)
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -60,7 +60,10 @@ class Waa:
     def prepare(
         self, tell: Callable[[Rung], None], say: Callable[[str], None], secrets: Mapping[str, str]
     ) -> list[Rung]:
-        return ladder.prepare(self._waa, tell, say, secrets)
+        return ladder.prepare(self._waa, tell, ladder.Means(say=say, secrets=secrets))
+
+    def recheck(self, restarted: Collection[str]) -> list[Rung]:
+        return ladder.recheck(self._waa, restarted)
 
     def catalogue(self) -> Sequence[TaskInfo]:
         return infos(index())
