@@ -34,6 +34,7 @@ from evalfleet.runner.bootstrap import MARK
 LEAST_PYTHON = 11
 INSTALL_S = 15 * 60.0
 CLIMB_S = 3 * 3600.0  # each rung has a deadline of its own; this is for a program that forgot them
+AGAIN_S = 60.0  # a host that refused the tools or is not ready is not asked again before
 UNUSED_S = 14 * 86400.0
 MOST_WHEELS = 1 << 30
 _THERE = Path(__file__).with_name("ssh_tools_there.py")
@@ -131,9 +132,7 @@ async def install(connection: asyncssh.SSHClientConnection, spec: SshHostSpec, p
                     case {"python": str(python), "fresh": bool(fresh)}:
                         return Installed(python=python, fresh=fresh)
                     case {"error": str(text)}:
-                        raise HostRefused(
-                            f"the tools of the run cannot be installed there: {text}{_advice(text, parcel)}"
-                        )
+                        raise HostRefused(f"the tools cannot be installed there{_advice(text, parcel)}: {text}")
                     case _:
                         raise HostRefused(f"the program that installs the tools said {json.dumps(line)[:200]}")
             raise await _no_word(process)
@@ -147,8 +146,8 @@ def _advice(text: str, parcel: Parcel) -> str:
     if "pip failed" not in text:
         return ""
     if parcel.orders["no_index"]:
-        return "; the folder of --wheels must hold all that is needed, for the host's Python and processor"
-    return "; where the host reaches no index, bring the packages: evalfleet prepare --pool NAME --wheels DIR"
+        return " (the folder of --wheels must hold all that is needed, for the host's Python and processor)"
+    return " (if the host reaches no index, bring the packages: evalfleet prepare --pool NAME --wheels DIR)"
 
 
 async def climb(
@@ -251,7 +250,8 @@ class Equipment:
         self._tools = tools
         self._notice = notice
         self._is_proved = False
-        self._said = ""
+        self._refusal: HostRefused | None = None
+        self._refused_until = 0.0
 
     async def brought(self, connection: asyncssh.SSHClientConnection, *, busy: bool) -> str:
         """Return the Python of the tasks on the host, which is ready for them.
@@ -262,6 +262,8 @@ class Equipment:
 
         Raises HostRefused where it is not ready, and HostUnreachable.
         """
+        if self._refusal is not None and anyio.current_time() < self._refused_until:
+            raise self._refusal
         try:
             try:
                 parcel = await anyio.to_thread.run_sync(parcel_of, self._tools)
@@ -273,9 +275,9 @@ class Equipment:
                 if rung is not None:
                     raise HostRefused(f"is not ready for {self._tools.benchmark}: {rung.said()}")
         except HostRefused as error:
-            if str(error) != self._said:  # it is tried again and again; once is enough
-                self._said = str(error)
+            if str(error) != str(self._refusal):  # it is tried again and again; to be told once is enough
                 self._say(f"gets no work: {error}")
+            self._refusal, self._refused_until = error, anyio.current_time() + AGAIN_S
             raise
         if there.fresh:
             self._say("has the tools of the run now")

@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import select
 import shutil
 import signal
@@ -32,6 +33,7 @@ FINISHED = "finished.json"
 WHEELS = "wheels"
 WAIT_S = 0.2
 TAIL = 6  # of pip's lines, where it fails
+ADVICE = re.compile(r"\d\. |To fix this|Additionally|\[notice\]")  # of pip to whoever wrote the requirements
 SHOWN = ("Collecting ", "Downloading ", "Installing collected packages")
 
 
@@ -163,7 +165,7 @@ class Steps:
         lines: list[str] = []
         assert process.stdout is not None
         for line in process.stdout:
-            if line.strip():
+            if line.strip() and not ADVICE.match(line):
                 lines = [*lines[1 - TAIL :], line.strip()]
             if line.startswith(SHOWN):
                 say(tell=line.strip()[:200])

@@ -1,8 +1,9 @@
 """Whether the machine that this runs on is ready for a benchmark, and making it so: `prepare` here, and as a program on hosts.
 
 As a program, `python -m evalfleet.benchmarks.readiness`, it reads one line of JSON (`benchmark`, `settings` of the machine that
-asks, values of `secrets`, and `restarted`: null to prepare, a list to check again) and answers in marked lines, because a login shell may say things first: ``tell`` (what goes on), ``rung``,
-and at last ``done`` or ``error``. It ends when its standard input does, and what it started ends with it.
+asks, values of `secrets`, and `restarted`: null to prepare, a list to check again) and answers in marked lines, because a login
+shell may say things first: ``tell`` (what goes on), ``rung``, and at last ``done`` or ``error``. It ends when its standard
+input does, and what it started ends with it.
 """
 
 from __future__ import annotations

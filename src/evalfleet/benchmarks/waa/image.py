@@ -97,8 +97,11 @@ def _pull(docker: Docker, settings: WaaSettings, options: Sequence[str], say: Ca
     finally:
         process.kill()  # of one that has ended: nothing. Docker's daemon gives up a pull that nobody waits for
         status = process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
     if status:
         raise DockerError(f"docker pull failed: {last or f'exit status {status}'}")
+    layers.look(time.monotonic(), last=True)
 
 
 def _follow(process: subprocess.Popen[bytes], layers: Layers, until: float) -> str:
@@ -144,10 +147,10 @@ class Layers:
         done = sum(state in ("Pull complete", "Already exists") for state in self._at.values())
         return f"{done} of {len(self._at)} layers" if self._at else "no layer yet"
 
-    def look(self, now: float) -> None:
-        """Tell what is new, or that it still goes on."""
+    def look(self, now: float, *, last: bool = False) -> None:
+        """Tell what is new, or that it still goes on; at the end in any case."""
         said = self.said()
         since = now - self._told_at
-        if (self._told == "" or (said != self._told and since >= _TOLD_S)) or since >= _STILL_S:
+        if last or self._told == "" or (said != self._told and since >= _TOLD_S) or since >= _STILL_S:
             self._told, self._told_at = said, now
             self._say(f"pulls {self._image}: {said}, {now - self._begun:.0f} s")
