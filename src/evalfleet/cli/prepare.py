@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from evalfleet.cli.options import home_option, json_option
 
 if TYPE_CHECKING:
-    from evalfleet.backends.ssh import SshBackend
+    from evalfleet.backends.reaching import Absent, Reachable
+    from evalfleet.backends.ssh_tools import Parcel
     from evalfleet.benchmarks.base import Benchmark
     from evalfleet.config import Settings
     from evalfleet.core.rung import Rung
+    from evalfleet.layout import Home
     from evalfleet.model import Tools
 
 NOT_READY = 3
@@ -51,7 +54,7 @@ def command(benchmark: str, pool: str | None, wheels: Path | None, as_json: bool
         return _here(settings, found, as_json)
     from evalfleet.benchmarks.equipment import tools_of
 
-    return _there(settings, pool, tools_of(found, settings), wheels, as_json)
+    return _there(settings, home, pool, tools_of(found, settings), wheels, as_json)
 
 
 def _here(settings: Settings, benchmark: Benchmark, as_json: bool) -> int:
@@ -69,28 +72,23 @@ def _here(settings: Settings, benchmark: Benchmark, as_json: bool) -> int:
     return 0 if ready else NOT_READY
 
 
-def _there(settings: Settings, name: str, tools: Tools, wheels: Path | None, as_json: bool) -> int:
+def _there(settings: Settings, home: str | None, name: str, tools: Tools, wheels: Path | None, as_json: bool) -> int:
     import anyio
 
-    from evalfleet.backends import registry
+    from evalfleet.backends.ssh_tools import parcel_of
+    from evalfleet.cli.pools.hosts import found
     from evalfleet.layout import Home
-    from evalfleet.store.sqlite import open_store
 
-    store = open_store(settings.home)
-    try:
-        pool = store.pool(name)
-    finally:
-        store.close()
-    found: Any = registry.kind_of(pool).backends(pool, Home(settings.home), _say)
-    rows = anyio.run(_all, found, tools, wheels, as_json)
+    hosts, parcel = found(home, name), parcel_of(tools, wheels)
+    rows = anyio.run(_all, hosts, Home(settings.home), tools, parcel, as_json)
     ready = [host for host, rungs in rows.items() if all(rung.holds for rung in rungs)]
     if as_json:
-        hosts = [
+        told = [
             {"host": host, "ready": host in ready, "rungs": [rung.row() for rung in rungs]}
             for host, rungs in rows.items()
         ]
-        told = {"benchmark": tools.benchmark, "pool": name, "ready": len(ready) == len(rows), "hosts": hosts}
-        click.echo(json.dumps(told))
+        answer = {"benchmark": tools.benchmark, "pool": name, "ready": len(ready) == len(rows), "hosts": told}
+        click.echo(json.dumps(answer))
     else:
         others = sorted(rows.keys() - set(ready))
         lacking = f"; not ready: {', '.join(others)}" if others else ""
@@ -98,28 +96,35 @@ def _there(settings: Settings, name: str, tools: Tools, wheels: Path | None, as_
     return 0 if len(ready) == len(rows) else NOT_READY
 
 
-async def _all(backends: list[SshBackend], tools: Tools, wheels: Path | None, as_json: bool) -> dict[str, list[Rung]]:
+async def _all(
+    hosts: Sequence[Reachable | Absent], home: Home, tools: Tools, parcel: Parcel, as_json: bool
+) -> dict[str, list[Rung]]:
     """Every host at the same time; what goes wrong with one is one of its rungs."""
     import anyio
 
-    from evalfleet.backends.ssh_tools import parcel_of
+    from evalfleet.backends.reaching import Absent
+    from evalfleet.backends.ssh import SshBackend, SshSettings
+    from evalfleet.core.rung import Rung
 
-    parcel = parcel_of(tools, wheels)
-    found: dict[str, list[Rung]] = {backend.name: [] for backend in backends}
+    rows: dict[str, list[Rung]] = {host.name: [] for host in hosts}
 
-    async def prepare(backend: SshBackend) -> None:
+    async def prepare(host: Reachable | Absent) -> None:
         def tell(rung: Rung) -> None:
-            _show(rung, as_json, backend.name)
+            _show(rung, as_json, host.name)
 
-        def say(text: str) -> None:
-            _say(f"{backend.name}: {text}")
-
-        found[backend.name] = await backend.prepare(tools, tell, say, parcel)
+        if isinstance(host, Absent):
+            rung = Rung(name="ssh", holds=False, seen=host.why, remedy="then prepare again")
+            tell(rung)
+            rows[host.name] = [rung]
+            return
+        shared = SshSettings(trust_first_use=host.trust_first_use, known_hosts=host.known_hosts)
+        backend = SshBackend(home, host.spec, shared, _say)
+        rows[host.name] = await backend.prepare(tools, tell, lambda text: _say(f"{host.name}: {text}"), parcel)
 
     async with anyio.create_task_group() as group:
-        for backend in backends:
-            group.start_soon(prepare, backend)
-    return found
+        for host in hosts:
+            group.start_soon(prepare, host)
+    return rows
 
 
 def _show(rung: Rung, as_json: bool, host: str = "") -> None:
