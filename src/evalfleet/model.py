@@ -107,6 +107,7 @@ class PauseCause(StrEnum):
     BREAKER = "breaker"
     BUDGET = "budget"
     SECRET = "secret"
+    QUARANTINE = "quarantine"  # no host is left that may work
 
 
 class Verb(StrEnum):
@@ -148,6 +149,9 @@ class Policy:
     distribution: Distribution = Distribution.QUEUE
     files: tuple[str, ...] = ()
     pool: str | None = None  # whose hosts it uses; None: this machine
+    canary: tuple[
+        str, ...
+    ] = ()  # what a host must run well before it gets work where it must prove itself; (): just a shell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
