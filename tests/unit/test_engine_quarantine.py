@@ -119,6 +119,7 @@ async def test_a_new_host_proves_itself_before_its_first_work(home: Path):
     async with played(Play(home, 2, new), SOON) as play:
         await play.until(lambda: events(play, "worker.canary_failed"), "a failed canary")
         assert new.launched == []
+        await play.until(lambda: play.fleet.blamed, "the fleet to be told")
         assert play.fleet.blamed["new"].startswith("its canary failed: bad_exit")
         new.is_sound = True
         await play.launched(new)
