@@ -43,6 +43,13 @@ def test_help_loads_nothing_slow():
     assert ours <= {"evalfleet", "evalfleet.cli", "evalfleet.cli.main", "evalfleet.errors"}
 
 
+def test_help_of_a_group_loads_none_of_its_commands():
+    program = "import sys; from evalfleet.cli import main; before = set(sys.modules); main.run(['pool', '--help']); "
+    modules = set(child("-c", program + "print(*set(sys.modules) - before, file=sys.stderr)").stderr.split())
+    assert sorted(modules & set(SLOW)) == []
+    assert {name for name in modules if name.startswith("evalfleet.cli.pool")} == {"evalfleet.cli.pool"}
+
+
 def test_import_evalfleet_loads_nothing_slow():
     assert sorted(loaded("-c", "import evalfleet") & {*SLOW, "click"} - loaded("-c", "pass")) == []
 
@@ -102,6 +109,8 @@ def test_table_has_the_commands_of_the_contract():
         (["stats"], "no command 'stats'. Did you mean 'status'?"),
         (["zzz"], "no command 'zzz'. See 'evalfleet --help'"),
         (["--hom"], "No such option"),
+        (["pool", "stats"], "no command 'pool stats'. Did you mean 'status'?"),
+        (["pool", "zzz"], "no command 'pool zzz'. See 'evalfleet pool --help'"),
         (["version", "--jsn"], "--json"),
     ],
 )

@@ -9,7 +9,7 @@ later. It never means that an attempt failed.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -219,6 +219,10 @@ class Fleet(Protocol):
         the run. The same object for as long as it is the same way to the same machine."""
         ...
 
+    def draining(self) -> Collection[str]:
+        """Hosts among them that end what they have and get no more."""
+        ...
+
     def fate(self, host: str) -> Fate | None:
         """What became of a host that is not among them. None: that is not known yet, and its attempts wait for it."""
         ...
@@ -227,8 +231,16 @@ class Fleet(Protocol):
         """Return when `backends` or a fate may differ from the last look. May be cancelled and called again."""
         ...
 
+    def waits_for(self) -> str:
+        """Why there is no host, in one line for a person."""
+        ...
+
     async def serve(self) -> None:
         """Runs beside the engine for as long as the run is driven."""
+        ...
+
+    async def part(self, *, over: bool) -> None:
+        """The run is not driven any more; `over`: and will not be again."""
         ...
 
     def want(self, workers: int) -> None:
@@ -253,14 +265,23 @@ class FixedFleet:
     def backends(self) -> Sequence[Backend]:
         return self._backends
 
+    def draining(self) -> Collection[str]:
+        return ()
+
     def fate(self, host: str) -> Fate:
         return Fate(cause="worker_lost", message=f"its host {host} does not belong to the pool any more")
 
     async def changed(self) -> None:
         await anyio.sleep_forever()
 
+    def waits_for(self) -> str:
+        return "it has no hosts"
+
     async def serve(self) -> None:
         await anyio.sleep_forever()
+
+    async def part(self, *, over: bool) -> None:
+        pass
 
     def want(self, workers: int) -> None:
         pass

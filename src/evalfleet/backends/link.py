@@ -11,6 +11,7 @@ import anyio
 import msgspec
 from anyio.abc import ByteStream
 
+from evalfleet.backends.host_clock import HostClock, our_time
 from evalfleet.errors import RunnerRefused, RunnerUnavailable
 from evalfleet.model import JsonObject
 
@@ -41,6 +42,7 @@ class Refusal(RunnerRefused):
 class _Call:
     """Requests that were written together and are awaited together."""
 
+    asked_at: float
     left: int
     answers: list[JsonObject]
     done: anyio.Event
@@ -58,7 +60,8 @@ class RunnerLink:
         """
         Args:
             stream: owned by the link from now on.
-            on_events: called in the reader's task with all events of one chunk, in order. It must not block; what it raises ends `serve`.
+            on_events: called in the reader's task with all events of one chunk, in order, with their moments in our time. It
+                must not block; what it raises ends `serve`.
         """
         self._stream = stream
         self._on_events = on_events
@@ -67,6 +70,7 @@ class RunnerLink:
         self._calls: dict[int, tuple[_Call, int]] = {}
         self._broken: str | None = None
         self.gone = anyio.Event()  # set once the stream is of no use any more
+        self._clock = HostClock()
         self._doom = ""
         self._doomed = anyio.Event()
         self._encode = msgspec.json.Encoder().encode
@@ -145,7 +149,7 @@ class RunnerLink:
         numbered = self._number(messages)
         if not numbered:
             return []
-        call = _Call(left=len(numbered), answers=[{} for _ in numbered], done=anyio.Event())
+        call = _Call(asked_at=our_time(), left=len(numbered), answers=[{} for _ in numbered], done=anyio.Event())
         if self._broken is not None:
             raise RunnerUnavailable(self._broken)
         for place, message in enumerate(numbered):
@@ -190,6 +194,7 @@ class RunnerLink:
         for line in lines.splitlines():
             message = self._decode(line)
             if "event" in message:
+                self._clock.translate(message)
                 events.append(message)
                 continue
             if message.get("doomed"):
@@ -209,6 +214,8 @@ class RunnerLink:
         if found is None:
             return  # its caller was cancelled
         call, place = found
+        if "now" in message:
+            self._clock.learn(float(message["now"]), call.asked_at, our_time())
         call.answers[place] = message
         call.left -= 1
         if call.left == 0:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,8 +18,9 @@ from anyio.abc import ByteStream
 from evalfleet.backends.ssh_connection import words_of
 from evalfleet.errors import BackendError, HostRefused, HostUnreachable, RunnerUnavailable
 from evalfleet.model import JsonObject
+from evalfleet.runner.__main__ import KEPT
 from evalfleet.runner.bootstrap import MARK
-from evalfleet.runner.build import bootstrap, build
+from evalfleet.runner.build import bootstrap, build, visitor
 
 Process: TypeAlias = asyncssh.SSHClientProcess[bytes]
 
@@ -87,11 +88,7 @@ async def opened(connection: asyncssh.SSHClientConnection, place: Place, *words:
         HostRefused: the host has no Python that will do, or no room for the runner.
         HostUnreachable: the connection broke.
     """
-    command = " ".join(["exec sh -c", shlex.quote(_FIND), "sh", *map(shlex.quote, _pythons(place))])
-    try:
-        process = await connection.create_process(command, encoding=None)
-    except (asyncssh.Error, OSError) as error:
-        raise HostUnreachable(f"the host opens no session: {words_of(error)}") from error
+    process = await _python(connection, place)
     try:
         try:
             with anyio.fail_after(ANSWER_S):
@@ -101,6 +98,67 @@ async def opened(connection: asyncssh.SSHClientConnection, place: Place, *words:
         yield ChannelStream(process)
     finally:
         process.close()
+
+
+@asynccontextmanager
+async def visited(
+    connection: asyncssh.SSHClientConnection, place: Place, orders: JsonObject
+) -> AsyncGenerator[AsyncGenerator[JsonObject]]:
+    """What the visitor's program on the host says to its orders, line by line. Nothing is put on the host.
+
+    Raises:
+        HostRefused: the host has no Python that will do.
+        HostUnreachable: the connection broke.
+    """
+    process = await _python(connection, place)
+    try:
+        try:
+            with anyio.fail_after(ANSWER_S):
+                process.stdin.write(_text(visitor(), {"folder": place.folder, **orders}))
+                await _marked(process, ", ".join(_pythons(place)))
+        except TimeoutError as error:
+            raise HostUnreachable(f"the host has not answered for {ANSWER_S:.0f} s") from error
+        except (asyncssh.Error, OSError) as error:
+            raise HostUnreachable(f"the connection broke: {words_of(error)}") from error
+        async with aclosing(_lines(process)) as lines:
+            yield lines
+    finally:
+        process.close()
+
+
+async def _lines(process: Process) -> AsyncGenerator[JsonObject]:
+    pieces: list[bytes] = []
+    while True:
+        try:
+            data = await process.stdout.read(1 << 18)
+        except (asyncssh.Error, OSError) as error:
+            raise HostUnreachable(f"the connection broke: {words_of(error)}") from error
+        if not data:
+            break
+        *whole, rest = data.split(b"\n")
+        for line in whole:
+            yield json.loads(b"".join((*pieces, line)))
+            pieces.clear()
+        pieces.append(rest)
+    with anyio.move_on_after(EXIT_S):
+        await process.wait_closed()
+    if process.exit_status != 0:
+        raise await _failure(process)
+
+
+async def _python(connection: asyncssh.SSHClientConnection, place: Place) -> Process:
+    """A Python on the host that waits for a program."""
+    command = " ".join(["exec sh -c", shlex.quote(_FIND), "sh", *map(shlex.quote, _pythons(place))])
+    try:
+        return await connection.create_process(command, encoding=None)
+    except (asyncssh.Error, OSError) as error:
+        raise HostUnreachable(f"the host opens no session: {words_of(error)}") from error
+
+
+def _text(program: bytes, orders: JsonObject) -> bytes:
+    """A program on one line, and its orders on the next."""
+    text = base64.b64encode(program).decode()
+    return f'import base64; exec(base64.b64decode("{text}").decode())\n{json.dumps(orders)}\n'.encode()
 
 
 def _pythons(place: Place) -> tuple[str, ...]:
@@ -125,11 +183,15 @@ async def told(connection: asyncssh.SSHClientConnection, place: Place, word: str
 async def _prepare(process: Process, place: Place, words: tuple[str, ...]) -> None:
     """Bring the runner to the host if it is not there, and let the process become it."""
     data, _ = build()
-    orders = {"folder": place.folder, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "words": words}
-    text = base64.b64encode(bootstrap()).decode()
+    orders: JsonObject = {
+        "folder": place.folder,
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "size": len(data),
+        "words": words,
+        "keep": sorted(KEPT),
+    }
     try:
-        first = f'import base64; exec(base64.b64decode("{text}").decode())\n{json.dumps(orders)}\n'
-        process.stdin.write(first.encode())
+        process.stdin.write(_text(bootstrap(), orders))
         line = await _marked(process, ", ".join(_pythons(place)))
         if not line.get("has") and "error" not in line:
             process.stdin.write(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from evalfleet import config
-from evalfleet.backends import registry
+from evalfleet.backends import registry, ssh_pool
 from evalfleet.backends.base import FixedFleet, Fleet
 from evalfleet.backends.local import LocalBackend, LocalSettings
 from evalfleet.layout import Home
@@ -23,7 +23,12 @@ def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: Ca
     home = Home(settings.home)
     if run.policy.pool is not None:
         pool = store.pool(run.policy.pool)
-        return FixedFleet(registry.kind_of(pool).backends(pool, home, notice))
+        if pool.backend == "azure-vm":
+            from evalfleet.engine.supervisor import owner_name
+            from evalfleet.fleet.following import PoolFleet
+
+            return PoolFleet(settings, store, pool, owner_name(), notice)
+        return FixedFleet(ssh_pool.backends(pool, home, notice))
     local = LocalSettings(
         python=settings.runner_python,
         idle_s=settings.runner_idle_s,
@@ -36,4 +41,4 @@ def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: Ca
 def slots_of(store: StoreReader, pool: str) -> int:
     """How many workers a pool has. Raises NotFound."""
     found = store.pool(pool)
-    return sum(host.slots for host in registry.kind_of(found).hosts(found))
+    return registry.kind_of(found).slots(found)

@@ -13,13 +13,13 @@ from functools import partial
 import anyio
 
 from evalfleet.backends.base import Host
-from evalfleet.engine.clerk import Clerk
 from evalfleet.engine.dispatcher import Secrets
 from evalfleet.engine.orders import Ended
 from evalfleet.errors import BackendError, MissingSecret, RunnerRefused
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject, Kind, Run
 from evalfleet.store.base import Store
+from evalfleet.store.clerk import Clerk
 
 
 class Recorder:

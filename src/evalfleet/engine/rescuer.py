@@ -14,13 +14,13 @@ import anyio
 
 from evalfleet.backends.base import Host, Inbox, Launch, Observation, single_error
 from evalfleet.core import health
-from evalfleet.engine.clerk import Clerk
 from evalfleet.engine.dispatcher import Dispatcher, EngineSettings
 from evalfleet.engine.roster import Absence
 from evalfleet.engine.station import Station
 from evalfleet.errors import BackendError, RunnerUnavailable
 from evalfleet.model import AttemptState, JsonObject
 from evalfleet.store.base import Store
+from evalfleet.store.clerk import Clerk
 
 _RESCUE_S = 30.0
 _FAR = 6.0  # times longer a host far away may take for an answer: a slow line is no silence

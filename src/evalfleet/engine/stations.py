@@ -15,7 +15,6 @@ import anyio
 from anyio.abc import TaskGroup
 
 from evalfleet.backends.base import Backend, Fleet, HostInfo, Inbox, Observation
-from evalfleet.engine.clerk import Clerk
 from evalfleet.engine.courier import Courier
 from evalfleet.engine.dispatcher import Dispatcher, EngineSettings
 from evalfleet.engine.orders import Ended, Orders
@@ -25,6 +24,7 @@ from evalfleet.engine.station import Station
 from evalfleet.errors import BackendError
 from evalfleet.model import JsonObject
 from evalfleet.store.base import Store
+from evalfleet.store.clerk import Clerk
 
 _DELIVERY_S = 60.0  # of orders to one host; a slow one holds up nobody else
 
@@ -74,8 +74,10 @@ class Stations:
 
     @property
     def reached(self) -> list[HostInfo]:
-        stations = self._stations.values()
-        return [station.host.info for station in stations if station.host and not station.is_leaving]
+        """Those that may get work."""
+        stations, draining = self._stations.items(), self._fleet.draining()
+        usable = [station for name, station in stations if name not in draining and not station.is_leaving]
+        return [station.host.info for station in usable if station.host]
 
     @property
     def is_collecting(self) -> bool:
@@ -194,7 +196,7 @@ class Stations:
     def _say_what_is_missing(self) -> None:
         if not self._stations and not self._waits:
             run = self._dispatcher.run
-            self._notice(f"run {run.id} waits: pool {run.policy.pool} has no worker that is ready yet")
+            self._notice(f"run {run.id} waits for a worker: {self._fleet.waits_for()}")
         self._waits = not self._stations
 
     async def _note(self, event: str, data: JsonObject) -> None:

@@ -25,7 +25,6 @@ import anyio
 import anyio.to_thread
 
 from evalfleet.backends.base import Backend, Fleet, Inbox
-from evalfleet.engine.clerk import Clerk
 from evalfleet.engine.dispatcher import Dispatcher, EngineSettings, Secrets
 from evalfleet.engine.orders import Mode
 from evalfleet.engine.recorder import Recorder
@@ -35,6 +34,7 @@ from evalfleet.errors import BackendError, Owned
 from evalfleet.layout import Home
 from evalfleet.model import Run, Verb
 from evalfleet.store.base import Store
+from evalfleet.store.clerk import Clerk
 
 LISTEN_S = 0.2
 SPECTATE_S = 0.25

@@ -11,7 +11,7 @@ from pathlib import Path
 PACKAGE = "evalfleet_runner"
 MOMENT = (1980, 1, 1, 0, 0, 0)
 VERSION_DIGITS = 12
-APART = frozenset({"build.py", "bootstrap.py"})  # files here that the zipapp does not need
+APART = frozenset({"build.py", "bootstrap.py", "visiting.py"})  # files here that the zipapp does not need
 MAIN = f"""\
 import hashlib
 import sys
@@ -35,6 +35,11 @@ def sources() -> dict[str, bytes]:
 def bootstrap() -> bytes:
     """What a host reads before it has the runner."""
     return Path(__file__).with_name("bootstrap.py").read_bytes()
+
+
+def visitor() -> bytes:
+    """What a host reads to show what happens there."""
+    return Path(__file__).with_name("visiting.py").read_bytes()
 
 
 @lru_cache(maxsize=None)

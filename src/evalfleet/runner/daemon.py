@@ -11,10 +11,7 @@ import time
 import zlib
 
 from . import jsontext, tree
-from .commands import Commands
 from .protocol import PROTOCOL
-from .recovery import recover
-from .runner import Runner
 from .spool import Spool, verify_private, write_atomically
 
 TYPE_CHECKING = False
@@ -112,11 +109,20 @@ def _daemon(spool: Spool, held: int, idle_s: float, version: str, writer: int) -
     status = 1
     told = False
     try:
+        # Here, because whoever only looks for a runner needs none of it, and a zipapp is compiled anew at every start.
+        from .clock import steady
+        from .commands import Commands
+        from .pruning import Pruner
+        from .recovery import recover
+        from .runner import Runner
+
         _detach(spool, {held, writer})
         spool.load()
         _gone(spool.path("reapable"))
-        ended = recover(spool)
-        runner = Runner(spool, Door(spool, version), version, idle_s, ended)
+        now = steady(spool, time.time)
+        ended = recover(spool, now)
+        runner = Runner(spool, Door(spool, version), version, idle_s, ended, now)
+        Pruner(spool, runner.loop, time.time)
         with open(spool.path("runner.json"), "rb") as file:
             os.write(writer, file.read())
         os.close(writer)

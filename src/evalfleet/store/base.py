@@ -24,7 +24,6 @@ from evalfleet.model import (
     JsonObject,
     Outcome,
     Policy,
-    Pool,
     Request,
     Requests,
     Run,
@@ -34,6 +33,7 @@ from evalfleet.model import (
     Verb,
     Verdict,
 )
+from evalfleet.store.base_pools import PoolReader, PoolWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class Judged:
     ended_at: float
 
 
-class StoreReader(Protocol):
+class StoreReader(PoolReader, Protocol):
     """Reading. Any number of readers; none blocks a writer."""
 
     def close(self) -> None: ...
@@ -260,20 +260,8 @@ class StoreReader(Protocol):
         """The first held tasks: key and reason."""
         ...
 
-    def pool(self, name: str) -> Pool:
-        """Raises NotFound."""
-        ...
 
-    def pools(self) -> list[Pool]:
-        """By name."""
-        ...
-
-    def host_loads(self) -> dict[str, int]:
-        """How many attempts are live on each host, of whichever run; hosts without one are left out."""
-        ...
-
-
-class Store(StoreReader, Protocol):
+class Store(PoolWriter, StoreReader, Protocol):
     """Reading and writing."""
 
     def batch(self) -> AbstractContextManager[None]:
@@ -396,20 +384,6 @@ class Store(StoreReader, Protocol):
 
     def obey(self, run: Run, request: Request, answer: JsonObject) -> bool:
         """Mark a request as done; False if it was before, or if the run is not ours any more."""
-        ...
-
-    # Pools
-
-    def create_pool(self, name: str, backend: str, settings: JsonObject) -> Pool:
-        """Raises WrongState where there is one of that name."""
-        ...
-
-    def replace_pool(self, name: str, backend: str, settings: JsonObject) -> Pool:
-        """Give a pool other hosts. Who drives a run notices at the next `resume`. Raises NotFound."""
-        ...
-
-    def delete_pool(self, name: str) -> None:
-        """Raises NotFound, and WrongState while a run that is not over uses it."""
         ...
 
     def note(

@@ -8,6 +8,11 @@ from evalfleet.store import rows
 from evalfleet.store.recording import Recording
 
 
+def pool_subject(name: str) -> str:
+    """What stands for the run in the events of a pool."""
+    return f"pool:{name}"
+
+
 class Pooling(Recording):
     """The part of `Store` that keeps pools."""
 
@@ -18,6 +23,7 @@ class Pooling(Recording):
             )
             if not made:
                 raise WrongState(f"there is a pool {name!r} already; --replace gives it other hosts")
+            self._event(pool_subject(name), "pool.created", {"backend": backend})
             return rows.pool(made[0])
 
     def replace_pool(self, name: str, backend: str, settings: JsonObject) -> Pool:
@@ -29,10 +35,14 @@ class Pooling(Recording):
     def delete_pool(self, name: str) -> None:
         with self._db.transaction():
             self.pool(name)
-            wanted_by = [rows.run(row) for row in self._db.rows("select_runs_of_pool", name=name)]
-            if wanted_by:
-                one = wanted_by[0]
-                raise WrongState(
-                    f"run {one.id} is {one.state} and uses pool {name!r}; `evalfleet cancel {one.id}` ends it"
-                )
+            self._refuse_wanted(name)
+            left = [row["name"] for row in self._db.rows("select_hosts", pool=name, gone=False)]
+            if left:
+                raise WrongState(f"pool {name!r} still has machines ({', '.join(left)}); they must be gone first")
             self._db.rows("delete_pool", name=name)
+            self._event(pool_subject(name), "pool.deleted", {})
+
+    def _refuse_wanted(self, name: str) -> None:
+        for row in self._db.rows("select_runs_of_pool", name=name):
+            one = rows.run(row)
+            raise WrongState(f"run {one.id} is {one.state} and uses pool {name!r}; `evalfleet cancel {one.id}` ends it")

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from evalfleet.errors import AmbiguousId, NotFound
-from evalfleet.model import Attempt, Event, JsonObject, Outcome, Pool, Request, Run, Task, TaskState
+from evalfleet.model import Attempt, Event, JsonObject, Outcome, Pool, PoolHost, Request, Run, Task, TaskState
 from evalfleet.store import rows
 from evalfleet.store.base import Judged
 
@@ -239,6 +239,17 @@ class Reading:
 
     def pools(self) -> list[Pool]:
         return [rows.pool(row) for row in self._db.rows("select_pools")]
+
+    def pool_owner(self, name: str) -> str | None:
+        return self._db.driver(f"pool-{name}")
+
+    def hosts(self, pool: str, *, gone: bool = False) -> list[PoolHost]:
+        return [rows.host(row) for row in self._db.rows("select_hosts", pool=pool, gone=gone)]
+
+    def pool_tallies(self, pool: Pool) -> dict[str, Any]:
+        values = {"pool": pool.name, "since": pool.created_at}
+        hosts = {row["host"]: dict(row) for row in self._db.rows("select_host_tallies", **values)}
+        return {**dict(self._db.rows("select_pool_tallies", **values)[0]), "hosts": hosts}
 
     def host_loads(self) -> dict[str, int]:
         return {row["host"]: row["attempts"] for row in self._db.rows("select_host_loads")}

@@ -13,11 +13,13 @@ from evalfleet.model import (
     Blame,
     Event,
     Failure,
+    HostState,
     JsonObject,
     Kind,
     Outcome,
     Policy,
     Pool,
+    PoolHost,
     Request,
     Requests,
     Run,
@@ -27,6 +29,7 @@ from evalfleet.model import (
     TaskState,
     Verb,
     Verdict,
+    Wish,
 )
 
 Row = Mapping[str, Any]
@@ -65,8 +68,37 @@ def attempt_id(run_id: str, task_number: int, number: int) -> str:
 
 
 def pool(row: Row) -> Pool:
-    settings = from_json(row["settings"])
-    return Pool(name=row["name"], backend=row["backend"], settings=settings or {}, created_at=row["created_at"])
+    return Pool(
+        name=row["name"],
+        backend=row["backend"],
+        settings=from_json(row["settings"]) or {},
+        created_at=row["created_at"],
+        owner=row["owner"],
+        epoch=row["epoch"],
+        deleting=bool(row["deleting"]),
+        reason=from_json(row["reason"]),
+    )
+
+
+def host(row: Row) -> PoolHost:
+    return PoolHost(
+        name=row["name"],
+        pool=row["pool"],
+        number=row["number"],
+        wish=Wish(row["wish"]),
+        state=HostState(row["state"]),
+        reason=row["reason"],
+        rung=row["rung"],
+        facts=from_json(row["facts"]) or {},
+        usd_per_hour=row["usd_per_hour"],
+        kept_usd_per_hour=row["kept_usd_per_hour"],
+        made_at=row["made_at"],
+        allocated_since=row["allocated_since"],
+        allocated_s=row["allocated_s"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        gone_at=row["gone_at"],
+    )
 
 
 def run(row: Row) -> Run:

@@ -8,7 +8,7 @@ from typing import Any
 from evalfleet.model import Attempt, AttemptState, Failure, JsonObject, Outcome, Policy, Run, Task, TaskState
 from evalfleet.store import rows
 from evalfleet.store.base import Claim, Claimed, Finish, Finished, Progress
-from evalfleet.store.pooling import Pooling
+from evalfleet.store.hosting import Hosting
 from evalfleet.store.recording import place
 from evalfleet.store.steering import Steering
 from evalfleet.store.submitting import Submitting
@@ -21,7 +21,7 @@ _TASK_EVENTS = {
 }
 
 
-class Writing(Submitting, Steering, Pooling):
+class Writing(Submitting, Steering, Hosting):
     """Implements `Store`."""
 
     # A run and its owner

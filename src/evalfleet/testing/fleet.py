@@ -21,6 +21,8 @@ class FakeFleet:
         self.loads: dict[str, int] = {}
         self.blamed: dict[str, str] = {}
         self.is_served = False
+        self.drained: set[str] = set()  # hosts that get no more work
+        self.parted: bool | None = None  # whether the run was over when it left
 
     # What a test does
 
@@ -45,6 +47,15 @@ class FakeFleet:
     def backends(self) -> Sequence[Backend]:
         self._changed = anyio.Event()
         return list(self._backends.values())
+
+    def draining(self) -> set[str]:
+        return self.drained
+
+    def waits_for(self) -> str:
+        return "the test has given it none"
+
+    async def part(self, *, over: bool) -> None:
+        self.parted = over
 
     def fate(self, host: str) -> Fate | None:
         return self._fates.get(host)

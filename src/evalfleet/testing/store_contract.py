@@ -15,11 +15,12 @@ of two controllers are skipped.
 from __future__ import annotations
 
 from evalfleet.testing.store_contract_attempts import AttemptContract
+from evalfleet.testing.store_contract_hosts import HostContract
 from evalfleet.testing.store_contract_pools import PoolContract
 from evalfleet.testing.store_contract_reading import ReadingContract
 from evalfleet.testing.store_contract_runs import RunContract
 from evalfleet.testing.store_contract_steering import SteeringContract
 
 
-class StoreContract(RunContract, AttemptContract, SteeringContract, ReadingContract, PoolContract):
+class StoreContract(RunContract, AttemptContract, SteeringContract, ReadingContract, PoolContract, HostContract):
     """All promises of `evalfleet.store.base.Store` that one store can show."""

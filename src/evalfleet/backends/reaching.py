@@ -1,0 +1,63 @@
+"""How the hosts of a pool are reached, for commands that act on the machines themselves. Needs no SSH library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from evalfleet.backends.ssh_hostsfile import SshHostSpec
+
+USERS = (Path("~/.ssh/known_hosts"), Path("/etc/ssh/ssh_known_hosts"))
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reachable:
+    """A host that may be knocked at now."""
+
+    pool: str
+    spec: SshHostSpec
+    known_hosts: tuple[Path, ...] = USERS  # files of the user and the system, only read
+    trust_first_use: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def slots(self) -> int:
+        return self.spec.slots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absent:
+    """A host of a pool that nobody can knock at now, such as one that is stopped."""
+
+    pool: str
+    name: str
+    slots: int
+    why: str  # and what to do: "is stopped; `evalfleet pool start lab` starts it"
+
+
+def workers_of(host: Reachable | Absent) -> list[str]:
+    """The names of its slots."""
+    return [f"{host.name}-{turn}" for turn in range(1, host.slots + 1)]
+
+
+def of_worker(worker: str, hosts: Sequence[Reachable | Absent]) -> Reachable | Absent | None:
+    """The host of that name, or else the one that has the worker of that name."""
+    by_name = {host.name: host for host in hosts}
+    by_worker = {name: host for host in hosts for name in workers_of(host)}
+    return by_name.get(worker) or by_worker.get(worker)
+
+
+def names_of(hosts: Iterable[Reachable | Absent]) -> list[str]:
+    return [host.name for host in hosts]
+
+
+def pause_s(failures: int, rng: Random) -> float:
+    """How long to wait before the next try after so many that failed, so that many who wait do not knock at once."""
+    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(failures - 1, 10)) * rng.uniform(0.75, 1.0)

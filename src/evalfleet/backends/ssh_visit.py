@@ -1,0 +1,89 @@
+"""A visit to a host of a pool: a connection beside whatever a run does there.
+
+`asyncssh` itself is imported by the modules below this one; `evalfleet.backends.ssh` says what to do where it is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+
+from evalfleet.backends.base import single_error
+from evalfleet.backends.reaching import Reachable
+from evalfleet.backends.ssh import Keepalive, SshSettings
+from evalfleet.errors import BackendError
+from evalfleet.layout import Home
+from evalfleet.model import JsonObject
+
+if TYPE_CHECKING:
+    import asyncssh
+
+    from evalfleet.backends.ssh_keys import HostKeys
+
+Notice = Callable[[str], None]
+KEEPALIVE = SshSettings().keepalive
+
+
+@asynccontextmanager
+async def entered(
+    host: Reachable, home: Home, notice: Notice, keepalive: Keepalive = KEEPALIVE
+) -> AsyncGenerator[asyncssh.SSHClientConnection]:
+    """A connection to the host inside the block.
+
+    Args:
+        notice: told of a key that was learned.
+
+    Raises:
+        HostUnreachable: nothing answers, or not in time.
+        HostRefused: its key is not the right one, or it does not let us in.
+    """
+    from evalfleet.backends.ssh_connection import connected
+
+    keys = _keys(host, home, notice)
+    async with AsyncExitStack() as stack:
+        with named(host.name), single_error():
+            connection = await stack.enter_async_context(connected(host.spec, keys, keepalive))
+        yield connection
+
+
+def is_known(host: Reachable, home: Home) -> bool:
+    """Whether we know which keys the host, and the one on the way to it, must show."""
+    keys = _keys(host, home, lambda _: None)
+    jump = host.spec.jump
+    with named(host.name):
+        known = not keys.trust(host.spec.login, host.spec.host_key).is_empty
+        return known and (jump is None or not keys.trust(jump, None).is_empty)
+
+
+def _keys(host: Reachable, home: Home, notice: Notice) -> HostKeys:
+    from evalfleet.backends.ssh_keys import HostKeys
+
+    return HostKeys(home.known_hosts, host.known_hosts, trust_first_use=host.trust_first_use, notice=notice)
+
+
+@asynccontextmanager
+async def showing(
+    host: Reachable, home: Home, notice: Notice, orders: JsonObject
+) -> AsyncGenerator[AsyncGenerator[JsonObject]]:
+    """What `evalfleet.runner.visiting` says on the host to its orders, line by line.
+
+    Raises:
+        HostUnreachable, HostRefused: as `entered`, also while the lines are read.
+    """
+    from evalfleet.backends.ssh_channel import Place, visited
+
+    place = Place(folder=host.spec.folder, python=host.spec.python)
+    async with entered(host, home, notice) as connection:
+        with named(host.name):
+            async with visited(connection, place, orders) as lines:
+                yield lines
+
+
+@contextmanager
+def named(name: str) -> Generator[None]:
+    """Say in every error which host it was."""
+    try:
+        yield
+    except BackendError as error:
+        raise type(error)(f"host {name}: {error}") from error

@@ -1,0 +1,65 @@
+"""What the commands of `evalfleet pool` share: the home, the pools in it, and which one is meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from evalfleet.layout import Home
+    from evalfleet.model import Pool
+    from evalfleet.store.base import StoreReader
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
+
+
+def require_name(name: str) -> None:
+    """Raises InputError for what cannot name a pool."""
+    from evalfleet.errors import InputError
+
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"{name!r} cannot name a pool; use small letters, digits, '-', '_' and '.', at most 64 of them"
+        )
+
+
+def home_of(home: str | None) -> Home:
+    from evalfleet import config
+    from evalfleet.layout import Home
+
+    return Home(config.load(home).home)
+
+
+@contextmanager
+def opened(home: str | None) -> Generator[tuple[StoreReader | None, list[Pool]]]:
+    """The store's reader, None where there is no store yet, and the pools in it."""
+    from evalfleet.store.sqlite import open_reader
+
+    reader = open_reader(home_of(home).path)
+    try:
+        yield reader, reader.pools() if reader is not None else []
+    finally:
+        if reader is not None:
+            reader.close()
+
+
+def chosen(name: str | None, pools: list[Pool]) -> Pool:
+    """The pool of that name; without a name the only one.
+
+    Raises:
+        InputError: no name, and there is not exactly one pool.
+        NotFound: no pool has that name.
+    """
+    from evalfleet.errors import InputError, NotFound
+
+    known = ", ".join(pool.name for pool in pools)
+    if name is None:
+        if len(pools) == 1:
+            return pools[0]
+        raise InputError(f"which pool? There are: {known}." if pools else "there are no pools yet.")
+    for pool in pools:
+        if pool.name == name:
+            return pool
+    raise NotFound(f"there is no pool {name!r}; known pools: {known or 'none'}")

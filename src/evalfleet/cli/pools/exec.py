@@ -1,0 +1,105 @@
+"""`evalfleet pool exec`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.pools.choosing import home_of
+from evalfleet.cli.pools.hosts import found, require_library, say, worker_option
+from evalfleet.cli.pools.ssh import line_of
+
+FAILED, LOST = 1, 3
+
+
+class _Split(click.Command):
+    """Knows where the command begins: after `--`, or else with the first word that is no option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            cut = args.index("--")
+            ctx.meta["command"] = args[cut + 1 :]
+            args = args[:cut]
+            ctx.allow_interspersed_args = True
+        return super().parse_args(ctx, args)
+
+
+def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    from evalfleet import duration
+
+    try:
+        return None if value is None else duration.parse(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command("exec", cls=_Split, context_settings={"allow_interspersed_args": False})
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME] -- CMD…")
+@worker_option
+@click.option(
+    "--timeout",
+    "timeout_s",
+    callback=_seconds,
+    metavar="DURATION",
+    help='End CMD after it, such as "5m".  [default: never]',
+)
+@json_option
+@home_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    words: tuple[str, ...],
+    worker: str | None,
+    timeout_s: float | None,
+    as_json: bool,
+    home: str | None,
+) -> int:
+    """Run a command on all hosts of a pool at the same time.
+
+    NAME may be left out when there is one pool. Every line comes with its host in front. Exits with 0 if CMD did so
+    everywhere, with 3 if a host was not reached or lost, else with 1.
+    """
+    import anyio
+
+    name, line = _meant(ctx, words, home)
+    hosts = found(home, name, worker)
+    require_library()
+    from evalfleet.cli.pools.everywhere import Everywhere
+
+    rows = anyio.run(Everywhere(hosts, home_of(home), line, timeout_s).run, not as_json)
+    if as_json:
+        click.echo(json.dumps({"command": line, "hosts": {row.host: row.told() for row in rows}}))
+    else:
+        for row in rows:
+            if row.ended.exit != 0:
+                say(f"host {row.host}: {row.ended.error or f'exit status {row.ended.exit}'}")
+    if any(row.ended.is_lost for row in rows):
+        return LOST
+    return FAILED if any(row.ended.exit != 0 for row in rows) else 0
+
+
+def _meant(ctx: click.Context, words: tuple[str, ...], home: str | None) -> tuple[str | None, str]:
+    """The pool that is named, and the command."""
+    after: list[str] | None = ctx.meta.get("command")
+    if after is None:
+        _refuse_pool_as_command(words, home)
+        name, rest = None, words
+    else:
+        if len(words) > 1:
+            raise click.UsageError(f"one pool at most stands before --: {' '.join(words)}")
+        name, rest = words[0] if words else None, tuple(after)
+    if not rest:
+        raise click.UsageError("which command? Write it after --: evalfleet pool exec -- uptime")
+    return name, line_of(rest)
+
+
+def _refuse_pool_as_command(words: tuple[str, ...], home: str | None) -> None:
+    from evalfleet.cli.pools.choosing import opened
+
+    with opened(home) as (_, pools):
+        if len(words) > 1 and words[0] in [pool.name for pool in pools]:
+            raise click.UsageError(
+                f"a command stands after --: evalfleet pool exec {words[0]} -- {' '.join(words[1:])}"
+            )

@@ -1,0 +1,78 @@
+"""`evalfleet pool screenshot`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.pools.choosing import home_of
+from evalfleet.cli.pools.hosts import one, require_library, say
+
+if TYPE_CHECKING:
+    from evalfleet.backends.reaching import Reachable
+    from evalfleet.config import WaaSettings
+    from evalfleet.layout import Home
+    from evalfleet.model import JsonObject
+
+
+@click.command("screenshot")
+@click.argument("worker", metavar="W")
+@click.option("--to", metavar="FILE", help='Where to put it; "-" is standard output.  [default: W.png]')
+@click.option("--container", metavar="C", help="Whose Windows; of several.  [default: the first of [waa] that runs]")
+@json_option
+@home_option
+def command(worker: str, to: str | None, container: str | None, as_json: bool, home: str | None) -> None:
+    """Save what a host's screen shows now, as PNG.
+
+    Of a host with a container of Windows Agent Arena it is the screen of that Windows. Of any other it is the newest
+    screenshot that an attempt has left which runs there now.
+    """
+    import anyio
+
+    from evalfleet import config
+
+    if to == "-" and (as_json or sys.stdout.isatty()):
+        raise click.UsageError("a PNG does not go to a terminal, nor into JSON; name a file with --to.")
+    host = one(home, worker)
+    settings = config.load(home)
+    require_library()
+    shown = anyio.run(_asked, host, home_of(home), _orders(settings.waa, container))
+    data = base64.b64decode(shown["png"])
+    if to == "-":
+        sys.stdout.buffer.write(data)
+        return
+    path = Path(to or f"{host.name}.png")
+    path.write_bytes(data)
+    seen = "now" if shown["age_s"] < 1 else f"{shown['age_s']:.0f} s old"
+    if as_json:
+        click.echo(json.dumps({"host": host.name, "file": str(path), "of": shown["of"], "age_s": shown["age_s"]}))
+    else:
+        click.echo(f"{path}: {shown['of']}, {seen}")
+
+
+def _orders(waa: WaaSettings, container: str | None) -> JsonObject:
+    return {
+        "do": "picture",
+        "docker": waa.docker,
+        "containers": [container] if container else list(waa.containers),
+        "python": waa.python,
+        "url": f"http://{waa.guest}:{waa.guest_port}/screenshot",
+    }
+
+
+async def _asked(host: Reachable, home: Home, orders: JsonObject) -> JsonObject:
+    from evalfleet.backends.ssh_visit import showing
+    from evalfleet.errors import Refused
+
+    async with showing(host, home, say, orders) as lines:
+        async for line in lines:
+            if "png" in line:
+                return line
+            raise Refused(f"host {host.name} has no screen to show: {'; '.join(line['none'])}")
+    raise Refused(f"host {host.name} has no screen to show.")

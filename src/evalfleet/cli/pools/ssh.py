@@ -1,0 +1,115 @@
+"""`evalfleet pool ssh`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+import click
+
+from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.pools.choosing import home_of
+from evalfleet.cli.pools.hosts import one, require_library, say
+
+if TYPE_CHECKING:
+    from evalfleet.backends.reaching import Reachable
+    from evalfleet.layout import Home
+
+LOST = 255
+
+
+@click.command("ssh", context_settings={"allow_interspersed_args": False})
+@click.argument("worker", metavar="W")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[CMD…]")
+@click.option("-t", "--tty", is_flag=True, help="Give CMD a terminal, as htop and the like need.")
+@json_option
+@home_option
+def command(worker: str, words: tuple[str, ...], tty: bool, as_json: bool, home: str | None) -> int:
+    """Open a shell on a host, or run one command there.
+
+    W is the name of a host or of one of its workers. One word of CMD is a line for the shell there; several are passed
+    on as they are. Exits as CMD does, and with 255 where the host is not reached.
+    """
+    from evalfleet.errors import BackendError
+
+    line = line_of(words) if words else None
+    if as_json and line is None:
+        raise click.UsageError("--json needs a command: a shell to type in has no JSON.")
+    try:
+        host = one(home, worker)
+        place = home_of(home)
+        if as_json and line is not None:
+            require_library()
+            return _collected(host, place, line)
+        return _joined(host, place, line, tty=tty)
+    except BackendError as error:
+        say(str(error))
+        return LOST
+
+
+def line_of(words: tuple[str, ...]) -> str:
+    """What the login shell on a host gets to read."""
+    return words[0] if len(words) == 1 else shlex.join(words)
+
+
+def _joined(host: Reachable, home: Home, line: str | None, *, tty: bool) -> int:
+    """Through the system's ssh, whose terminal people know; where there is none, by our own means."""
+    import anyio
+
+    from evalfleet.backends import ssh_client
+
+    program = ssh_client.program()
+    if program is None or host.trust_first_use:
+        require_library()
+    if program is None:
+        return anyio.run(_by_ourselves, host, home, line, tty)
+    if host.trust_first_use:
+        _learn(host, home)
+    status, said = ssh_client.run(program, host, home, line, terminal=tty)
+    if status != LOST or not said:
+        return status
+    if said == ssh_client.UNVERIFIED:
+        require_library()
+        anyio.run(_knock, host, home)  # says which key it is, and what to do
+    say(f"host {host.name}: {said.removeprefix('ssh: ')}")
+    return LOST
+
+
+def _learn(host: Reachable, home: Home) -> None:
+    """Learn the key of a host of which nothing is known: by our rule, which is stricter than ssh's own."""
+    import anyio
+
+    from evalfleet.backends.ssh_visit import is_known
+
+    if not is_known(host, home):
+        anyio.run(_knock, host, home)
+
+
+async def _knock(host: Reachable, home: Home) -> None:
+    """Raises BackendError."""
+    from evalfleet.backends.ssh_visit import entered
+
+    async with entered(host, home, say):
+        pass
+
+
+async def _by_ourselves(host: Reachable, home: Home, line: str | None, tty: bool) -> int:
+    from evalfleet import config
+    from evalfleet.backends.ssh_terminal import joined
+    from evalfleet.backends.ssh_visit import entered, named
+
+    terminal = config.environment().get("TERM", "vt100") if line is None or tty else None
+    async with entered(host, home, say) as connection:
+        with named(host.name):
+            return await joined(connection, line, terminal=terminal)
+
+
+def _collected(host: Reachable, home: Home, line: str) -> int:
+    import anyio
+
+    from evalfleet.cli.pools.everywhere import Everywhere
+
+    (row,) = anyio.run(Everywhere([host], home, line, None).run, False)
+    click.echo(json.dumps({"host": row.host, **row.told()}))
+    return LOST if row.ended.exit is None else row.ended.exit

@@ -1,0 +1,45 @@
+"""`evalfleet pool status`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.pools.choosing import chosen, home_of, opened
+
+if TYPE_CHECKING:
+    from evalfleet.layout import Home
+    from evalfleet.model import Pool
+    from evalfleet.store.base import StoreReader
+
+
+@click.command("status")
+@click.argument("name", required=False)
+@click.option("--probe", is_flag=True, help="Ask every host now.")
+@json_option
+@home_option
+def command(name: str | None, probe: bool, as_json: bool, home: str | None) -> None:
+    """Show a pool's hosts: workers, price, and what runs there. NAME may be left out when there is one pool."""
+    from evalfleet import config
+    from evalfleet.cli.pools.showing import page, told
+
+    with opened(home) as (reader, pools):
+        pool = chosen(name, pools)
+        assert reader is not None  # a pool was found in it
+        answer = told(reader, pool, config.load(home).azure_speed)
+        if probe:
+            answer["hosts"] = _probed(reader, pool, home_of(home), answer["hosts"])
+    click.echo(json.dumps(answer) if as_json else page(answer))
+
+
+def _probed(reader: StoreReader, pool: Pool, home: Home, hosts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    import anyio
+
+    from evalfleet.backends import registry
+    from evalfleet.backends.probing import probe
+
+    found = anyio.run(probe, registry.kind_of(pool).reachable(pool, reader.hosts(pool.name)), home)
+    return [{**row, "probe": found[row["host"]]} for row in hosts]

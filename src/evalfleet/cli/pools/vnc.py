@@ -1,0 +1,129 @@
+"""`evalfleet pool vnc`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.pools.choosing import home_of
+from evalfleet.cli.pools.hosts import found, one, present, require_library, say
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup, TaskStatus
+
+    from evalfleet.backends.reaching import Absent, Reachable
+    from evalfleet.backends.ssh_tunnel import Tunnel
+    from evalfleet.layout import Home
+
+PORT = 8006  # where WAA's container publishes the screen of its Windows
+LOST = 3
+
+
+@click.command("vnc")
+@click.argument("worker", metavar="[W]", required=False)
+@click.option("--all", "everywhere", is_flag=True, help="The screens of all hosts of all pools.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=PORT,
+    show_default=True,
+    metavar="N",
+    help="Of the screen, on the host.",
+)
+@click.option("--open", "in_browser", is_flag=True, help="Show them in the browser.")
+@json_option
+@home_option
+def command(worker: str | None, everywhere: bool, port: int, in_browser: bool, as_json: bool, home: str | None) -> int:
+    """Look at the screens of hosts in a browser, until Ctrl-C.
+
+    Prints a link for each. They work on this machine only, and lead through SSH to the port on which the host's
+    container shows its screen. W may be left out when there is one host.
+    """
+    import anyio
+
+    if everywhere and worker is not None:
+        raise click.UsageError("name a host, or --all; not both.")
+    hosts: list[Reachable | Absent] = everything(home) if everywhere else [one(home, worker)]
+    require_library()
+    return anyio.run(_serve, hosts, home_of(home), port, in_browser, as_json)
+
+
+def everything(home: str | None) -> list[Reachable | Absent]:
+    """All hosts of all pools. Raises InputError where there are none."""
+    from evalfleet.cli.pools.choosing import opened
+    from evalfleet.errors import InputError
+
+    with opened(home) as (_, pools):
+        names = [pool.name for pool in pools]
+    if not names:
+        raise InputError("there are no pools yet.")
+    return [host for name in names for host in found(home, name)]
+
+
+async def _serve(hosts: list[Reachable | Absent], home: Home, port: int, in_browser: bool, as_json: bool) -> int:
+    import anyio
+
+    from evalfleet.backends.base import single_error
+    from evalfleet.cli.pools.telling import until_told
+
+    links: dict[str, str] = {}
+    with single_error():
+        async with anyio.create_task_group() as group:
+            async with anyio.create_task_group() as first:
+                for host in hosts:
+                    first.start_soon(_open, group, host, home, port, links)
+            if not links:
+                return LOST
+            for host in hosts:
+                if host.name in links:
+                    _show(host.name, links[host.name], in_browser, as_json)
+            click.echo("evalfleet: Ctrl-C ends it", err=True)
+            await until_told()
+            group.cancel_scope.cancel()
+    return 0
+
+
+def _show(name: str, link: str, in_browser: bool, as_json: bool) -> None:
+    click.echo(json.dumps({"host": name, "link": link}) if as_json else f"{name}  {link}")
+    if in_browser:
+        import webbrowser
+
+        if not webbrowser.open(link):
+            say(f"no browser was found here; open {link} yourself")
+
+
+async def _open(group: TaskGroup, host: Reachable | Absent, home: Home, port: int, links: dict[str, str]) -> None:
+    """Keep a tunnel in the group. A host that is not reached is named and left out."""
+    from evalfleet.backends.ssh_tunnel import LOCAL, Target, Tunnel
+    from evalfleet.errors import BackendError
+
+    try:
+        tunnel = Tunnel(present(host), home, Target(port=port), say)
+        local: int = await group.start(_kept, tunnel)
+    except BackendError as error:
+        say(str(error))
+    else:
+        links[host.name] = f"http://{LOCAL}:{local}/"
+
+
+async def _kept(tunnel: Tunnel, *, task_status: TaskStatus[int]) -> None:
+    """Serve a tunnel; that it ends must not end the others."""
+    import anyio
+
+    from evalfleet.backends.base import single_error
+    from evalfleet.errors import BackendError
+
+    is_open = False
+    try:
+        with single_error():
+            async with anyio.create_task_group() as group:
+                local: int = await group.start(tunnel.serve, 0)
+                is_open = True
+                task_status.started(local)
+    except BackendError as error:
+        if not is_open:
+            raise
+        say(str(error))

@@ -1,0 +1,61 @@
+-- name: take_pool
+update pool set owner = :owner, epoch = epoch + 1 where name = :name returning *;
+
+-- name: leave_pool
+update pool set owner = null where name = :name and epoch = :epoch returning name;
+
+-- name: amend_pool
+update pool set settings = :settings where name = :name returning *;
+
+-- name: explain_pool
+update pool set reason = :reason where name = :name and reason is not :reason returning *;
+
+-- name: doom_pool
+update pool set deleting = 1 where name = :name returning *;
+
+-- name: select_hosts
+select * from host where pool = :pool and (:gone or state <> 'gone') order by number;
+
+-- name: select_host_names
+select name from host
+union
+select distinct host from attempt where state <> 'ended';
+
+-- name: next_host_number
+select coalesce(max(number), 0) + 1 as number from host where pool = :pool;
+
+-- name: insert_host
+insert into host (name, pool, number, wish, state, facts, created_at, updated_at)
+values (:name, :pool, :number, 'running', 'requested', :facts, :now, :now)
+returning *;
+
+-- name: wish_host
+-- What is to go stays so: whoever wants such a machine again asks for a new one.
+update host set wish = :wish, updated_at = :now
+ where name = :name and state <> 'gone' and wish <> :wish and wish <> 'gone'
+returning *;
+
+-- name: move_host
+update host
+   set state = :state, reason = :reason, rung = :rung, facts = :facts, usd_per_hour = :usd_per_hour,
+       kept_usd_per_hour = :kept_usd_per_hour, made_at = :made_at, allocated_since = :allocated_since,
+       allocated_s = :allocated_s, updated_at = :now, gone_at = case when :state = 'gone' then :now end
+ where name = :name and state = :before
+   and exists (select 1 from pool where pool.name = host.pool and pool.epoch = :epoch)
+returning *;
+
+-- name: select_pool_tallies
+-- Of the runs that use the pool, since it was made.
+select count(*) as total, coalesce(sum(task.state = 'succeeded'), 0) as completed,
+       coalesce(sum(task.state in ('failed', 'held')), 0) as failed
+  from run join task on task.run_id = run.id
+ where json_extract(run.policy, '$.pool') = :pool and run.created_at >= :since;
+
+-- name: select_host_tallies
+select attempt.host as host, count(*) as assigned, sum(attempt.outcome is 'ok') as completed,
+       max(case when attempt.outcome is null then task.key end) as current
+  from run
+  join attempt on attempt.run_id = run.id
+  join task on task.run_id = attempt.run_id and task.number = attempt.task_number
+ where json_extract(run.policy, '$.pool') = :pool and run.created_at >= :since
+ group by attempt.host;
