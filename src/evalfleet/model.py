@@ -108,6 +108,7 @@ class PauseCause(StrEnum):
     BREAKER = "breaker"
     BUDGET = "budget"
     SECRET = "secret"
+    QUARANTINE = "quarantine"  # no host is left that may work
 
 
 class Verb(StrEnum):
@@ -161,6 +162,7 @@ class Policy:
     files: tuple[str, ...] = ()
     pool: str | None = None  # whose hosts it uses; None: this machine
     tools: Tools | None = None  # what hosts over SSH need for its tasks; None: nothing
+    canary: tuple[str, ...] = ()  # what a host must run well to prove itself; (): just a shell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
