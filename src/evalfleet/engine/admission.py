@@ -44,12 +44,12 @@ class Admission:
             here = {host.name for host in hosts}
             places = enumerate(self._roster.shards)
             slots = [Slot(worker=name, host=host_of(name), index=index) for index, name in places if name not in busy]
-            return [slot for slot in slots if slot.host in here]
+            return [slot for slot in slots if slot.host in here and not self._roster.is_barred(slot.worker)]
         return [
             Slot(worker=name, host=host.name)
             for host in hosts
             for name in self._roster.workers(host.name)
-            if name not in busy
+            if name not in busy and not self._roster.is_barred(name)
         ]
 
     def pick(

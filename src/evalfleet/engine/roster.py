@@ -13,10 +13,15 @@ class Roster:
     """
 
     def __init__(self, most: int, hosts: Iterable[tuple[str, int | None]]) -> None:
-        given = dict(hosts)
+        self._given = dict(hosts)
+        self.is_remote = None not in self._given.values()
+        self.barred: frozenset[str] = frozenset()  # workers, and hosts, that get no more work
+        self.resize(most)
+
+    def resize(self, most: int) -> None:
+        """Let the run have so many workers from now on. Fixed shards would move."""
         self.most = most
-        self.is_remote = None not in given.values()
-        self._slots = {name: most if slots is None else slots for name, slots in given.items()}
+        self._slots = {name: most if slots is None else slots for name, slots in self._given.items()}
         turns = max(self._slots.values(), default=0)
         # One of each host in turn, so that fixed shards lie on all hosts.
         everybody = [
@@ -27,6 +32,9 @@ class Roster:
     @property
     def hosts(self) -> Collection[str]:
         return self._slots.keys()
+
+    def is_barred(self, worker: str) -> bool:
+        return worker in self.barred or host_of(worker) in self.barred
 
     def workers(self, host: str) -> list[str]:
         return [f"{host}-{turn}" for turn in range(1, self._slots.get(host, 0) + 1)]
