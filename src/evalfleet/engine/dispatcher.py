@@ -194,9 +194,7 @@ class Dispatcher:
                 return False
             pausing = request.verb is Verb.PAUSE  # it goes on until its live attempts have ended
             answer = (
-                {"pausing": len(self.live)}
-                if pausing
-                else answered(self._store, self.run, request.verb, request.args)
+                {"pausing": len(self.live)} if pausing else answered(self._store, self.run, request.verb, request.args)
             )
             self._store.obey(self.run, request, answer)
         if "error" not in answer or request.verb is Verb.CANCEL:
