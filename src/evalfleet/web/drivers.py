@@ -57,10 +57,9 @@ def again_after_s(code: int, state: RunState, cause: str | None, times: int) -> 
 class _Wanted:
     """A run that we drive, or will."""
 
-    options: tuple[str, ...] = ()
     times: int = 0  # tried again
     not_before: float = 0.0  # by the loop's clock
-    asked: bool = False  # by an operator, so that it need not be queued
+    again: bool = False  # it was wanted while its controller was about to end
     process: asyncio.subprocess.Process | None = None
 
 
@@ -79,16 +78,19 @@ class Drivers:
     def driving(self) -> int:
         return sum(one.process is not None for one in self._wanted.values())
 
-    def want(self, run_id: str, *options: str) -> None:
-        """Drive this run as soon as there is room, whatever its state."""
-        if run_id not in self._wanted or self._wanted[run_id].process is None:
-            self._wanted[run_id] = _Wanted(options=options, asked=True)
-            self._wake.set()
+    def want(self, run_id: str) -> None:
+        """Drive this run, which nobody drives, as soon as there is room."""
+        wanted = self._wanted.get(run_id)
+        if wanted is not None and wanted.process is not None:
+            wanted.again = True
+        else:
+            self._wanted[run_id] = _Wanted()
+        self._wake.set()
 
     async def serve(self) -> None:
         """Drive until cancelled, then ask all controllers to leave."""
         for run_id in self._remembered():
-            self._wanted[run_id] = _Wanted(asked=True)
+            self._wanted[run_id] = _Wanted()
         try:
             async with anyio.create_task_group() as group:
                 while True:
@@ -111,7 +113,7 @@ class Drivers:
             if run_id not in drivable:
                 del self._wanted[run_id]
             elif self.driving < self.most:
-                wanted.process = await self._start(run_id, wanted)
+                wanted.process = await self._start(run_id)
                 group.start_soon(self._watch, run_id, wanted, wanted.process)
         self._remember()
 
@@ -124,14 +126,14 @@ class Drivers:
         ]
         return queued, {*queued, *(run_id for run_id in list(self._wanted) if _is_drivable(store, run_id))}
 
-    async def _start(self, run_id: str, wanted: _Wanted) -> asyncio.subprocess.Process:
+    async def _start(self, run_id: str) -> asyncio.subprocess.Process:
         log = self.settings.home / "runs" / run_id / "controller.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         self.notice(f"driving run {run_id}")
         with log.open("ab") as file:
             os.fchmod(file.fileno(), 0o600)
             return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "evalfleet", "resume", run_id, *wanted.options),
+                *(sys.executable, "-m", "evalfleet", "resume", run_id),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
@@ -144,14 +146,16 @@ class Drivers:
         run = await self.readers.call(lambda store: _found(store, run_id))
         cause = (run.reason or {}).get("cause") if run else None
         delay = again_after_s(code, run.state, cause, wanted.times) if run else None
+        if wanted.again:
+            delay = 0.0
         if run is not None:
-            then = "" if delay is None else f", again in {delay:.0f} s"
+            then = "" if not delay else f", again in {delay:.0f} s"
             self.notice(f"run {run_id} is {run.state}{then}")
         if delay is None:
             self._wanted.pop(run_id, None)
         else:
             at = anyio.current_time() + delay
-            self._wanted[run_id] = _Wanted(times=wanted.times + 1, not_before=at, asked=True)
+            self._wanted[run_id] = _Wanted(times=wanted.times + 1, not_before=at)
         self._wake.set()
 
     async def _leave(self) -> None:
