@@ -32,9 +32,7 @@ class Served:
     port: int
     token: str
 
-    def ask(
-        self, path: str, method: str = "GET", body: Any = None, token: str | None = "", **headers: str
-    ) -> Answer:
+    def ask(self, path: str, method: str = "GET", body: Any = None, token: str | None = "", **headers: str) -> Answer:
         """One request. Token "" is the server's own; None: none."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:

@@ -55,7 +55,9 @@ def test_a_killed_server_loses_no_event_and_no_run(fleet: Fleet):
     listener.close()
     wait_for(lambda: fleet.json("report", run)["tasks"]["succeeded"] > 2, "the controller, which outlives the server")
     again = serve(fleet, port=server.port)
-    second = Listener(Served(again.process, again.port, server.token), last=listener.last)  # the old token is still good
+    second = Listener(
+        Served(again.process, again.port, server.token), last=listener.last
+    )  # the old token is still good
     wait_for(lambda: state(again, run) == "completed", "the run to be completed")
     wait_for(lambda: any(e["type"] == "run.left" and e["run"] == run for e in second.events), "the last event")
     seen = listener.numbers + second.numbers

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -63,19 +64,19 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def application(site: Site) -> web.Application:
     """The whole server, but for what runs beside it."""
-    app = web.Application(middlewares=[_guard(site)], client_max_size=LARGEST_BODY)
     found = [*routes(site), metrics.route(site)]
     described = openapi.document([route for route in found if route.path.startswith(API)])
     found.append(_fixed(f"{API}/openapi.json", msgspec.json.encode(described), "what this API is"))
     found.append(_fixed("/healthz", b'{"status": "ok"}', "whether the server answers"))
-    app["routes"] = {(route.method, _canonical(route.path)): route for route in found}
+    table = {(route.method, _canonical(route.path)): route for route in found}
+    app = web.Application(middlewares=[_guard(site, table)], client_max_size=LARGEST_BODY)
     for route in found:
         app.router.add_route(route.method, route.path, route.handler)
         if route.method == "GET":
             app.router.add_route("HEAD", route.path, route.handler)
     app.router.add_get("/assets/{name}", _asset)
     app.router.add_get("/{name:[\\w-]+\\.(?:svg|ico|png|txt|webmanifest)}", _asset)
-    app.router.add_get("/{path:.*}", lambda request: _page(site, request))
+    app.router.add_get("/{path:.*}", partial(_page, site))
     app.on_response_prepare.append(_add_headers)
     return app
 
@@ -97,7 +98,7 @@ def _canonical(path: str) -> str:
 async def _page(site: Site, request: web.Request) -> web.StreamResponse:
     """The page, for every address that is one of its own. A token in the address becomes a cookie."""
     path = request.path
-    if path.startswith(("/api/", "/metrics", "/healthz", "/assets/")) or "." in path.rsplit("/", 1)[-1]:
+    if path.startswith(("/api/", "/metrics", "/healthz", "/assets/")) or "." in path:
         raise NotFound(f"there is nothing at {path!r}")
     token = request.query.get("token")
     if token:
@@ -135,12 +136,12 @@ async def _asset(request: web.Request) -> web.StreamResponse:
 # Around every request
 
 
-def _guard(site: Site) -> Middleware:
+def _guard(site: Site, table: Mapping[tuple[str, str], Route]) -> Middleware:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             site.gate.check_host(request)
-            role = _role(request)
+            role = _role(request, table)
             if role is not None:
                 admitted(request, await site.gate.admit(request, role))
             return await handler(request)
@@ -161,11 +162,11 @@ def _guard(site: Site) -> Middleware:
     return guard
 
 
-def _role(request: web.Request) -> Role | None:
+def _role(request: web.Request, table: Mapping[tuple[str, str], Route]) -> Role | None:
     """Which role an address needs; None: the page, which holds no data."""
     resource = request.match_info.route.resource
     method = "GET" if request.method == "HEAD" else request.method
-    route: Route | None = request.app["routes"].get((method, resource.canonical)) if resource is not None else None
+    route = table.get((method, resource.canonical)) if resource is not None else None
     return route.role if route is not None else None
 
 

@@ -28,7 +28,7 @@ T = TypeVar("T")
 FRAME_S = 0.1
 MOST_BEHIND = 20_000  # events; whoever is further behind begins anew
 MOST_READERS = 1000
-_PAGE = 5000
+_PAGE = 2000
 _REPLAY = 2000
 _MOST_BYTES = 2 << 20  # that wait for one reader
 
@@ -49,16 +49,26 @@ class Subscriber:
 
     runs: frozenset[str]
     since: int  # frames hold what is above this number
+    after: int  # what it has; an answer may have told it of more than we have seen ourselves
     frames: list[bytes] = field(default_factory=list[bytes])
     waiting: int = 0
     dropped: bool = False
+    abort: Callable[[], None] = lambda: None  # ends its connection: what waits there would never be read
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, frame: bytes) -> None:
+        if self.waiting > _MOST_BYTES:  # of earlier frames: one alone may be large
+            self.drop()
+            return
         self.waiting += len(frame)
-        self.dropped |= self.waiting > _MOST_BYTES
         self.frames.append(frame)
         self.wake.set()
+
+    def drop(self) -> None:
+        self.dropped = True
+        self.frames.clear()
+        self.wake.set()
+        self.abort()
 
     async def next(self, at_most_s: float) -> bytes:
         """What is new, as soon as there is something; empty after that time, or once it was dropped."""
@@ -112,21 +122,24 @@ class Feed:
                 self._happened(events)
                 self._share(events)
 
-    def join(self, runs: frozenset[str]) -> Subscriber:
-        """Begin to listen at this moment; `replay` gives what is before it. To be left again."""
-        subscriber = Subscriber(runs=runs, since=self.last)
+    def join(self, runs: frozenset[str], after: int | None) -> Subscriber:
+        """Begin to listen at this moment; `replay` gives what lies between `after` and it. To be left again."""
+        subscriber = Subscriber(runs=runs, since=self.last, after=self.last if after is None else after)
         self._subscribers.add(subscriber)
         return subscriber
 
     def leave(self, subscriber: Subscriber) -> None:
         self._subscribers.discard(subscriber)
 
-    async def replay(self, subscriber: Subscriber, after: int) -> AsyncGenerator[bytes]:
-        """Frames of what lies between `after` and the moment of joining.
+    async def replay(self, subscriber: Subscriber) -> AsyncGenerator[bytes]:
+        """Frames of what the reader does not have at the moment of joining.
 
-        Raises Behind, where that is too much, or where `after` is a number that this store never gave.
+        Raises Behind, where that is too much, or where it says to have a number that this store never gave.
         """
-        if after > subscriber.since or subscriber.since - after > MOST_BEHIND:
+        after = subscriber.after
+        unknown = after > subscriber.since and after > await self._call(lambda: self._opened().last_number())
+        if unknown or subscriber.since - after > MOST_BEHIND:
+            subscriber.after = subscriber.since
             raise Behind(subscriber.since)
         while after < subscriber.since:
             page = await self._call(lambda start=after: self._opened().all_events(start, _REPLAY))
@@ -135,6 +148,7 @@ class Feed:
                 return
             after = page[-1].number
             yield _frame([(event, encoded(event)) for event in page], subscriber.runs)
+        subscriber.after = max(subscriber.after, subscriber.since)
 
     def _share(self, events: list[Event]) -> None:
         if not self._subscribers:
@@ -143,7 +157,10 @@ class Feed:
         frames: dict[frozenset[str], bytes] = {}
         for subscriber in self._subscribers:
             frame = frames.get(subscriber.runs)
-            if frame is None:
+            if subscriber.after >= events[0].number:
+                known = subscriber.after
+                frame = _frame([one for one in told if one[0].number > known], subscriber.runs)
+            elif frame is None:
                 frame = frames[subscriber.runs] = _frame(told, subscriber.runs)
             if frame and not subscriber.dropped:
                 subscriber.put(frame)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_BEARER = "evalfleet.bearer"
+_BEARER = web.RequestKey("bearer", Bearer)
 _WRITERS = 4  # an action waits up to ten seconds for the run's controller
 
 

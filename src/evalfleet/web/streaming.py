@@ -37,28 +37,27 @@ class Streaming:
             raise Denied(503, f"{MOST_READERS} readers listen already; close some pages", 30.0)
         response = web.StreamResponse(headers=_HEADERS)
         await response.prepare(request)
-        subscriber = feed.join(runs)
+        subscriber = feed.join(runs, after)
+        if request.transport is not None:
+            subscriber.abort = request.transport.abort
         try:
             # Whoever goes away is no error; whoever does not read for long is taken for gone.
             with suppress(ConnectionResetError):
                 await self._begin(response, subscriber, after)
                 await self._go_on(request, response, subscriber)
         except TimeoutError:
-            subscriber.dropped = True
+            subscriber.drop()
         finally:
             feed.leave(subscriber)
-        if subscriber.dropped and request.transport is not None:
-            request.transport.abort()  # what waits in its buffer would never be read
         return response
 
     async def _begin(self, response: web.StreamResponse, subscriber: Subscriber, after: int | None) -> None:
-        since = subscriber.since if after is None else min(after, subscriber.since)
-        hello = named("hello", {"event": since, "now": time.time()})
+        hello = named("hello", {"event": subscriber.after, "now": time.time()})
         await _write(response, b"retry: 1000\n\n" + hello)
         if after is None:
             return
         try:
-            async for frame in self._site.feed.replay(subscriber, after):
+            async for frame in self._site.feed.replay(subscriber):
                 await _write(response, frame)
         except Behind as behind:
             reason = "too far behind; fetch again"
