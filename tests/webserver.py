@@ -73,7 +73,7 @@ def serve(fleet: Fleet, *args: str, port: int = 0, **env: str) -> Served:
         said.append(line)
         if line.startswith("{"):
             break
-    assert said and said[-1].startswith("{"), "".join(said)
+    assert "".join(said[-1:]).startswith("{"), "".join(said)
     threading.Thread(target=process.stdout.read, daemon=True).start()  # so that it never waits for us
     told = json.loads(said[-1])
     token = told["address"].partition("token=")[2]

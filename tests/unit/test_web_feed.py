@@ -151,7 +151,7 @@ async def test_who_is_too_far_behind_begins_anew(home: Path, monkeypatch: pytest
     monkeypatch.setattr(feed, "MOST_BEHIND", 10)
     async with serving(home) as client:
         last = await anyio.to_thread.run_sync(note, home, 50)
-        while client.server.site.feed.last < last:
+        while client.server.site.feed.last < last:  # noqa: ASYNC110 - the server's own loop sees it
             await anyio.sleep(0.01)
         async with stream(client, f"?after={after}") as reader:
             last = await anyio.to_thread.run_sync(note, home, 2)
@@ -178,7 +178,7 @@ async def test_who_does_not_read_is_dropped_and_others_go_on(home: Path, monkeyp
                 last = await anyio.to_thread.run_sync(note, home, 100, "r1", 5_000)
                 await reader.until(last)
             with anyio.fail_after(40):
-                while client.server.site.feed.readers > 1:
+                while client.server.site.feed.readers > 1:  # noqa: ASYNC110 - until the kernel's buffers are full
                     await anyio.sleep(0.05)
             last = await anyio.to_thread.run_sync(note, home, 5)
             await reader.until(last)
@@ -191,9 +191,8 @@ async def test_a_revoked_token_ends_the_stream(home: Path, monkeypatch: pytest.M
     async with serving(home) as client, stream(client) as reader:
         with closing(open_store(home)) as store:
             store.revoke_token("boss")
-        with pytest.raises(EOFError), anyio.fail_after(20):
-            while True:
-                await reader.message()
+        with pytest.raises(EOFError):
+            await reader.until(1 << 40)
 
 
 async def test_an_answer_says_up_to_where_it_is_whole(home: Path):
