@@ -74,9 +74,9 @@ def _responses(route: Route) -> JsonObject:
     schema: JsonObject = {"type": "object"} if route.answer == "application/json" else {}
     # A file has the type that its bytes say.
     media = "*/*" if route.answer == "application/octet-stream" else route.answer
-    responses: JsonObject = {
-        str(route.status): {"description": route.text, "content": {media: {"schema": schema}}},
-    }
+    responses: JsonObject = {str(route.status): {"description": route.text, "content": {media: {"schema": schema}}}}
+    if route.answer == "websocket":
+        responses = {"101": {"description": route.text}}
     errors = {**_ERRORS, **(_CHANGE_ERRORS if route.role is Role.OPERATOR else {})}
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     return responses | {str(status): {"description": text, "content": content} for status, text in errors.items()}

@@ -11,6 +11,7 @@ from aiohttp import web
 from evalfleet.model import Role, RunState, TaskState
 from evalfleet.web import acting
 from evalfleet.web.acting import Acting
+from evalfleet.web.desktops import Desktops
 from evalfleet.web.files import Files
 from evalfleet.web.reading import Reading
 from evalfleet.web.site import Site
@@ -59,7 +60,12 @@ PAGE = (LIMIT, CURSOR)
 
 def routes(site: Site) -> list[Route]:
     """Those of the API."""
-    return [*_reading(Reading(site)), *_files(Files(site)), *_streaming(Streaming(site)), *_acting(Acting(site))]
+    return [
+        *_reading(Reading(site)),
+        *_files(Files(site)),
+        *_streaming(Streaming(site), Desktops(site)),
+        *_acting(Acting(site)),
+    ]
 
 
 def _get(path: str, handler: Handler, text: str, *query: Parameter, answer: str = "application/json") -> Route:
@@ -109,9 +115,14 @@ def _files(files: Files) -> list[Route]:
     ]
 
 
-def _streaming(streaming: Streaming) -> list[Route]:
+def _streaming(streaming: Streaming, desktops: Desktops) -> list[Route]:
     query = (Parameter(name="after", kind="integer", least=0), Parameter(name="run", many=True))
-    return [_get(f"{API}/events", streaming.events, "all new events, as they come", *query, answer="text/event-stream")]
+    control = Parameter(name="control", words=("0", "1"))
+    watch = _get(f"{_ATTEMPT}/vnc", desktops.vnc, "its live desktop (WebSocket)", control, answer="websocket")
+    return [
+        watch,
+        _get(f"{API}/events", streaming.events, "all new events, as they come", *query, answer="text/event-stream"),
+    ]
 
 
 def _acting(act: Acting) -> list[Route]:
