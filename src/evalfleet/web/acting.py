@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 import msgspec
 from aiohttp import web
 
@@ -19,6 +20,7 @@ from evalfleet.errors import InputError, Refused
 from evalfleet.model import JsonObject, Run, RunState, Verb
 from evalfleet.store.base import Store
 from evalfleet.web import params
+from evalfleet.web.delivering import Courier, trial
 from evalfleet.web.site import Site, bearer_of
 
 _OVER = (RunState.COMPLETED, RunState.CANCELLED)
@@ -182,6 +184,13 @@ class Acting:
         name = request.match_info["pool"]
         await self._site.write(lambda store: store.delete_pool(name))
         return web.json_response({"deleted": name})
+
+    async def test_alerts(self, request: web.Request) -> web.Response:
+        await params.body(request, Nothing)
+        courier = Courier(self._site.settings.alerts)
+        errors = {name: await anyio.to_thread.run_sync(courier.send, name, trial()) for name in courier.channels}
+        told = [{"channel": name, "ok": error is None, "error": error} for name, error in errors.items()]
+        return web.json_response({"channels": told})
 
     # Inside
 

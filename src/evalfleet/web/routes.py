@@ -140,5 +140,6 @@ def _acting(act: Acting) -> list[Route]:
         post(f"{_RUN}/amend", act.amend, acting.Amendment, "change its number of workers or its budget"),
         post(f"{_RUN}/quarantine", act.quarantine, acting.WorkerName, "give a worker or host no more work"),
         post(f"{_RUN}/pardon", act.pardon, acting.WorkerName, "let a quarantined worker work again"),
+        post(f"{API}/alerts/test", act.test_alerts, acting.Nothing, "send a test message to every channel"),
         post(f"{API}/pools/{{pool}}/delete", act.delete_pool, acting.Nothing, "forget a pool"),
     ]

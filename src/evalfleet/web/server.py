@@ -6,7 +6,7 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -50,7 +50,7 @@ class Server:
     """A running server."""
 
     url: str  # without a token
-    address: str  # with one, for a person
+    address: str = field(repr=False)  # with one, for a person
     site: Site
 
 
