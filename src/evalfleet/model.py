@@ -109,6 +109,7 @@ class PauseCause(StrEnum):
     BUDGET = "budget"
     SECRET = "secret"
     QUARANTINE = "quarantine"  # no host is left that may work
+    OPERATOR = "operator"
 
 
 class Verb(StrEnum):
@@ -118,6 +119,18 @@ class Verb(StrEnum):
     HOLD = "hold"
     RELEASE = "release"
     RETRY = "retry"
+    PAUSE = "pause"
+    RESUME = "resume"
+    AMEND = "amend"
+    QUARANTINE = "quarantine"
+    PARDON = "pardon"
+
+
+class Role(StrEnum):
+    """What the bearer of a token may do."""
+
+    READER = "reader"
+    OPERATOR = "operator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,6 +369,18 @@ class Request:
     args: JsonObject
     asked_by: str
     asked_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessToken:
+    """The right to use the dashboard and its API. Of the token itself only a digest is kept."""
+
+    id: str
+    name: str
+    role: Role
+    digest: str  # SHA-256, as hex
+    created_at: float
+    expires_at: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,7 @@ from evalfleet.cli.overriding import Overrides, accept_option, attempts_option, 
     "--file", multiple=True, metavar="PATH", help="Benchmark: the agent needs it on a pool's hosts too; repeatable."
 )
 @click.option("--detach", is_flag=True, help="Submit only; `evalfleet resume` drives it.")
+@click.option("--serve", is_flag=True, help="Show it in a browser, too, as long as it runs.")
 @click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
 @json_option
 @home_option
@@ -57,6 +58,7 @@ def command(
     attempts: int | None,
     accept: float | None,
     detach: bool,
+    serve: bool,
     verbose: bool,
     as_json: bool,
     home: str | None,
@@ -71,7 +73,10 @@ def command(
     Exit codes: 0 enough tasks count; 1 too few do, or cancelled; 2 bad usage or input; 3 paused; 130 interrupted,
     resumable.
     """
+    from contextlib import nullcontext
+
     from evalfleet import config
+    from evalfleet.cli.beside import page_beside
     from evalfleet.cli.choosing import Choice, submission_of
     from evalfleet.cli.driving import Show, drive_and_report
     from evalfleet.engine.controller import take
@@ -100,6 +105,7 @@ def command(
         if not as_json:
             workers_ = counted(run.policy.workers, "worker")
             click.echo(f"run {run.id} ({printable(run.name)}): {tasks_} on {workers_}")
-        return drive_and_report(settings, store, take(store, run), Show(as_json=as_json, verbose=verbose))
+        with page_beside(settings) if serve else nullcontext():
+            return drive_and_report(settings, store, take(store, run), Show(as_json=as_json, verbose=verbose))
     finally:
         store.close()
