@@ -50,7 +50,10 @@ def begun(fleet: Fleet, *args: str, **streams: Any) -> subprocess.Popen[bytes]:
     """A command whose streams are not mixed, and are bytes."""
     env = fleet.environment(**streams.pop("env", {}))
     command = [sys.executable, "-m", "evalfleet", *args]
-    return subprocess.Popen(command, env=env, cwd=fleet.folder, text=False, **streams)
+    made: Any = subprocess.Popen(
+        command, env=env, cwd=fleet.folder, **streams
+    )  # which type it has, depends on the streams
+    return made
 
 
 def left_by_its_reader(fleet: Fleet, *args: str, then: Callable[[], object] = bool) -> tuple[int, bytes]:
