@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -37,7 +38,7 @@ class Cloud:
     network: Network
 
     async def control(self, method: str, path: str, body: Any = None) -> Any:
-        async with self.http.request(method, f"{self.emulator.url}/emulator/{path}", json=body) as answer:
+        async with self.http.request(method, f"{self.emulator.world.plain_url}/emulator/{path}", json=body) as answer:
             return await answer.json() if answer.content_type == "application/json" else answer.status
 
     def events(self, kind: str | None = None) -> list[dict[str, Any]]:
@@ -46,6 +47,10 @@ class Cloud:
     def exchanges(self, method: str, part: str) -> list[dict[str, Any]]:
         found = self.emulator.world.journal.exchanges()
         return [each for each in found if each["method"] == method and part in each["path"]]
+
+    def traffic(self, text: str) -> list[dict[str, Any]]:
+        """Return the exchanges and the SSH commands that have a text in them, such as a planted secret."""
+        return self.emulator.world.journal.exchanges(text)
 
     def spec(self, name: str = "waa-eval-1", **changes: Any) -> VmSpec:
         made = VmSpec(
@@ -78,10 +83,27 @@ class Cloud:
         assert view is not None
         return view
 
-    async def until(self, kind: str) -> dict[str, Any]:
-        """Wait for an event."""
+    async def until(self, kind: str, *, after: int = 0) -> dict[str, Any]:
+        """Wait for an event, with a number above `after`."""
         with anyio.fail_after(PATIENCE_S):
-            return (await self.emulator.world.journal.news(0, kind))[0]
+            return (await self.emulator.world.journal.news(after, kind))[0]
+
+    async def fault(self, **fault: Any) -> None:
+        """Let something go wrong from now on."""
+        answer = await self.control("POST", "faults", fault)
+        assert "number" in answer, answer
+
+    def folder(self, view: VmView) -> Path:
+        """Where the disk of an in-process VM lies."""
+        body = self.emulator.world.resources.find(view.id)
+        assert body is not None
+        return self.emulator.world.folder / "vms" / body["properties"]["vmId"]
+
+    async def ssh(self, spec: VmSpec, view: VmView, command: str) -> tuple[int | None, str]:
+        """Run one command on a VM; its exit status, and all that it wrote."""
+        async with self.login(spec, view) as connection:
+            done = await connection.run(command)
+            return done.exit_status, f"{done.stdout}{done.stderr}"
 
     @asynccontextmanager
     async def login(self, spec: VmSpec, view: VmView) -> AsyncGenerator[asyncssh.SSHClientConnection]:
@@ -99,10 +121,10 @@ class Cloud:
 
 @asynccontextmanager
 async def cloud(
-    scenario: Scenario | None = None, *, speed: float = 0, hosts: str = "inprocess"
+    scenario: Scenario | None = None, *, speed: float = 0, hosts: str = "inprocess", **more: Any
 ) -> AsyncGenerator[Cloud]:
     """Run an emulator; the group and the pool's network in eastus are there already."""
-    options = Options(speed=speed, scenario=scenario or Scenario(), hosts=hosts)
+    options = Options(speed=speed, scenario=scenario or Scenario(), hosts=hosts, **more)
     async with server.running(options) as emulator, connected(emulator.settings(), emulator) as here:
         yield here
 

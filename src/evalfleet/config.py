@@ -40,6 +40,10 @@ current folder; ``config.toml`` in the home folder; the default. ::
     emulator = "http://127.0.0.1:8700"  # where the emulator listens; EVALFLEET_AZURE_EMULATOR
     speed = 1                     # cloud seconds per second, of an emulator; EVALFLEET_AZURE_SPEED
 
+    [pool.nightly]                # what `evalfleet pool create nightly` makes; keys: the options of that command
+    backend = "azure-vm"
+    workers = 5
+
     [lease]
     duration = "60s"              # EVALFLEET_LEASE_DURATION
 
@@ -146,6 +150,9 @@ class Settings:
     azure_ssh_port: int = 22
     azure_emulator: str | None = None
     azure_speed: float = 1.0
+    pools: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict[str, Mapping[str, Any]]
+    )  # as `pool create` takes
     lease_s: float = 60.0
     give_up_s: float = 120.0
     breaker_probe_base_s: float = 2.0

@@ -6,7 +6,7 @@ import math
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -98,6 +98,33 @@ class AzureTable(msgspec.Struct, forbid_unknown_fields=True):
     speed: float | None = None
 
 
+Machines = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+
+
+class PoolTable(msgspec.Struct, forbid_unknown_fields=True):
+    """The options of `pool create`, by their names."""
+
+    backend: Literal["ssh", "azure-vm"] | None = None
+    hosts: str | None = None
+    workers: Machines | None = None
+    size: str | list[str] | None = None
+    regions: str | list[str] | None = None
+    spot: bool | None = None
+    image: str | None = None
+    disk_gb: Annotated[int, msgspec.Meta(ge=30, le=4095)] | None = None
+    slots: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None
+    max_hours: Annotated[float, msgspec.Meta(ge=0.5, le=720)] | None = None
+    budget: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None
+    min: Annotated[int, msgspec.Meta(ge=0, le=1000)] | None = None
+    max: Machines | None = None
+    idle: Duration = None
+    idle_action: Literal["stop", "delete"] | None = None
+    name_prefix: str | None = None
+    setup: str | None = None
+    benchmark: str | None = None
+    deadline: dict[str, str] | None = None
+
+
 class LeaseTable(msgspec.Struct, forbid_unknown_fields=True):
     duration: Duration = None
     give_up: Duration = None
@@ -127,6 +154,7 @@ class ConfigDocument(msgspec.Struct, forbid_unknown_fields=True):
     llm: LlmTable = msgspec.field(default_factory=LlmTable)
     desk: DeskTable = msgspec.field(default_factory=DeskTable)
     azure: AzureTable = msgspec.field(default_factory=AzureTable)
+    pool: dict[str, PoolTable] = {}
     lease: LeaseTable = msgspec.field(default_factory=LeaseTable)
     breaker: BreakerTable = msgspec.field(default_factory=BreakerTable)
     judge: JudgeTable = msgspec.field(default_factory=JudgeTable)
@@ -166,6 +194,7 @@ def read(path: Path) -> dict[str, Any] | None:
         **_llm(path, document.llm),
         "desk_tasks": _beside(path, document.desk.tasks),
         **{f"azure_{name}": value for name, value in msgspec.structs.asdict(document.azure).items()},
+        "pools": {name: _pool(path, name, table) for name, table in document.pool.items()} or None,
         "lease_s": _seconds(path, "lease.duration", document.lease.duration),
         "give_up_s": _seconds(path, "lease.give_up", document.lease.give_up),
         "breaker_probe_base_s": _seconds(path, "breaker.probe_base", document.breaker.probe_base),
@@ -181,6 +210,18 @@ def _waa(path: Path, table: WaaTable) -> dict[str, Any]:
     for name in ("guest_timeout", "timeout", "stall", "poll"):
         found[f"{name}_s"] = _seconds(path, f"waa.{name}", found.pop(name))
     return {name: value for name, value in found.items() if value is not None}
+
+
+_POOL_NAMES = {"budget": "budget_usd", "min": "least", "max": "most", "name_prefix": "prefix"}
+
+
+def _pool(path: Path, name: str, table: PoolTable) -> dict[str, Any]:
+    """Return what the table sets, by the names that the command's own options have."""
+    found = {_POOL_NAMES.get(key, key): getattr(table, key) for key in PoolTable.__struct_fields__}
+    found["idle"] = _seconds(path, f"pool.{name}.idle", table.idle)
+    found["setup"] = _beside(path, table.setup)
+    found["hosts"] = _beside(path, table.hosts)
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _llm(path: Path, table: LlmTable) -> dict[str, Any]:

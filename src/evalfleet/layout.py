@@ -38,6 +38,15 @@ class Home:
         """Refreshed prices of rented machines."""
         return self.path / "prices.json"
 
+    @property
+    def login_key(self) -> Path:
+        """Private half of the key with which we log in to machines that we make."""
+        return self.path / "keys" / "login"
+
+    def registry_file(self, pool: str) -> Path:
+        """What other tools may read of a pool."""
+        return self.path / "pools" / pool / "vm_pool_registry.json"
+
     def run(self, run_id: str) -> Path:
         return self.path / "runs" / run_id
 

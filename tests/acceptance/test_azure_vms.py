@@ -13,13 +13,15 @@ import anyio
 import asyncssh
 import pytest
 
-from cloud import cloud
+from cloud import cloud, connected
 from evalfleet.azure import clients, hostkey, vm
 from evalfleet.azure.classify import Action, Cause
 from evalfleet.azure.offers import Closed, Plan, Try, candidates, next_offer
 from evalfleet.azure.vms import Refusal, Verb, Vms
+from evalfleet.emulator import server
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario, Times
+from evalfleet.emulator.server import Options
 
 pytestmark = pytest.mark.anyio
 
@@ -144,7 +146,10 @@ async def test_the_first_connection_replaces_the_host_key():
         spec = here.spec()
         view = await here.made(spec)
         async with here.login(spec, view) as connection:
-            done = await connection.run(hostkey.REPLACE, check=True)
+            done = await connection.run(hostkey.STAGE, check=True)
+            async with here.login(spec, view):
+                pass  # nothing has changed yet
+            await connection.run(hostkey.SWAP, check=True)
         public = " ".join(str(done.stdout).split()[:2])
         assert public != spec.host_key.public
         with pytest.raises(asyncssh.HostKeyNotVerifiable):
@@ -327,3 +332,22 @@ async def test_a_role_that_is_missing_is_told():
         with pytest.raises(Refusal, match=r"see the roles in docs/reference/azure\.md") as caught:
             await here.vms.create(here.spec(), here.network)
         assert caught.value.problem.action is Action.GIVE_UP
+
+
+async def test_signing_in_for_real_and_the_whole_life_of_a_vm_over_https(monkeypatch: pytest.MonkeyPatch):
+    options = Options(speed=0, tls=True)
+    async with server.running(options) as emulator:
+        for name, value in emulator.settings().items():
+            monkeypatch.setenv(name, value)
+        async with connected(emulator.settings(), emulator) as here:
+            assert here.settings.signed
+            spec = here.spec()
+            view = await here.made(spec)
+            imds = 'curl -sH Metadata:true "$EVALFLEET_IMDS/metadata/instance?api-version=2020-07-01"'
+            status, told = await here.ssh(spec, view, imds)
+            assert (status, json.loads(told)["compute"]["name"]) == (0, spec.name)
+            await here.done(Verb.DELETE, spec.name, await here.vms.delete(spec.name))
+            assert (await here.control("GET", "leaks"))["leaks"] == []
+            (token,) = {each["answer"]["access_token"] for each in here.exchanges("POST", "/oauth2/v2.0/token")}
+            used = {each["headers"]["Authorization"] for each in here.exchanges("GET", "/subscriptions/")}
+            assert used == {f"Bearer {token}"}

@@ -325,6 +325,84 @@ async def test_evictions_of_a_scenario_hit_spot_machines_only():
         assert {event["subject"] for event in here.events("vm.evicted")} == {"spot"}
 
 
+async def test_an_eviction_without_a_word_and_of_a_share():
+    scenario = Scenario(seed=5, times=Times(create=0, notice=3600))
+    async with cloud(scenario, speed=100) as here:
+        async with anyio.create_task_group() as tasks:
+            for number in range(10):
+                tasks.start_soon(here.made, here.spec(f"spot-{number}", spot=True))
+            tasks.start_soon(here.made, here.spec("regular"))
+        answer = await here.control("POST", "evictions", {"share": 0.3, "silent": True})
+        gone = set(answer["evicted"])
+        assert len(gone) == 3
+        last = 0
+        for _ in gone:
+            last = (await here.until("vm.deleted", after=last))["number"]
+        assert not {view.name for view in await here.vms.list()} & gone
+        assert here.events("vm.preempting") == []
+        assert {event["subject"] for event in here.events("vm.evicted")} == gone
+        assert all(event["data"] == {"silent": True, "policy": "Delete"} for event in here.events("vm.evicted"))
+        assert (await here.control("GET", "leaks"))["leaks"] == []
+
+        (told,) = (await here.control("POST", "evictions", {"name": f"spot-{_other(gone)}"}))["evicted"]
+        assert (await here.until("vm.preempting"))["subject"] == told
+        assert await here.vms.view(told) is not None  # its notice is an hour
+        assert await here.control("POST", f"vms/spot-{_other(gone)}/evict", {"silent": True}) == 204
+        for wrong in ({"share": 2}, {"count": 0}, {"shar": 0.3}):
+            assert (await here.control("POST", "evictions", wrong))["error"]["code"] == "BadRequest"
+
+
+def _other(gone: set[str]) -> int:
+    """A number whose machine is still there."""
+    return next(number for number in range(10) if f"spot-{number}" not in gone)
+
+
+async def test_a_machine_whose_policy_is_to_deallocate_stays():
+    async with cloud() as here:
+        spec = here.spec(spot=True)
+        body = vm.vm_body(spec, subnet_id=here.network.subnet_id, nsg_id=here.network.nsg_id)
+        body["properties"]["evictionPolicy"] = "Deallocate"
+        url = f"{here.emulator.url}{here.settings.group_path()}/providers/Microsoft.Compute/virtualMachines/{spec.name}"
+        async with here.http.put(f"{url}?api-version=2024-07-01", headers={"Authorization": "b"}, json=body) as answer:
+            assert answer.status == 201
+        await here.until("vm.running")
+        await here.vms.simulate_eviction(spec.name)
+        await here.until("vm.deallocated")
+        view = await here.vms.view(spec.name)
+        assert view is not None
+        assert view.power == "deallocated"
+
+
+# What was said
+
+
+async def test_a_planted_secret_is_found_wherever_it_went():
+    async with cloud() as here:
+        spec = here.spec(owner="in-a-tag-5ecret")
+        view = await here.made(spec)
+        assert {each["method"] for each in here.traffic("in-a-tag-5ecret")} >= {"PUT", "GET"}
+        # The host key is in the cloud-init, encoded, and in no other request.
+        line = spec.host_key.private.splitlines()[1]
+        assert [(each["method"], each["path"].rpartition("/")[2]) for each in here.traffic(line[:40])] == [
+            ("PUT", spec.name)
+        ]
+        await here.ssh(spec, view, "echo in-argv-5ecret")
+        (command,) = here.traffic("in-argv-5ecret")
+        assert (command["method"], command["path"]) == ("EXEC", f"ssh/{spec.name}")
+        await here.ssh(
+            spec, view, 'curl -s -H Metadata:true -H "X: in-a-header-5ecret" "$EVALFLEET_IMDS/metadata/instance"'
+        )
+        assert len(here.traffic("X: in-a-header-5ecret")) == 1  # as a command
+        assert [each["method"] for each in here.traffic("in-a-header-5ecret")] == ["EXEC", "GET"]
+        async with here.http.post(
+            f"{here.emulator.url}/t/oauth2/v2.0/token", data={"client_secret": "in-a-form-5ecret"}
+        ):
+            pass
+        assert len((await here.control("GET", "traffic?contains=in-a-form-5ecret"))["exchanges"]) == 1
+        assert here.traffic("never-said") == []
+        assert (await here.control("GET", "traffic?contains=never-said"))["exchanges"] == []
+
+
 # Money
 
 
@@ -340,9 +418,38 @@ async def test_the_bill_counts_cloud_seconds_and_stops_with_the_machine():
         assert bill["by_kind"]["ip"] == pytest.approx(25 * 0.005, rel=0.02)
         assert bill["by_kind"]["disk"] == pytest.approx(25 * 19.71 / 730, rel=0.02)
         await here.done(Verb.DELETE, spec.name, await here.vms.delete(spec.name))
-        before = (await here.control("GET", "bill"))["usd"]
+        bill = await here.control("GET", "bill?pool=p1")
+        before = bill["usd"]
+        machine = bill["vms"][spec.name]
+        assert machine["seconds"] == pytest.approx(3600, rel=0.02)
+        assert machine["usd"] + machine["disk_usd"] + machine["ip_usd"] == pytest.approx(before)
+        assert bill["vm_hours"] == pytest.approx(1.0, rel=0.02)
+        assert (await here.control("GET", "bill?pool=other"))["usd"] == 0
         await here.control("POST", "clock", {"seconds": 3600})
         assert (await here.control("GET", "bill"))["usd"] == before
+
+
+async def test_what_is_billed_of_a_spot_machine_and_of_one_that_never_ran():
+    failing = Fault(op="vm.create", match={"name": "failed"}, preset="allocation_failed")
+    async with cloud(Scenario(fault=[failing])) as here:
+        await here.made(here.spec("spot", spot=True))
+        failed = here.spec("failed")
+        progress = await here.done(Verb.CREATE, "failed", await here.vms.create(failed, here.network), failed)
+        assert progress.problem is not None
+        await here.control("POST", "clock", {"seconds": 3600})
+        bill = await here.control("GET", "bill")
+        assert bill["vms"]["spot"]["usd"] == pytest.approx(0.0904, rel=0.02)
+        (line,) = [line for line in bill["lines"] if line["kind"] == "vm"]
+        assert (line["name"], line["size"], line["spot"], line["region"]) == (
+            "spot",
+            "Standard_D8ds_v5",
+            True,
+            "eastus",
+        )
+        # Its disk and address are there, and cost.
+        assert bill["vms"]["failed"]["usd"] == 0
+        assert bill["vms"]["failed"]["disk_usd"] > 0
+        assert bill["vms"]["failed"]["ip_usd"] == pytest.approx(0.005, rel=0.02)
 
 
 async def test_a_vm_past_its_deadline_is_a_leak():

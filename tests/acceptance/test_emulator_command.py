@@ -17,13 +17,13 @@ from evalfleet.cli import main as entry
 
 
 @contextmanager
-def started(*args: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+def started(*args: str, lines: int = 4) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
     command = [sys.executable, "-m", "evalfleet", "emulator", "--speed", "0", *args]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(4)]
-        yield process, dict(line.removeprefix("export ").strip().split("=", 1) for line in lines)
+        said = [process.stdout.readline() for _ in range(lines)]
+        yield process, dict(line.removeprefix("export ").strip().split("=", 1) for line in said)
     finally:
         process.kill()
         process.communicate()
@@ -61,6 +61,33 @@ def test_its_settings_make_it_the_cloud_and_a_signal_ends_it(
         assert process.wait(30) == 0
         gone = shell.run("quota", "--region", "eastus", code=3)
         assert "Azure does not answer in eastus" in gone
+
+
+def test_signing_in_over_https_as_people_do(tmp_path: Path):
+    file = tmp_path / "traffic.jsonl"
+    with started("--tls", "--traffic", str(file), lines=8) as (_, settings):
+        assert settings["EVALFLEET_AZURE_EMULATOR"].startswith("https://localhost:")
+        command = [sys.executable, "-m", "evalfleet", "quota", "--region", "eastus"]
+        known = {**os.environ, **settings, "HOME": str(tmp_path)}
+        done = subprocess.run(command, env=known, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "standardDDSv5Family" in done.stdout
+        exchanges = [json.loads(each) for each in file.read_text().splitlines()]
+        (token,) = [each["answer"]["access_token"] for each in exchanges if each["path"].endswith("/oauth2/v2.0/token")]
+        assert exchanges[-1]["headers"]["Authorization"] == f"Bearer {token}"
+
+
+def test_its_traffic_can_be_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    file = tmp_path / "traffic.jsonl"
+    with started("--traffic", str(file)) as (_, settings):
+        Shell(settings, monkeypatch, capsys).run("quota", "--region", "eastus")
+        (line,) = [json.loads(each) for each in file.read_text().splitlines()]
+        assert (line["method"], line["path"].rpartition("/")[2], line["status"]) == ("GET", "usages", 200)
+        assert line["headers"]["Authorization"] == "Bearer none"
+    assert entry.run(["emulator", "--traffic", str(tmp_path)]) == 2
+    assert "cannot be written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

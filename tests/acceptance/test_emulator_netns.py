@@ -9,6 +9,7 @@ import select
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,8 +18,13 @@ import anyio
 import pytest
 
 from cloud import cloud, connected
+from evalfleet.azure import clients
+from evalfleet.azure.image import ImageSpec
+from evalfleet.azure.images import Images
 from evalfleet.azure.vms import Verb
 from evalfleet.emulator import netns
+from evalfleet.emulator.faults import Fault
+from evalfleet.emulator.scenario import Scenario
 
 pytestmark = pytest.mark.anyio
 
@@ -30,6 +36,7 @@ def _possible() -> bool:
     return subprocess.run(tried, capture_output=True, check=False).returncode == 0
 
 
+HAS_KVM = Path("/dev/kvm").exists()
 possible = pytest.mark.skipif(not _possible(), reason="this machine lets us make no namespaces")
 
 
@@ -105,3 +112,65 @@ def _pid_of(mark: str) -> int:
 async def _begin_again() -> None:
     async with cloud(hosts="netns") as here:
         assert await here.vms.list() == []
+
+
+@possible
+@pytest.mark.usefixtures("_alone")
+async def test_a_machine_of_its_own_that_is_not_as_it_should_be():
+    faults = [
+        Fault(op="host.boot", match={"name": "bad"}, preset=preset) for preset in ("no_kvm", "disk_full", "clock_skew")
+    ]
+    probes = {
+        "kvm": "kvm-ok >/dev/null && test -w /dev/kvm && grep -qE '^flags.*(svm|vmx)' /proc/cpuinfo; echo $?",
+        "disk": "df -Pk / | awk 'NR == 2 {print ($4 > 0)}'",
+        "clock": "date +%s; python3 -ISc 'import time; print(int(time.time()))'",
+    }
+    async with cloud(Scenario(fault=faults), hosts="netns") as here:
+        for name, kvm, disk, skew in (("good", 0, 1, 0), ("bad", 1, 0, 600)):
+            spec = here.spec(name)
+            view = await here.made(spec)
+            found = {probe: (await here.ssh(spec, view, command))[1].split() for probe, command in probes.items()}
+            if HAS_KVM:
+                assert found["kvm"] == [str(kvm)]
+            assert found["disk"] == [str(disk)]
+            assert [int(moment) - time.time() for moment in found["clock"]] == [pytest.approx(skew, abs=10)] * 2
+
+
+@possible
+@pytest.mark.usefixtures("_alone")
+async def test_docker_on_a_machine_of_its_own():
+    async with cloud(hosts="netns") as here:
+        spec = here.spec()
+        view = await here.made(spec)
+        told = await here.ssh(
+            spec, view, "docker run -d --name winarena windowsarena/winarena >/dev/null; docker ps -a"
+        )
+        assert "Up winarena" in told[1]
+        inside = "docker exec winarena sh -c 'hostname; echo $HOME'"
+        assert (await here.ssh(spec, view, inside))[1].splitlines()[0] == "waa-eval-1"
+        probe = "import urllib.request as u; print(u.urlopen('http://20.20.20.21:5000/probe', timeout=5).status)"
+        assert await here.ssh(spec, view, f'docker exec winarena python3 -c "{probe}"') == (0, "200\n")
+        await here.control("POST", f"vms/{spec.name}/containers/winarena/kill")
+        assert "Exited (137)" in (await here.ssh(spec, view, "docker ps -a"))[1]
+
+
+@possible
+@pytest.mark.usefixtures("_alone")
+async def test_a_machine_of_its_own_begins_with_what_another_had():
+    async with cloud(hosts="netns") as here, clients.opened(here.settings) as opened:
+        images = Images(opened)
+        first = here.spec("first")
+        view = await here.made(first)
+        assert view.disk_id is not None
+        assert (await here.ssh(first, view, "echo kept >state; docker pull a/b"))[0] == 0
+        wanted = ImageSpec(name="golden", owner="me", source_disk=view.disk_id, source_region="eastus", regions=())
+        continuation = await images.create(wanted)
+        assert continuation is not None
+        await here.until("image.made")
+        assert (await images.poll("golden", "1.0.0", continuation)).done
+        golden = await images.find("golden")
+        assert golden is not None
+        second = here.spec("second", image=golden.id)
+        status, told = await here.ssh(second, await here.made(second), "cat state; stat -c %U state; docker images")
+        assert (status, told.split()[:3]) == (0, ["kept", "evalfleet", "a/b"])
+        assert (await here.ssh(first, view, "cat state"))[1] == "kept\n"

@@ -91,6 +91,22 @@ def test_the_way_leads_through_another_host(fleet: Fleet, hosts: Hosts):
     assert fleet.command("pool", "ssh", "b", "true").returncode == 255
 
 
+def test_what_the_hosts_file_leaves_open_the_ssh_configuration_says(fleet: Fleet, hosts: Hosts):
+    (host,) = hosts("a")
+    folder = fleet.folder / ".ssh"
+    folder.mkdir()
+    (folder / "known").write_text(f"my-box {host.host_key}\n")
+    (folder / "config").write_text(
+        f"Host box\n HostName 127.0.0.1\n Port {host.port}\n IdentityFile {host.user_key}\n"
+        f" UserKnownHostsFile {folder}/known\n HostKeyAlias my-box\n"
+    )
+    (fleet.folder / "hosts.toml").write_text('[[host]]\nname = "a"\naddress = "box"\n')
+    assert fleet.command("pool", "create", "lab", "--backend", "ssh", "--hosts", "hosts.toml").returncode == 0
+    done = fleet.command("pool", "ssh", "a", "echo $HOME")
+    assert (done.stdout, done.returncode) == (f"{host.home}\n", 0), done.stderr
+    assert fleet.command("pool", "exec", "--", "echo $HOME").stdout == f"a | {host.home}\n"
+
+
 @BOTH
 def test_a_shell_has_a_real_terminal(fleet: Fleet, hosts: Hosts, env: dict[str, str]):
     pool(fleet, hosts("a"))

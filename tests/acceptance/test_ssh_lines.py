@@ -11,7 +11,7 @@ import anyio.to_thread
 import pytest
 
 import sshd
-from evalfleet.backends.base import Host, Inbox, Observation
+from evalfleet.backends.base import FixedFleet, Host, Inbox, Observation
 from evalfleet.backends.ssh import SshBackend, SshSettings
 from evalfleet.backends.ssh_connection import Keepalive
 from evalfleet.core.health import OtherWay, Patience
@@ -191,7 +191,7 @@ async def drive(home: Path, backend: SshBackend, script: str, spoil) -> tuple[En
         policy = Policy(workers=4, files=("task.sh",))
         run = take(store, store.submit("x", policy, tasks, folder=str(home), base_env={"PATH": "/nowhere"}))
         one = Supervisor(
-            store=store, home=Home(home), backends=[backend], run=run, settings=settings, secrets=lambda _: {}
+            store=store, home=Home(home), fleet=FixedFleet([backend]), run=run, settings=settings, secrets=lambda _: {}
         )
         ending = None
         async with anyio.create_task_group() as group:

@@ -15,7 +15,7 @@ from evalfleet.backends.local import LocalBackend, LocalSettings
 from evalfleet.backends.ssh import SshBackend, SshSettings
 from evalfleet.layout import Home
 from evalfleet.testing.backend import FakeBackend
-from evalfleet.testing.backend_contract import BackendContract
+from evalfleet.testing.backend_contract import BackendContract, launch
 from fleet import wait_for
 
 
@@ -40,3 +40,14 @@ class TestFakeBackend(BackendContract):
     @pytest.fixture
     def backend(self) -> FakeBackend:
         return FakeBackend()
+
+    async def test_a_test_may_doom_it(self, backend: FakeBackend) -> None:
+        async with self.connected(backend) as (host, watcher):
+            await host.launch([launch("run1.1.1", "sleep", "60")])
+            backend.doom("gone by noon")
+            assert await host.doomed() == "gone by noon"
+            await host.launch([launch("run1.1.1", "sleep", "60"), launch("run1.2.1", "true")])
+            assert (await watcher.until("run1.2.1")).data["cause"] == "preempted"
+            assert backend.launched == ["run1.1.1"]
+        async with self.connected(backend, run="run2") as (later, _):
+            assert await later.doomed() == "gone by noon"

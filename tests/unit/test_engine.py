@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from evalfleet.backends.base import HostInfo, Inbox
+from evalfleet.backends.base import FixedFleet, HostInfo, Inbox
 from evalfleet.core.breaker import Limits
 from evalfleet.core.health import OtherWay, Patience
 from evalfleet.engine.controller import take
@@ -79,7 +79,7 @@ class Driven:
         return Supervisor(
             store=self.store,
             home=Home(self.home),
-            backends=[self.backend],
+            fleet=FixedFleet([self.backend]),
             run=self.run,
             settings=self.settings,
             secrets=lambda _: {},

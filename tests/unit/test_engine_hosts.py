@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from evalfleet.backends.base import FixedFleet
 from evalfleet.core.breaker import Limits
 from evalfleet.core.health import OtherWay, Patience
 from evalfleet.engine.controller import take
@@ -58,7 +59,7 @@ class Fleet:
         supervisor = Supervisor(
             store=self.store,
             home=Home(self.home),
-            backends=list(self.hosts.values()),
+            fleet=FixedFleet(list(self.hosts.values())),
             run=self.run,
             settings=self.settings,
             secrets=lambda _: {},

@@ -12,6 +12,7 @@ import pytest
 
 from evalfleet.backends import reaching, ssh_client
 from evalfleet.backends.reaching import Absent, Reachable
+from evalfleet.backends.ssh_config import Hop
 from evalfleet.backends.ssh_hostsfile import Login, SshHostSpec
 from evalfleet.cli.pools import tunnel
 from evalfleet.runner import visiting
@@ -44,8 +45,8 @@ def test_pauses_grow_to_a_limit_and_differ():
     assert len(set(pauses)) == len(pauses)
 
 
-def settings_of(folder: Path, text: str, name: str = "evalfleet-host") -> dict[str, str]:
-    """What the system's ssh itself makes of a configuration."""
+def settings_of(folder: Path, text: str, name: str) -> dict[str, str]:
+    """What the system's ssh itself makes of a configuration; of what may be said more than once, the last."""
     if shutil.which("ssh") is None:
         pytest.skip("no ssh here")
     (folder / "config").write_text(text)
@@ -56,10 +57,10 @@ def settings_of(folder: Path, text: str, name: str = "evalfleet-host") -> dict[s
 def test_ssh_understands_its_configuration(tmp_path: Path):
     key = tmp_path / 'my "key" 100%'
     key.touch()
-    box = host(
-        login=Login(address="10.0.0.4", port=2222, user="e v"), key=key, host_key="ssh-ed25519 AAAA", connect_s=7.4
-    )
-    found = settings_of(tmp_path, ssh_client.configuration(box, tmp_path / "own hosts", tmp_path / "learned"))
+    box = host(host_key="ssh-ed25519 AAAA", connect_s=7.4)
+    hop = Hop(login=Login(address="10.0.0.4", port=2222, user="e v"), key=key)
+    text = ssh_client.configuration(box, [hop], tmp_path / "own hosts", tmp_path / "learned")
+    found = settings_of(tmp_path, text, "evalfleet-0")
     wanted = {"hostname": "10.0.0.4", "port": "2222", "user": "e v", "connecttimeout": "7", "identitiesonly": "yes"}
     assert found | wanted == found
     assert found["stricthostkeychecking"] in ("yes", "true")
@@ -68,20 +69,31 @@ def test_ssh_understands_its_configuration(tmp_path: Path):
     assert "proxyjump" not in found
 
 
-def test_ssh_uses_the_same_rules_on_the_way(tmp_path: Path):
-    box = host(jump=Login(address="gate", port=23, user="me"))
-    text = ssh_client.configuration(box, tmp_path / "own", tmp_path / "learned")
-    found = settings_of(tmp_path, text)
-    assert found["proxyjump"] == "evalfleet-jump"
-    assert found["userknownhostsfile"].split()[0] == str(tmp_path / "learned")
-    way = settings_of(tmp_path, text, "evalfleet-jump")
-    assert (way["hostname"], way["port"], way["user"]) == ("gate", "23", "me")
-    assert way["stricthostkeychecking"] in ("yes", "true")
+def test_ssh_goes_the_same_way_by_the_same_rules(tmp_path: Path):
+    gate = Hop(login=Login(address="gate", port=23, user="me"), known_hosts=(tmp_path / "theirs",), asks_agent=False)
+    inner = Hop(login=Login(address="inner"), known_as=Login(address="alias"))
+    last = Hop(login=Login(address="10.0.0.4"), identities=(tmp_path / "one", tmp_path / "two"), agent="/run/agent")
+    text = ssh_client.configuration(host(), [gate, inner, last], tmp_path / "own", tmp_path / "learned")
+    found = [settings_of(tmp_path, text, f"evalfleet-{number}") for number in range(3)]
+    assert [each.get("proxyjump") for each in found] == [None, "evalfleet-0", "evalfleet-1"]
+    assert [(each["hostname"], each["port"]) for each in found] == [("gate", "23"), ("inner", "22"), ("10.0.0.4", "22")]
+    assert all(each["stricthostkeychecking"] in ("yes", "true") for each in found)
+    assert found[0]["userknownhostsfile"] == f"{tmp_path}/learned {tmp_path}/theirs"
+    assert found[1]["userknownhostsfile"].split()[0] == f"{tmp_path}/learned"
+    assert (found[0]["identityagent"], found[2]["identityagent"]) == ("none", "/run/agent")
+    assert found[1]["hostkeyalias"] == "alias"
+    assert found[2]["identityfile"] == f"{tmp_path}/two"
+    brought = Hop(login=Login(address="inner"), command="nc --x=100% inner 22")
+    alone = settings_of(tmp_path, ssh_client.configuration(host(), [brought], tmp_path, tmp_path), "evalfleet-0")
+    assert alone["proxycommand"].replace("%%", "%") == "nc --x=100% inner 22"
 
 
-def test_known_hosts_lines_name_the_port():
-    assert ssh_client.known_line(Login(address="a.b"), "ssh-ed25519 AAAA") == "a.b ssh-ed25519 AAAA\n"
-    assert ssh_client.known_line(Login(address="::1", port=23), "k v") == "[::1]:23 k v\n"
+def test_known_hosts_lines_name_the_port_or_the_alias():
+    box = Hop(login=Login(address="a.b"))
+    assert ssh_client.known_line(box, "ssh-ed25519 AAAA") == "a.b ssh-ed25519 AAAA\n"
+    assert ssh_client.known_line(Hop(login=Login(address="::1", port=23)), "k v") == "[::1]:23 k v\n"
+    aliased = Hop(login=Login(address="a.b", port=23), known_as=Login(address="c"))
+    assert ssh_client.known_line(aliased, "k v") == "c k v\n"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -179,7 +180,7 @@ def test_secrets_that_nobody_knows(tmp_path: Path) -> None:
 
 
 def test_journal_lines_are_events(tmp_path: Path) -> None:
-    journal = Journal(str(tmp_path / "journal.jsonl"), "a")
+    journal = Journal(str(tmp_path / "journal.jsonl"), "a", time.time)
     journal.create()
     for number in range(50):
         journal.append("progress", {"lines": ["x" * number * 100]})
@@ -194,7 +195,7 @@ def test_journal_lines_are_events(tmp_path: Path) -> None:
 
 
 def test_journal_survives_a_full_disk(tmp_path: Path) -> None:
-    journal = Journal("/dev/full", "a")
+    journal = Journal("/dev/full", "a", time.time)
     journal._fd = os.open("/dev/full", os.O_WRONLY)
     line = journal.append("ended", {})
     assert journal.disk_full

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 from evalfleet.runner import tree
@@ -16,7 +17,7 @@ def _fail(error: Exception) -> None:
 
 
 def journal_in(folder: Path) -> Journal:
-    journal = Journal(str(folder / "journal.jsonl"), "r.1.1")
+    journal = Journal(str(folder / "journal.jsonl"), "r.1.1", time.time)
     journal.create()
     return journal
 

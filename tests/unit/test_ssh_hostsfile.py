@@ -23,7 +23,7 @@ def write(tmp_path: Path):
 
 def test_the_least(write):
     (host,) = write('[[host]]\naddress = "10.0.0.4"\n')
-    assert host == SshHostSpec(name="10.0.0.4", login=Login(address="10.0.0.4"))
+    assert host == SshHostSpec(name="10.0.0.4", login=Login(address="10.0.0.4"), ssh_config=True)
     assert (host.slots, host.folder, str(host.login)) == (1, DEFAULT_FOLDER, "10.0.0.4")
 
 
@@ -37,6 +37,7 @@ def test_everything(write, tmp_path: Path):
         slots = 2
         price_usd_per_hour = 0.5
         connect_timeout = "5s"
+        ssh_config = false
 
         [[host]]
         name = "box1"
@@ -54,6 +55,7 @@ def test_everything(write, tmp_path: Path):
         slots = 1
         user = "other"
         jump = "bastion"
+        ssh_config = true
         """
     )
     assert first == SshHostSpec(
@@ -68,8 +70,10 @@ def test_everything(write, tmp_path: Path):
         python="/opt/python3/bin/python3",
         folder="/data/evalfleet",
         connect_s=5.0,
+        ssh_config=False,
     )
     assert (second.slots, second.login.user, second.jump) == (1, "other", Login(address="bastion"))
+    assert second.ssh_config
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ PAGES_AT_MOST = 1000
 class Arm:
     """GET, PUT, DELETE and lists by path. Errors are those of azure-core, with ARM's code in `.error.code`."""
 
-    def __init__(self, settings: AzureSettings, auth: Any, *, retries: int) -> None:
+    def __init__(self, settings: AzureSettings, auth: Any, *, retries: int, **transport: Any) -> None:
         policies: list[AsyncHTTPPolicy[Any, Any] | SansIOHTTPPolicy[Any, Any]] = [
             RequestIdPolicy(),
             HeadersPolicy({"Accept": "application/json"}),
@@ -43,7 +43,7 @@ class Arm:
             AsyncRetryPolicy(retry_total=retries),
             auth,
         ]
-        self._client: Any = AsyncPipelineClient(settings.arm_url, policies=policies)
+        self._client: Any = AsyncPipelineClient(settings.arm_url, policies=policies, **transport)
         self._poll_s = settings.poll_s
 
     async def __aenter__(self) -> Self:

@@ -25,6 +25,7 @@ class Cause(StrEnum):
     SKU = "sku"  # the size is not sold there (to us, now)
     CAPACITY = "capacity"  # sold, but no machine is free
     SPOT_REFUSED = "spot_refused"  # bid too low, or the size cannot be had as spot
+    IMAGE = "image"  # our image has no replica there
     PROVISIONING = "provisioning"  # the machine was there and did not come up
     THROTTLED = "throttled"
     SERVER = "server"  # 5xx, or no answer at all
@@ -51,6 +52,7 @@ ACTIONS: dict[Cause, Action] = {
     Cause.SKU: Action.NEXT_SIZE,
     Cause.CAPACITY: Action.NEXT_REGION,
     Cause.SPOT_REFUSED: Action.GIVE_UP,
+    Cause.IMAGE: Action.NEXT_REGION,
     Cause.PROVISIONING: Action.NEXT_REGION,
     Cause.THROTTLED: Action.WAIT,
     Cause.SERVER: Action.WAIT,
@@ -183,6 +185,7 @@ def _cause(facts: ErrorFacts) -> tuple[Cause, MissingQuota | None]:
         (frozenset({"skunotavailable"}), Cause.SKU),
         (_CAPACITY_CODES, Cause.CAPACITY),
         (_PROVISIONING_CODES, Cause.PROVISIONING),
+        (frozenset({"galleryimagenotfound", "imagenotfound"}), Cause.IMAGE),
         (_SPOT_CODES, Cause.SPOT_REFUSED),
         (_THROTTLE_CODES, Cause.THROTTLED),
         (_AUTH_CODES, Cause.AUTH),
@@ -234,7 +237,7 @@ def _avoid_s(cause: Cause, quota: MissingQuota | None, spot: bool) -> float:
             return HOUR if quota is not None and quota.limit == 0 else HOUR / 6
         case Cause.SKU:
             return HOUR if spot else 23 * HOUR
-        case Cause.CAPACITY:
+        case Cause.CAPACITY | Cause.IMAGE:
             return HOUR
         case Cause.SPOT_REFUSED | Cause.PROVISIONING:
             return HOUR / 6
@@ -255,6 +258,10 @@ def _message(cause: Cause, facts: ErrorFacts, quota: MissingQuota | None, *, reg
             return f"Azure has no machine free for {what}{where}; name another region, or try later: {said}"
         case Cause.SPOT_REFUSED:
             return f"{what} is not to be had as a spot machine{where}; leave out --spot, or name another size: {said}"
+        case Cause.IMAGE:
+            return (
+                f"the image is not to be had{where}; bake it for that region too, or name another (--regions): {said}"
+            )
         case Cause.PROVISIONING:
             return f"{what}{where} was made and did not come up: {said}"
         case Cause.THROTTLED:

@@ -45,8 +45,9 @@ async def opened(settings: AzureSettings) -> AsyncGenerator[Clients]:
             polling_interval=settings.poll_s,
             retry_total=RETRIES,
             authentication_policy=auth,
+            **_trust(settings),
         )
-        arm = Arm(settings, auth, retries=RETRIES)
+        arm = Arm(settings, auth, retries=RETRIES, **_trust(settings))
         await stack.enter_async_context(compute)
         await stack.enter_async_context(arm)
         yield Clients(settings, compute, arm)
@@ -62,7 +63,13 @@ async def _credential(settings: AzureSettings, stack: AsyncExitStack) -> Any:
         return object()  # the library wants one, and leaves it alone: our own policy signs
     from azure.identity.aio import DefaultAzureCredential
 
-    return await stack.enter_async_context(DefaultAzureCredential())
+    # Another authority than Microsoft's is in no list of those that can be trusted: whoever names it vouches for it.
+    own = {"authority": settings.authority, "disable_instance_discovery": True} if settings.authority else {}
+    return await stack.enter_async_context(DefaultAzureCredential(**own, **_trust(settings)))
+
+
+def _trust(settings: AzureSettings) -> dict[str, Any]:
+    return {"connection_verify": settings.certificate} if settings.certificate else {}
 
 
 class _Unsigned(SansIOHTTPPolicy[Any, Any]):

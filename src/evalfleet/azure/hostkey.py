@@ -5,16 +5,26 @@ from __future__ import annotations
 from evalfleet.azure.vm import HostKey
 from evalfleet.errors import InputError
 
-# Run on a VM over its first connection: puts a key in the place of ours that never left the VM, and prints its public
-# half. A host that is no whole machine names the file in a variable.
-REPLACE = """set -e
+# Run on a VM over its first connection, one after the other. The first makes a key that never leaves the VM, beside the one
+# that we put in, and prints its public half; the second puts it in place. A host that is no whole machine names the file.
+_BEGIN = """set -e
 file=${EVALFLEET_SSH_HOST_KEY:-/etc/ssh/ssh_host_ed25519_key}
 as=; [ -w "$file" ] || as='sudo -n'
-$as rm -f "$file" "$file.pub"
-$as ssh-keygen -q -t ed25519 -N '' -C evalfleet -f "$file"
-[ -n "${EVALFLEET_SSH_HOST_KEY:-}" ] || $as systemctl reload ssh
-cat "$file.pub"
 """
+STAGE = (
+    _BEGIN
+    + """$as rm -f "$file.next" "$file.next.pub"
+$as ssh-keygen -q -t ed25519 -N '' -C evalfleet -f "$file.next"
+cat "$file.next.pub"
+"""
+)
+SWAP = (
+    _BEGIN
+    + """$as mv -f "$file.next.pub" "$file.pub"
+$as mv -f "$file.next" "$file"
+[ -n "${EVALFLEET_SSH_HOST_KEY:-}" ] || $as systemctl reload ssh
+"""
+)
 
 
 def fresh_host_key() -> HostKey:

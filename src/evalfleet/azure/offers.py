@@ -127,7 +127,9 @@ def next_offer(
 
 def _choose(plan: Plan, closed: Closed, now: float, *, after_s: float, clear: bool) -> tuple[Plan, Closed, Step]:
     tried = plan.current
-    options = [offer for offer in plan.offers if not closed.at(offer, now) and offer != tried]
+    open_now = [offer for offer in plan.offers if not closed.at(offer, now)]
+    # What was tried is tried again only where there is no other: a machine that never answered may have been bad luck.
+    options = [offer for offer in open_now if offer != tried] or open_now
     if not options:
         return plan, closed, _stopped(plan)
     chosen = min(options, key=lambda offer: _reluctance(plan, tried, offer))

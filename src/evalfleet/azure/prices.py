@@ -30,6 +30,7 @@ _DISK_USD_PER_MONTH = {
     "Premium_LRS": {32: 5.28, 64: 10.21, 128: 19.71, 256: 38.02, 512: 73.22, 1024: 135.17},
     "StandardSSD_LRS": {32: 2.40, 64: 4.80, 128: 9.60, 256: 19.20, 512: 38.40, 1024: 76.80},
 }
+SNAPSHOT_USD_PER_GB_MONTH = 0.05  # of snapshots, and of each replica of an image
 HOURS_PER_MONTH = 730
 
 
@@ -57,6 +58,11 @@ def disk_usd_per_hour(kind: str, size_gb: int) -> float:
     steps = _DISK_USD_PER_MONTH.get(kind, _DISK_USD_PER_MONTH["Premium_LRS"])
     step = next((gb for gb in sorted(steps) if gb >= size_gb), max(steps))
     return steps[step] / HOURS_PER_MONTH
+
+
+def snapshot_usd_per_hour(size_gb: int) -> float:
+    """Return the price of a copy of a disk. Azure bills what is used of it; the whole size is the most it can be."""
+    return SNAPSHOT_USD_PER_GB_MONTH * size_gb / HOURS_PER_MONTH
 
 
 @cache

@@ -29,6 +29,8 @@ class AzureSettings:
     ssh_port: int = 22
     ssh_from: str | None = None  # the only network that may reach our machines
     signed: bool = True  # False: any bearer token will do, and plain HTTP is no danger
+    authority: str | None = None  # who signs us in; None: Microsoft
+    certificate: str | None = None  # file of the only certificates that are trusted; None: those of this machine
     poll_s: float = 5.0  # between two looks at a long operation, where the cloud names no time
     speed: float = 1.0  # cloud seconds per second of this machine's clock
 
@@ -95,6 +97,7 @@ def _emulator(settings: config.Settings) -> AzureSettings:
             "azure.emulator: not set; start `evalfleet emulator`, and export the lines that it prints in this shell."
         )
     url = url.rstrip("/")
+    secure = url.startswith("https:")
     return AzureSettings(
         subscription=settings.azure_subscription or EMULATOR_SUBSCRIPTION,
         resource_group=settings.azure_resource_group,
@@ -102,7 +105,9 @@ def _emulator(settings: config.Settings) -> AzureSettings:
         prices_url=url,
         ssh_port=settings.azure_ssh_port,
         ssh_from=settings.azure_ssh_from or "127.0.0.0/8",
-        signed=False,
+        signed=secure,
+        authority=url if secure else None,
+        certificate=config.environment().get("SSL_CERT_FILE") if secure else None,
         poll_s=0.05,
         speed=settings.azure_speed or 1.0,
     )

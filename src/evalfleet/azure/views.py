@@ -23,6 +23,7 @@ class VmView:
     power: str | None  # running, starting, stopped, deallocating, deallocated; None: not known (yet)
     nic_id: str | None
     failure: ErrorFacts | None  # why provisioning failed, where Azure tells
+    disk_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,7 @@ def vm_view(body: Mapping[str, Any]) -> VmView:
         power=power(statuses),
         nic_id=interfaces[0]["id"] if interfaces else None,
         failure=failure(statuses),
+        disk_id=inside(properties, "storageProfile", "osDisk", "managedDisk", "id"),
     )
 
 

@@ -23,6 +23,7 @@ from azure.mgmt.core.exceptions import ARMErrorFormat
 from evalfleet.azure import views, vm
 from evalfleet.azure.classify import Problem, classify, facts_of
 from evalfleet.azure.clients import Clients
+from evalfleet.azure.offers import Offering
 from evalfleet.azure.quota import Usage, by_name
 from evalfleet.azure.views import Owned, VmView
 from evalfleet.azure.vm import VmSpec
@@ -91,7 +92,7 @@ class Vms:
     async def ensure_group(self, region: str, owner: str) -> None:
         """Make the resource group where it is missing; one that exists keeps its region."""
         path = self._settings.group_path()
-        async with _judged(region):
+        async with judged(region):
             if await self._arm.get(path, GROUP_API) is None:
                 await self._arm.put(path, GROUP_API, {"location": region, "tags": {vm.TAG_OWNER: owner}})
 
@@ -101,7 +102,7 @@ class Vms:
         name = f"{pool}-{region}"
         nsg = self._network_path("networkSecurityGroups", name)
         vnet = self._network_path("virtualNetworks", name)
-        async with _judged(region):
+        async with judged(region):
             await self._arm.put(nsg, NETWORK_API, vm.nsg_body(region, self._settings.admitted(), labels))
             if await self._arm.get(vnet, NETWORK_API) is None:
                 await self._arm.put(vnet, NETWORK_API, vm.vnet_body(region, labels))
@@ -110,7 +111,7 @@ class Vms:
     async def drop_network(self, pool: str, region: str) -> None:
         """Delete the pool's network of that region, once no VM is in it any more."""
         name = f"{pool}-{region}"
-        async with _judged(region):
+        async with judged(region):
             await self._arm.delete(self._network_path("virtualNetworks", name), NETWORK_API)
             await self._arm.delete(self._network_path("networkSecurityGroups", name), NETWORK_API)
 
@@ -123,7 +124,7 @@ class Vms:
         stands, and its host key is the one stored with that intent.
         """
         body = vm.vm_body(spec, subnet_id=network.subnet_id, nsg_id=network.nsg_id)
-        async with _judged(spec.region, spec.size, spot=spec.spot):
+        async with judged(spec.region, spec.size, spot=spec.spot):
             try:
                 # Only if there is none: a second PUT with another host key would be refused in a worse way.
                 poller = await self._vms.begin_create_or_update(
@@ -136,17 +137,17 @@ class Vms:
             return cast("str", poller.continuation_token())
 
     async def start(self, name: str) -> str:
-        async with _judged():
+        async with judged():
             return cast("str", (await self._vms.begin_start(self._group, name)).continuation_token())
 
     async def deallocate(self, name: str) -> str:
         """Stop paying for the machine. Its disk and address stay, and so does its place in the quota."""
-        async with _judged():
+        async with judged():
             return cast("str", (await self._vms.begin_deallocate(self._group, name)).continuation_token())
 
     async def delete(self, name: str) -> str | None:
         """Delete the VM with its disk, interface, address and deadline. None: it is gone already."""
-        async with _judged():
+        async with judged():
             try:
                 poller = await self._vms.begin_delete(self._group, name, force_deletion=True)
             except ResourceNotFoundError:
@@ -156,11 +157,16 @@ class Vms:
                 return None
             return cast("str", poller.continuation_token())
 
-    async def poll(self, verb: Verb, name: str, continuation: str, spec: VmSpec | None = None) -> Progress:
+    async def drop_deadline(self, name: str) -> None:
+        """Delete the deadline of a VM that is gone: by another hand, or by a request whose sender died before this one."""
+        async with judged():
+            await self._arm.delete(self._deadline_path(name), SCHEDULE_API)
+
+    async def poll(self, verb: Verb, name: str, continuation: str, spec: VmSpec | Offering | None = None) -> Progress:
         """Look once how far an operation is. `spec` makes the message of a failed creation say what was asked for."""
         region, size, spot = (spec.region, spec.size, spec.spot) if spec else ("", "", False)
         resumed: dict[str, Any] = {"continuation_token": continuation}
-        async with _judged(region, size, spot=spot):
+        async with judged(region, size, spot=spot):
             match verb:
                 case Verb.CREATE:
                     poller = await self._vms.begin_create_or_update(self._group, name, {}, **resumed)
@@ -171,7 +177,7 @@ class Vms:
                 case Verb.DELETE:
                     poller = await self._vms.begin_delete(self._group, name, **resumed)
             method = poller.polling_method()
-            if not method.finished() and not await _looked(method):
+            if not method.finished() and not await looked(method):
                 return Progress(done=True, forgotten=True)
             if not method.finished():
                 return Progress(done=False, look_again_s=self._settings.poll_s)
@@ -186,7 +192,7 @@ class Vms:
 
     async def view(self, name: str) -> VmView | None:
         """Return how the VM stands, or None where there is none."""
-        async with _judged():
+        async with judged():
             try:
                 found = await self._vms.get(self._group, name, expand="instanceView")
             except ResourceNotFoundError:
@@ -195,7 +201,7 @@ class Vms:
 
     async def address(self, view: VmView) -> str | None:
         """Return the VM's public address; None while it has none."""
-        async with _judged(view.region):
+        async with judged(view.region):
             nic = await self._arm.get(view.nic_id, NETWORK_API) if view.nic_id else None
             ip_id = _public_ip_id(nic) if nic else None
             address = await self._arm.get(ip_id, NETWORK_API) if ip_id else None
@@ -208,32 +214,32 @@ class Vms:
         """
         labels = {key: value for key, value in view.tags.items() if key.startswith("evalfleet-")}
         body = vm.shutdown_body(view.region, view.id, at, labels)
-        async with _judged(view.region):
+        async with judged(view.region):
             await self._arm.put(self._deadline_path(view.name), SCHEDULE_API, body)
 
     async def renew(self, view: VmView, expires_at: float) -> None:
         """Move the moment after which anybody may reap the VM."""
         tags = {**view.tags, vm.TAG_EXPIRES: vm.expires_text(expires_at)}
-        async with _judged(view.region):
+        async with judged(view.region):
             await (await self._vms.begin_update(self._group, view.name, {"tags": tags})).result()
 
     async def run_command(self, name: str, script: str) -> str:
         """Run a script as root through the VM's agent, and return what it wrote (4 KB at most): a way in without SSH."""
         command = {"commandId": "RunShellScript", "script": script.splitlines()}
-        async with _judged():
+        async with judged():
             done = await (await self._vms.begin_run_command(self._group, name, command)).result()
             return "\n".join(part.message or "" for part in done.value or ())
 
     async def simulate_eviction(self, name: str) -> None:
         """Have Azure evict a spot VM, as it does when it needs the machine: for tests, on the real cloud too."""
-        async with _judged():
+        async with judged():
             await self._vms.simulate_eviction(self._group, name)
 
     # All of ours
 
     async def list(self, pool: str | None = None) -> list[VmView]:
         """Return our VMs, or those of one pool, with their power states: two requests, however many there are."""
-        async with _judged():
+        async with judged():
             try:
                 bodies = [found.as_dict() async for found in self._vms.list(self._group)]
             except ResourceNotFoundError:
@@ -250,7 +256,7 @@ class Vms:
     async def owned(self, pool: str | None = None) -> list[Owned]:
         """Return everything of any type that carries our tag: what a reaper must account for."""
         term = f"tagName eq '{vm.TAG_POOL}'" + (f" and tagValue eq '{pool}'" if pool else "")
-        async with _judged():
+        async with judged():
             path = f"{self._settings.group_path()}/resources"
             return [views.owned(body) for body in await self._arm.list(path, "2021-04-01", **{"$filter": term})]
 
@@ -258,12 +264,12 @@ class Vms:
         """Delete any resource of ours by its id, and wait for it; one that is gone is no error."""
         kind = resource.type.lower()
         api = _APIS.get(kind) or _APIS[kind.split("/")[0]]
-        async with _judged(resource.region):
+        async with judged(resource.region):
             await self._arm.delete(resource.id, api)
 
     async def usages(self, region: str) -> Mapping[str, Usage]:
         """Return the quotas of a region and what is used of them."""
-        async with _judged(region):
+        async with judged(region):
             return by_name(
                 [
                     Usage(
@@ -283,7 +289,7 @@ class Vms:
         return f"{self._settings.group_path()}/providers/Microsoft.Network/{kind}/{name}"
 
 
-async def _looked(method: Any) -> bool:
+async def looked(method: Any) -> bool:
     """Ask once how an operation is; False where Azure does not know it any more."""
     try:
         await method.update_status()
@@ -296,7 +302,7 @@ async def _looked(method: Any) -> bool:
 
 
 @asynccontextmanager
-async def _judged(region: str = "", size: str = "", *, spot: bool = False) -> AsyncGenerator[None]:
+async def judged(region: str = "", size: str = "", *, spot: bool = False) -> AsyncGenerator[None]:
     """Turn an error of Azure's libraries into a refusal that says what to do."""
     try:
         yield

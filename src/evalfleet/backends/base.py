@@ -9,11 +9,11 @@ later. It never means that an attempt failed.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Literal, Protocol, cast
 
 import anyio
 
@@ -154,6 +154,19 @@ class Host(Protocol):
         """Return when the connection is gone."""
         ...
 
+    async def doomed(self) -> str:
+        """Return once the machine says that it will be taken away, with one line that says why and when. It launches nothing
+        from then on: a launch that comes too late ends its attempt as `preempted`. Waits for ever otherwise."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanarySpec:
+    """A short program that a host must run well before it gets paid work. A run may name another command."""
+
+    command: tuple[str, ...] = ("/bin/sh", "-c", "exit 0")
+    timeout_s: float = 60.0
+
 
 class Backend(Protocol):
     """The way to one host."""
@@ -161,6 +174,11 @@ class Backend(Protocol):
     @property
     def name(self) -> str:
         """Of the host."""
+        ...
+
+    @property
+    def canary(self) -> CanarySpec | None:
+        """What a host that is new to the run must do before its first attempt. None: it is trusted."""
         ...
 
     @property
@@ -183,3 +201,93 @@ class Backend(Protocol):
     async def release(self) -> None:
         """Give back what is idle."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """What became of a host, for the attempts that it had. Neither cause counts against their tasks."""
+
+    cause: Literal["preempted", "worker_lost"]
+    message: str
+
+
+class Fleet(Protocol):
+    """The hosts that a run may use, while they come and go. Used in the loop's thread."""
+
+    def backends(self) -> Sequence[Backend]:
+        """Those that are ready to be connected to, in a stable order; from the first look on every one that may hold attempts of
+        the run. The same object for as long as it is the same way to the same machine."""
+        ...
+
+    def draining(self) -> Collection[str]:
+        """Hosts among them that end what they have and get no more."""
+        ...
+
+    def fate(self, host: str) -> Fate | None:
+        """What became of a host that is not among them. None: that is not known yet, and its attempts wait for it."""
+        ...
+
+    async def changed(self) -> None:
+        """Return when `backends` or a fate may differ from the last look. May be cancelled and called again."""
+        ...
+
+    def waits_for(self) -> str:
+        """Why there is no host, in one line for a person."""
+        ...
+
+    async def serve(self) -> None:
+        """Runs beside the engine for as long as the run is driven."""
+        ...
+
+    async def part(self, *, over: bool) -> None:
+        """The run is not driven any more; `over`: and will not be again."""
+        ...
+
+    def want(self, workers: int) -> None:
+        """How many workers the run could use now."""
+        ...
+
+    def busy(self, host: str, attempts: int) -> None:
+        """How many attempts a host has that run or whose files are not here yet. Nobody should stop it before there are none."""
+        ...
+
+    def blame(self, host: str, reason: str) -> None:
+        """The engine gives the host no more work, because of what failed there."""
+        ...
+
+
+class FixedFleet:
+    """Implements `Fleet` for hosts that are given once and for all."""
+
+    def __init__(self, backends: Sequence[Backend]) -> None:
+        self._backends = tuple(backends)
+
+    def backends(self) -> Sequence[Backend]:
+        return self._backends
+
+    def draining(self) -> Collection[str]:
+        return ()
+
+    def fate(self, host: str) -> Fate:
+        return Fate(cause="worker_lost", message=f"its host {host} does not belong to the pool any more")
+
+    async def changed(self) -> None:
+        await anyio.sleep_forever()
+
+    def waits_for(self) -> str:
+        return "it has no hosts"
+
+    async def serve(self) -> None:
+        await anyio.sleep_forever()
+
+    async def part(self, *, over: bool) -> None:
+        pass
+
+    def want(self, workers: int) -> None:
+        pass
+
+    def busy(self, host: str, attempts: int) -> None:
+        pass
+
+    def blame(self, host: str, reason: str) -> None:
+        pass

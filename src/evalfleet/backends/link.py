@@ -11,6 +11,7 @@ import anyio
 import msgspec
 from anyio.abc import ByteStream
 
+from evalfleet.backends.host_clock import HostClock, our_time
 from evalfleet.errors import RunnerRefused, RunnerUnavailable
 from evalfleet.model import JsonObject
 
@@ -26,7 +27,8 @@ class Refusal(RunnerRefused):
     """The runner answered, and said no.
 
     Attributes:
-        code: the protocol's word: bad_request, unknown_attempt, stale_epoch, expired, shutting_down, io_error.
+        code: the protocol's word: bad_request, unknown_attempt, stale_epoch, expired, shutting_down,
+            draining, io_error.
         errno: of an io_error, where the system gave one.
     """
 
@@ -40,6 +42,7 @@ class Refusal(RunnerRefused):
 class _Call:
     """Requests that were written together and are awaited together."""
 
+    asked_at: float
     left: int
     answers: list[JsonObject]
     done: anyio.Event
@@ -57,7 +60,8 @@ class RunnerLink:
         """
         Args:
             stream: owned by the link from now on.
-            on_events: called in the reader's task with all events of one chunk, in order. It must not block; what it raises ends `serve`.
+            on_events: called in the reader's task with all events of one chunk, in order, with their moments in our time. It
+                must not block; what it raises ends `serve`.
         """
         self._stream = stream
         self._on_events = on_events
@@ -66,6 +70,9 @@ class RunnerLink:
         self._calls: dict[int, tuple[_Call, int]] = {}
         self._broken: str | None = None
         self.gone = anyio.Event()  # set once the stream is of no use any more
+        self._clock = HostClock()
+        self._doom = ""
+        self._doomed = anyio.Event()
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -89,6 +96,11 @@ class RunnerLink:
     def broken(self) -> str | None:
         """Why the stream is of no use any more; None while it is."""
         return self._broken
+
+    async def doomed(self) -> str:
+        """Wait until the runner says that its machine will be taken away; the line that says why and when."""
+        await self._doomed.wait()
+        return self._doom
 
     async def serve(self) -> None:
         """Read until the stream ends or breaks. Returns then; raises only what `on_events` raises."""
@@ -137,7 +149,7 @@ class RunnerLink:
         numbered = self._number(messages)
         if not numbered:
             return []
-        call = _Call(left=len(numbered), answers=[{} for _ in numbered], done=anyio.Event())
+        call = _Call(asked_at=our_time(), left=len(numbered), answers=[{} for _ in numbered], done=anyio.Event())
         if self._broken is not None:
             raise RunnerUnavailable(self._broken)
         for place, message in enumerate(numbered):
@@ -182,8 +194,13 @@ class RunnerLink:
         for line in lines.splitlines():
             message = self._decode(line)
             if "event" in message:
+                self._clock.translate(message)
                 events.append(message)
-            else:
+                continue
+            if message.get("doomed"):
+                self._doom = str(message["doomed"])
+                self._doomed.set()
+            if "notice" not in message:
                 self._answer(message)
         if events:
             self._on_events(events)
@@ -197,6 +214,8 @@ class RunnerLink:
         if found is None:
             return  # its caller was cancelled
         call, place = found
+        if "now" in message:
+            self._clock.learn(float(message["now"]), call.asked_at, our_time())
         call.answers[place] = message
         call.left -= 1
         if call.left == 0:

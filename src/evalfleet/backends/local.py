@@ -48,6 +48,7 @@ class LocalBackend:
 
     name = HOST
     slots = None
+    canary = None
 
     def __init__(self, home: Home, settings: LocalSettings) -> None:
         self._home = home

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Protocol, cast
 
-from evalfleet.backends.base import Backend
 from evalfleet.backends.reaching import Absent, Reachable
 from evalfleet.errors import InputError
-from evalfleet.layout import Home
-from evalfleet.model import JsonObject, Pool, PoolHost
+from evalfleet.model import Pool, PoolHost
 
-KINDS = {"ssh": "evalfleet.backends.ssh_pool"}
+KINDS = {"ssh": "evalfleet.backends.ssh_pool", "azure-vm": "evalfleet.backends.azure_pool"}
 
 
 class HostRow(Protocol):
@@ -29,18 +27,16 @@ class HostRow(Protocol):
 class PoolKind(Protocol):
     """A module that knows the pools of one backend."""
 
-    def hosts(self, pool: Pool) -> Sequence[HostRow]: ...
+    def hosts(self, pool: Pool, rows: Sequence[PoolHost]) -> Sequence[HostRow]:
+        """What it has. `rows`: the machines that the store keeps for the pool."""
+        ...
+
+    def slots(self, pool: Pool) -> int:
+        """How many workers it has, or may have."""
+        ...
 
     def reachable(self, pool: Pool, rows: Sequence[PoolHost]) -> Sequence[Reachable | Absent]:
-        """Its hosts as commands such as `pool ssh` reach them. `rows`: the machines that the store keeps for the pool."""
-        ...
-
-    def backends(self, pool: Pool, home: Home, notice: Callable[[str], None]) -> Sequence[Backend]:
-        """Raises ConfigError where a package that they need is not there."""
-        ...
-
-    async def probe(self, pool: Pool, home: Home) -> dict[str, JsonObject]:
-        """What each host says of itself, by name: `reachable`, and what it has or why not."""
+        """Its hosts as commands such as `pool ssh` reach them."""
         ...
 
 

@@ -34,7 +34,7 @@ class RunnerHost:
         return self._info
 
     async def known(self) -> list[Known]:
-        answer = await self._link.request("hello", protocol=PROTOCOL, **self._fence)
+        answer = await self._link.request("hello", protocol=PROTOCOL, notices=True, **self._fence)
         ours = [one for one in answer["attempts"] if one["run"] == self._fence["run"]]
         others = (one["attempt"] for one in answer["attempts"] if one not in ours and one["state"] == "running")
         self._info = replace(self._info, others=frozenset(others))
@@ -56,7 +56,9 @@ class RunnerHost:
             if answer.get("error") in _OURS:
                 raise_refusal(answer)
             if not answer.get("ok"):
-                self._end(launch.attempt_id, "backend_error", str(answer.get("message")), answer.get("errno"))
+                # one that raced with the notice is not launched, and no more the task's fault than those that were
+                cause = "preempted" if answer.get("error") == "draining" else "backend_error"
+                self._end(launch.attempt_id, cause, str(answer.get("message")), answer.get("errno"))
 
     async def observe(self, attempt_id: str, after: int) -> bool:
         answer = await self._link.request("attach", attempt=attempt_id, **{"from": after + 1})
@@ -74,6 +76,9 @@ class RunnerHost:
 
     async def lost(self) -> None:
         await self._link.gone.wait()
+
+    async def doomed(self) -> str:
+        return await self._link.doomed()
 
     def _end(self, attempt_id: str, cause: str, message: str, errno: int | None) -> None:
         """The end of an attempt that never began."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 
-from evalfleet.backends.base import HostInfo, Inbox, single_error
+from evalfleet.backends.base import CanarySpec, HostInfo, Inbox, single_error
 from evalfleet.backends.link import PROTOCOL, OnEvents, Refusal, RunnerLink
 from evalfleet.backends.reaching import USERS
 from evalfleet.backends.runner_host import into
@@ -51,7 +51,9 @@ class SshSettings:
 
     idle_s: float = 600.0  # a runner ends after this time without work and connection
     trust_first_use: bool = False
+    watch_eviction: bool = False  # the runner asks the cloud's metadata service whether its machine is taken away
     known_hosts: tuple[Path, ...] = USERS
+    ssh_config: Path | None = None  # for hosts that use it; None: the files that ssh reads by itself
     keepalive: Keepalive = field(default_factory=Keepalive)
     caps: Caps = field(default_factory=Caps)
 
@@ -68,6 +70,7 @@ class SshBackend:
         """
         self.name = spec.name
         self.slots = spec.slots
+        self.canary: CanarySpec | None = None
         self._spec = spec
         self._settings = settings
         self._place = Place(folder=spec.folder, python=spec.python)
@@ -82,6 +85,8 @@ class SshBackend:
                 with self._named(), single_error():
                     connection = await stack.enter_async_context(self._connected())
                     link = await stack.enter_async_context(self._current(connection, run_id, epoch, inbox))
+                    if self._settings.watch_eviction:
+                        await _watch(link)
                     info = self._info(await _in_time(link, "inventory"))
                 bulk = Bulk(lambda: self._linked(connection, lambda _: None))
                 group = await stack.enter_async_context(anyio.create_task_group())
@@ -119,7 +124,7 @@ class SshBackend:
                 await told(connection, self._place, word)
 
     def _connected(self) -> AbstractAsyncContextManager[asyncssh.SSHClientConnection]:
-        return connected(self._spec, self._keys, self._settings.keepalive)
+        return connected(self._spec, self._keys, self._settings.keepalive, self._settings.ssh_config)
 
     @asynccontextmanager
     async def _linked(
@@ -139,7 +144,7 @@ class SshBackend:
         for is_second in (False, True):
             async with self._linked(connection, into(inbox)) as link:
                 try:
-                    hello = await _in_time(link, "hello", protocol=PROTOCOL, run=run_id, epoch=epoch)
+                    hello = await _in_time(link, "hello", protocol=PROTOCOL, notices=True, run=run_id, epoch=epoch)
                 except Refusal as error:
                     if error.code != "bad_request":
                         raise
@@ -177,6 +182,14 @@ async def _in_time(link: RunnerLink, do: str, **fields: Any) -> JsonObject:
     with anyio.move_on_after(_HELLO_S):
         return await link.request(do, **fields)
     raise RunnerUnavailable(f"its runner has not answered for {_HELLO_S:.0f} s")
+
+
+async def _watch(link: RunnerLink) -> None:
+    try:
+        await _in_time(link, "watch")
+    except Refusal as error:
+        if error.code != "bad_request":  # a busy runner of an older version, which knows no notices
+            raise
 
 
 async def _ended(link: RunnerLink) -> bool:

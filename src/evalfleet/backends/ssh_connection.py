@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,15 @@ from typing import Any
 import anyio
 import asyncssh
 
+from evalfleet.backends.ssh_config import Hop, route
 from evalfleet.backends.ssh_hostsfile import Login, SshHostSpec
+from evalfleet.backends.ssh_identity import identity
 from evalfleet.backends.ssh_keys import HostKeys, refusal
 from evalfleet.errors import BackendError, HostRefused, HostUnreachable
 
 HANDSHAKE_S = 120.0  # nine times there and back: a host that is five seconds away is slow, not gone
 CLOSE_S = 2.0
+SSH_PORT = 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,37 +34,42 @@ class Keepalive:
 
 @asynccontextmanager
 async def connected(
-    spec: SshHostSpec, keys: HostKeys, keepalive: Keepalive
+    spec: SshHostSpec, keys: HostKeys, keepalive: Keepalive, config: Path | None = None
 ) -> AsyncGenerator[asyncssh.SSHClientConnection]:
     """A connection to the host inside the block.
 
+    Args:
+        config: OpenSSH configuration in the place of the user's, for a host that uses it.
+
     Raises:
         HostUnreachable: nothing answers, or not in time.
-        HostRefused: its key is not the right one, or it does not let us in.
+        HostRefused: its key is not the right one, it does not let us in, or its configuration cannot be used.
     """
+    *jumps, last = await route(spec, config)
     async with AsyncExitStack() as stack:
         tunnel = None
-        if spec.jump is not None:
+        for hop in jumps:
             try:
-                tunnel = await stack.enter_async_context(_open(spec, spec.jump, None, keys, keepalive, None))
+                tunnel = await stack.enter_async_context(_open(hop, None, keys, keepalive, tunnel, spec.connect_s))
             except BackendError as error:
-                raise type(error)(f"on the way to {spec.login}: {error}") from error
-        yield await stack.enter_async_context(_open(spec, spec.login, spec.host_key, keys, keepalive, tunnel))
+                raise type(error)(f"on the way to {last.login}: {error}") from error
+        yield await stack.enter_async_context(_open(last, spec.host_key, keys, keepalive, tunnel, spec.connect_s))
 
 
 @asynccontextmanager
 async def _open(
-    spec: SshHostSpec,
-    login: Login,
+    hop: Hop,
     given: str | None,
     keys: HostKeys,
     keepalive: Keepalive,
     tunnel: asyncssh.SSHClientConnection | None,
+    connect_s: float,
 ) -> AsyncGenerator[asyncssh.SSHClientConnection]:
-    trust = keys.trust(login, given)
+    login, known_as = hop.login, hop.known_as or hop.login
+    trust = keys.trust(known_as, given, hop.known_hosts)
     doorkeeper = keys.doorkeeper(trust)
     options: dict[str, Any] = {
-        "config": None,  # the hosts file says it all
+        "config": None,  # `hop` says it all
         "client_factory": lambda: doorkeeper,
         "known_hosts": (trust.keys, trust.authorities, trust.revoked),
         "server_host_key_algs": trust.algorithms(),
@@ -75,15 +83,17 @@ async def _open(
     }
     if login.user is not None:
         options["username"] = login.user
-    async with _identity(spec) as identity:
+    if hop.command is not None:
+        options["proxy_command"] = ["/bin/sh", "-c", f"exec {hop.command}"]
+    async with identity(hop) as offered:
         try:
-            if tunnel is None:
-                options["sock"] = await _dial(login, spec.connect_s)
-            connection = await asyncssh.connect(login.address, login.port, **options, **identity)
+            if tunnel is None and hop.command is None:
+                options["sock"] = await _dial(login, connect_s)
+            connection = await asyncssh.connect(login.address, login.port or SSH_PORT, **options, **offered)
         except asyncssh.HostKeyNotVerifiable as error:
             raise refusal(login, trust, doorkeeper.shown, error.reason) from error
         except asyncssh.PermissionDenied as error:
-            raise HostRefused(_no_entry(login, spec.key)) from error
+            raise HostRefused(_no_entry(hop)) from error
         except TimeoutError as error:
             raise HostUnreachable(f"{login}: does not speak SSH within {HANDSHAKE_S:.0f} s") from error
         except (asyncssh.Error, OSError) as error:
@@ -91,7 +101,7 @@ async def _open(
     try:
         if doorkeeper.shown is not None:
             try:
-                keys.learn(login, doorkeeper.shown)
+                keys.learn(known_as, doorkeeper.shown, hop.known_hosts)
             except OSError as error:
                 raise HostRefused(f"{login}: its key cannot be kept: {error}") from error
         yield connection
@@ -105,7 +115,7 @@ async def _dial(login: Login, limit_s: float) -> socket.socket:
     failed = f"no answer within {limit_s:g} s"
     try:
         with anyio.fail_after(limit_s):
-            places = await loop.getaddrinfo(login.address, login.port, type=socket.SOCK_STREAM)
+            places = await loop.getaddrinfo(login.address, login.port or SSH_PORT, type=socket.SOCK_STREAM)
         for family, kind, protocol, _, place in places:
             sock = socket.socket(family, kind, protocol)
             try:
@@ -128,53 +138,13 @@ async def _dial(login: Login, limit_s: float) -> socket.socket:
     raise HostUnreachable(f"{login}: cannot be reached: {failed}")
 
 
-@asynccontextmanager
-async def _identity(spec: SshHostSpec) -> AsyncGenerator[dict[str, Any]]:
-    """Options that say who we are: the named key, by its file or by the agent that holds it; else whatever the user has."""
-    if spec.key is None:
-        yield {}
-        return
-    key = _read_key(spec.key)
-    if key is not None:
-        yield {"client_keys": [key], "agent_path": None}
-        return
-    async with AsyncExitStack() as stack:
-        found: list[asyncssh.SSHKeyPair] = []
-        with suppress(OSError, asyncssh.Error, ValueError):  # there is no agent, or none that answers
-            agent = await stack.enter_async_context(await asyncssh.connect_agent())
-            found = list(await agent.get_keys())
-        half = _public_half(spec.key)
-        held = [key for key in found if half is None or key.public_data == half]
-        if not held:
-            raise HostRefused(
-                f"the key {spec.key} is protected by a passphrase, and no agent holds it; run `ssh-add {spec.key}` in this "
-                "shell, or name a key without one"
-            )
-        yield {"client_keys": held, "agent_path": None}
-
-
-def _read_key(path: Path) -> asyncssh.SSHKey | None:
-    """The private key; None where a passphrase protects it."""
-    try:
-        return asyncssh.read_private_key(path)
-    except OSError as error:
-        raise HostRefused(f"the key {path} cannot be read: {error.strerror}") from error
-    except asyncssh.KeyImportError as error:
-        if str(error).startswith("Passphrase"):
-            return None
-        raise HostRefused(f"the key {path} is not a private key: {error}") from error
-
-
-def _public_half(key: Path) -> bytes | None:
-    with suppress(OSError, asyncssh.KeyImportError):
-        return asyncssh.read_public_key(key.with_name(f"{key.name}.pub")).public_data
-    return None
-
-
-def _no_entry(login: Login, key: Path | None) -> str:
-    tried = f"the key {key}" if key else "the agent's keys and the default ones"
-    who = f"the user {login.user}" if login.user else "this user"
-    return f"{login}: does not let {who} in with {tried}; add the public key to ~/.ssh/authorized_keys there"
+def _no_entry(hop: Hop) -> str:
+    tried = f"the key {hop.key}" if hop.key else "the agent's keys and the default ones"
+    if hop.key is None and hop.identities is not None:
+        files = [str(path) for path in hop.identities if path.exists()]
+        tried = f"the agent's keys and {', '.join(files) or 'no file'}, as the ssh configuration says"
+    who = f"the user {hop.login.user}" if hop.login.user else "this user"
+    return f"{hop.login}: does not let {who} in with {tried}; add the public key to ~/.ssh/authorized_keys there"
 
 
 def words_of(error: BaseException) -> str:

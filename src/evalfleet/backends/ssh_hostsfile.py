@@ -43,11 +43,11 @@ class Login:
     """Where to knock, and as whom."""
 
     address: str
-    port: int = 22
+    port: int | None = None  # None: 22, or what the ssh configuration says
     user: str | None = None  # None: the user of this process
 
     def __str__(self) -> str:
-        port = "" if self.port == 22 else f":{self.port}"
+        port = "" if self.port in (None, 22) else f":{self.port}"
         return f"{self.user}@{self.address}{port}" if self.user else f"{self.address}{port}"
 
 
@@ -66,6 +66,7 @@ class SshHostSpec:
     python: str | None = None  # None: looked for
     folder: str = DEFAULT_FOLDER
     connect_s: float = DEFAULT_CONNECT_S
+    ssh_config: bool = False  # what is left open here is looked up in the user's ssh configuration
 
 
 class _Shared(msgspec.Struct, forbid_unknown_fields=True):
@@ -79,6 +80,7 @@ class _Shared(msgspec.Struct, forbid_unknown_fields=True):
     python: str | None = None
     folder: str | None = None
     connect_timeout: Duration = None
+    ssh_config: bool | None = None
 
 
 class _HostRow(_Shared, forbid_unknown_fields=True, kw_only=True):
@@ -174,7 +176,7 @@ def _spec(row: _HostRow, folder: Path) -> SshHostSpec:
             raise _Problem(f"{key}: is empty or has a line break; write a text")
     return SshHostSpec(
         name=name,
-        login=Login(address=row.address, port=_port("port", 22 if row.port is None else row.port), user=row.user),
+        login=Login(address=row.address, port=_port("port", row.port), user=row.user),
         key=None if row.key is None else _key(row.key, folder),
         host_key=None if row.host_key is None else _host_key(row.host_key),
         jump=None if row.jump is None else login_of("jump", row.jump),
@@ -184,6 +186,7 @@ def _spec(row: _HostRow, folder: Path) -> SshHostSpec:
         python=row.python,
         folder=row.folder or DEFAULT_FOLDER,
         connect_s=_seconds(row.connect_timeout),
+        ssh_config=row.ssh_config is not False,
     )
 
 
@@ -191,7 +194,7 @@ def login_of(key: str, text: str) -> Login:
     match = _JUMP.fullmatch(text)
     if match is None:
         raise _Problem(f'{key}: {quoted(text)} is not understood; write "user@address" or "user@address:port"')
-    return Login(address=match["host"].strip("[]"), port=_port(key, int(match["port"] or 22)), user=match["user"])
+    return Login(address=match["host"].strip("[]"), port=_port(key, match["port"]), user=match["user"])
 
 
 def _require_other(host: SshHostSpec, others: list[SshHostSpec]) -> None:
@@ -202,10 +205,10 @@ def _require_other(host: SshHostSpec, others: list[SshHostSpec]) -> None:
             raise _Problem(f"is the same machine as host {quoted(other.name)}; write it once, with more `slots`")
 
 
-def _port(key: str, port: int) -> int:
-    if not 1 <= port <= 65535:
+def _port(key: str, port: int | str | None) -> int | None:
+    if port is not None and not 1 <= int(port) <= 65535:
         raise _Problem(f"{key}: {port} is not a port; a port is from 1 to 65535")
-    return port
+    return None if port is None else int(port)
 
 
 def _within(key: str, value: int, most: int) -> int:

@@ -70,15 +70,20 @@ class HostKeys:
         self._notice = notice
         self._trust_first_use = trust_first_use
 
-    def trust(self, login: Login, given: str | None) -> Trust:
-        """What is known of a host. `given` is the key from the hosts file; nothing else counts beside it."""
+    def trust(self, login: Login, given: str | None, others: Iterable[Path] | None = None) -> Trust:
+        """What is known of a host.
+
+        Args:
+            given: the key from the hosts file; nothing else counts beside it.
+            others: in the place of the files of the user and the system.
+        """
         if given is not None:
             try:
                 return Trust((asyncssh.import_public_key(given),), source="the hosts file")
             except asyncssh.KeyImportError as error:
                 raise HostRefused(f"{login}: host_key in the hosts file cannot be used: {error}") from error
         found: list[Trust] = []
-        for path in (self._learned, *self._others):
+        for path in (self._learned, *(self._others if others is None else others)):
             keys, authorities, revoked, *_ = _entries(path.expanduser()).match(marker(login), "", None)
             found.append(Trust(keys, authorities, revoked, str(path)))
         sources = ", ".join(one.source for one in found if not one.is_empty)
@@ -92,13 +97,13 @@ class HostKeys:
     def doorkeeper(self, trust: Trust) -> Doorkeeper:
         return Doorkeeper(self._trust_first_use and trust.is_empty)
 
-    def learn(self, login: Login, key: asyncssh.SSHKey) -> None:
+    def learn(self, login: Login, key: asyncssh.SSHKey, others: Iterable[Path] | None = None) -> None:
         """Keep the key of a host that proved to have it. Does nothing where another process was faster."""
         self._learned.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(self._learned, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            if not self.trust(login, None).is_empty:
+            if not self.trust(login, None, others).is_empty:
                 return
             os.write(fd, f"{marker(login)} {_written(key)}\n".encode())
             os.fsync(fd)
@@ -111,7 +116,7 @@ class HostKeys:
 
 def marker(login: Login) -> str:
     """The host's name in a known_hosts file."""
-    return login.address if login.port == 22 else f"[{login.address}]:{login.port}"
+    return login.address if login.port in (None, 22) else f"[{login.address}]:{login.port}"
 
 
 def fingerprint(key: asyncssh.SSHKey) -> str:

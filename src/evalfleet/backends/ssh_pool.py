@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import msgspec
 
 from evalfleet.backends.reaching import Absent, Reachable
 from evalfleet.backends.ssh_hostsfile import SshHostSpec, load
-from evalfleet.errors import BackendError
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject, Pool, PoolHost
 
@@ -25,14 +23,18 @@ def settings(hosts_file: Path, *, trust_first_use: bool) -> JsonObject:
     return {"hosts_file": str(hosts_file.absolute()), "trust_first_use": trust_first_use, "hosts": rows}
 
 
-def hosts(pool: Pool) -> list[SshHostSpec]:
+def hosts(pool: Pool, rows: Sequence[PoolHost] = ()) -> list[SshHostSpec]:
+    del rows  # the pool's own settings say it all
     return [msgspec.convert(row, SshHostSpec, dec_hook=_path) for row in pool.settings["hosts"]]
 
 
 def reachable(pool: Pool, rows: Sequence[PoolHost]) -> Sequence[Reachable | Absent]:
-    del rows  # the pool's own settings say it all
     trust = pool.settings["trust_first_use"]
-    return [Reachable(pool=pool.name, spec=host, trust_first_use=trust) for host in hosts(pool)]
+    return [Reachable(pool=pool.name, spec=host, trust_first_use=trust) for host in hosts(pool, rows)]
+
+
+def slots(pool: Pool) -> int:
+    return sum(host.slots for host in hosts(pool))
 
 
 def backends(pool: Pool, home: Home, notice: Callable[[str], None]) -> list[SshBackend]:
@@ -40,21 +42,6 @@ def backends(pool: Pool, home: Home, notice: Callable[[str], None]) -> list[SshB
 
     shared = SshSettings(trust_first_use=pool.settings["trust_first_use"])
     return [SshBackend(home, host, shared, notice) for host in hosts(pool)]
-
-
-async def probe(pool: Pool, home: Home) -> dict[str, JsonObject]:
-    found: dict[str, JsonObject] = {}
-
-    async def ask(backend: SshBackend) -> None:
-        try:
-            found[backend.name] = {"reachable": True, **await backend.look()}
-        except BackendError as error:
-            found[backend.name] = {"reachable": False, "error": str(error)}
-
-    async with anyio.create_task_group() as group:
-        for backend in backends(pool, home, lambda _: None):
-            group.start_soon(ask, backend)
-    return found
 
 
 def _path(kind: type[Any], value: Any) -> Any:

@@ -25,10 +25,22 @@ if TYPE_CHECKING:
 )
 @click.option("--scenario", type=click.Path(path_type=Path), metavar="FILE", help="Quotas, times and faults.")
 @click.option("--seed", type=int, help="Of all chance.  [default: the scenario's, else 0]")
+@click.option(
+    "--traffic", type=click.Path(path_type=Path), metavar="FILE", help="Write every exchange down, as JSON lines."
+)
+@click.option("--tls", is_flag=True, help="Let clients sign in, over HTTPS, as on Azure.")
 @json_option
 @home_option
 def command(
-    port: int, speed: float, hosts: str, scenario: Path | None, seed: int | None, as_json: bool, home: str | None
+    port: int,
+    speed: float,
+    hosts: str,
+    scenario: Path | None,
+    seed: int | None,
+    traffic: Path | None,
+    tls: bool,
+    as_json: bool,
+    home: str | None,
 ) -> None:
     """Run an Azure on this machine, until Ctrl-C.
 
@@ -45,7 +57,8 @@ def command(
         ) from None
 
     chosen = scenarios.load(scenario) if scenario else scenarios.Scenario()
-    anyio.run(_run, Options(port=port, speed=speed, hosts=hosts, scenario=chosen, seed=seed), as_json)
+    options = Options(port=port, speed=speed, hosts=hosts, scenario=chosen, seed=seed, traffic=traffic, tls=tls)
+    anyio.run(_run, options, as_json)
 
 
 async def _run(options: Options, as_json: bool) -> None:

@@ -46,6 +46,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "sizes": "Show machine sizes, and which can run KVM.",
         "prices": "Show or refresh the prices of machines.",
         "quota": "Show how many cores the cloud lets us have.",
+        "reap": "End everything of ours that has no purpose any more.",
         "emulator": "Run an Azure on this machine, to try and test with.",
     },
     "This machine": {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from evalfleet.cli.subcommands import LazySubgroup
 
 COMMANDS: dict[str, str] = {
-    "create": "Make a pool of machines that exist.",
+    "create": "Make a pool: of machines that exist, or of VMs that are made now.",
     "list": "List the pools.",
     "status": "Show a pool's hosts: workers, price, and what runs there.",
     "logs": "Show what happens on its hosts.",
@@ -14,7 +14,11 @@ COMMANDS: dict[str, str] = {
     "vnc": "Look at the screens of hosts in a browser.",
     "tunnel": "Make a port of a host a port of this machine.",
     "screenshot": "Save what a host's screen shows.",
-    "delete": "Forget a pool. Its machines are left as they are.",
+    "scale": "Give a pool another size, or other limits.",
+    "stop": "Deallocate its machines; their disks stay.",
+    "start": "Start them again.",
+    "bake": "Make a golden image of a prepared machine.",
+    "delete": "Delete a pool, with the machines that we made.",
 }
 
 command = LazySubgroup(

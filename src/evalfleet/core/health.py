@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 
 class Health(StrEnum):
     HEALTHY = "healthy"
     SUSPECT = "suspect"  # keep its attempts, place nothing there, ask by the other way
-    LOST = "lost"  # its attempts are `worker_lost`
+    LOST = "lost"  # its attempts are over, by `cause_of`
 
 
 class OtherWay(StrEnum):
@@ -23,6 +24,7 @@ class OtherWay(StrEnum):
     ALIVE = "alive"  # the machine is there; only our connection is not
     SILENT = "silent"  # asked, and it knows nothing
     GONE = "gone"  # it is certain that the machine or its runner is no more
+    EVICTED = "evicted"  # it is certain that the cloud took the machine back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,7 @@ class Observation:
     lease_expires_at: float
     reconnects_failed: int = 0  # in a row
     other_way: OtherWay = OtherWay.NOT_ASKED
+    doomed: bool = False  # it had said that it would be taken away
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,18 +49,20 @@ def health_of(seen: Observation, now: float, patience: Patience | None = None) -
     """The health of the host.
 
     It is lost at once where the other way is certain that it is gone, never while the other way says that it lives,
-    and else only with the lease expired, enough reconnects failed, long silence, and the other way asked in vain.
+    and else only with the lease expired, enough reconnects failed, long silence, and the other way asked in vain. Of a
+    host that had said that it would be taken away, enough failed reconnects and the other way asked in vain suffice.
     """
     limits = patience or Patience()
     silent_s = now - seen.last_answer_at
-    if seen.other_way is OtherWay.GONE:
+    if seen.other_way in (OtherWay.GONE, OtherWay.EVICTED):
         return Health.LOST
     if silent_s <= limits.quiet_s and seen.reconnects_failed == 0:
         return Health.HEALTHY
-    in_vain = (
-        seen.other_way is OtherWay.SILENT
-        and now >= seen.lease_expires_at
-        and seen.reconnects_failed >= limits.reconnects
-        and silent_s >= limits.give_up_s
-    )
-    return Health.LOST if in_vain else Health.SUSPECT
+    in_vain = seen.other_way is OtherWay.SILENT and seen.reconnects_failed >= limits.reconnects
+    long_silent = now >= seen.lease_expires_at and silent_s >= limits.give_up_s
+    return Health.LOST if in_vain and (seen.doomed or long_silent) else Health.SUSPECT
+
+
+def cause_of(seen: Observation) -> Literal["preempted", "worker_lost"]:
+    """Why the attempts of a lost host ended. One that had said that it would be taken away was, whatever the other way knows."""
+    return "preempted" if seen.doomed or seen.other_way is OtherWay.EVICTED else "worker_lost"

@@ -12,74 +12,104 @@ from aiohttp import web
 
 from evalfleet.emulator.compute import Compute
 from evalfleet.emulator.control import Control
+from evalfleet.emulator.dockerd import Dockerd
+from evalfleet.emulator.galleries import Galleries
 from evalfleet.emulator.groups import Groups
+from evalfleet.emulator.guests import Guests
 from evalfleet.emulator.identity import Identity
 from evalfleet.emulator.imds import Imds
 from evalfleet.emulator.machines import Machines
 from evalfleet.emulator.network import Network
 from evalfleet.emulator.retail import Retail
 from evalfleet.emulator.schedules import Schedules
+from evalfleet.emulator.snapshots import Snapshots
 from evalfleet.emulator.vms import VirtualMachines
 from evalfleet.emulator.wire import ArmError, Call, Routes, parse
 from evalfleet.emulator.world import Dropped, World
 
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-def build(world: World) -> tuple[web.Application, Machines]:
+
+def build(world: World, gateway: str | None) -> tuple[web.Application, Machines, Dockerd, Guests]:
     """Put the services together."""
     network = Network(world)
     vms = VirtualMachines(world, network)
+    snapshots = Snapshots(world, vms.machines)
+    galleries = Galleries(world, snapshots)
+    vms.machines.images = galleries.content
+    guests = Guests(world, vms.machines, gateway)
+    dockerd = Dockerd(world, vms.machines, guests)
     routes: Routes = {
         **network.routes(),
         **vms.routes(),
         **Compute(world).routes(),
+        **snapshots.routes(),
+        **galleries.routes(),
         **Groups(world, vms).routes(),
         **Schedules(world, vms).routes(),
         **world.operations.routes("microsoft.compute", "microsoft.network", "groups"),
     }
-    app = web.Application(middlewares=[_answering], client_max_size=16 * 2**20)
-    app.add_routes(Control(world, vms.machines).routes())
+    app = web.Application(middlewares=[_answering(world)], client_max_size=16 * 2**20)
+    app.add_routes(Control(world, vms.machines, dockerd).routes())
     app.add_routes(Imds(world, vms.machines).routes())
     app.add_routes(Retail(world).routes())
     app.add_routes(Identity(world).routes())
     app.router.add_route("*", "/subscriptions/{tail:.*}", _arm(world, routes))
-    return app, vms.machines
+    return app, vms.machines, dockerd, guests
 
 
-@web.middleware
-async def _answering(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
+def _answering(world: World) -> Any:
+    """Return what stands before all handlers: turns errors into answers, and records every exchange but our own."""
+
+    @web.middleware
+    async def answering(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        try:
+            response = await handler(request)
+        except ArmError as error:
+            response = error.answer()
+        except Dropped:
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response()
+        response.headers["x-ms-request-id"] = str(uuid.uuid4())
+        if _is_recorded(request):
+            world.journal.record(
+                method=request.method,
+                path=request.path,
+                query=unquote(request.query_string),
+                headers=request.headers,
+                request=_parsed(await request.text()),
+                status=response.status,
+                answer=_parsed(_text(response)),
+            )
+        return response
+
+    return answering
+
+
+def _is_recorded(request: web.Request) -> bool:
+    """Leave out our own interface, and the looks for scheduled events: each VM asks every second."""
+    polled = request.method == "GET" and request.path.endswith("/scheduledevents")
+    return not polled and not request.path.startswith("/emulator/")
+
+
+def _text(response: web.StreamResponse) -> str:
+    return response.text or "" if isinstance(response, web.Response) and isinstance(response.body, bytes) else ""
+
+
+def _parsed(text: str) -> Any:
+    """Return what the text says in JSON; None for nothing, and the text where it is none."""
     try:
-        response = await handler(request)
-    except ArmError as error:
-        response = error.answer()
-    except Dropped:
-        if request.transport is not None:
-            request.transport.abort()
-        return web.Response()
-    response.headers["x-ms-request-id"] = str(uuid.uuid4())
-    return response
+        return json.loads(text) if text else None
+    except ValueError:
+        return text
 
 
 def _arm(world: World, routes: Routes) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """Return the handler of Azure Resource Manager, which does not mind the case of paths, and records exchanges."""
+    """Return the handler of Azure Resource Manager, which does not mind the case of paths."""
 
     async def handle(request: web.Request) -> web.Response:
-        body = await _body(request)
-        try:
-            response = await _route(world, routes, request, body)
-        except ArmError as error:
-            response = error.answer()
-        text = response.text if isinstance(response.body, bytes) else None
-        world.journal.record(
-            method=request.method,
-            path=request.path,
-            query=unquote(request.query_string),
-            request=body,
-            status=response.status,
-            answer=json.loads(text) if text else None,
-        )
-        return response
+        return await _route(world, routes, request, await _body(request))
 
     return handle
 

@@ -12,9 +12,12 @@ from aiohttp import web
 from evalfleet.azure import vm
 from evalfleet.azure.views import inside
 from evalfleet.emulator import processes, scenario
+from evalfleet.emulator.condition import Condition
+from evalfleet.emulator.dockerd import Dockerd
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.machines import Machines
-from evalfleet.emulator.resources import DISK, IP, NIC, SCHEDULE, SPELLING, VM
+from evalfleet.emulator.resources import DISK, IP, NIC, SCHEDULE, SNAPSHOT, SPELLING, VERSION, VM
+from evalfleet.emulator.scenario import Eviction
 from evalfleet.emulator.wire import ArmError
 from evalfleet.emulator.world import World
 from evalfleet.errors import ConfigError
@@ -23,9 +26,10 @@ from evalfleet.errors import ConfigError
 class Control:
     """What Azure does not have."""
 
-    def __init__(self, world: World, machines: Machines) -> None:
+    def __init__(self, world: World, machines: Machines, dockerd: Dockerd) -> None:
         self._world = world
         self._machines = machines
+        self._dockerd = dockerd
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -38,7 +42,11 @@ class Control:
             web.get("/emulator/leaks", self._leaks),
             web.post("/emulator/clock", self._advance),
             web.delete("/emulator/operations", self._forget),
+            web.post("/emulator/evictions", self._evict_some),
             web.post("/emulator/vms/{vm}/link", self._link),
+            web.post("/emulator/vms/{vm}/condition", self._condition),
+            web.post("/emulator/vms/{vm}/guest", self._guest),
+            web.post("/emulator/vms/{vm}/containers/{container}/kill", self._kill),
             web.post("/emulator/vms/{vm}/evict", self._evict),
             web.post("/emulator/vms/{vm}/crash", self._crash),
         ]
@@ -67,10 +75,10 @@ class Control:
         return web.json_response({"events": found})
 
     async def _traffic(self, request: web.Request) -> web.Response:
-        return web.json_response({"exchanges": self._world.journal.exchanges()})
+        return web.json_response({"exchanges": self._world.journal.exchanges(request.query.get("contains"))})
 
     async def _bill(self, request: web.Request) -> web.Response:
-        return web.json_response(self._world.bill.as_json())
+        return web.json_response(self._world.bill.as_json(request.query.get("pool")))
 
     async def _advance(self, request: web.Request) -> web.Response:
         body: Any = await request.json()
@@ -86,15 +94,45 @@ class Control:
         machine = self._machines.named(request.match_info["vm"])
         body: Any = await request.json()
         blocked, latency_s = bool(body.get("blocked", False)), float(body.get("latency_s", 0.0))
-        await machine.host.set_link(blocked=blocked, latency_s=latency_s)
-        self._world.journal.tell("link.changed", machine.name, blocked=blocked, latency_s=latency_s)
+        await self._machines.set_link(machine, blocked=blocked, latency_s=latency_s)
         return web.Response(status=204)
 
     async def _evict(self, request: web.Request) -> web.Response:
+        body: Any = await request.json() if request.can_read_body else {}
+        self._machines.evict(self._machines.named(request.match_info["vm"]), silent=bool(body.get("silent", False)))
+        return web.Response(status=204)
+
+    async def _evict_some(self, request: web.Request) -> web.Response:
+        """Evict several spot machines at once: {"share": 0.3}, {"count": 2}, with "name" and "silent"."""
+        try:
+            eviction = msgspec.convert(await request.json(), Eviction)
+            scenario.check_eviction(eviction, "evictions")
+        except (msgspec.ValidationError, ConfigError, ValueError) as error:
+            raise ArmError(400, "BadRequest", str(error)) from None
+        return web.json_response({"evicted": self._machines.evict_some(eviction)})
+
+    async def _condition(self, request: web.Request) -> web.Response:
+        """Change how a machine is inside, while it runs: {"kvm": false}, {"disk_used_gb": 128}; without a body, tell it."""
         machine = self._machines.named(request.match_info["vm"])
-        if not machine.spot:
-            raise ArmError(400, "BadRequest", f"{machine.name} is no spot machine.")
-        self._machines.evict(machine)
+        changes: Any = await request.json() if request.can_read_body else {}
+        try:
+            machine.condition = msgspec.convert({**msgspec.to_builtins(machine.condition), **changes}, Condition)
+        except msgspec.ValidationError as error:
+            raise ArmError(400, "BadRequest", str(error)) from None
+        await self._machines.show(machine)
+        if "latency_s" in changes:
+            await self._machines.set_link(machine, blocked=False, latency_s=machine.condition.latency_s)
+        return web.json_response(msgspec.to_builtins(machine.condition))
+
+    async def _guest(self, request: web.Request) -> web.Response:
+        """Let Windows fall silent on a machine, or answer again: {"silent": true}."""
+        machine = self._machines.named(request.match_info["vm"])
+        body: Any = await request.json()
+        machine.silent = bool(body["silent"])
+        return web.Response(status=204)
+
+    async def _kill(self, request: web.Request) -> web.Response:
+        await self._dockerd.kill(self._machines.named(request.match_info["vm"]), request.match_info["container"])
         return web.Response(status=204)
 
     async def _crash(self, request: web.Request) -> web.Response:
@@ -102,7 +140,7 @@ class Control:
         machine = self._machines.named(request.match_info["vm"])
         async with machine.lock:
             await machine.host.halt()
-            await machine.host.boot(None)
+            await self._machines.boot(machine)
         self._world.journal.tell("vm.crashed", machine.name)
         return web.Response(status=204)
 
@@ -110,7 +148,8 @@ class Control:
         leaks = [*self._orphans(), *self._overdue(), *await asyncio.to_thread(self._strays)]
         counts = {SPELLING[kind]: len(self._world.resources.of(kind)) for kind in SPELLING}
         left = {kind: count for kind, count in counts.items() if count}
-        return web.json_response({"leaks": leaks, "resources": left})
+        kept = [body["id"] for body in self._world.resources.of(VERSION) if _provisioning(body) == "Succeeded"]
+        return web.json_response({"leaks": leaks, "resources": left} | ({"kept": kept} if kept else {}))
 
     def _orphans(self) -> list[dict[str, str]]:
         """What costs money or clutters, and belongs to no VM."""
@@ -125,6 +164,12 @@ class Control:
             for kind, owner in owners.items()
             for body in self._world.resources.of(kind)
             if str(inside(body, *owner)).lower() not in vms
+        ]
+        making = str([body for body in self._world.resources.of(VERSION) if _provisioning(body) == "Creating"]).lower()
+        found += [
+            _leak(body, "is of no image that is being made")
+            for body in self._world.resources.of(SNAPSHOT)
+            if body["id"].lower() not in making and _provisioning(body) != "Creating"
         ]
         used = str(self._world.resources.of(NIC)).lower()
         return found + [
@@ -142,7 +187,8 @@ class Control:
                 found.append(_leak(body, "has no deadline"))
             elif expires < now:
                 found.append(_leak(body, "has outlived its deadline"))
-        return found
+        failed = [body for body in self._world.resources.of(VERSION) if _provisioning(body) == "Failed"]
+        return found + [_leak(body, "failed, and was not deleted") for body in failed]
 
     def _strays(self) -> list[dict[str, str]]:
         """Processes of machines that are off or gone."""
@@ -152,6 +198,10 @@ class Control:
             if machine.power == "running":
                 strays -= processes.belonging(folder / machine.body["properties"]["vmId"])
         return [{"id": str(pid), "type": "process", "why": "runs on a machine that is off"} for pid in strays]
+
+
+def _provisioning(body: dict[str, Any]) -> str:
+    return body["properties"]["provisioningState"]
 
 
 def _leak(body: dict[str, Any], why: str) -> dict[str, str]:

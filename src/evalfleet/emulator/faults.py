@@ -4,7 +4,8 @@
 
     {"op": "vm.create", "match": {"location": "eastus"}, "preset": "allocation_failed", "times": 2}
     {"op": "vm.*", "preset": "throttled", "retry_after": 2, "times": 20}
-    {"op": "host.exec", "match": {"command": "*docker pull*"}, "hang": true}
+    {"op": "host.boot", "match": {"name": "waa-eval-3"}, "preset": "no_kvm"}
+    {"op": "host.docker", "match": {"command": "pull *"}, "preset": "pull_fails", "times": 2}
     {"op": "prices.list", "drop": true, "probability": 0.1}
 
 All chance comes from one seeded generator, so that a scenario goes the same way each time.
@@ -13,13 +14,14 @@ All chance comes from one seeded generator, so that a scenario goes the same way
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
 
+from evalfleet.emulator.presets import PRESETS
 from evalfleet.emulator.wire import ArmError
 
 
@@ -36,86 +38,9 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True):
     hang: bool = False  # never answer
     drop: bool = False  # cut the connection
     retry_after: float = 1.0  # of "throttled"
-    exit: int | None = None  # of "host.exec": end so, without running the command
+    seconds: float | None = None  # of presets that have a length; None: the preset's own
+    exit: int | None = None  # of "host.exec" and "host.docker": end so, without running the command
     stderr: str = ""  # and say this
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preset:
-    """How Azure words an error; `late` ones are accepted first, and fail when the operation ends."""
-
-    status: int
-    code: str
-    message: str
-    late: bool = False
-    detail: str = ""
-
-
-PRESETS: dict[str, Preset] = {
-    "sku_not_available": Preset(
-        status=409,
-        code="SkuNotAvailable",
-        message="The requested VM size for resource 'Following SKUs have failed for Capacity Restrictions: {size}' is "
-        "currently not available in location '{location}'. Please try another size or deploy to a different location "
-        "or different zone. See https://aka.ms/azureskunotavailable for details.",
-    ),
-    "allocation_failed": Preset(
-        status=200,
-        code="AllocationFailed",
-        message="Allocation failed. We do not have sufficient capacity for the requested VM size in this region. Read "
-        "more about improving likelihood of allocation success at http://aka.ms/allocation-guidance",
-        late=True,
-    ),
-    "zonal_allocation_failed": Preset(
-        status=200,
-        code="ZonalAllocationFailed",
-        message="Allocation failed. We do not have sufficient capacity for the requested VM size in this zone.",
-        late=True,
-    ),
-    "overconstrained": Preset(
-        status=200,
-        code="OverconstrainedAllocationRequest",
-        message="Allocation failed. VM(s) with the following constraints cannot be allocated, because the condition is "
-        "too restrictive. Constraints applied are: - Low Priority VMs - Networking Constraints - VM Size",
-        late=True,
-    ),
-    "os_provisioning_timed_out": Preset(
-        status=200,
-        code="OSProvisioningTimedOut",
-        message="OS Provisioning for VM '{name}' did not finish in the allotted time.",
-        late=True,
-    ),
-    "internal_operation_error": Preset(
-        status=200, code="InternalOperationError", message="An internal operation error occurred.", late=True
-    ),
-    "throttled": Preset(
-        status=429,
-        code="OperationNotAllowed",
-        message="The server rejected the request because too many requests have been received for this subscription.",
-        detail="TooManyRequests",
-    ),
-    "server_error": Preset(status=500, code="InternalServerError", message="Encountered an internal server error."),
-    "unavailable": Preset(status=503, code="ServerTimeout", message="The request timed out. Please retry."),
-    "authorization_failed": Preset(
-        status=403,
-        code="AuthorizationFailed",
-        message="The client does not have authorization to perform the action over the scope, or the scope is invalid.",
-    ),
-    "conflict": Preset(
-        status=409,
-        code="AnotherOperationInProgress",
-        message="Another operation on this or a dependent resource is in progress.",
-    ),
-    "spot_price": Preset(
-        status=409,
-        code="SpotPriceGreaterThanProvidedMaxPrice",
-        message="Unable to perform operation since the provided max price is lower than the current spot price.",
-    ),
-    # Of hosts: "host.boot".
-    "no_ssh": Preset(status=0, code="no_ssh", message="SSH is refused for ever"),
-    "mute_ssh": Preset(status=0, code="mute_ssh", message="SSH accepts, and never says anything"),
-    "wrong_host_key": Preset(status=0, code="wrong_host_key", message="the host shows a key that is not ours"),
-}
 
 
 @dataclass(slots=True)
@@ -152,6 +77,10 @@ class Faults:
 
     def take(self, op: str, attributes: Mapping[str, str]) -> Fault | None:
         """Return the first fault that hits this operation now, and count it."""
+        return next(self.taken(op, attributes), None)
+
+    def taken(self, op: str, attributes: Mapping[str, str]) -> Iterator[Fault]:
+        """Yield the faults that hit this operation now, and count each."""
         for counter in self._counters:
             fault = counter.fault
             if not fnmatchcase(op, fault.op) or not _fits(fault, attributes):
@@ -162,8 +91,7 @@ class Faults:
             if fault.probability < 1 and self.rng.random() >= fault.probability:
                 continue
             counter.used += 1
-            return fault
-        return None
+            yield fault
 
 
 def _fits(fault: Fault, attributes: Mapping[str, str]) -> bool:
@@ -172,7 +100,7 @@ def _fits(fault: Fault, attributes: Mapping[str, str]) -> bool:
 
 def error_of(fault: Fault, attributes: Mapping[str, str]) -> ArmError | None:
     """Return the error that the fault's preset stands for."""
-    if fault.preset is None:
+    if fault.preset not in PRESETS:
         return None
     preset = PRESETS[fault.preset]
     values = {"size": "", "location": "", "name": "", **attributes}
@@ -182,4 +110,4 @@ def error_of(fault: Fault, attributes: Mapping[str, str]) -> ArmError | None:
 
 
 def is_late(fault: Fault) -> bool:
-    return fault.preset is not None and PRESETS[fault.preset].late
+    return fault.preset in PRESETS and PRESETS[fault.preset].late

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import json
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import asyncssh
 
-from evalfleet.emulator.faults import Fault
+from evalfleet.emulator.condition import Condition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,9 @@ class HostSpec:
     login_keys: tuple[str, ...]
     host_key: str | None = field(repr=False)  # private, from cloud-init; None: the host makes one
     imds_url: str
+    vm: str = ""  # the VM's own id
+    docker: str = ""  # where Docker's daemon listens for its machines
+    image: Path | None = None  # a copy of another host's disk, to begin with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +46,12 @@ class Ran:
 class Host(Protocol):
     """A machine that can be switched on and off, keeps its disk meanwhile, and answers SSH."""
 
-    async def boot(self, fault: Fault | None) -> None:
-        """Switch on. A fault of `host.boot` may keep it from answering."""
+    async def lay_out(self) -> None:
+        """Fill its disk from its image, the first time."""
+        ...
+
+    async def boot(self, condition: Condition, ssh: str | None) -> None:
+        """Switch on, as a machine in that condition. `ssh` names a preset that keeps SSH from working."""
         ...
 
     async def halt(self) -> None:
@@ -54,6 +64,31 @@ class Host(Protocol):
 
     async def run(self, script: str) -> Ran:
         """Run a script, as the agent inside an Azure VM does."""
+        ...
+
+    async def spawn(self, argv: Sequence[str], environ: Mapping[str, str], folder: str) -> Process:
+        """Start a program on it, with pipes for all three streams.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        ...
+
+    async def show(self, condition: Condition, images_gb: float) -> None:
+        """Let it look so, from inside."""
+        ...
+
+    async def copy_disk(self, to: Path) -> None:
+        """Copy its disk into a new folder."""
+        ...
+
+    @property
+    def docker_folder(self) -> Path:
+        """Where the state of its Docker lies: on its disk."""
+        ...
+
+    def outside(self, path: Path) -> Path:
+        """Return where a path of the host's lies on this machine."""
         ...
 
     async def set_link(self, *, blocked: bool, latency_s: float) -> None:
@@ -75,3 +110,12 @@ def read_user_data(custom_data: str | None) -> dict[str, Any]:
     except (binascii.Error, ValueError):
         return {}
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+async def copy_tree(source: Path, target: Path) -> None:
+    """Copy a folder as a disk is copied: with owners, links and all. What vanishes meanwhile is not in the copy."""
+    await asyncio.to_thread(target.mkdir, parents=True, exist_ok=True)
+    process = await asyncio.create_subprocess_exec(
+        *("cp", "-a", f"{source}/.", str(target)), stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL
+    )
+    await process.wait()

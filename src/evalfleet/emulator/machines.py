@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 import anyio
 
 from evalfleet.azure.prices import disk_usd_per_hour
+from evalfleet.azure.sizes import SIZES
 from evalfleet.azure.views import inside
+from evalfleet.emulator import containers
 from evalfleet.emulator.bill import vm_usd_per_hour
 from evalfleet.emulator.clock import iso
+from evalfleet.emulator.condition import Condition, apply
 from evalfleet.emulator.hosts import Host, HostSpec, read_user_data
 from evalfleet.emulator.network import Network
+from evalfleet.emulator.presets import BOOT
 from evalfleet.emulator.resources import DISK
+from evalfleet.emulator.scenario import Eviction, LinkChange
 from evalfleet.emulator.wire import ArmError, Body, Call
 from evalfleet.emulator.world import World
 
@@ -39,6 +47,9 @@ class Machine:
     power: str = ""
     failure: ArmError | None = None
     gone: bool = False
+    condition: Condition = field(default_factory=Condition)
+    boots: int = 0  # how often it was switched on
+    silent: bool = False  # its guest does not answer
     incarnation: int = 1  # of the document of scheduled events
     notices: list[Notice] = field(default_factory=list[Notice])
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one change at a time
@@ -68,6 +79,7 @@ class Machines:
         self._world = world
         self._network = network
         self._known: dict[str, Machine] = {}
+        self.images: Callable[[str, str], tuple[Body, Path]] | None = None  # what a VM can begin with; set by the app
 
     def of(self, body: Body) -> Machine:
         return self._known[body["id"].lower()]
@@ -92,14 +104,16 @@ class Machines:
     def make(self, call: Call, body: Body, custom_data: str | None) -> Machine:
         """Make the machine of a VM that was just stored, with its interface, address and disk. It is off."""
         properties = body["properties"]
+        image = self._image(body)  # before anything is made, because it may be refused
         configs = properties["networkProfile"].pop("networkInterfaceConfigurations", None) or ()
         properties["networkProfile"].pop("networkApiVersion", None)
         if configs:
             made = [self._network.attach(call, body["id"], config, body["location"]) for config in configs]
             properties["networkProfile"]["networkInterfaces"] = made
         self._make_disk(call, body)
-        spec = self._host_spec(body, custom_data)
+        spec = self._host_spec(body, custom_data, image)
         machine = Machine(body, self._world.make_host(spec), spec.address)
+        machine.condition.disk_gb = float(properties["storageProfile"]["osDisk"]["diskSizeGB"])
         self._known[body["id"].lower()] = machine
         return machine
 
@@ -125,9 +139,9 @@ class Machines:
             },
         )
         disk["managedDisk"]["id"] = stored["id"]
-        self._world.bill.begin(stored["id"], "disk", disk["name"], disk_usd_per_hour(kind, disk["diskSizeGB"]))
+        self._world.bill.begin(stored, "disk", disk_usd_per_hour(kind, disk["diskSizeGB"]), vm=body["name"])
 
-    def _host_spec(self, body: Body, custom_data: str | None) -> HostSpec:
+    def _host_spec(self, body: Body, custom_data: str | None, image: Path | None) -> HostSpec:
         properties = body["properties"]
         keys = inside(properties, "osProfile", "linuxConfiguration", "ssh", "publicKeys") or ()
         interfaces = properties["networkProfile"].get("networkInterfaces") or ()
@@ -140,8 +154,18 @@ class Machines:
             user=inside(properties, "osProfile", "adminUsername") or "azureuser",
             login_keys=tuple(key["keyData"] for key in keys),
             host_key=inside(read_user_data(custom_data), "ssh_keys", "ed25519_private"),
-            imds_url=f"{self._world.base_url}/imds/{properties['vmId']}",
+            imds_url=f"{self._world.plain_url}/imds/{properties['vmId']}",
+            vm=properties["vmId"],
+            docker=self._world.docker_at,
+            image=image,
         )
+
+    def _image(self, body: Body) -> Path | None:
+        """Return the disk that the VM begins with, where its request names an image of ours."""
+        wanted = inside(body["properties"], "storageProfile", "imageReference", "id")
+        if wanted is None or self.images is None:
+            return None
+        return self.images(wanted, body["location"])[1]
 
     async def switch_on(self, machine: Machine) -> None:
         async with machine.lock:
@@ -149,12 +173,50 @@ class Machines:
                 raise ArmError(409, "OperationPreempted", f"{machine.name} was deleted meanwhile.")
             if machine.power == "running":
                 return
-            fault = self._world.fault_of("host.boot", machine.attributes())
-            await machine.host.boot(fault)
+            await self.boot(machine)
             machine.power = "running"
             usd = vm_usd_per_hour(machine.size, machine.body["location"], spot=machine.spot)
-            self._world.bill.begin(machine.body["id"], "vm", machine.name, usd)
+            self._world.bill.begin(machine.body, "vm", usd, size=machine.size, spot=machine.spot)
             self._world.journal.tell("vm.running", machine.name)
+
+    async def boot(self, machine: Machine) -> None:
+        """Let the host begin, in the condition that its hardware and the faults of this start give it."""
+        condition = machine.condition
+        condition.kvm, condition.docker = _has_kvm(machine), True
+        condition.clock_skew_s, condition.latency_s = 0.0, 0.0
+        ssh: str | None = None
+        for fault in self._world.faults_of("host.boot", machine.attributes()):
+            await asyncio.sleep(fault.delay)
+            if fault.preset is not None:
+                apply(condition, fault)
+                ssh = fault.preset if BOOT[fault.preset].ssh else ssh
+        machine.boots += 1
+        await machine.host.lay_out()
+        await self.show(machine)
+        await machine.host.boot(condition, ssh)
+        for change in self._world.links:
+            if fnmatchcase(machine.name, change.name):
+                self._world.tasks.start_soon(self._change_link, machine, change, machine.boots)
+
+    async def show(self, machine: Machine) -> None:
+        """Let the host's programs show what its condition is now."""
+        images_gb = containers.load(machine.host.docker_folder).images_gb()
+        await machine.host.show(machine.condition, images_gb)
+
+    async def set_link(self, machine: Machine, *, blocked: bool, latency_s: float) -> None:
+        await machine.host.set_link(blocked=blocked, latency_s=latency_s)
+        self._world.journal.tell("link.changed", machine.name, blocked=blocked, latency_s=latency_s)
+
+    async def _change_link(self, machine: Machine, change: LinkChange, boots: int) -> None:
+        """Cut or slow a machine's network at its time after the start, and heal it at its end."""
+        await self._world.clock.sleep(change.at)
+        if machine.power != "running" or machine.boots != boots:
+            return
+        await self.set_link(machine, blocked=change.blocked, latency_s=change.latency_s)
+        if change.lasts is not None:
+            await self._world.clock.sleep(change.lasts)
+            if machine.power == "running" and machine.boots == boots:
+                await self.set_link(machine, blocked=False, latency_s=0.0)
 
     async def switch_off(self, machine: Machine) -> None:
         """Deallocate at once: the machine is gone, its disk and address stay."""
@@ -189,20 +251,40 @@ class Machines:
                 self._network.detach(reference)
             self._world.journal.tell("vm.deleted", machine.name)
 
-    def evict(self, machine: Machine) -> None:
-        """Give a spot machine notice, and take it away when that is over or agreed to."""
-        notice = Notice(str(uuid.uuid4()).upper(), self._world.clock.now() + 30)
-        machine.notices.append(notice)
-        machine.incarnation += 1
-        self._world.journal.tell("vm.preempting", machine.name, event=notice.id)
-        self._world.tasks.start_soon(self._take_away, machine, notice)
+    def evict(self, machine: Machine, *, silent: bool = False) -> None:
+        """Give a spot machine notice, and take it away when that is over or agreed to; a silent eviction is at once.
 
-    async def _take_away(self, machine: Machine, notice: Notice) -> None:
+        Raises:
+            ArmError: it is no spot machine, or does not run.
+        """
+        if not machine.spot or machine.power != "running":
+            raise ArmError(400, "BadRequest", f"{machine.name} is no spot machine that runs.")
+        clock = self._world.clock
+        notice = Notice(str(uuid.uuid4()).upper(), clock.now() + clock.real(self._world.times.notice))
+        if silent:
+            notice.approved.set()
+        else:
+            machine.notices.append(notice)
+            machine.incarnation += 1
+            self._world.journal.tell("vm.preempting", machine.name, event=notice.id)
+        self._world.tasks.start_soon(self._take_away, machine, notice, silent)
+
+    def evict_some(self, eviction: Eviction) -> list[str]:
+        """Evict so many of the spot machines that run, and return their names; which ones is chance."""
+        running = [m for m in self.all() if m.spot and m.power == "running" and fnmatchcase(m.name, eviction.name)]
+        running.sort(key=lambda machine: machine.name)
+        chosen = self._world.rng.sample(running, eviction.of(len(running)))
+        for machine in chosen:
+            self.evict(machine, silent=eviction.silent)
+        return sorted(machine.name for machine in chosen)
+
+    async def _take_away(self, machine: Machine, notice: Notice, silent: bool) -> None:
         with anyio.move_on_after(self._world.clock.real(self._world.times.notice)):
             await notice.approved.wait()
         notice.started = True
-        self._world.journal.tell("vm.evicted", machine.name)
-        if machine.body["properties"].get("evictionPolicy") == "Delete":
+        policy = machine.body["properties"].get("evictionPolicy", "Deallocate")
+        self._world.journal.tell("vm.evicted", machine.name, silent=silent, policy=policy)
+        if policy == "Delete":
             await self.end(machine)
         else:
             await self.switch_off(machine)
@@ -211,6 +293,12 @@ class Machines:
         """End every host, with the emulator."""
         for machine in self.all():
             await machine.host.remove()
+
+
+def _has_kvm(machine: Machine) -> bool:
+    """Whether the size has nested virtualization, and its security type leaves it usable."""
+    security = inside(machine.body["properties"], "securityProfile", "securityType") or "Standard"
+    return SIZES[machine.size].nested and security == "Standard"
 
 
 def instance_view(machine: Machine, now: float) -> Body:

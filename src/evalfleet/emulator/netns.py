@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import socket
-from collections.abc import AsyncGenerator
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib import resources
 from pathlib import Path
 
 import anyio
 
-from evalfleet.emulator.faults import Fault
-from evalfleet.emulator.hosts import HostSpec, Ran, fresh_private_key
+from evalfleet.emulator import clockwork, standins
+from evalfleet.emulator.condition import Condition, Surroundings
+from evalfleet.emulator.condition import write as write_condition
+from evalfleet.emulator.hosts import HostSpec, Ran, copy_tree, fresh_private_key
 from evalfleet.emulator.wire import ArmError
 from evalfleet.errors import CloudError, InputError
 
@@ -32,6 +36,7 @@ BRIDGE = "evalfleet0"
 LOCK = "\0evalfleet-emulator-netns"
 NEEDED = ("ip", "unshare", "nsenter", "setpriv", "chroot")
 PATIENCE_S = 30.0
+_NESTED = re.compile(r" (?:svm|vmx)\b")
 _SSHD = """Port 22
 HostKey /etc/ssh/ssh_host_ed25519_key
 PermitRootLogin no
@@ -116,11 +121,11 @@ class NetnsHost:
         self._process: asyncio.subprocess.Process | None = None
         self._link = "ef" + spec.folder.name.replace("-", "")[:12]
 
-    async def boot(self, fault: Fault | None) -> None:
-        preset = fault.preset if fault else None
+    async def boot(self, condition: Condition, ssh: str | None) -> None:
         folder = self._spec.folder
-        self._prepare(wrong_key=preset == "wrong_host_key")
-        if preset == "no_ssh":
+        self._prepare(wrong_key=ssh == "wrong_host_key")
+        self._pretend(condition)
+        if ssh == "no_ssh":
             return
         script = resources.files("evalfleet.emulator") / "netns.sh"
         with (folder / "console.log").open("ab") as console:
@@ -136,8 +141,67 @@ class NetnsHost:
         await command("ip", "link", "add", self._link, "type", "veth", "peer", "name", peer)
         await command("ip", "link", "set", self._link, "master", BRIDGE, "up")
         await command("ip", "link", "set", peer, "netns", str(await self._first_process()), "name", "eth0")
-        if preset != "mute_ssh":
+        if ssh != "mute_ssh":
             await self._answers()
+
+    def _pretend(self, condition: Condition) -> None:
+        """Write the processor that the VM shall see; the script that becomes the VM puts it in its place."""
+        kept = Path("/proc/cpuinfo").read_text().splitlines()
+        flag = " vmx" if condition.kvm else ""
+        shown = [_NESTED.sub("", line) + (flag if line.startswith("flags") else "") for line in kept]
+        (self._spec.folder / "cpuinfo").write_text("\n".join(shown) + "\n")
+        (self._spec.folder / "kvm").write_text("usable" if condition.kvm else "none")
+
+    async def lay_out(self) -> None:
+        if self._spec.image is not None and not (self._spec.folder / "disk").exists():
+            await copy_tree(self._spec.image, self._spec.folder)
+
+    async def show(self, condition: Condition, images_gb: float) -> None:
+        spec, base = self._spec, self._spec.folder / "disk" / "usr" / "local"
+        (base / "bin").mkdir(parents=True, exist_ok=True)
+        # Ours may lie where the VM's user cannot read.
+        standins.install(base / "bin", standins.EVERYWHERE, python="/usr/bin/python3")
+        clock = await clockwork.install(base, Path("/usr/local"), condition.clock_skew_s)
+        preload = spec.folder / "disk" / "etc" / "ld.so.preload"
+        preload.parent.mkdir(parents=True, exist_ok=True)
+        preload.write_text(f"{clock}\n" if clock else "")
+        path = "/usr/sbin:/usr/bin:/sbin:/bin"
+        where = Surroundings(path=path, vm=spec.vm, docker=spec.docker, images_gb=images_gb, clock=clock is not None)
+        write_condition(condition, base, where)
+
+    @property
+    def docker_folder(self) -> Path:
+        return self._spec.folder / "disk" / "usr" / "local" / "docker"
+
+    def outside(self, path: Path) -> Path:
+        return self._spec.folder / "disk" / path.relative_to("/")
+
+    async def copy_disk(self, to: Path) -> None:
+        await copy_tree(self._spec.folder / "disk", to / "disk")
+        for path in ("etc/ssh/ssh_host_ed25519_key", f"home/{self._spec.user}/.ssh/authorized_keys"):
+            await command("rm", "-f", str(to / "disk" / path))
+
+    async def spawn(self, argv: Sequence[str], environ: Mapping[str, str], folder: str) -> Process:
+        inside = str(await self._first_process())
+        known = [
+            "env",
+            "-i",
+            f"PATH={os.defpath}:/usr/local/bin",
+            *(f"{name}={value}" for name, value in environ.items()),
+        ]
+        enter = (
+            "nsenter",
+            "--target",
+            inside,
+            "--mount",
+            "--net",
+            "--pid",
+            "--uts",
+            "--ipc",
+            "--root",
+            f"--wd={folder}",
+        )
+        return await asyncio.create_subprocess_exec(*enter, *known, *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE)
 
     def _prepare(self, *, wrong_key: bool) -> None:
         """Write what cloud-init and Azure's agent write: host key, user, login keys."""
@@ -157,8 +221,10 @@ class NetnsHost:
             (etc / "shadow").chmod(0o640)
             (etc / "sudoers.d").mkdir(exist_ok=True)
             (etc / "sudoers.d" / "evalfleet").write_text(f"{user} ALL=(ALL) NOPASSWD:ALL\n")
-            (home / ".ssh" / "authorized_keys").write_text("".join(f"{line}\n" for line in self._spec.login_keys))
-            for path in (home, home / ".ssh", home / ".ssh" / "authorized_keys"):
+        keys = home / ".ssh" / "authorized_keys"
+        if not keys.exists():
+            keys.write_text("".join(f"{line}\n" for line in self._spec.login_keys))
+            for path in (home, home / ".ssh", keys):
                 os.chown(path, 7777, 7777)
 
     async def _first_process(self) -> int:

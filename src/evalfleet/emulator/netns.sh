@@ -14,6 +14,15 @@ mount -t tmpfs tmpfs "$root/run"
 mount -t tmpfs tmpfs "$root/tmp"
 mount --bind "$folder/mnt" "$root/mnt"
 mkdir -p "$root/run/sshd"
+mount --bind "$folder/cpuinfo" "$root/proc/cpuinfo"
+if [ -e "$root/dev/kvm" ]; then
+    # What is mounted over the device is what the VM sees: a device that everybody may write, or a file that nobody may.
+    if [ "$(cat "$folder/kvm")" = usable ]; then mount --bind /dev/null "$root/dev/kvm"; else
+        : >"$folder/no-kvm"
+        chmod 000 "$folder/no-kvm"
+        mount --bind "$folder/no-kvm" "$root/dev/kvm"
+    fi
+fi
 
 hostname "$name"
 while ! ip link show eth0 >/dev/null 2>&1; do sleep 0.01; done

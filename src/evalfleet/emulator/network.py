@@ -42,7 +42,7 @@ class Network:
             }
             public = inner.get("publicIPAddressConfiguration")
             if public:
-                row["publicIPAddress"] = {"id": self._address(call.target, public, location)["id"]}
+                row["publicIPAddress"] = {"id": self._address(call.target, public, location, vm_id)["id"]}
                 row["publicIPAddressDeleteOption"] = inside(public, "properties", "deleteOption") or "Detach"
             rows.append({"name": each["name"], "properties": row})
         body: Body = {
@@ -87,13 +87,13 @@ class Network:
                 return found["properties"]["ipAddress"]
         return None
 
-    def _address(self, target: Target, config: Body, location: str) -> Body:
+    def _address(self, target: Target, config: Body, location: str, vm_id: str) -> Body:
         address = self._world.addresses.take()
         properties = {"ipAddress": address, "publicIPAllocationMethod": "Static", "provisioningState": "Succeeded"}
         body: Body = {"location": location, "tags": config.get("tags") or {}, "properties": properties}
         body["sku"] = config.get("sku") or {"name": "Standard"}
         stored = self._world.resources.put(target, IP, config["name"], body)
-        self._world.bill.begin(stored["id"], "ip", config["name"], IP_USD_PER_HOUR)
+        self._world.bill.begin(stored, "ip", IP_USD_PER_HOUR, vm=vm_id.rpartition("/")[2])
         return stored
 
     def _drop(self, id: str) -> None:

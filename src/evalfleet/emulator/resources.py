@@ -14,6 +14,10 @@ NIC = "microsoft.network/networkinterfaces"
 IP = "microsoft.network/publicipaddresses"
 VNET = "microsoft.network/virtualnetworks"
 NSG = "microsoft.network/networksecuritygroups"
+SNAPSHOT = "microsoft.compute/snapshots"
+GALLERY = "microsoft.compute/galleries"
+IMAGE = "microsoft.compute/galleries/images"
+VERSION = "microsoft.compute/galleries/images/versions"
 SCHEDULE = "microsoft.devtestlab/schedules"
 
 # How Azure spells what we keep in lower case.
@@ -24,6 +28,10 @@ SPELLING = {
     IP: "Microsoft.Network/publicIPAddresses",
     VNET: "Microsoft.Network/virtualNetworks",
     NSG: "Microsoft.Network/networkSecurityGroups",
+    SNAPSHOT: "Microsoft.Compute/snapshots",
+    GALLERY: "Microsoft.Compute/galleries",
+    IMAGE: "Microsoft.Compute/galleries/images",
+    VERSION: "Microsoft.Compute/galleries/images/versions",
     SCHEDULE: "Microsoft.DevTestLab/schedules",
 }
 _TERM = re.compile(r"(tagName|tagValue|resourceType) eq '([^']*)'")
@@ -68,15 +76,15 @@ class Resources:
     # Resources
 
     def id_of(self, target: Target, kind: str, name: str) -> str:
-        space, _, type_name = SPELLING[kind].partition("/")
-        group = f"/subscriptions/{target.subscription}/resourceGroups/{target.group}"
-        return f"{group}/providers/{space}/{type_name}/{name}"
+        space, *types = SPELLING[kind].split("/")
+        path = "/".join(f"{type_name}/{part}" for type_name, part in zip(types, name.split("/"), strict=True))
+        return f"/subscriptions/{target.subscription}/resourceGroups/{target.group}/providers/{space}/{path}"
 
     def put(self, target: Target, kind: str, name: str, body: Body) -> Body:
         """Store a resource under its id; the group must be there."""
         self.group(target.group)
         key = self.id_of(target, kind, name)
-        stored = {"id": key, "name": name, "type": SPELLING[kind], **body}
+        stored = {"id": key, "name": name.rpartition("/")[2], "type": SPELLING[kind], **body}
         self._bodies[key.lower()] = stored
         return stored
 

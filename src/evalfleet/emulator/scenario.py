@@ -18,18 +18,28 @@
 
     [[eviction]]               # of spot machines
     after = 300                # cloud seconds
-    count = 1
+    share = 0.3                # or count = 1
+    silent = true              # nobody is told
     every = 180
+
+    [[link]]                   # of machines whose name fits
+    name = "waa-eval-2"
+    at = 120                   # cloud seconds after the machine began to run
+    blocked = true             # or latency_s = 5
+    lasts = 60                 # cloud seconds
 """
 
 from __future__ import annotations
 
+import math
 import tomllib
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
 
-from evalfleet.emulator.faults import PRESETS, Fault
+from evalfleet.emulator.faults import Fault
+from evalfleet.emulator.presets import BOOT, DOCKER, PRESETS
 from evalfleet.errors import ConfigError
 from evalfleet.schema import explain
 
@@ -43,14 +53,36 @@ class Times(msgspec.Struct, forbid_unknown_fields=True):
     delete: float = 20.0
     network: float = 2.0
     notice: float = 30.0  # between the warning of an eviction and its end
+    snapshot: float = 10.0
+    image: float = 600.0  # a version of an image, with its replicas
+    pull: float = 180.0  # of a container's image
+    windows: float = 120.0  # between the start of a container and the first answer of Windows in it
 
 
 class Eviction(msgspec.Struct, forbid_unknown_fields=True):
     """Spot machines that Azure takes back."""
 
-    after: float
+    after: float = 0.0
     count: int = 1
+    share: float | None = None  # of those that run, in the place of a count
+    name: str = "*"  # pattern
+    silent: bool = False  # without the notice
     every: float | None = None  # again and again
+
+    def of(self, running: int) -> int:
+        """Return how many of so many machines go; a share takes at least one."""
+        wanted = self.count if self.share is None else max(1, math.floor(self.share * running + 0.5))
+        return min(wanted, running)
+
+
+class LinkChange(msgspec.Struct, forbid_unknown_fields=True):
+    """A machine's network that is cut or slow for a while."""
+
+    name: str
+    at: float = 0.0  # cloud seconds after the machine began to run, each time it does
+    blocked: bool = False
+    latency_s: float = 0.0  # each way; real seconds
+    lasts: float | None = None  # cloud seconds; None: until it is healed by hand
 
 
 class Scenario(msgspec.Struct, forbid_unknown_fields=True):
@@ -61,6 +93,7 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True):
     quota: dict[str, dict[str, int]] = {}
     fault: list[Fault] = []
     eviction: list[Eviction] = []
+    link: list[LinkChange] = []
 
 
 def load(path: Path) -> Scenario:
@@ -79,6 +112,8 @@ def load(path: Path) -> Scenario:
         raise ConfigError(f"{path}: {explain(error, Scenario, {})}.") from None
     for fault in scenario.fault:
         check(fault, str(path))
+    for eviction in scenario.eviction:
+        check_eviction(eviction, str(path))
     return scenario
 
 
@@ -88,7 +123,30 @@ def check(fault: Fault, where: str) -> None:
     Raises:
         ConfigError: names its place and the remedy.
     """
-    if fault.preset is not None and fault.preset not in PRESETS:
-        raise ConfigError(f'{where}: preset: there is no "{fault.preset}"; known: {", ".join(PRESETS)}.')
-    if fault.preset is None and not (fault.hang or fault.drop or fault.delay or fault.exit is not None):
+    if fault.preset is not None:
+        _check_preset(fault.preset, fault.op, where)
+    elif not (fault.hang or fault.drop or fault.delay or fault.exit is not None):
         raise ConfigError(f"{where}: a fault needs one of preset, delay, hang, drop or exit.")
+
+
+def check_eviction(eviction: Eviction, where: str) -> None:
+    """Refuse an eviction that cannot be.
+
+    Raises:
+        ConfigError: names its place and the remedy.
+    """
+    if eviction.share is not None and not 0 < eviction.share <= 1:
+        raise ConfigError(f"{where}: eviction.share: must be above 0 and at most 1, such as 0.3.")
+    if eviction.count < 1:
+        raise ConfigError(f"{where}: eviction.count: must be at least 1.")
+
+
+def _check_preset(preset: str, op: str, where: str) -> None:
+    for known, wanted in ((BOOT, "host.boot"), (DOCKER, "host.docker")):
+        if preset in known and not fnmatchcase(wanted, op):
+            raise ConfigError(f'{where}: preset "{preset}" is of {wanted}; the fault is of {op}, and would do nothing.')
+    if preset in PRESETS and op.startswith("host."):
+        raise ConfigError(f'{where}: preset "{preset}" is an answer of Azure; {op} is something on a machine.')
+    if preset not in {**PRESETS, **BOOT, **DOCKER}:
+        known = ", ".join((*PRESETS, *BOOT, *DOCKER))
+        raise ConfigError(f'{where}: preset: there is no "{preset}"; known: {known}.')

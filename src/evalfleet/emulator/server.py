@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+import ssl
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 import anyio
 from aiohttp import web
 
-from evalfleet.emulator import app, netns, workfolder
+from evalfleet.emulator import app, netns, tls, workfolder
 from evalfleet.emulator.clock import Clock
 from evalfleet.emulator.hosts import Host, HostSpec
+from evalfleet.emulator.identity import TENANT
 from evalfleet.emulator.inprocess import InprocessHost
 from evalfleet.emulator.netns import NetnsHost
 from evalfleet.emulator.scenario import Eviction, Scenario
@@ -22,6 +25,8 @@ from evalfleet.emulator.world import Addresses, World
 from evalfleet.errors import InputError
 
 if TYPE_CHECKING:
+    from evalfleet.emulator.dockerd import Dockerd
+    from evalfleet.emulator.guests import Guests
     from evalfleet.emulator.machines import Machines
 
 LOOPBACK = "127.0.0.1"
@@ -36,6 +41,8 @@ class Options:
     hosts: str = "inprocess"
     scenario: Scenario = field(default_factory=Scenario)
     seed: int | None = None
+    traffic: Path | None = None  # where every exchange is written down
+    tls: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +52,17 @@ class Emulator:
     url: str
     ssh_port: int
     world: World
+    certificate: Path | None = None  # what clients must trust
 
     def settings(self) -> dict[str, str]:
         """Return the variables that point evalfleet at it."""
-        return {
+        signing = {
+            "SSL_CERT_FILE": str(self.certificate),
+            "AZURE_TENANT_ID": TENANT,
+            "AZURE_CLIENT_ID": "emulator",
+            "AZURE_CLIENT_SECRET": "any",
+        }
+        return (signing if self.certificate else {}) | {
             "EVALFLEET_AZURE_PROFILE": "emulator",
             "EVALFLEET_AZURE_EMULATOR": self.url,
             "EVALFLEET_AZURE_SSH_PORT": str(self.ssh_port),
@@ -63,13 +77,14 @@ class Hosting:
     make_host: Callable[[World, HostSpec], Host]
     addresses: Addresses
     imds: str | None = None  # where IMDS listens besides
+    gateway: str | None = None  # the emulator's address as its machines see it, where they have a network of their own
 
 
 @asynccontextmanager
 async def running(options: Options) -> AsyncGenerator[Emulator]:
     """Run an emulator until the block ends; then no host, process or file of it is left."""
     hosting = _netns if options.hosts == "netns" else _inprocess
-    with workfolder.opened() as folder:
+    with workfolder.opened() as folder, _written(options.traffic) as traffic:
         async with hosting() as how, anyio.create_task_group() as tasks:
             world = World(
                 clock=Clock(options.speed),
@@ -79,24 +94,42 @@ async def running(options: Options) -> AsyncGenerator[Emulator]:
                 make_host=how.make_host,
                 addresses=how.addresses,
                 seed=options.scenario.seed if options.seed is None else options.seed,
+                traffic=traffic,
             )
-            application, machines = app.build(world)
-            async with _listening(application, options.port, how.imds) as port:
-                world.base_url = f"http://{LOOPBACK}:{port}"
+            application, machines, dockerd, guests = app.build(world, how.gateway)
+            secure, certificate = tls.made(folder) if options.tls else (None, None)
+            async with (
+                _listening(application, options.port, how.imds, secure) as (url, plain),
+                _docker(dockerd, guests, how) as docker_at,
+            ):
+                world.base_url, world.plain_url, world.docker_at = url, plain, docker_at
                 for eviction in options.scenario.eviction:
                     tasks.start_soon(_evict, world, machines, eviction)
                 try:
-                    yield Emulator(url=world.base_url, ssh_port=world.addresses.port, world=world)
+                    yield Emulator(url=url, ssh_port=world.addresses.port, world=world, certificate=certificate)
                 finally:
                     tasks.cancel_scope.cancel()
                     with anyio.CancelScope(shield=True):
                         await machines.close()
 
 
+@contextmanager
+def _written(path: Path | None) -> Generator[IO[str] | None]:
+    if path is None:
+        yield None
+        return
+    try:
+        file = path.open("a", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--traffic {path}: cannot be written: {error.strerror}; name another file.") from None
+    with file:
+        yield file
+
+
 @asynccontextmanager
 async def _inprocess() -> AsyncGenerator[Hosting]:
     def make(world: World, spec: HostSpec) -> Host:
-        return InprocessHost(spec, world.fault_of)
+        return InprocessHost(spec, world.command_asked)
 
     # Kept bound, so that no other emulator gives its hosts the same port.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as reserved:
@@ -114,31 +147,49 @@ async def _netns() -> AsyncGenerator[Hosting]:
         return NetnsHost(spec)
 
     async with netns.network():
-        yield Hosting(make_host=make, addresses=Addresses(netns.PORT, netns.FIRST), imds=netns.IMDS)
+        yield Hosting(
+            make_host=make, addresses=Addresses(netns.PORT, netns.FIRST), imds=netns.IMDS, gateway=netns.GATEWAY
+        )
 
 
 @asynccontextmanager
-async def _listening(application: web.Application, port: int, imds: str | None) -> AsyncGenerator[int]:
+async def _listening(
+    application: web.Application, port: int, imds: str | None, secure: ssl.SSLContext | None
+) -> AsyncGenerator[tuple[str, str]]:
+    """Serve; the address for clients, and the one without TLS that machines ask for their metadata, as on Azure."""
     runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, LOOPBACK, port)
-        await site.start()
+        await web.TCPSite(runner, LOOPBACK, port, ssl_context=secure).start()
+        url = f"http://{LOOPBACK}:{runner.addresses[0][1]}"
+        plain = url
+        if secure is not None:
+            await web.TCPSite(runner, LOOPBACK, 0).start()
+            url, plain = f"https://{tls.NAME}:{runner.addresses[0][1]}", f"http://{LOOPBACK}:{runner.addresses[1][1]}"
         if imds is not None:
             await web.TCPSite(runner, imds, 80).start()
-        yield runner.addresses[0][1]
+        yield url, plain
     finally:
         with anyio.CancelScope(shield=True):
             await runner.cleanup()
+
+
+@asynccontextmanager
+async def _docker(dockerd: Dockerd, guests: Guests, how: Hosting) -> AsyncGenerator[str]:
+    address = how.gateway or LOOPBACK
+    listener = await asyncio.start_server(dockerd.serve, address, 0)
+    try:
+        yield f"{address}:{listener.sockets[0].getsockname()[1]}"
+    finally:
+        listener.close()
+        guests.close()
 
 
 async def _evict(world: World, machines: Machines, eviction: Eviction) -> None:
     """Take spot machines back at the times that the scenario names."""
     await world.clock.sleep(eviction.after)
     while True:
-        running = sorted((m for m in machines.all() if m.spot and m.power == "running"), key=lambda m: m.name)
-        for machine in world.rng.sample(running, min(eviction.count, len(running))):
-            machines.evict(machine)
+        machines.evict_some(eviction)
         if eviction.every is None:
             return
         await world.clock.sleep(eviction.every)

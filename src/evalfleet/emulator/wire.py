@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import web
 
 Body = dict[str, Any]
+_NESTED = ("galleries",)  # whose resources have others in them, by paths of types and names in turn
 
 
 class ArmError(Exception):
@@ -74,6 +75,11 @@ def parse(path: str) -> Target | None:
             location=rest[3].lower() if len(rest) > 3 else "",
             action=rest[4].lower() if len(rest) > 4 else "",
             name="/".join(rest[5:]),
+        )
+    if kind in _NESTED:
+        types, names = rest[2::2], rest[3::2]
+        return Target(
+            subscription=subscription, group=group, kind="/".join((space, *types)).lower(), name="/".join(names)
         )
     return Target(
         subscription=subscription,

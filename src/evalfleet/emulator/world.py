@@ -6,8 +6,9 @@ import asyncio
 import ipaddress
 import itertools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 from anyio.abc import TaskGroup
 
@@ -51,13 +52,14 @@ class World:
         make_host: Callable[[World, HostSpec], Host],
         addresses: Addresses,
         seed: int,
+        traffic: IO[str] | None = None,
     ) -> None:
         self.clock = clock
         self.times = scenario.times
         self.folder = folder
         self.tasks = tasks
         self.rng = random.Random(seed)
-        self.journal = Journal(clock)
+        self.journal = Journal(clock, traffic)
         self.resources = Resources()
         self.operations = Operations(clock, tasks)
         self.quotas = Quotas(scenario.quota)
@@ -65,6 +67,9 @@ class World:
         self.bill = Bill(clock)
         self.addresses = addresses
         self.base_url = ""  # known once the port is
+        self.plain_url = ""  # the same without TLS
+        self.docker_at = ""  # where Docker's daemon listens for the machines
+        self.links = scenario.link
         self._make_host = make_host
         for fault in scenario.fault:
             self.faults.add(fault)
@@ -74,10 +79,18 @@ class World:
 
     def fault_of(self, op: str, attributes: Mapping[str, str]) -> Fault | None:
         """Take the fault that hits this operation, and tell about it."""
-        fault = self.faults.take(op, attributes)
-        if fault is not None:
+        return next(self.faults_of(op, attributes), None)
+
+    def faults_of(self, op: str, attributes: Mapping[str, str]) -> Iterator[Fault]:
+        """Take every fault that hits this operation, and tell about each."""
+        for fault in self.faults.taken(op, attributes):
             self.journal.tell("fault.hit", attributes.get("name", ""), op=op, preset=fault.preset)
-        return fault
+            yield fault
+
+    def command_asked(self, name: str, command: str) -> Fault | None:
+        """Record a command that came over SSH, and take the fault that hits it."""
+        self.journal.record(method="EXEC", path=f"ssh/{name}", request=command)
+        return self.fault_of("host.exec", {"name": name, "command": command})
 
     async def meet(self, op: str, attributes: Mapping[str, str]) -> ArmError | None:
         """Do what a fault says before the operation. Returns an error that shall come only when the operation ends.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 
 from evalfleet.backends.base import HostInfo
 from evalfleet.core.attribution import History
 from evalfleet.core.placement import Assignment, Candidate, HostRoom, Placement, Slot, place
 from evalfleet.engine.orders import Live
-from evalfleet.engine.roster import Roster, host_of
+from evalfleet.engine.roster import Roster
 from evalfleet.model import Distribution, Run, Task
 from evalfleet.store.base import Claim, Claimed, Store
 
@@ -28,23 +29,30 @@ class Admission:
         self._run = run
         self._lease_s = lease_s
         self._roster = roster
-        self.look_at = 0.0
+        self._fixed = run.policy.distribution is Distribution.ROUND_ROBIN
+        self._look_at = 0.0
+        self._full = False  # no worker is free; whatever is due must wait for one
+
+    @property
+    def look_at(self) -> float:
+        return inf if self._full else self._look_at
 
     def wait_for_room(self) -> None:
         """A claim was refused: others hold what the task asks for."""
-        self.look_at = self._store.now() + _CROWDED_S
+        self._look_at = self._store.now() + _CROWDED_S
 
     def look_again(self, moment: float = 0.0) -> None:
         """A task is or becomes due then."""
-        self.look_at = min(self.look_at, moment)
+        self._look_at = min(self._look_at, moment)
 
-    def free_slots(self, live: Mapping[str, Live], hosts: Iterable[HostInfo]) -> list[Slot]:
+    def freed(self) -> None:
+        """A worker is free that was not."""
+        self._full = False
+        if self._fixed:
+            self._look_at = 0.0  # what is due in its shard was nobody else's to take
+
+    def _free_slots(self, live: Mapping[str, Live], hosts: Iterable[HostInfo]) -> list[Slot]:
         busy = {one.attempt.worker for one in live.values()}
-        if self._run.policy.distribution is Distribution.ROUND_ROBIN:
-            here = {host.name for host in hosts}
-            places = enumerate(self._roster.shards)
-            slots = [Slot(worker=name, host=host_of(name), index=index) for index, name in places if name not in busy]
-            return [slot for slot in slots if slot.host in here]
         return [
             Slot(worker=name, host=host.name)
             for host in hosts
@@ -60,31 +68,37 @@ class Admission:
         history: History,
         fresh_first: bool | None,
     ) -> list[tuple[Task, Assignment]]:
-        """Tasks and their workers; at most `most`. Holds those that no host can ever carry."""
-        slots = self.free_slots(live, hosts)
-        most = min(most, len(slots), self._roster.most - len(live))
+        """Tasks and their workers; at most `most`. Holds those that no host can ever carry.
+
+        Args:
+            hosts: those that may get work.
+        """
         now = self._store.now()
-        if most <= 0 or now < self.look_at:
+        slots = self._free_slots(live, hosts)
+        self._full = not slots or len(live) >= self._roster.most
+        if self._full or now < self._look_at:
             return []
+        most = min(most, self._roster.most - len(live))
+        rooms = {host.name: _room(host, live) for host in self._roster.known}
         limit = len(slots) + (_MORE if fresh_first is None else _MANY)
         while True:
-            tasks = self._candidates(slots, limit)
-            placement = self._place(
-                tasks, slots, {host.name: _room(host, live) for host in hosts}, most, history, fresh_first
-            )
-            if len(placement.assignments) >= most or len(tasks) < limit or limit >= _MOST:
+            tasks, offered = self._offers(slots) if self._fixed else (self._candidates(limit), slots)
+            enough = min(most, len(offered))
+            placement = self._place(tasks, offered, rooms, enough, history, fresh_first)
+            if len(placement.assignments) >= enough or len(tasks) < limit or limit >= _MOST:
                 break
             limit *= 8  # what stands first does not fit; look whether something behind it does
         by_number = {task.number: task for task in tasks}
-        for one in placement.unplaceable:
+        too_large = () if self._roster.expects else placement.unplaceable
+        for one in too_large:
             self._store.hold(self._run, [by_number[one.task].key], one.reason)
         picked = [(by_number[made.task], made) for made in placement.assignments]
-        if placement.unplaceable:
-            self.look_at = 0.0
-        elif len(picked) < most:
+        if too_large:
+            self._look_at = 0.0
+        elif len(picked) < min(most, len(slots)):
             left = len(tasks) - len(picked)
             due = self._store.next_due(self._run.id)
-            self.look_at = min(now + _CROWDED_S if left else inf, inf if due is None else due)
+            self._look_at = min(now + _CROWDED_S if left else inf, inf if due is None else due)
         return picked
 
     def _place(
@@ -100,14 +114,13 @@ class Admission:
             Candidate(number=task.number, requests=task.spec.requests, failed_on=history.failed_on(task.key))
             for task in tasks
         ]
-        fixed = self._run.policy.distribution is Distribution.ROUND_ROBIN
         return place(
             candidates,
             slots,
             hosts,
-            workers=[name for host in hosts for name in self._roster.workers(host)],
+            workers=[name for host in hosts if self._roster.serves(host) for name in self._roster.workers(host)],
             limit=most,
-            shards=len(self._roster.shards) if fixed else None,
+            shards=len(self._roster.shards) if self._fixed else None,
             fresh_first=fresh_first,
         )
 
@@ -124,12 +137,32 @@ class Admission:
         )
         return self._store.claim(self._run, claim)
 
-    def _candidates(self, slots: list[Slot], limit: int) -> list[Task]:
-        if self._run.policy.distribution is Distribution.QUEUE:
-            return self._store.candidates(self._run.id, limit)
-        count = len(self._roster.shards)
-        shards = [self._store.candidates(self._run.id, 1, (slot.index, count)) for slot in slots]
-        return [task for shard in shards for task in shard]
+    def _candidates(self, limit: int) -> list[Task]:
+        return self._store.candidates(self._run.id, limit)
+
+    def _offers(self, free: list[Slot]) -> tuple[list[Task], list[Slot]]:
+        """Fixed shards: the next task of each free worker's own shard, with its slot.
+
+        Those that have nothing of their own to do take from shards whose worker is not there.
+        """
+        homes = {worker: index for index, worker in enumerate(self._roster.shards)}
+        tasks: list[Task] = []
+        slots: list[Slot] = []
+        idle: list[Slot] = []
+        for slot in free:
+            found = self._first_of(homes.get(slot.worker))
+            tasks += found
+            (slots if found else idle).append(replace(slot, index=homes.get(slot.worker, 0)))
+        for index in self._roster.orphans if idle else ():
+            if idle and (found := self._first_of(index)):
+                tasks += found
+                slots.append(replace(idle.pop(0), index=index))
+        return tasks, slots
+
+    def _first_of(self, shard: int | None) -> list[Task]:
+        if shard is None:
+            return []
+        return self._store.candidates(self._run.id, 1, (shard, len(self._roster.shards)))
 
 
 def _room(host: HostInfo, live: Mapping[str, Live]) -> HostRoom:

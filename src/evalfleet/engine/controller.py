@@ -9,7 +9,7 @@ from evalfleet.core.breaker import Limits
 from evalfleet.core.health import Patience
 from evalfleet.core.judge import Pattern
 from evalfleet.engine.dispatcher import EngineSettings
-from evalfleet.engine.machines import backends_of
+from evalfleet.engine.machines import fleet_of
 from evalfleet.engine.orders import Mode
 from evalfleet.engine.steering import amended
 from evalfleet.engine.supervisor import Ending, Spectator, Supervisor, owner_name
@@ -67,10 +67,11 @@ async def drive(
 
     Raises NotFound and ConfigError where its pool cannot be used.
     """
+    fleet = fleet_of(settings, store, run, notice)
     supervisor = Supervisor(
         store=store,
         home=Home(settings.home),
-        backends=backends_of(settings, store, run, notice),
+        fleet=fleet,
         run=run,
         settings=engine_settings(settings),
         secrets=config.secret_values,
@@ -78,9 +79,12 @@ async def drive(
         notice=notice,
     )
     try:
-        return await supervisor.drive(signals=signals, mode=mode)
+        ending = await supervisor.drive(signals=signals, mode=mode)
     finally:
         store.leave(run)
+    if ending is Ending.SETTLED:
+        await fleet.part(over=store.run(run.id).state in (RunState.COMPLETED, RunState.CANCELLED))
+    return ending
 
 
 async def cancel(settings: config.Settings, store: Store, run: Run) -> None:

@@ -22,7 +22,7 @@ from evalfleet.engine.money import Money
 from evalfleet.engine.news import News
 from evalfleet.engine.orders import Ended, Live, Mode, Orders
 from evalfleet.engine.reach import Reach
-from evalfleet.engine.roster import Roster
+from evalfleet.engine.roster import Absence, Roster
 from evalfleet.engine.steering import answered
 from evalfleet.errors import MissingSecret
 from evalfleet.model import AttemptState, JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
@@ -40,6 +40,7 @@ class EngineSettings:
     ping_s: float = 5.0
     reconnect_s: float = 0.5
     audit_age_s: float = 30.0  # an attempt that its host does not know by then is not on its way any more
+    farewell_s: float = 20.0  # most time for a last look at a host that leaves the fleet
     patience: Patience = field(default_factory=Patience)
     breaker: Limits = field(default_factory=Limits)
     patterns: tuple[Pattern, ...] = ()
@@ -65,6 +66,7 @@ class Dispatcher:
         self._secrets = secrets
         self._paused: JsonObject | None = None  # why nothing more is admitted, once that is so
         self._unreachable = False
+        self._served: set[str] = set()  # hosts that could get work at the last step
         self._money = Money(run)
         self._news = News(store, run)
         self._guard = Guard(store, run, settings.breaker)
@@ -90,13 +92,6 @@ class Dispatcher:
                 collecting.append(Ended(attempt, task.key))
         return collecting
 
-    def strangers(self) -> list[Observation]:
-        """The ends of live attempts on hosts that do not belong to the run any more: nobody can ask them."""
-        message = "its host does not belong to the pool any more"
-        end: JsonObject = {"cause": "worker_lost", "message": message}
-        gone = [one for one, live in self.live.items() if live.attempt.host not in self._roster.hosts]
-        return [Observation(one, 1 << 30, 0.0, "ended", end) for one in gone]
-
     def step(
         self, observations: Sequence[Observation], hosts: Sequence[HostInfo], *, collecting: bool = False
     ) -> Orders:
@@ -109,7 +104,9 @@ class Dispatcher:
         """
         orders = Orders()
         for host in hosts:
+            self._roster.met(host)
             self._money.price(host.name, host.price_usd_per_hour)
+        hosts = self._serving(hosts)
         ended = [seen for seen in observations if self._news.note(self.live, seen)]
         admits = self._admits(hosts)
         if ended or admits or self._news.due(self.live):
@@ -122,8 +119,26 @@ class Dispatcher:
         self._order_stops(orders)
         if not (collecting or orders.collect) or self._unreachable:
             self._settle(orders)
+        orders.want = self._want()
         orders.wait_s = self._wait_s(hosts)
         return orders
+
+    def _serving(self, hosts: Sequence[HostInfo]) -> list[HostInfo]:
+        """Those that may get new work."""
+        serving = [host for host in hosts if self._roster.serves(host.name)]
+        names = {host.name for host in serving}
+        if not names <= self._served:
+            self._admission.freed()
+            self._admission.look_again()
+        self._served = names
+        return serving
+
+    def _want(self) -> int:
+        """How many workers the run could use now."""
+        free = self.run.policy.workers - len(self.live)
+        if free <= 0 or self.mode is not Mode.DRIVE or self._paused is not None:
+            return len(self.live)
+        return len(self.live) + min(free, self._store.counts(self.run.id)[TaskState.QUEUED])
 
     def _order_stops(self, orders: Orders) -> None:
         """Again at every step until they have ended: their host may not hear it the first time."""
@@ -140,6 +155,7 @@ class Dispatcher:
         if live is None:
             self._ends.finish_late(seen, self.mode, orders)
             return
+        self._admission.freed()
         self._news.close(live)
         finished = self._ends.finish(live, seen, self.mode, orders)
         if finished and finished.task.state is TaskState.QUEUED:
@@ -213,6 +229,10 @@ class Dispatcher:
     def live_on(self, host: str) -> dict[str, Live]:
         return {one: live for one, live in self.live.items() if live.attempt.host == host}
 
+    def hosts_in_use(self) -> set[str]:
+        """Those that have live attempts, whether they belong to the run any more or not."""
+        return {live.attempt.host for live in self.live.values()}
+
     def missing(self, host: str, known: Collection[str], older_than_s: float) -> list[str]:
         """Live attempts that their host should know by now and does not."""
         before = self._store.now() - older_than_s
@@ -236,6 +256,27 @@ class Dispatcher:
 
     def host_returned(self, host: str) -> None:
         self._reach.returned(host)
+        self._roster.take_back(host, Absence.LOST)
+
+    def host_joined(self, host: str, slots: int | None) -> None:
+        """The fleet brought a host."""
+        self._roster.add([(host, slots)])
+        self._reach.joined(host, self._store.now())
+
+    def host_left(self, host: str) -> None:
+        """The fleet has it no more. Its live attempts stay live until somebody says how they ended."""
+        self._roster.remove(host)
+        self._reach.left(host)
+        self._admission.freed()  # others may serve its shards
+
+    def set_apart(self, host: str, why: Absence) -> None:
+        """Give a host no new work; what it has goes on."""
+        self._roster.set_apart(host, why)
+        self._admission.freed()  # others may serve its shards
+
+    def take_back(self, host: str, why: Absence) -> None:
+        """That reason to give a host no work is gone."""
+        self._roster.take_back(host, why)
 
     def _settle(self, orders: Orders) -> None:
         if self.run.state in (RunState.COMPLETED, RunState.CANCELLED):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from evalfleet import config
-from evalfleet.backends import registry
-from evalfleet.backends.base import Backend
+from evalfleet.backends import registry, ssh_pool
+from evalfleet.backends.base import FixedFleet, Fleet
 from evalfleet.backends.local import LocalBackend, LocalSettings
 from evalfleet.layout import Home
 from evalfleet.model import Run
 from evalfleet.store.base import StoreReader
 
 
-def backends_of(
-    settings: config.Settings, store: StoreReader, run: Run, notice: Callable[[str], None]
-) -> Sequence[Backend]:
+def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: Callable[[str], None]) -> Fleet:
     """Those of the run's pool, or this machine.
 
     Raises:
@@ -25,17 +23,22 @@ def backends_of(
     home = Home(settings.home)
     if run.policy.pool is not None:
         pool = store.pool(run.policy.pool)
-        return registry.kind_of(pool).backends(pool, home, notice)
+        if pool.backend == "azure-vm":
+            from evalfleet.engine.supervisor import owner_name
+            from evalfleet.fleet.following import PoolFleet
+
+            return PoolFleet(settings, store, pool, owner_name(), notice)
+        return FixedFleet(ssh_pool.backends(pool, home, notice))
     local = LocalSettings(
         python=settings.runner_python,
         idle_s=settings.runner_idle_s,
         price_usd_per_hour=settings.local_price_usd_per_hour,
         memory_mb=settings.local_memory_mb,
     )
-    return [LocalBackend(home, local)]
+    return FixedFleet([LocalBackend(home, local)])
 
 
 def slots_of(store: StoreReader, pool: str) -> int:
     """How many workers a pool has. Raises NotFound."""
     found = store.pool(pool)
-    return sum(host.slots for host in registry.kind_of(found).hosts(found))
+    return registry.kind_of(found).slots(found)

@@ -51,5 +51,6 @@ class Orders:
     stop_reason: str = ""
     collect: list[Ended] = field(default_factory=list[Ended])
     forget: list[str] = field(default_factory=list[str])  # by whichever host has them
+    want: int = 0  # workers that the run could use
     wait_s: float = 60.0  # look again after this long, if nothing happens before
     done: bool = False

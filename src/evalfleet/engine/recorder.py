@@ -13,13 +13,13 @@ from functools import partial
 import anyio
 
 from evalfleet.backends.base import Host
-from evalfleet.engine.clerk import Clerk
 from evalfleet.engine.dispatcher import Secrets
 from evalfleet.engine.orders import Ended
 from evalfleet.errors import BackendError, MissingSecret, RunnerRefused
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject, Kind, Run
 from evalfleet.store.base import Store
+from evalfleet.store.clerk import Clerk
 
 
 class Recorder:
@@ -56,9 +56,18 @@ class Recorder:
         self._abandoned = True
         self._wake.set()
 
+    def surrender(self) -> list[Ended]:
+        """Let go of what was not brought, for somebody else to see to it."""
+        left, self._waiting = list(self._waiting.values()), {}
+        return left
+
+    @property
+    def waiting(self) -> int:
+        """How many attempts' files are still on their way."""
+        return len(self._waiting)
+
     @property
     def is_busy(self) -> bool:
-        """Whether files are still on their way."""
         return bool(self._waiting)
 
     async def serve(self) -> None:

@@ -14,12 +14,13 @@ import anyio
 
 from evalfleet.backends.base import Host, Inbox, Launch, Observation, single_error
 from evalfleet.core import health
-from evalfleet.engine.clerk import Clerk
 from evalfleet.engine.dispatcher import Dispatcher, EngineSettings
+from evalfleet.engine.roster import Absence
 from evalfleet.engine.station import Station
 from evalfleet.errors import BackendError, RunnerUnavailable
 from evalfleet.model import AttemptState, JsonObject
 from evalfleet.store.base import Store
+from evalfleet.store.clerk import Clerk
 
 _RESCUE_S = 30.0
 _FAR = 6.0  # times longer a host far away may take for an answer: a slow line is no silence
@@ -46,6 +47,8 @@ class Rescuer:
         self._answered_at = 0.0
         self._unanswered = 0  # times in a row that it was asked in vain
         self._given_up = False
+        self._doom: str | None = None  # why the machine will be taken away
+        self._is_told = False  # by this connection, that it will
 
     async def serve(self) -> None:
         """Keep a connection for as long as we live."""
@@ -56,6 +59,7 @@ class Rescuer:
             try:
                 with single_error():
                     async with self._backend.acquire(run.id, run.epoch, self._inbox) as host:
+                        self._is_told = False
                         await self._rescue(host)
                         await self._clerk.call(partial(self._dispatcher.host_returned, name))
                         await self._answered()
@@ -122,8 +126,18 @@ class Rescuer:
                 group.cancel_scope.cancel()
 
             group.start_soon(ask_often)
+            group.start_soon(self._heed, host)
             await host.lost()
             group.cancel_scope.cancel()
+
+    async def _heed(self, host: Host) -> None:
+        """A machine that will be taken away gets no new work; what runs there goes on."""
+        reason = await host.doomed()
+        self._is_told = True
+        await self._clerk.call(partial(self._dispatcher.set_apart, self._backend.name, Absence.DRAINING))
+        if self._doom is None:
+            await self._note("worker.draining", {"reason": reason})
+        self._doom = reason
 
     async def _ask_often(self, host: Host) -> None:
         """Return when this connection is of no use any more: gone, or silent while the host answers another way, or given up."""
@@ -134,6 +148,8 @@ class Rescuer:
                 if self._unanswered:
                     self._station.meet(host)
                 await self._answered()
+                if self._doom is not None and not self._is_told:
+                    await self._spare()
                 await self._audit(host, known)
                 continue
             if host.is_lost:
@@ -152,6 +168,13 @@ class Rescuer:
             await self._note("worker.returned")
         self._answered_at, self._unanswered, self._given_up = anyio.current_time(), 0, False
 
+    async def _spare(self) -> None:
+        """It said that it would be taken away, and now, over another connection, it does not: it was not."""
+        self._doom = None
+        await self._clerk.call(partial(self._dispatcher.take_back, self._backend.name, Absence.DRAINING))
+        await self._note("worker.returned")
+        self._inbox.poke()
+
     async def _keeps_waiting(self) -> bool:
         """Suspect a host that is silent on a connection that stands, and ask it another way. False: leave this connection."""
         self._station.meet(None)  # it keeps its attempts and gets no new ones
@@ -161,8 +184,11 @@ class Rescuer:
             return False
         if not self._is_lost(seen):
             return True
-        await self._note("worker.lost")
-        await self._backend.reset()
+        if health.cause_of(seen) == "preempted":
+            await self._give_up(seen)  # there is no machine whose runner could be ended
+        else:
+            await self._note("worker.lost", {"cause": "worker_lost"})
+            await self._backend.reset()
         return False
 
     async def _doubt(self) -> None:
@@ -170,16 +196,24 @@ class Rescuer:
 
         This machine is always there: what its runner left is told by the next runner.
         """
-        if self._backend.slots is None or self._given_up:
+        if self._backend.slots is None or self._given_up or self._station.is_leaving:
             return
-        if self._is_lost(await self._suspect()):
-            self._given_up = True
-            await self._note("worker.lost")
-            silent_s = anyio.current_time() - self._answered_at
-            for attempt_id in await self._clerk.call(partial(self._dispatcher.live_on, self._backend.name)):
-                message = f"host {self._backend.name} was silent for {silent_s:.0f} s and is given up"
-                self._end(attempt_id, {"cause": "worker_lost", "message": message})
-            self._station.recorder.abandon()
+        seen = await self._suspect()
+        if self._is_lost(seen):
+            await self._give_up(seen)
+
+    async def _give_up(self, seen: health.Observation) -> None:
+        self._given_up = True
+        name, cause = self._backend.name, health.cause_of(seen)
+        silent_s = anyio.current_time() - self._answered_at
+        await self._note("worker.lost", {"cause": cause})
+        await self._clerk.call(partial(self._dispatcher.set_apart, name, Absence.LOST))
+        message = f"host {name} was silent for {silent_s:.0f} s and is given up"
+        if cause == "preempted":
+            message = f"host {name} was taken back by the cloud" + (f": {self._doom}" if self._doom else "")
+        for attempt_id in await self._clerk.call(partial(self._dispatcher.live_on, name)):
+            self._end(attempt_id, {"cause": cause, "message": message})
+        self._station.recorder.abandon()
 
     async def _suspect(self) -> health.Observation:
         self._unanswered += 1
@@ -188,6 +222,7 @@ class Rescuer:
             lease_expires_at=self._answered_at + self._settings.lease_s,
             reconnects_failed=self._unanswered,
             other_way=await self._backend.ask_otherwise(),
+            doomed=self._doom is not None,
         )
         if self._unanswered == 1:
             await self._note("worker.suspected")
@@ -203,7 +238,7 @@ class Rescuer:
         with suppress(BackendError):
             await self._find(host, missing)
 
-    async def _note(self, event: str) -> None:
+    async def _note(self, event: str, more: JsonObject | None = None) -> None:
         silent_s = round(anyio.current_time() - self._answered_at, 1)
-        data = {"host": self._backend.name, "silent_s": silent_s}
+        data = {"host": self._backend.name, "silent_s": silent_s, **(more or {})}
         await self._clerk.call(partial(self._store.note, self._dispatcher.run.id, event, data))

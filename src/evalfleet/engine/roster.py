@@ -1,35 +1,115 @@
-"""The workers that a run may use: the slots of its hosts."""
+"""The workers that a run may use: the slots of its hosts, while these come and go."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from enum import StrEnum
+
+from evalfleet.backends.base import HostInfo
+
+
+class Absence(StrEnum):
+    """Why a host that belongs to the run gets no new work."""
+
+    LOST = "lost"  # given up; it may come back
+    DRAINING = "draining"  # it said that it will be taken away
+    QUARANTINED = "quarantined"  # it must prove itself first
+    BARRED = "barred"  # it could not, and nobody asks it again
 
 
 class Roster:
-    """Hosts in their order, each with its workers `host-1`, `host-2`, … A worker keeps its name and place for good.
+    """Hosts in their order, each with its workers `host-1`, `host-2`, … A worker keeps its name for as long as its host is there.
+
+    Fixed shards are as many as the workers that the run asked for. Each belongs to a worker, or to nobody while there are too
+    few; a newcomer takes those of nobody.
 
     Args:
         most: how many workers the run asked for. A host that sets no limit of its own has so many.
     """
 
-    def __init__(self, most: int, hosts: Iterable[tuple[str, int | None]]) -> None:
-        given = dict(hosts)
+    def __init__(self, most: int, hosts: Iterable[tuple[str, int | None]] = ()) -> None:
         self.most = most
-        self.is_remote = None not in given.values()
-        self._slots = {name: most if slots is None else slots for name, slots in given.items()}
-        turns = max(self._slots.values(), default=0)
-        # One of each host in turn, so that fixed shards lie on all hosts.
-        everybody = [
-            f"{name}-{turn}" for turn in range(1, turns + 1) for name, slots in self._slots.items() if turn <= slots
-        ]
-        self.shards: Sequence[str] = everybody[:most]
+        self._slots: dict[str, int] = {}
+        self._unlimited: set[str] = set()
+        self._absent: dict[str, set[Absence]] = {}
+        self._infos: dict[str, HostInfo] = {}
+        self._shards: list[str | None] = [None] * most
+        self.add(hosts)
 
     @property
     def hosts(self) -> Collection[str]:
         return self._slots.keys()
 
+    @property
+    def is_remote(self) -> bool:
+        return not self._unlimited
+
+    @property
+    def shards(self) -> Sequence[str | None]:
+        """The worker that each shard belongs to; None: nobody."""
+        return self._shards
+
+    @property
+    def orphans(self) -> list[int]:
+        """The shards that any worker may serve, because theirs is not there or gets no work."""
+        return [i for i, worker in enumerate(self._shards) if worker is None or not self.serves(host_of(worker))]
+
+    @property
+    def known(self) -> list[HostInfo]:
+        """The hosts that were reached and may get work, if not now."""
+        return [info for name, info in self._infos.items() if not self._is_off(name)]
+
+    @property
+    def expects(self) -> bool:
+        """Whether a host was not reached yet: it may be larger than those that are known."""
+        return any(name not in self._infos and not self._is_off(name) for name in self._slots)
+
     def workers(self, host: str) -> list[str]:
         return [f"{host}-{turn}" for turn in range(1, self._slots.get(host, 0) + 1)]
+
+    def serves(self, host: str) -> bool:
+        """Whether the host may get new work."""
+        return host in self._slots and not self._absent.get(host)
+
+    def absences(self, host: str) -> Collection[Absence]:
+        return self._absent.get(host, ())
+
+    def _is_off(self, host: str) -> bool:
+        return not {Absence.LOST, Absence.BARRED}.isdisjoint(self.absences(host))
+
+    def add(self, hosts: Iterable[tuple[str, int | None]]) -> None:
+        given = dict(hosts)
+        self._unlimited |= {name for name, slots in given.items() if slots is None}
+        sizes = {name: self.most if slots is None else slots for name, slots in given.items()}
+        self._slots |= sizes
+        turns = max(sizes.values(), default=0)
+        # One of each host in turn, so that fixed shards lie on all hosts.
+        newcomers = (f"{name}-{turn}" for turn in range(1, turns + 1) for name, slots in sizes.items() if turn <= slots)
+        free = [index for index, worker in enumerate(self._shards) if worker is None]
+        for index, worker in zip(free, newcomers, strict=False):
+            self._shards[index] = worker
+
+    def remove(self, host: str) -> None:
+        gone = set(self.workers(host))
+        self._shards = [None if worker in gone else worker for worker in self._shards]
+        self._slots.pop(host, None)
+        self._infos.pop(host, None)
+        self._absent.pop(host, None)
+        self._unlimited.discard(host)
+
+    def met(self, info: HostInfo) -> None:
+        """A host was reached and said what it has."""
+        if info.name in self._slots:
+            self._infos[info.name] = info
+
+    def set_apart(self, host: str, why: Absence) -> None:
+        """Give it no new work from now on."""
+        if host in self._slots:
+            self._absent.setdefault(host, set()).add(why)
+
+    def take_back(self, host: str, why: Absence) -> None:
+        """The reason is gone."""
+        self._absent.get(host, set[Absence]()).discard(why)
 
 
 def host_of(worker: str) -> str:

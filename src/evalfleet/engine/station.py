@@ -19,6 +19,8 @@ class Station:
         self.courier = courier
         self.recorder = recorder
         self.host: Host | None = None  # reached, and asked for all its attempts
+        self.is_leaving = False  # the fleet has it no more; whatever it still says is listened to for a moment
+        self.scope = anyio.CancelScope()  # around everything that is done for this host
         self._changed = changed
 
     def meet(self, host: Host | None) -> None:

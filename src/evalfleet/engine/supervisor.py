@@ -1,7 +1,8 @@
 """The controller of one run: a task group of small services around the dispatcher.
 
 - the dispatch loop steps the dispatcher with what was observed and hands out its orders;
-- for each host a station: the `rescuer` reaches it, asks for every attempt that should be there, and watches that it answers;
+- the stations follow the fleet, one for each host that it has: the `rescuer` reaches it, asks for every attempt that should be
+  there, and watches that it answers;
   the `courier` carries orders there; the `recorder` brings files home;
 - the keeper renews leases; the listener obeys requests of other processes.
 
@@ -23,25 +24,22 @@ from typing import Protocol
 import anyio
 import anyio.to_thread
 
-from evalfleet.backends.base import Backend, Inbox
-from evalfleet.engine.clerk import Clerk
-from evalfleet.engine.courier import Courier
+from evalfleet.backends.base import Backend, Fleet, Inbox
 from evalfleet.engine.dispatcher import Dispatcher, EngineSettings, Secrets
-from evalfleet.engine.orders import Ended, Mode, Orders
+from evalfleet.engine.orders import Mode
 from evalfleet.engine.recorder import Recorder
-from evalfleet.engine.rescuer import Rescuer
 from evalfleet.engine.roster import Roster
-from evalfleet.engine.station import Station
+from evalfleet.engine.stations import Stations
 from evalfleet.errors import BackendError, Owned
 from evalfleet.layout import Home
 from evalfleet.model import Run, Verb
 from evalfleet.store.base import Store
+from evalfleet.store.clerk import Clerk
 
 LISTEN_S = 0.2
 SPECTATE_S = 0.25
 _GRACE_S = 2.0  # between the first Ctrl-C and our leaving, for a second one
 _LEAVE_S = 5.0
-_DELIVERY_S = 60.0  # of orders to one host; a slow one holds up nobody else
 _HURRY_S = 1.0
 
 
@@ -66,7 +64,7 @@ class Supervisor:
         *,
         store: Store,
         home: Home,
-        backends: Sequence[Backend],
+        fleet: Fleet,
         run: Run,
         settings: EngineSettings,
         secrets: Secrets,
@@ -81,28 +79,24 @@ class Supervisor:
         self._notice = notice
         self._clerk = Clerk()
         self._inbox = Inbox()
+        self._fleet = fleet
+        backends = fleet.backends()
         roster = Roster(run.policy.workers, [(backend.name, backend.slots) for backend in backends])
         self._dispatcher = Dispatcher(store, run, settings, secrets, rng or random.Random(), roster)
         record = partial(Recorder, store, self._clerk, home, run, secrets, self._inbox.poke)
-        self._stations = {
-            backend.name: Station(backend, Courier(_DELIVERY_S), record(), self._inbox.poke) for backend in backends
-        }
-        self._elsewhere = record()  # of hosts that do not belong to the run any more: their files are not waited for
-        self._elsewhere.abandon()
+        self._stations = Stations(
+            fleet, backends, self._dispatcher, self._clerk, self._inbox, store, settings, record, notice
+        )
         self._ending = Ending.SETTLED
         self._loop = anyio.CancelScope()  # around the dispatch loop; whoever insists on leaving cancels it
 
     async def drive(self, *, signals: bool = False, mode: Mode = Mode.DRIVE) -> Ending:
         """Drive the run, which we own and which is running, until it settles or we are interrupted."""
         self._dispatcher.mode = Mode.CANCEL if self._run.cancelling else mode
-        self._bring(await self._clerk.call(self._dispatcher.start))
-        self._inbox.put(self._dispatcher.strangers())
+        self._stations.bring(await self._clerk.call(self._dispatcher.start))
         async with anyio.create_task_group() as group:
-            for station in self._stations.values():
-                rescuer = Rescuer(station, self._dispatcher, self._clerk, self._inbox, self._store, self._settings)
-                group.start_soon(station.serve)
-                group.start_soon(rescuer.serve)
-            group.start_soon(self._elsewhere.serve)
+            group.start_soon(self._fleet.serve)
+            group.start_soon(self._stations.serve)
             group.start_soon(self._keep)
             group.start_soon(self._listen)
             group.start_soon(self._spectate)
@@ -124,8 +118,8 @@ class Supervisor:
 
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + patience_s):
             async with anyio.create_task_group() as group:
-                for station in self._stations.values():
-                    group.start_soon(release, station.backend)
+                for backend in self._stations.backends:
+                    group.start_soon(release, backend)
 
     # The dispatch loop
 
@@ -134,30 +128,16 @@ class Supervisor:
             step = partial(
                 self._dispatcher.step,
                 self._inbox.take(),
-                [station.host.info for station in self._stations.values() if station.host],
-                collecting=self._elsewhere.is_busy
-                or any(station.recorder.is_busy for station in self._stations.values()),
+                self._stations.reached,
+                collecting=self._stations.is_collecting,
             )
             orders = await self._clerk.call(step)
-            self._hand_out(orders)
+            self._stations.hand_out(orders)
             if orders.done:
                 with anyio.move_on_after(_LEAVE_S):
-                    for station in self._stations.values():
-                        await station.courier.delivered()
+                    await self._stations.delivered()
                 return
             await self._inbox.wait(orders.wait_s)
-
-    def _hand_out(self, orders: Orders) -> None:
-        self._bring(orders.collect)
-        for name, station in self._stations.items():
-            station.courier.put(
-                orders.launch.get(name, ()), orders.stop.get(name, ()), orders.stop_reason, orders.forget
-            )
-
-    def _bring(self, ended: Sequence[Ended]) -> None:
-        for one in ended:
-            station = self._stations.get(one.attempt.host)
-            (station.recorder if station else self._elsewhere).put([one])
 
     # Services
 

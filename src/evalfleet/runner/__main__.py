@@ -12,7 +12,22 @@ if TYPE_CHECKING:
 COMMANDS = ("serve", "stdio", "look", "retire", "kill")
 USAGE = "usage: runner.pyz %s --spool DIR [--idle SECONDS]" % "|".join(COMMANDS)
 DEFAULT_IDLE_S = 30.0
-KEPT = frozenset(("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER", "XDG_RUNTIME_DIR"))
+LEFT = "EVALFLEET_RUNNER_LEFT_ENVIRONMENT"
+KEPT = frozenset(
+    (
+        "EVALFLEET_IMDS",
+        "HOME",
+        "LANG",
+        "LC_ALL",
+        "LC_CTYPE",
+        "LOGNAME",
+        "PATH",
+        "TMPDIR",
+        "TZ",
+        "USER",
+        "XDG_RUNTIME_DIR",
+    )
+)
 
 
 def arguments(words: list[str]) -> tuple[str, str, float]:
@@ -34,8 +49,9 @@ def arguments(words: list[str]) -> tuple[str, str, float]:
 
 def leave_environment(program: str, words: list[str]) -> None:
     """Begin again with a small environment: what a process was started with stays readable in /proc as long as it lives."""
-    if set(os.environ) - KEPT:
+    if os.environ.pop(LEFT, None) is None and set(os.environ) - KEPT:
         kept = {name: value for name, value in os.environ.items() if name in KEPT}
+        kept[LEFT] = "1"  # once: a machine may put something into every environment
         os.execve(sys.executable, [sys.executable, "-I", "-S", program, *words], kept)
 
 

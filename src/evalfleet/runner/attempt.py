@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         loop: Loop
         devnull: int
         boot_id: str
+        now: Callable[[], float]
 
         def started(self, attempt: Attempt) -> None: ...
         def ended(self, attempt: Attempt) -> None: ...
@@ -107,7 +108,7 @@ class Attempt:
         self._oom_before = self._keeper.oom_kills()
         self._begun = time.monotonic()
         self._limits = Limits(self._spec, self._begun)
-        self._end["started_at"] = round(time.time(), 6)
+        self._end["started_at"] = round(self._keeper.now(), 6)
         before_ns = tree.boottime_ns()
         try:
             self._spawn(self._environment(secrets))
@@ -156,7 +157,7 @@ class Attempt:
             end["signal"] = os.WTERMSIG(status)
         else:
             end["exit_code"] = os.WEXITSTATUS(status)
-        end.update(ended_at=round(time.time(), 6), duration_s=round(now - self._begun, 6))
+        end.update(ended_at=round(self._keeper.now(), 6), duration_s=round(now - self._begun, 6))
         end.update(cpu_s=round(cpu_s, 6), max_rss_mb=round(max_rss_kb / 1024, 3))
         self.state = SWEEPING
         self._exited_at = now
@@ -276,7 +277,7 @@ class Attempt:
 
     def _note_ready(self, now: float) -> None:
         if self._events.ready and self._end["ready_at"] is None:
-            self._end["ready_at"] = round(time.time(), 6)
+            self._end["ready_at"] = round(self._keeper.now(), 6)
             self._limits.ready(now)
             self.emit("ready", {})
 
@@ -320,7 +321,7 @@ class Attempt:
         end.update(collected)
         end.update(steps=self._events.step, reported_usd=round(self._events.usd, 9))
         if end["ended_at"] is None:
-            end["ended_at"] = round(time.time(), 6)
+            end["ended_at"] = round(self._keeper.now(), 6)
         tails = [output.tail() for output in reversed(self._outputs)]
         end["tail"] = last_lines(next((tail for tail in tails if tail.strip()), b""))
         end["disk_full"] = self._disk_full()

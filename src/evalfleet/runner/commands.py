@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from .notices import Notices
     from .protocol import Connection
     from .runner import Runner
 
@@ -33,6 +34,7 @@ class Commands:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._spool = runner.spool
+        self._notices: Notices | None = None
         self._table: dict[str, Callable[[Connection, dict[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
             "ping": self._ping,
@@ -43,6 +45,7 @@ class Commands:
             "fetch": self._fetch,
             "ack": self._ack,
             "inventory": self._inventory,
+            "watch": self._watch,
             "shutdown": self._shutdown,
         }
 
@@ -52,16 +55,19 @@ class Commands:
             raise bad("do must be one of: %s" % ", ".join(sorted(self._table)))
         return command(connection, message)
 
-    def _hello(self, _connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
+    def _hello(self, connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
         if message.get("protocol") != PROTOCOL:
             raise bad("this runner speaks protocol %d" % PROTOCOL)
         if message.get("run") is not None:
             self._fence(message)
+        connection.wants_notices = message.get("notices") is True
         return {
             "protocol": PROTOCOL,
             "version": self._runner.version,
             "pid": os.getpid(),
+            "now": self._runner.now(),
             "boot_id": self._runner.boot_id,
+            "doomed": self._runner.doomed,
             "attempts": [
                 {
                     "attempt": attempt.name,
@@ -74,7 +80,7 @@ class Commands:
         }
 
     def _ping(self, _connection: Connection, _message: dict[str, Any]) -> dict[str, Any]:
-        return {"now": time.time()}
+        return {"now": self._runner.now()}
 
     def _put(self, connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
         digest = words.text(message, "sha256")
@@ -99,6 +105,8 @@ class Commands:
             return {"known": True}
         if self._runner.stopping:
             raise Refusal("shutting_down", "the runner is ending")
+        if self._runner.doomed is not None:
+            raise Refusal("draining", self._runner.doomed)
         spec = Spec(message.get("spec"))
         secrets = words.variables(message, "secrets")
         valid_for_s = message.get("valid_for_s")
@@ -115,7 +123,7 @@ class Commands:
     ) -> tuple[Attempt, bytes]:
         """The attempt's folder with everything in it, and its first journal line. Leaves nothing behind when it fails."""
         folder = self._spool.attempt(name)
-        journal = Journal(folder + "/journal.jsonl", name)
+        journal = Journal(folder + "/journal.jsonl", name, self._runner.now)
         os.mkdir(folder, 0o700)
         try:
             os.mkdir(folder + "/artifacts", 0o700)
@@ -199,12 +207,21 @@ class Commands:
         return {}
 
     def _inventory(self, _connection: Connection, _message: dict[str, Any]) -> dict[str, Any]:
-        return inventory(self._spool.folder)
+        return dict(inventory(self._spool.folder), now=self._runner.now())
+
+    def _watch(self, _connection: Connection, _message: dict[str, Any]) -> dict[str, Any]:
+        if self._notices is None:
+            from .notices import Notices  # HTTP costs a runner that does not need it a third of its start-up
+
+            self._notices = Notices(self._runner.loop, self._spool.log, self._runner.doom)
+        return {"doomed": self._runner.doomed}
 
     def _shutdown(self, connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
         others = self._runner.connections - {connection}
         if message.get("if_idle") is True and (others or self._runner.live):
             return {"ended": False}
+        if message.get("if_idle") is True:
+            self._spool.mark_reapable(self._runner.now())
         connection.after_answer.append(self._runner.stop)
         return {"ended": True}
 

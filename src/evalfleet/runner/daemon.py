@@ -11,8 +11,10 @@ import time
 import zlib
 
 from . import jsontext, tree
+from .clock import steady
 from .commands import Commands
 from .protocol import PROTOCOL
+from .pruning import Pruner
 from .recovery import recover
 from .runner import Runner
 from .spool import Spool, verify_private, write_atomically
@@ -115,8 +117,10 @@ def _daemon(spool: Spool, held: int, idle_s: float, version: str, writer: int) -
         _detach(spool, {held, writer})
         spool.load()
         _gone(spool.path("reapable"))
-        ended = recover(spool)
-        runner = Runner(spool, Door(spool, version), version, idle_s, ended)
+        now = steady(spool, time.time)
+        ended = recover(spool, now)
+        runner = Runner(spool, Door(spool, version), version, idle_s, ended, now)
+        Pruner(spool, runner.loop, time.time)
         with open(spool.path("runner.json"), "rb") as file:
             os.write(writer, file.read())
         os.close(writer)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 
 from . import jsontext
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
@@ -21,9 +21,10 @@ class Journal:
     When the disk is full, events wait in ``backlog`` (in order, as if they were written) and are written when there is room.
     """
 
-    def __init__(self, path: str, attempt: str, next_event: int = 0, size: int = 0) -> None:
+    def __init__(self, path: str, attempt: str, now: Callable[[], float], next_event: int = 0, size: int = 0) -> None:
         self.path = path
         self.attempt = attempt
+        self._now = now
         self.size = size  # with the backlog, without what is held
         self.next = next_event
         self.backlog: list[bytes] = []
@@ -52,7 +53,7 @@ class Journal:
 
     def hold(self, kind: str, fields: dict[str, Any]) -> None:
         """Write one event that no reader sees before `release`: it has to be on the disk first."""
-        event = {"attempt": self.attempt, "event": self.next, "at": round(time.time(), 6), "type": kind}
+        event = {"attempt": self.attempt, "event": self.next, "at": round(self._now(), 6), "type": kind}
         event.update(fields)
         self._held = jsontext.encode(event)
         self.backlog.append(self._held)

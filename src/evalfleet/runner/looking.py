@@ -13,6 +13,7 @@ import socket
 import time
 
 from . import tree
+from .clock import steady
 from .daemon import running
 from .inventory import inventory
 from .jsontext import as_object
@@ -29,12 +30,16 @@ LARGEST = 1 << 20
 
 
 def look(folder: str) -> dict[str, Any]:
-    """``held``: a runner has the spool; ``answers``: it listens, and says so; ``runner``: where it is; ``host``: what is here."""
+    """``held``: a runner has the spool; ``answers``: it listens, and says so; ``runner``: where it is; ``host``: what is here;
+    ``reapable_for_s``: since when nobody needs this host, if that is so."""
     spool = Spool(folder)
     held = is_held(spool)
     line = running(spool) if held else None
     answers = line is not None and _ask(line, {"do": "ping"}) is not None
-    return {"held": held, "runner": line, "answers": answers, "host": inventory(folder)}
+    reapable_for_s = None if held else _reapable_for_s(spool)
+    return {
+        "held": held, "runner": line, "answers": answers, "host": inventory(folder), "reapable_for_s": reapable_for_s,
+    }  # fmt: skip
 
 
 def retire(folder: str) -> dict[str, Any]:
@@ -54,6 +59,16 @@ def kill(folder: str) -> dict[str, Any]:
         return {"ended": False}
     tree.kill(line["pid"], signal.SIGKILL)
     return {"ended": _wait_free(spool)}
+
+
+def _reapable_for_s(spool: Spool) -> float | None:
+    """How long ago the last runner ended for want of controllers and work; None if it did not, but died, or never was."""
+    try:
+        with open(spool.path("reapable"), encoding="utf-8") as file:
+            since = float(file.read())
+    except (OSError, ValueError):
+        return None
+    return max(0.0, steady(spool, time.time, keeps=False)() - since)
 
 
 def is_held(spool: Spool) -> bool:

@@ -73,6 +73,7 @@ class Connection:
         self.number = number
         self.feeds: dict[str, Feed] = {}
         self.behind: set[Feed] = set()
+        self.wants_notices = False  # a controller that does not know them would take one for a broken answer
         self.after_answer: list[Callable[[], None]] = []  # what a request starts, once its answer is on its way
         self._sock = sock
         self._fd = sock.fileno()

@@ -15,6 +15,7 @@ from .spool import remove_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from .spool import Spool
@@ -26,13 +27,15 @@ MESSAGE = "the runner died under the attempt"
 class Lost:
     """An attempt without an end record."""
 
-    def __init__(self, name: str, folder: str, lines: list[dict[str, Any]], size: int) -> None:
+    def __init__(
+        self, name: str, folder: str, lines: list[dict[str, Any]], size: int, now: Callable[[], float]
+    ) -> None:
         self.name = name
         self.folder = folder
         self.run = str(lines[0].get("run"))
         self.secret_names: list[str] = lines[0].get("secrets") or []
         self.secrets: dict[str, str] = {}
-        self.journal = Journal(folder + "/journal.jsonl", name, len(lines), size)
+        self.journal = Journal(folder + "/journal.jsonl", name, now, len(lines), size)
         found = {line.get("type"): line for line in lines}
         self.started: dict[str, Any] = found.get("started") or {}
         self.ready: dict[str, Any] = found.get("ready") or {}
@@ -57,13 +60,13 @@ class Lost:
                 self.secrets[name] = known[name.encode()].decode("utf-8", "surrogateescape")
 
 
-def recover(spool: Spool) -> list[Ended]:
-    """Find every attempt of the spool; end those that a dead runner left, with their processes."""
+def recover(spool: Spool, now: Callable[[], float]) -> list[Ended]:
+    """Find every attempt of the spool; end those that a dead runner left, with their processes. `now` is the runner's clock."""
     ended: list[Ended] = []
     lost: list[Lost] = []
     for name in sorted(os.listdir(spool.attempts)):
         folder = spool.attempt(name)
-        found = _load(name, folder)
+        found = _load(name, folder, now)
         if found is None:
             spool.log("removing %s: it was never launched" % name)
             remove_tree(folder)
@@ -75,11 +78,11 @@ def recover(spool: Spool) -> list[Ended]:
         _kill(lost)
         for attempt in lost:
             spool.log("attempt %s: %s" % (attempt.name, MESSAGE))
-            ended.append(_end(attempt))
+            ended.append(_end(attempt, now()))
     return ended
 
 
-def _load(name: str, folder: str) -> Ended | Lost | None:
+def _load(name: str, folder: str, now: Callable[[], float]) -> Ended | Lost | None:
     path = folder + "/journal.jsonl"
     try:
         with open(path, "rb") as file:
@@ -90,8 +93,8 @@ def _load(name: str, folder: str) -> Ended | Lost | None:
     if not lines:
         return None
     if lines[-1].get("type") == "ended":
-        return Ended(name, str(lines[0].get("run")), Journal(path, name, int(lines[-1]["event"]) + 1, size))
-    return Lost(name, folder, lines, size)
+        return Ended(name, str(lines[0].get("run")), Journal(path, name, now, int(lines[-1]["event"]) + 1, size))
+    return Lost(name, folder, lines, size, now)
 
 
 def _good_lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
@@ -158,7 +161,7 @@ def _survivors(lost: list[Lost]) -> list[tuple[int, Lost]]:
     return alive
 
 
-def _end(attempt: Lost) -> Ended:
+def _end(attempt: Lost, now: float) -> Ended:
     redactor = Redactor(attempt.secrets)
     unknown = any(name not in attempt.secrets for name in attempt.secret_names)
     record = Leavings(attempt.folder, redactor).collect(unknown_secrets=unknown)
@@ -166,9 +169,9 @@ def _end(attempt: Lost) -> Ended:
     end: dict[str, Any] = {
         "cause": "runner_lost", "exit_code": None, "signal": None, "message": MESSAGE, "errno": None, "oom": False, "disk_full": False,
         "steps": attempt.progress.get("step"), "reported_usd": attempt.progress.get("cost_usd") or 0.0,
-        "started_at": begun, "ready_at": attempt.ready.get("at"), "ended_at": round(time.time(), 6),
-        "duration_s": round(max(0.0, time.time() - begun), 3) if begun else 0.0,
-        "idle_s": round(max(0.0, time.time() - attempt.last_at), 3),
+        "started_at": begun, "ready_at": attempt.ready.get("at"), "ended_at": round(now, 6),
+        "duration_s": round(max(0.0, now - begun), 3) if begun else 0.0,
+        "idle_s": round(max(0.0, now - attempt.last_at), 3),
         "tail": redactor.text(_tail(attempt.folder)), "cpu_s": None, "max_rss_mb": None,
     }  # fmt: skip
     end.update(record)

@@ -53,9 +53,12 @@ class Ended:
 class Runner:
     """State of the daemon. Everything runs in its loop's thread."""
 
-    def __init__(self, spool: Spool, door: Door, version: str, idle_s: float, ended: list[Ended]) -> None:
+    def __init__(
+        self, spool: Spool, door: Door, version: str, idle_s: float, ended: list[Ended], now: Callable[[], float]
+    ) -> None:
         self.spool = spool
         self.version = version
+        self.now = now
         self.boot_id = tree.boot_id()
         self.loop = Loop(self._log_failure)
         self.devnull = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
@@ -63,6 +66,7 @@ class Runner:
         self.live: dict[str, Attempt] = {}
         self.connections: set[Connection] = set()
         self.stopping = False
+        self.doomed: str | None = None  # that the machine will be taken away, and when
         self._serve: Callable[[Connection, dict[str, Any]], dict[str, Any]] = lambda _connection, _message: {}
         self._door = door
         self._listener = door.open()
@@ -117,6 +121,14 @@ class Runner:
         if journal in self._unwritten:
             self._unwritten.remove(journal)
         journal.close()
+
+    def doom(self, line: str) -> None:
+        """The machine will be taken away: launch nothing more, and tell every controller."""
+        self.doomed = line
+        self.spool.log(line)
+        for connection in self.connections:
+            if connection.wants_notices:
+                connection.send(jsontext.encode({"notice": "doomed", "doomed": line}))
 
     def strays(self, attempt: Attempt) -> list[int]:
         """Orphans of that attempt, among our own children."""
@@ -319,11 +331,7 @@ class Runner:
 
     def _idle(self) -> None:
         if not self.connections and not self.live:
-            try:
-                with open(self.spool.path("reapable"), "w", encoding="utf-8") as file:
-                    file.write("%f\n" % time.time())
-            except OSError:
-                pass  # the spool itself may be gone: all the more reason to end
+            self.spool.mark_reapable(self.now())
             self.spool.log("idle for %g s: done" % self._idle_s)
             self.stop()
 
@@ -354,6 +362,8 @@ class Runner:
 
     def _closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        if not self.connections:
+            self.spool.wanted.clear()  # who comes next asks again
         for name, feed in connection.feeds.items():
             attempt = self.live.get(name)
             if attempt is not None and feed in attempt.feeds:

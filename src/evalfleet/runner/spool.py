@@ -73,6 +73,7 @@ class Spool:
         self._epochs_path = os.path.join(self.folder, "epochs.json")
         self._log_path = os.path.join(self.folder, "runner.log")
         self._epochs: dict[str, int] = {}
+        self.wanted: set[str] = set()  # files that connected controllers were told of
 
     def make(self) -> None:
         for folder in (self.folder, self.attempts, self.files):
@@ -133,6 +134,14 @@ class Spool:
         except OSError:
             pass
 
+    def mark_reapable(self, now: float) -> None:
+        """Leave word that nobody needs the host any more, and since when. The next runner takes it away."""
+        try:
+            with open(self.path("reapable"), "w", encoding="utf-8") as file:
+                file.write("%f\n" % now)
+        except OSError:
+            pass  # the spool itself may be gone: all the more reason to end
+
     def has_file(self, digest: str) -> bool:
         return os.path.exists(os.path.join(self.files, digest))
 
@@ -144,7 +153,9 @@ class Spool:
         """
         if not SHA256.fullmatch(digest):
             raise bad("sha256 must be 64 hexadecimal digits")
+        self.wanted.add(digest)
         if self.has_file(digest):
+            self._touch(digest)
             return True
         partial = os.path.join(self.files, ".%s.%d" % (digest, who))
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_TRUNC if offset == 0 else 0)
@@ -166,6 +177,10 @@ class Spool:
             os.rename(partial, os.path.join(self.files, digest))
         return False
 
+    def _touch(self, digest: str) -> None:
+        """It is used: pruning looks at the time of its last change."""
+        os.utime(os.path.join(self.files, digest))
+
     def stage(self, folder: str, spec: Spec) -> None:
         """Copy the named files into the attempt's work folder: a task may change its copy, never the stored file.
 
@@ -178,6 +193,7 @@ class Spool:
         for path, digest in sorted(spec.files.items()):
             if not self.has_file(digest):
                 raise bad("spec.files: %s (%s) was not put" % (path, digest))
+            self._touch(digest)
             target = os.path.join(work, path)
             os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
             _copy(os.path.join(self.files, digest), target)

@@ -21,12 +21,9 @@ from evalfleet.model import (
     Attempt,
     Event,
     Failure,
-    HostState,
     JsonObject,
     Outcome,
     Policy,
-    Pool,
-    PoolHost,
     Request,
     Requests,
     Run,
@@ -35,8 +32,8 @@ from evalfleet.model import (
     TaskState,
     Verb,
     Verdict,
-    Wish,
 )
+from evalfleet.store.base_pools import PoolReader, PoolWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +121,7 @@ class Judged:
     ended_at: float
 
 
-class StoreReader(Protocol):
+class StoreReader(PoolReader, Protocol):
     """Reading. Any number of readers; none blocks a writer."""
 
     def close(self) -> None: ...
@@ -263,28 +260,8 @@ class StoreReader(Protocol):
         """The first held tasks: key and reason."""
         ...
 
-    def pool(self, name: str) -> Pool:
-        """Raises NotFound."""
-        ...
 
-    def pools(self) -> list[Pool]:
-        """By name."""
-        ...
-
-    def pool_owner(self, name: str) -> str | None:
-        """Who makes the pool's hosts what they should be at this moment; None if nobody does."""
-        ...
-
-    def hosts(self, pool: str, *, gone: bool = False) -> list[PoolHost]:
-        """The machines that were made for a pool, in their order; with `gone` also those that are no more."""
-        ...
-
-    def host_loads(self) -> dict[str, int]:
-        """How many attempts are live on each host, of whichever run; hosts without one are left out."""
-        ...
-
-
-class Store(StoreReader, Protocol):
+class Store(PoolWriter, StoreReader, Protocol):
     """Reading and writing."""
 
     def batch(self) -> AbstractContextManager[None]:
@@ -407,56 +384,6 @@ class Store(StoreReader, Protocol):
 
     def obey(self, run: Run, request: Request, answer: JsonObject) -> bool:
         """Mark a request as done; False if it was before, or if the run is not ours any more."""
-        ...
-
-    # Pools
-
-    def create_pool(self, name: str, backend: str, settings: JsonObject) -> Pool:
-        """Raises WrongState where there is one of that name."""
-        ...
-
-    def replace_pool(self, name: str, backend: str, settings: JsonObject) -> Pool:
-        """Give a pool other hosts. Who drives a run notices at the next `resume`. Raises NotFound."""
-        ...
-
-    def delete_pool(self, name: str) -> None:
-        """Raises NotFound, and WrongState while a run that is not over uses it."""
-        ...
-
-    def take_pool(self, name: str, owner: str) -> Pool:
-        """Become the owner; raises the epoch. Raises Owned while another owner lives, NotFound."""
-        ...
-
-    def leave_pool(self, pool: Pool) -> None:
-        """Give the pool up, if it is ours."""
-        ...
-
-    def amend_pool(self, name: str, settings: JsonObject) -> Pool:
-        """Change what the pool should be; its owner follows. Event `pool.amended`. Raises NotFound."""
-        ...
-
-    def explain_pool(self, name: str, reason: JsonObject | None) -> None:
-        """Say why it makes no more hosts, or that it does again. Event `pool.paused` or `pool.resumed`."""
-        ...
-
-    def doom_pool(self, name: str) -> Pool:
-        """Wish all its hosts gone, and the pool with the last of them. Event `pool.doomed`. Raises NotFound, and
-        WrongState while a run that is not over uses it."""
-        ...
-
-    def request_hosts(self, pool: str, names: str, facts: Sequence[JsonObject]) -> list[PoolHost]:
-        """Write down that so many machines are wanted, named `names` + number: the intent, before anybody is asked for
-        them. Numbers are not used again in a pool, nor names in a home. Event `worker.requested`. Raises NotFound."""
-        ...
-
-    def wish(self, pool: str, names: Sequence[str], wish: Wish, reason: str) -> list[PoolHost]:
-        """Say what hosts should be; the pool's owner follows. Returns those for which it is new: one that is to go
-        stays so. Event `worker.wished`. Raises NotFound."""
-        ...
-
-    def move_host(self, pool: Pool, before: HostState, host: PoolHost) -> PoolHost | None:
-        """Store how far a host is, if it is still as `before`, and the pool still ours; all but its wish. Event
-        `worker.STATE` where that is another. None: not ours any more."""
         ...
 
     def note(

@@ -9,6 +9,18 @@ from evalfleet.model import HostState, JsonObject, Pool, PoolHost, Wish
 from evalfleet.store import rows
 from evalfleet.store.pooling import Pooling, pool_subject
 
+_EVENTS = {
+    HostState.REQUESTED: "worker.requested",
+    HostState.CREATING: "worker.ordered",
+    HostState.PREPARING: "worker.created",
+    HostState.READY: "worker.readied",
+    HostState.QUARANTINED: "worker.quarantined",
+    HostState.DRAINING: "worker.dismissed",
+    HostState.STOPPED: "worker.stopped",
+    HostState.LOST: "worker.lost",
+    HostState.GONE: "worker.deleted",
+}
+
 
 class Hosting(Pooling):
     """The part of `Store` that keeps the hosts of pools, and the pools' owners."""
@@ -70,7 +82,7 @@ class Hosting(Pooling):
                 row = self._db.rows(
                     "insert_host", name=name, pool=pool, number=number, facts=rows.to_json(each), now=self.now()
                 )[0]
-                self._event(pool_subject(pool), "worker.requested", {"host": name})
+                self._event(pool_subject(pool), _EVENTS[HostState.REQUESTED], {"host": name})
                 made.append(rows.host(row))
                 number += 1
             return made
@@ -111,5 +123,5 @@ class Hosting(Pooling):
                 return None
             if host.state is not before:
                 data = {"host": host.name, "from": before, "reason": host.reason, "rung": host.rung}
-                self._event(pool_subject(pool.name), f"worker.{host.state}", data)
+                self._event(pool_subject(pool.name), _EVENTS[host.state], data)
             return rows.host(moved[0])

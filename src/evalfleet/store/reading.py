@@ -246,5 +246,10 @@ class Reading:
     def hosts(self, pool: str, *, gone: bool = False) -> list[PoolHost]:
         return [rows.host(row) for row in self._db.rows("select_hosts", pool=pool, gone=gone)]
 
+    def pool_tallies(self, pool: Pool) -> dict[str, Any]:
+        values = {"pool": pool.name, "since": pool.created_at}
+        hosts = {row["host"]: dict(row) for row in self._db.rows("select_host_tallies", **values)}
+        return {**dict(self._db.rows("select_pool_tallies", **values)[0]), "hosts": hosts}
+
     def host_loads(self) -> dict[str, int]:
         return {row["host"]: row["attempts"] for row in self._db.rows("select_host_loads")}

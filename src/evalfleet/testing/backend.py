@@ -13,7 +13,7 @@ from pathlib import Path
 
 import anyio
 
-from evalfleet.backends.base import HostInfo, Inbox, Known, Launch, Observation
+from evalfleet.backends.base import CanarySpec, HostInfo, Inbox, Known, Launch, Observation
 from evalfleet.core.health import OtherWay
 from evalfleet.errors import RunnerRefused, RunnerUnavailable
 from evalfleet.model import JsonObject
@@ -37,14 +37,18 @@ class FakeBackend:
         slots: int | None = None,
         memory_mb: int | None = None,
         price_usd_per_hour: float = 0.0,
+        canary: CanarySpec | None = None,
     ) -> None:
         self.name = name
         self.slots = slots
+        self.canary = canary
         self.unreachable: str | None = None  # why nobody can connect
         self.silent = False  # connected, and does not answer
         self.forgets = True  # False: it refuses to forget anything
+        self.collects = True  # False: files do not come
         self.breaks_on_launch = False  # the connection breaks instead of an answer
         self.other_way = OtherWay.ALIVE
+        self.doom_line: str | None = None  # see `doom`
         self.attempts: dict[str, FakeAttempt] = {}
         self.launched: list[str] = []  # every launch that started something
         self.forgotten: list[str] = []
@@ -61,6 +65,8 @@ class FakeBackend:
         self.fence(run_id, epoch)
         self.acquired += 1
         host = FakeHost(self, self._info, run_id, epoch, inbox)
+        if self.doom_line is not None:
+            host.doom.set()
         self._hosts.append(host)
         try:
             yield host
@@ -92,6 +98,17 @@ class FakeBackend:
         for attempt_id, attempt in self.attempts.items():
             if attempt.live:
                 self.end(attempt_id, cause="runner_lost", message="the runner died under the attempt")
+
+    def doom(self, line: str = "the cloud takes fake away, now") -> None:
+        """The machine says that it will be taken away: to who is connected, and to who comes later."""
+        self.doom_line = line
+        for host in self._hosts:
+            host.doom.set()
+
+    def mute(self, attempt_id: str) -> None:
+        """Whoever is connected hears no more of an attempt until it is observed again."""
+        for host in self._hosts:
+            host.observed.discard(attempt_id)
 
     def end(self, attempt_id: str, **end: object) -> None:
         """End a live attempt."""
@@ -130,6 +147,7 @@ class FakeHost:
         self.inbox = inbox
         self.observed: set[str] = set()
         self.gone = anyio.Event()
+        self.doom = anyio.Event()
         self._backend = backend
         self._info = info
         self._run_id = run_id
@@ -157,6 +175,9 @@ class FakeHost:
         for launch in launches:
             if launch.attempt_id in self._backend.attempts:
                 await self.observe(launch.attempt_id, -1)
+            elif self._backend.doom_line is not None:
+                end: JsonObject = {"cause": "preempted", "message": self._backend.doom_line, "errno": None}
+                self.inbox.put([Observation(launch.attempt_id, 0, 0.0, "ended", end)])
             else:
                 self.observed.add(launch.attempt_id)
                 self._backend.start(self._run_id, launch)
@@ -180,6 +201,8 @@ class FakeHost:
 
     async def collect(self, attempt_id: str, destination: Path, secrets: Mapping[str, str]) -> None:
         await self._answers()
+        while not self._backend.collects and not self.gone.is_set():  # noqa: ASYNC110 - as below
+            await anyio.sleep(0.001)
         if attempt_id in self._backend.attempts:
             await anyio.Path(destination).mkdir(parents=True, exist_ok=True)
             await anyio.Path(destination / "journal.jsonl").write_text("{}\n")
@@ -195,6 +218,10 @@ class FakeHost:
 
     async def lost(self) -> None:
         await self.gone.wait()
+
+    async def doomed(self) -> str:
+        await self.doom.wait()
+        return self._backend.doom_line or ""
 
     async def _answers(self) -> None:
         while self._backend.silent and not self.gone.is_set():  # noqa: ASYNC110 - a switch is simpler for tests to turn

@@ -143,3 +143,10 @@ class BackendContract:
         async with self.connected(backend) as (host, _):
             assert await backend.ask_otherwise() is OtherWay.ALIVE
             assert not host.is_lost
+
+    async def test_a_machine_that_stays_is_not_doomed(self, backend: Backend) -> None:
+        async with self.connected(backend) as (host, _):
+            await host.known()
+            with anyio.move_on_after(0.05) as waiting:
+                await host.doomed()
+            assert waiting.cancelled_caught

@@ -87,10 +87,10 @@ class RunnerClient:
         self._last_id += 1
         self.socket.sendall(json.dumps({"id": self._last_id, "do": do, **fields}).encode() + b"\n")
         while True:
-            message = self._read()
+            message = self.read()
             if "event" in message:
                 self.events.append(message)
-            elif message["id"] == self._last_id:
+            elif message.get("id") == self._last_id:
                 return message
 
     def must(self, do: str, **fields: Any) -> JsonObject:
@@ -109,7 +109,7 @@ class RunnerClient:
             for event in self.events:
                 if event["attempt"] == attempt and event["type"] == kind:
                     return event
-            message = self._read()
+            message = self.read()
             if "event" in message:
                 self.events.append(message)
 
@@ -124,7 +124,8 @@ class RunnerClient:
     def of(self, attempt: str) -> list[JsonObject]:
         return [event for event in self.events if event["attempt"] == attempt]
 
-    def _read(self) -> JsonObject:
+    def read(self) -> JsonObject:
+        """The next line, whatever it is."""
         line = self._file.readline()
         if not line:
             raise ConnectionError("the runner closed the connection")
@@ -142,9 +143,10 @@ class RunnerSpool:
     def command(self, *words: str) -> list[str]:
         return [self.python, "-I", "-S", str(self.program), *words]
 
-    def start(self, idle_s: float = 600.0) -> RunnerInfo:
+    def start(self, idle_s: float = 600.0, **env: str) -> RunnerInfo:
         command = self.command("serve", "--spool", str(self.folder), "--idle", f"{idle_s:g}")
-        done = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False, env={"PATH": os.defpath})
+        env = {"PATH": os.defpath, **env}
+        done = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False, env=env)
         assert done.returncode == 0, (done.stdout, done.stderr)
         return RunnerInfo(**json.loads(done.stdout))
 

@@ -50,7 +50,7 @@ class HostContract:
         assert store.move_host(owned, HostState.REQUESTED, creating) is None  # it is not as it was any more
         last = store.last_event("pool:p")
         assert last is not None
-        assert (last.type, last.data["host"], last.data["from"]) == ("worker.creating", "eval-1", "requested")
+        assert (last.type, last.data["host"], last.data["from"]) == ("worker.ordered", "eval-1", "requested")
 
     def test_a_move_does_not_touch_a_wish(self, store: Store) -> None:
         store.create_pool("p", "azure-vm", {})

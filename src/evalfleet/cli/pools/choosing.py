@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from evalfleet.layout import Home
@@ -63,17 +63,3 @@ def chosen(name: str | None, pools: list[Pool]) -> Pool:
         if pool.name == name:
             return pool
     raise NotFound(f"there is no pool {name!r}; known pools: {known or 'none'}")
-
-
-def row_of(pool: Pool) -> dict[str, Any]:
-    """What is known of a pool without asking its hosts."""
-    from evalfleet.backends import registry
-
-    hosts = registry.kind_of(pool).hosts(pool)
-    return {
-        "name": pool.name,
-        "backend": pool.backend,
-        "hosts": len(hosts),
-        "workers": sum(host.slots for host in hosts),
-        "created_at": pool.created_at,
-    }

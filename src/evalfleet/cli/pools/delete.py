@@ -3,24 +3,67 @@
 from __future__ import annotations
 
 import json
+import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.pools.renting import worker_option
+
+if TYPE_CHECKING:
+    from evalfleet.config import Settings
+    from evalfleet.model import Pool
+    from evalfleet.store.base import Store
 
 
 @click.command("delete")
-@click.argument("name")
+@click.argument("name", required=False)
+@worker_option
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @json_option
 @home_option
-def command(name: str, as_json: bool, home: str | None) -> None:
-    """Forget a pool. Its machines are left as they are. Refused while a run that is not over uses it."""
+def command(name: str | None, worker: str | None, yes: bool, as_json: bool, home: str | None) -> int:
+    """Delete a pool, or one machine of it. Machines that we made go with disks, addresses and networks; others stay.
+
+    Refused while a run that is not over uses the pool. NAME may be left out when there is one pool.
+    """
     from evalfleet import config
+    from evalfleet.cli.pools.choosing import chosen
     from evalfleet.store.sqlite import open_store
 
-    store = open_store(config.load(home).home)
+    settings = config.load(home)
+    store = open_store(settings.home)
     try:
-        store.delete_pool(name)
+        pool = chosen(name, store.pools())
+        if pool.backend == "ssh" and worker is None:
+            store.delete_pool(pool.name)
+            said = f"pool {pool.name} is deleted; its machines are as they were"
+            click.echo(json.dumps({"deleted": pool.name}) if as_json else said)
+            return 0
+        return _end(settings, store, pool, worker, yes=yes, as_json=as_json)
     finally:
         store.close()
-    click.echo(json.dumps({"deleted": name}) if as_json else f"pool {name} is deleted; its machines are as they were")
+
+
+def _end(settings: Settings, store: Store, pool: Pool, worker: str | None, *, yes: bool, as_json: bool) -> int:
+    from evalfleet.cli.pools.settling import machines, made_true, meant, merged
+    from evalfleet.errors import InputError
+    from evalfleet.model import Wish
+    from evalfleet.report.text import count
+
+    meant(store, pool.name)
+    names = machines(store, pool, worker)
+    what = names[0] if worker else f"pool {pool.name}"
+    if not yes and names:
+        question = f"delete {what}: {count(len(names), 'machine')} with all that is on their disks?"
+        if not sys.stdin.isatty():
+            raise InputError(f"{question} Say --yes; nobody is there to be asked.")
+        click.confirm(question, abort=True, err=True)
+    if worker is None:
+        store.doom_pool(pool.name)
+    else:
+        with store.batch():
+            store.amend_pool(pool.name, merged(pool, workers=max(0, pool.settings["workers"] - 1)))
+            store.wish(pool.name, names, Wish.GONE, "evalfleet pool delete")
+    return made_true(settings, store, pool.name, as_json=as_json)

@@ -43,3 +43,19 @@ update host
  where name = :name and state = :before
    and exists (select 1 from pool where pool.name = host.pool and pool.epoch = :epoch)
 returning *;
+
+-- name: select_pool_tallies
+-- Of the runs that use the pool, since it was made.
+select count(*) as total, coalesce(sum(task.state = 'succeeded'), 0) as completed,
+       coalesce(sum(task.state in ('failed', 'held')), 0) as failed
+  from run join task on task.run_id = run.id
+ where json_extract(run.policy, '$.pool') = :pool and run.created_at >= :since;
+
+-- name: select_host_tallies
+select attempt.host as host, count(*) as assigned, sum(attempt.outcome is 'ok') as completed,
+       max(case when attempt.outcome is null then task.key end) as current
+  from run
+  join attempt on attempt.run_id = run.id
+  join task on task.run_id = attempt.run_id and task.number = attempt.task_number
+ where json_extract(run.policy, '$.pool') = :pool and run.created_at >= :since
+ group by attempt.host;

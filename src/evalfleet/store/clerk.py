@@ -1,4 +1,4 @@
-"""The one thread through which the engine speaks to its store, which is synchronous and used by one thread at a time."""
+"""The one thread through which an event loop speaks to its store, which is synchronous and used by one thread at a time."""
 
 from __future__ import annotations
 
@@ -29,3 +29,8 @@ class Clerk:
             except StoreBusy:
                 continue
         return await anyio.to_thread.run_sync(function, limiter=self._limiter)
+
+    async def finish(self, function: Callable[[], None]) -> None:
+        """Call although we are being cancelled: for what must be left in order."""
+        with anyio.CancelScope(shield=True):
+            await self.call(function)

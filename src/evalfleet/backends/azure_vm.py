@@ -1,0 +1,29 @@
+"""A VM on Azure once it is ready: a machine over SSH whose cloud can be asked, too."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from evalfleet.backends.ssh import SshBackend, SshSettings
+from evalfleet.backends.ssh_hostsfile import SshHostSpec
+from evalfleet.core.health import OtherWay
+from evalfleet.layout import Home
+
+AskCloud: TypeAlias = Callable[[str], Awaitable[OtherWay | None]]
+
+
+class AzureVmBackend(SshBackend):
+    """Implements `Backend`. Before a silent VM is asked by SSH, the cloud says whether it is still there."""
+
+    def __init__(self, home: Home, spec: SshHostSpec, ask: AskCloud, notice: Callable[[str], None]) -> None:
+        """
+        Args:
+            ask: what the cloud says of the machine of that name; None: that it is there, or nothing.
+        """
+        super().__init__(home, spec, SshSettings(known_hosts=(), watch_eviction=True), notice)
+        self._ask = ask
+
+    async def ask_otherwise(self) -> OtherWay:
+        said = await self._ask(self.name)
+        return await super().ask_otherwise() if said is None else said

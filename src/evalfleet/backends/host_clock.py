@@ -1,0 +1,45 @@
+"""Moments that a host tells, in our own time: its clock may be wrong by minutes, and nothing is judged by it."""
+
+from __future__ import annotations
+
+import time
+from math import inf
+
+from evalfleet.model import JsonObject
+
+MOMENTS = ("at", "started_at", "ready_at", "ended_at")
+_SLACK_S = 0.05
+# As the store's clock: the wall time is taken once, so that somebody who sets this machine's clock moves no attempt.
+_BEGUN = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def our_time() -> float:
+    return _BEGUN + time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class HostClock:
+    """How far a host's clock is from ours, as its answers show. Pure."""
+
+    def __init__(self) -> None:
+        self._offset_s = 0.0
+        self._doubt_s = inf
+
+    def learn(self, theirs: float, asked_at: float, answered_at: float) -> None:
+        """The host said that it was `theirs`, at some moment between those two of ours.
+
+        An answer that took much longer than the quickest one says less than what is known already.
+        """
+        doubt_s = (answered_at - asked_at) / 2
+        if not 0 <= doubt_s <= 2 * self._doubt_s + _SLACK_S:
+            return
+        self._doubt_s = min(doubt_s, self._doubt_s)
+        offset_s = (asked_at + answered_at) / 2 - theirs
+        # Clocks that agree as far as can be seen are left alone: a correction would only add the noise of the line.
+        self._offset_s = offset_s if abs(offset_s) > doubt_s + _SLACK_S else 0.0
+
+    def translate(self, event: JsonObject) -> None:
+        """Put our time in the place of the host's."""
+        for name in MOMENTS if self._offset_s else ():
+            value = event.get(name)
+            if isinstance(value, float | int):
+                event[name] = round(value + self._offset_s, 6)

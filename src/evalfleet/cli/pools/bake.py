@@ -1,0 +1,56 @@
+"""`evalfleet pool bake`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.pools.renting import worker_option
+
+
+@click.command("bake")
+@click.argument("name", required=False)
+@worker_option
+@click.option("--image", default="golden", show_default=True, metavar="NAME", help="What to call it.")
+@json_option
+@home_option
+def command(name: str | None, worker: str | None, image: str, as_json: bool, home: str | None) -> int:
+    """Make a golden image of a prepared machine: `evalfleet pool create … --image golden` begins with it.
+
+    The machine is left as it is; best is one that works at nothing now, which is what is chosen without --worker. An image
+    costs storage until it is deleted. NAME may be left out when there is one pool.
+    """
+    import anyio
+
+    from evalfleet import config
+    from evalfleet.cli.pools.settling import machines, meant
+    from evalfleet.errors import WrongState
+    from evalfleet.fleet.baking import bake
+    from evalfleet.model import HostState
+    from evalfleet.store.sqlite import open_store
+
+    settings = config.load(home)
+    store = open_store(settings.home)
+    try:
+        pool = meant(store, name)
+        names, loads = machines(store, pool, worker), store.host_loads()
+        ready = [host for host in store.hosts(pool.name) if host.name in names and host.state is HostState.READY]
+    finally:
+        store.close()
+    if not ready:
+        raise WrongState(
+            f"pool {pool.name!r} has no machine that is ready to be baked; `evalfleet pool status` shows why"
+        )
+    host = min(ready, key=lambda one: loads.get(one.name, 0))
+
+    def tell(line: str) -> None:
+        if not as_json:
+            click.echo(line)
+
+    baked = anyio.run(bake, settings, pool, host, image, tell)
+    made = {"image": baked.image.name, "version": baked.image.version, "id": baked.image.id, "source": baked.source}
+    said = f"image {made['image']} {made['version']} is ready; `evalfleet pool create NAME … --image {made['image']}` uses it"
+    click.echo(json.dumps(made) if as_json else said)
+    return 0

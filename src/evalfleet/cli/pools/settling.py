@@ -1,0 +1,103 @@
+"""What `pool create`, `scale`, `start`, `stop` and `delete` share: a wish is written; then it is made true, and shown."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evalfleet.cli.pools.choosing import chosen
+
+if TYPE_CHECKING:
+    from evalfleet.config import Settings
+    from evalfleet.model import Pool, PoolHost
+    from evalfleet.store.base import Store
+
+NOT_REACHED = 3
+
+
+class Teller:
+    """Prints one line for each step of each machine."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._said: dict[str, str] = {}
+
+    def __call__(self, host: PoolHost) -> None:
+        from evalfleet.report.text import printable
+
+        line = _line(host)
+        if not self._quiet and self._said.get(host.name) != line:
+            self._said[host.name] = line
+            click.echo(f"{host.name}  {printable(line)}")
+
+
+def _line(host: PoolHost) -> str:
+    from evalfleet.azure.facts import facts_of
+    from evalfleet.model import HostState
+
+    facts = facts_of(host)
+    told = {
+        HostState.CREATING: f"creating: {facts.size} in {facts.region}" + (", spot" if facts.spot else ""),
+        HostState.PREPARING: f"preparing: {host.rung}",
+    }.get(host.state, str(host.state))
+    return f"{told} ({host.reason})" if host.reason else told
+
+
+def made_true(settings: Settings, store: Store, name: str, *, as_json: bool) -> int:
+    """Make the pool what it should be; print how it stands; return the exit code that says whether it is."""
+    import anyio
+
+    from evalfleet.engine.supervisor import owner_name
+    from evalfleet.fleet.wishing import fulfil
+
+    anyio.run(fulfil, settings, store, name, owner_name(), Teller(quiet=as_json))
+    left = [pool for pool in store.pools() if pool.name == name]
+    if not left:
+        click.echo(json.dumps({"deleted": name}) if as_json else f"pool {name} is deleted: nothing of it is left")
+        return 0
+    return _shown(settings, store, left[0], as_json=as_json)
+
+
+def _shown(settings: Settings, store: Store, pool: Pool, *, as_json: bool) -> int:
+    from evalfleet.cli.pools.showing import page, told
+
+    answer = told(store, pool, settings.azure_speed)
+    failed = pool.reason is not None or any(row["state"] == "quarantined" for row in answer["hosts"])
+    if as_json:
+        click.echo(json.dumps(answer))
+    else:
+        click.echo(page(answer))
+    return NOT_REACHED if failed else 0
+
+
+def meant(store: Store, name: str | None) -> Pool:
+    """The pool of VMs that is meant; without a name the only one. Raises InputError for machines that we did not make."""
+    from evalfleet.errors import InputError
+
+    pool = chosen(name, store.pools())
+    if pool.backend == "ssh":
+        raise InputError(
+            f"pool {pool.name!r} has machines that exist by themselves; only machines of a cloud can be made so"
+        )
+    return pool
+
+
+def machines(store: Store, pool: Pool, worker: str | None) -> list[str]:
+    """Names of the pool's machines, or of the one that is meant. Raises NotFound."""
+    from evalfleet.errors import NotFound
+    from evalfleet.schema import suggestion
+
+    names = [host.name for host in store.hosts(pool.name)]
+    if worker is None:
+        return names
+    found = worker if worker in names else worker.rpartition("-")[0]
+    if found not in names:
+        raise NotFound(f'pool {pool.name!r} has no machine "{worker}"{suggestion(worker, names)}')
+    return [found]
+
+
+def merged(pool: Pool, **changes: Any) -> dict[str, Any]:
+    """The pool's settings with those that were given."""
+    return {**pool.settings, **{name: value for name, value in changes.items() if value is not None}}

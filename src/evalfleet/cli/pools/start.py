@@ -1,0 +1,35 @@
+"""`evalfleet pool start`."""
+
+from __future__ import annotations
+
+import click
+
+from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.pools.renting import worker_option
+
+
+@click.command("start")
+@click.argument("name", required=False)
+@worker_option
+@json_option
+@home_option
+def command(name: str | None, worker: str | None, as_json: bool, home: str | None) -> int:
+    """Start the stopped machines of a pool, or one, and prove that they are ready.
+
+    NAME may be left out when there is one pool. Exit codes: 0 ready; 3 not all of it.
+    """
+    from evalfleet import config
+    from evalfleet.cli.pools.settling import machines, made_true, meant
+    from evalfleet.model import Wish
+    from evalfleet.store.sqlite import open_store
+
+    settings = config.load(home)
+    store = open_store(settings.home)
+    try:
+        pool = meant(store, name)
+        with store.batch():
+            store.wish(pool.name, machines(store, pool, worker), Wish.RUNNING, "evalfleet pool start")
+            store.explain_pool(pool.name, None)
+        return made_true(settings, store, pool.name, as_json=as_json)
+    finally:
+        store.close()

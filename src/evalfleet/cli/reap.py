@@ -1,0 +1,161 @@
+"""`evalfleet reap`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from evalfleet.cli.options import home_option, json_option
+
+if TYPE_CHECKING:
+    from evalfleet.config import Settings
+    from evalfleet.fleet.reaper import Finding
+    from evalfleet.store.base import Store
+
+
+@click.command("reap")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@json_option
+@home_option
+def command(dry_run: bool, as_json: bool, home: str | None) -> int:
+    """End everything of ours that has no purpose any more, in the cloud and on hosts, and prove that nothing is left.
+
+    In the cloud: pools that are to go, and whatever carries our tags and belongs to no pool and no wanted machine of this
+    home. What others made goes only after the moment that they put on it. On hosts: runners that wait for nobody. Golden
+    images stay. Exit codes: 0 nothing is left; 3 something is.
+    """
+    from evalfleet import config
+    from evalfleet.azure import settings as azure_settings
+    from evalfleet.store.sqlite import open_store
+
+    settings = config.load(home)
+    store = open_store(settings.home)
+    try:
+        if not azure_settings.reachable(settings):
+            click.echo("no cloud is set up here; only hosts are looked at", err=True)
+            gone: list[dict[str, str]] = []
+            left = 0
+        else:
+            gone, left = _in_the_cloud(settings, store, dry_run=dry_run)
+        runners = [] if dry_run else _on_hosts(settings, store)
+    finally:
+        store.close()
+    if as_json:
+        click.echo(json.dumps({"dry_run": dry_run, "resources": gone, "left": left, "runners": runners}))
+    else:
+        _print(gone, left, runners, dry_run=dry_run)
+    return 3 if left and not dry_run else 0
+
+
+def _print(gone: list[dict[str, str]], left: int, runners: list[str], *, dry_run: bool) -> None:
+    from evalfleet.report.text import count
+
+    for row in gone:
+        click.echo(f"{'would go' if dry_run else 'gone'}: {row['type']} {row['name']} ({row['region']}): {row['why']}")
+    for name in runners:
+        click.echo(f"gone: the idle runner on {name}")
+    if dry_run:
+        click.echo(f"{count(len(gone), 'resource')} would go" if gone else "nothing is without a purpose")
+    elif left:
+        click.echo(f"{count(left, 'resource')} would not go; run it again, or look at the cloud's own pages")
+    else:
+        click.echo("nothing of ours is left without a purpose")
+
+
+def _in_the_cloud(settings: Settings, store: Store, *, dry_run: bool) -> tuple[list[dict[str, str]], int]:
+    """What goes or went, and how many would not."""
+    import anyio
+
+    from evalfleet.azure import clients
+    from evalfleet.azure import settings as azure_settings
+    from evalfleet.azure.vms import Vms
+    from evalfleet.engine.supervisor import owner_name
+    from evalfleet.fleet.reaper import reap
+    from evalfleet.fleet.wishing import fulfil
+
+    async def act() -> tuple[list[Finding], int]:
+        if not dry_run:
+            for name in _over(store):
+                store.doom_pool(name)
+            for pool in store.pools():
+                if pool.deleting:
+                    await fulfil(settings, store, pool.name, owner_name(), lambda _: None)
+        async with clients.opened(azure_settings.of(settings)) as opened:
+            vms = Vms(opened)
+            found = await _found(settings, store, vms)
+            if dry_run:
+                return found, len(found)
+            await reap(vms, found)
+            return found, len(await _found(settings, store, vms))
+
+    found, left = anyio.run(act)
+    rows = [
+        {"type": each.resource.type, "name": each.resource.name, "region": each.resource.region, "why": each.why}
+        for each in found
+    ]
+    return rows, left
+
+
+async def _found(settings: Settings, store: Store, vms: object) -> list[Finding]:
+    from evalfleet.azure.vms import Vms
+    from evalfleet.fleet.keeping import owner_label
+    from evalfleet.fleet.reaper import Purposes, findings
+    from evalfleet.model import Wish
+
+    assert isinstance(vms, Vms)
+    pools = [pool.name for pool in store.pools() if pool.backend == "azure-vm"]
+    hosts = {host.name for pool in pools for host in store.hosts(pool) if host.wish is not Wish.GONE}
+    purposes = Purposes(owner=owner_label(settings.home), pools=pools, hosts=hosts)
+    return findings(await vms.owned(), purposes, store.now())
+
+
+def _over(store: Store) -> list[str]:
+    """Pools that were made for a run that is over."""
+    from evalfleet.errors import NotFound
+    from evalfleet.model import RunState
+
+    found: list[str] = []
+    for pool in store.pools():
+        run_id = pool.settings.get("run")
+        if run_id is None or pool.deleting:
+            continue
+        try:
+            is_over = store.run(run_id).state in (RunState.COMPLETED, RunState.CANCELLED)
+        except NotFound:
+            is_over = True
+        if is_over:
+            found.append(pool.name)
+    return found
+
+
+def _on_hosts(settings: Settings, store: Store) -> list[str]:
+    """Names of hosts over SSH whose runner waited for nobody, and has ended now."""
+    import anyio
+
+    from evalfleet.backends import ssh_pool
+    from evalfleet.errors import BackendError
+    from evalfleet.layout import Home
+
+    loads = store.host_loads()
+    ended: list[str] = []
+
+    async def retire(backend: ssh_pool.SshBackend) -> None:
+        try:
+            if (await backend.look())["held"]:
+                await backend.release()
+                ended.append(backend.name)
+        except BackendError as error:
+            click.echo(f"evalfleet: {error}", err=True)
+
+    async def act() -> None:
+        async with anyio.create_task_group() as group:
+            for pool in store.pools():
+                if pool.backend == "ssh":
+                    for backend in ssh_pool.backends(pool, Home(settings.home), lambda _: None):
+                        if not loads.get(backend.name):
+                            group.start_soon(retire, backend)
+
+    anyio.run(act)
+    return sorted(ended)

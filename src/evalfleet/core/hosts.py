@@ -1,0 +1,170 @@
+"""What to do next with a machine that we rent: from what it should be, how far it is, and what the cloud shows. Pure.
+
+The cloud is always asked first, so that it does not matter in which moment an earlier owner of the pool died: whatever is
+there is adopted, finished or deleted. Every step may be taken again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from evalfleet.model import HostState, PoolHost, Wish
+
+HOUR_S = 3600.0
+_UNBORN = (HostState.REQUESTED, HostState.CREATING)
+_OFF = ("deallocated", "stopped")
+_MOVING = ("starting", "stopping", "deallocating")
+
+
+class Step(StrEnum):
+    REST = "rest"  # it is what it should be
+    WAIT = "wait"  # the cloud is at it
+    DRAIN = "drain"  # it has work to finish first
+    CREATE = "create"
+    CLEAR = "clear"  # delete what a creation that failed has left, then create again
+    CLIMB = "climb"  # it runs: prove that it is ready
+    START = "start"
+    DEALLOCATE = "deallocate"
+    DELETE = "delete"
+    MOURN = "mourn"  # somebody took it away
+    STOPPED = "stopped"  # reached: write it down
+    GONE = "gone"  # reached: write it down
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the cloud shows of a machine that is there."""
+
+    provisioning: str  # Creating, Succeeded, Failed, Updating, Deleting
+    power: str | None = None  # running, starting, stopped, deallocating, deallocated; None: not known (yet)
+    spot: bool = False
+
+
+def next_step(host: PoolHost, seen: Seen | None, *, busy: bool = False) -> Step:
+    """The next step towards the host's wish.
+
+    Args:
+        seen: None where the cloud has no such machine.
+        busy: whether a run has work on it that should end by itself.
+    """
+    if host.state is HostState.GONE:
+        return Step.REST
+    if host.wish is Wish.GONE or host.state is HostState.LOST:
+        return _towards_gone(host, seen, busy=busy)
+    if seen is None:
+        if host.state not in _UNBORN:
+            return Step.MOURN
+        return Step.CREATE if host.wish is Wish.RUNNING else Step.GONE  # there is nothing that could be kept
+    if seen.provisioning == "Deleting":
+        return Step.WAIT
+    if seen.provisioning == "Failed" and host.state in _UNBORN:
+        return Step.CLEAR
+    if seen.provisioning == "Creating" or seen.power in _MOVING:
+        return Step.WAIT
+    return _towards_stopped(host, seen, busy=busy) if host.wish is Wish.STOPPED else _towards_running(host, seen)
+
+
+def _towards_gone(host: PoolHost, seen: Seen | None, *, busy: bool) -> Step:
+    if seen is None:
+        return Step.GONE
+    if seen.provisioning == "Deleting":
+        return Step.WAIT
+    is_off = seen.power in (*_OFF, "deallocating")
+    return Step.DRAIN if busy and host.state is not HostState.LOST and not is_off else Step.DELETE
+
+
+def _towards_stopped(host: PoolHost, seen: Seen, *, busy: bool) -> Step:
+    if seen.power == "deallocated":
+        return Step.REST if host.state is HostState.STOPPED else Step.STOPPED
+    return Step.DRAIN if busy else Step.DEALLOCATE
+
+
+def _towards_running(host: PoolHost, seen: Seen) -> Step:
+    if seen.power in _OFF:
+        # A machine of the spot market that is off, and not by our order, was taken; it would be started in vain.
+        by_order = host.state in (HostState.STOPPED, HostState.DRAINING)
+        return Step.MOURN if seen.spot and not by_order else Step.START
+    if host.state in (HostState.READY, HostState.QUARANTINED):
+        return Step.REST
+    return Step.CLIMB
+
+
+def cost_usd(host: PoolHost, now: float) -> float:
+    """What the machine has cost until now: its time while allocated, and its disk and address as long as it exists."""
+    running = 0.0 if host.allocated_since is None else max(0.0, now - host.allocated_since)
+    exists = 0.0 if host.made_at is None else max(0.0, (host.gone_at or now) - host.made_at)
+    hours = (host.allocated_s + running) / HOUR_S
+    return hours * host.usd_per_hour + exists / HOUR_S * host.kept_usd_per_hour
+
+
+def metered(host: PoolHost, now: float, *, running: bool) -> PoolHost:
+    """The host with its meter running or stopped; said again, nothing changes."""
+    if running == (host.allocated_since is not None):
+        return host
+    if running:
+        return replace(host, allocated_since=now)
+    assert host.allocated_since is not None
+    return replace(host, allocated_since=None, allocated_s=host.allocated_s + max(0.0, now - host.allocated_since))
+
+
+def total_usd(hosts: Iterable[PoolHost], now: float) -> float:
+    return sum(cost_usd(host, now) for host in hosts)
+
+
+def counts_as_worker(host: PoolHost) -> bool:
+    """Whether the host is one of those that the pool should have running. One in quarantine is: it waits for a person,
+    and what made it unwell would make the next one so, too."""
+    return host.wish is Wish.RUNNING and host.state not in (HostState.LOST, HostState.GONE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a pool must balance."""
+
+    wanted: int  # workers that the runs could use now
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """How a pool follows its demand."""
+
+    start: tuple[str, ...] = ()  # stopped machines
+    request: int = 0  # new ones
+    shed: tuple[str, ...] = ()  # idle ones, to be stopped or deleted
+
+
+def follow(
+    hosts: Iterable[PoolHost],
+    demand: Demand,
+    idle_s: float,
+    now: float,
+    idle_since: dict[str, float],
+    busy: Collection[str],
+) -> Change:
+    """How many machines to start, request or let go.
+
+    A machine that is stopped, or about to be, is started before a new one is requested. Only machines that were idle for
+    `idle_s` are let go, the youngest first, and never below what is wanted or the least.
+
+    Args:
+        idle_since: since when each idle host has had nothing to do.
+        busy: hosts with work.
+    """
+    all_hosts = [host for host in hosts if host.state not in (HostState.GONE, HostState.LOST)]
+    have = [host for host in all_hosts if counts_as_worker(host)]
+    target = max(demand.least, min(demand.most, demand.wanted))
+    if len(have) < target:
+        asleep = [host.name for host in all_hosts if host.wish is Wish.STOPPED]
+        started = tuple(asleep[: target - len(have)])
+        return Change(start=started, request=target - len(have) - len(started))
+    tired = [
+        host
+        for host in have
+        if host.state is HostState.READY and host.name not in busy and now - idle_since.get(host.name, now) >= idle_s
+    ]
+    shed = sorted(tired, key=lambda host: host.number, reverse=True)[: len(have) - target]
+    return Change(shed=tuple(host.name for host in shed))

@@ -1,0 +1,126 @@
+"""What can go wrong, by name: errors in Azure's words, hosts that are not as they should be, and a Docker that fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """How Azure words an error; `late` ones are accepted first, and fail when the operation ends."""
+
+    status: int
+    code: str
+    message: str
+    late: bool = False
+    detail: str = ""
+
+
+PRESETS: dict[str, Preset] = {
+    "sku_not_available": Preset(
+        status=409,
+        code="SkuNotAvailable",
+        message="The requested VM size for resource 'Following SKUs have failed for Capacity Restrictions: {size}' is "
+        "currently not available in location '{location}'. Please try another size or deploy to a different location "
+        "or different zone. See https://aka.ms/azureskunotavailable for details.",
+    ),
+    "allocation_failed": Preset(
+        status=200,
+        code="AllocationFailed",
+        message="Allocation failed. We do not have sufficient capacity for the requested VM size in this region. Read "
+        "more about improving likelihood of allocation success at http://aka.ms/allocation-guidance",
+        late=True,
+    ),
+    "zonal_allocation_failed": Preset(
+        status=200,
+        code="ZonalAllocationFailed",
+        message="Allocation failed. We do not have sufficient capacity for the requested VM size in this zone.",
+        late=True,
+    ),
+    "overconstrained": Preset(
+        status=200,
+        code="OverconstrainedAllocationRequest",
+        message="Allocation failed. VM(s) with the following constraints cannot be allocated, because the condition is "
+        "too restrictive. Constraints applied are: - Low Priority VMs - Networking Constraints - VM Size",
+        late=True,
+    ),
+    "os_provisioning_timed_out": Preset(
+        status=200,
+        code="OSProvisioningTimedOut",
+        message="OS Provisioning for VM '{name}' did not finish in the allotted time.",
+        late=True,
+    ),
+    "internal_operation_error": Preset(
+        status=200, code="InternalOperationError", message="An internal operation error occurred.", late=True
+    ),
+    "throttled": Preset(
+        status=429,
+        code="OperationNotAllowed",
+        message="The server rejected the request because too many requests have been received for this subscription.",
+        detail="TooManyRequests",
+    ),
+    "server_error": Preset(status=500, code="InternalServerError", message="Encountered an internal server error."),
+    "unavailable": Preset(status=503, code="ServerTimeout", message="The request timed out. Please retry."),
+    "authorization_failed": Preset(
+        status=403,
+        code="AuthorizationFailed",
+        message="The client does not have authorization to perform the action over the scope, or the scope is invalid.",
+    ),
+    "conflict": Preset(
+        status=409,
+        code="AnotherOperationInProgress",
+        message="Another operation on this or a dependent resource is in progress.",
+    ),
+    "spot_price": Preset(
+        status=409,
+        code="SpotPriceGreaterThanProvidedMaxPrice",
+        message="Unable to perform operation since the provided max price is lower than the current spot price.",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defect:
+    """Of "host.boot": how a machine is, from this start on. `seconds` where the fault names none."""
+
+    meaning: str
+    ssh: bool = False  # keeps SSH from working
+    seconds: float = 0.0
+
+
+BOOT: dict[str, Defect] = {
+    "no_ssh": Defect(meaning="SSH is refused for ever", ssh=True),
+    "mute_ssh": Defect(meaning="SSH accepts, and never says anything", ssh=True),
+    "wrong_host_key": Defect(meaning="the host shows a key that is not ours", ssh=True),
+    "no_kvm": Defect(meaning="KVM is not usable"),
+    "disk_full": Defect(meaning="the disk is full, and nothing helps"),
+    "disk_full_of_images": Defect(meaning="Docker's leftovers fill the disk; `docker system prune` frees it"),
+    "clock_skew": Defect(meaning="the clock is ahead by `seconds`", seconds=600.0),
+    "slow_host": Defect(meaning="every byte takes `seconds` each way", seconds=5.0),
+    "docker_down": Defect(meaning="Docker's daemon does not answer"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mishap:
+    """Of "host.docker": what the command says, and its exit status. `{image}` is the one that it names."""
+
+    stderr: str = ""
+    exit: int = 1
+
+
+_SPACE = "failed to register layer: write /var/lib/docker/tmp/layer: no space left on device"
+DOCKER: dict[str, Mishap] = {
+    "pull_fails": Mishap(
+        stderr='Error response from daemon: Get "https://registry-1.docker.io/v2/": net/http: request canceled while '
+        "waiting for connection (Client.Timeout exceeded while awaiting headers)"
+    ),
+    "pull_denied": Mishap(
+        stderr="Error response from daemon: pull access denied for {image}, repository does not exist or may require "
+        "'docker login': denied: requested access to the resource is denied"
+    ),
+    "pull_fills_disk": Mishap(stderr=_SPACE),
+    "login_denied": Mishap(stderr="Error response from daemon: login attempt failed with status: 401 Unauthorized"),
+    "container_dies": Mishap(exit=0),  # it starts, and dies `seconds` later
+}
+NO_SPACE = Mishap(stderr=_SPACE)

@@ -1,0 +1,29 @@
+"""The programs that stand in for a machine's own, in its `bin`: they show the machine as it shall be."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+EVERYWHERE = ("kvm-ok", "df", "date", "docker", "systemctl")
+FOLDER_ONLY = ("sudo", "apt-get")  # where the machine is no more than a folder of this one, and must not change it
+
+
+@cache
+def _text(name: str, python: str) -> str:
+    folder = resources.files("evalfleet.emulator") / "programs"
+    if name == "docker":
+        # -I and -S: it needs nothing installed, and starts in a hundredth of a second.
+        return f"#!{python} -IS\n" + (folder / "docker.py").read_text("utf-8")
+    return (folder / f"{name}.sh").read_text("utf-8")
+
+
+def install(folder: Path, names: tuple[str, ...], python: str = sys.executable) -> None:
+    """Write the programs that are missing; one that somebody put there stays. `python` is one that the machine has."""
+    for name in names:
+        file = folder / name
+        if not file.exists():
+            file.write_text(_text(name, python), "utf-8")
+            file.chmod(0o755)

@@ -1,0 +1,186 @@
+"""The hosts of a pool of VMs as a run uses them: they come and go, and the run keeps the pool where nobody else does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import anyio
+
+from evalfleet import config
+from evalfleet.azure import clients
+from evalfleet.azure import settings as azure_settings
+from evalfleet.azure.facts import facts_of
+from evalfleet.azure.vms import Refusal, Vms
+from evalfleet.backends.azure_pool import settings_of, spec_of
+from evalfleet.backends.azure_vm import AzureVmBackend
+from evalfleet.backends.base import Fate
+from evalfleet.core.health import OtherWay
+from evalfleet.errors import BackendError, NotFound, Owned
+from evalfleet.fleet.keeping import keeping
+from evalfleet.fleet.steward import Steward
+from evalfleet.layout import Home
+from evalfleet.model import HostState, Pool, PoolHost, Wish
+from evalfleet.store.base import Store, StoreReader
+from evalfleet.store.clerk import Clerk
+from evalfleet.store.pooling import pool_subject
+from evalfleet.store.sqlite import open_store
+
+_LOOK_S = 0.5
+_AGAIN_S = 2.0  # before we ask again whether the pool has no owner any more
+_USABLE = (HostState.READY, HostState.QUARANTINED, HostState.DRAINING)
+_OFF = ("deallocated", "deallocating", "stopped")
+
+
+class PoolFleet:
+    """Implements `Fleet`. Used in the loop's thread; has a store of its own, beside the engine's."""
+
+    def __init__(
+        self, settings: config.Settings, reader: StoreReader, pool: Pool, process: str, notice: Callable[[str], None]
+    ) -> None:
+        self._settings = settings
+        self._home = Home(settings.home)
+        self._name = pool.name
+        self._process = process
+        self._notice = notice
+        self._pool = pool
+        self._rows: dict[str, PoolHost] = {row.name: row for row in reader.hosts(pool.name, gone=True)}
+        self._known: dict[str, tuple[object, AzureVmBackend]] = {}
+        self._changed = anyio.Event()
+        self._steward: Steward | None = None
+        self._vms: Vms | None = None
+        self._wanted = 0
+        self._busy: dict[str, int] = {}
+        self._blamed: list[tuple[str, str]] = []
+
+    # What the engine asks
+
+    def backends(self) -> Sequence[AzureVmBackend]:
+        wanted = settings_of(self._pool)
+        found: list[AzureVmBackend] = []
+        for row in self._rows.values():
+            if row.state in _USABLE and facts_of(row).address is not None:
+                spec = spec_of(row, wanted)
+                if row.name not in self._known or self._known[row.name][0] != spec:
+                    backend = AzureVmBackend(self._home, spec, self._ask, self._notice)
+                    self._known[row.name] = (spec, backend)
+                found.append(self._known[row.name][1])
+        return found
+
+    def draining(self) -> frozenset[str]:
+        """Those that get no new work: they are in quarantine, or on their way to be stopped or deleted."""
+        return frozenset(
+            row.name for row in self._rows.values() if row.state is not HostState.READY or row.wish is not Wish.RUNNING
+        )
+
+    def fate(self, host: str) -> Fate | None:
+        row = self._rows.get(host)
+        if row is None:
+            return Fate(cause="worker_lost", message=f"its host {host} does not belong to the pool any more")
+        if facts_of(row).preempted:
+            return Fate(cause="preempted", message=f"its host {host} was taken back by the cloud")
+        if row.state in (HostState.GONE, HostState.LOST, HostState.STOPPED):
+            return Fate(cause="worker_lost", message=f"its host {host} is {row.state}: {row.reason or 'as wished'}")
+        return None
+
+    async def changed(self) -> None:
+        await self._changed.wait()
+        self._changed = anyio.Event()
+
+    def want(self, workers: int) -> None:
+        if workers != self._wanted:
+            self._wanted = workers
+            self._pass_on()
+
+    def busy(self, host: str, attempts: int) -> None:
+        if self._busy.get(host, 0) != attempts:
+            self._busy[host] = attempts
+            self._pass_on()
+
+    def blame(self, host: str, reason: str) -> None:
+        self._blamed.append((host, reason))
+
+    async def part(self, *, over: bool) -> None:
+        pass
+
+    def waits_for(self) -> str:
+        """What a run without a host waits for, in one line."""
+        if self._pool.reason is not None:
+            return f"pool {self._name}: {self._pool.reason['message']}"
+        states = [str(row.state) for row in self._rows.values() if row.state is not HostState.GONE]
+        told = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        return f"pool {self._name}: {told or 'its machines are being asked for'}"
+
+    # Beside the engine
+
+    async def serve(self) -> None:
+        store, clerk = open_store(self._settings.home), Clerk()
+        try:
+            async with clients.opened(azure_settings.of(self._settings)) as opened, anyio.create_task_group() as group:
+                self._vms = Vms(opened)
+                group.start_soon(self._follow, store, clerk)
+                group.start_soon(self._keep, store, clerk)
+        finally:
+            self._vms = None
+            await clerk.finish(store.close)
+
+    async def _keep(self, store: Store, clerk: Clerk) -> None:
+        """Keep the pool, now or as soon as its owner leaves it."""
+        told = ""
+        while True:
+            try:
+                async with keeping(self._settings, store, clerk, self._name, self._process, self._note) as steward:
+                    self._steward = steward
+                    self._pass_on()
+                    await steward.serve()
+                    return
+            except Owned:
+                pass
+            except NotFound:
+                return
+            except BackendError as error:
+                if str(error) != told:
+                    told = str(error)
+                    self._notice(told)
+            finally:
+                self._steward = None
+            await anyio.sleep(_AGAIN_S)
+
+    async def _follow(self, store: Store, clerk: Clerk) -> None:
+        """See what others write, and write what the engine said."""
+        while True:
+            try:
+                self._pool = await clerk.call(partial(store.pool, self._name))
+            except NotFound:
+                self._rows = {}
+                self._changed.set()
+                return
+            for row in await clerk.call(partial(store.hosts, self._name, gone=True)):
+                self._note(row)
+            blamed, self._blamed = self._blamed, []
+            for host, reason in blamed:
+                data = {"host": host, "reason": reason}
+                await clerk.call(partial(store.note, pool_subject(self._name), "worker.blamed", data))
+            await anyio.sleep(_LOOK_S)
+
+    def _note(self, row: PoolHost) -> None:
+        if self._rows.get(row.name) != row:
+            self._rows[row.name] = row
+            self._changed.set()
+
+    def _pass_on(self) -> None:
+        if self._steward is not None:
+            self._steward.wanted_by_run = self._wanted
+            self._steward.busy = dict(self._busy)
+            self._steward.poke()
+
+    async def _ask(self, name: str) -> OtherWay | None:
+        """What the cloud says of a machine that is silent; None: that it runs, or nothing."""
+        if self._vms is None or name not in self._rows:
+            return None
+        taken = OtherWay.EVICTED if facts_of(self._rows[name]).spot else OtherWay.GONE
+        try:
+            view = await self._vms.view(name)
+        except Refusal:
+            return None
+        return taken if view is None or view.power in _OFF else None

@@ -1,0 +1,180 @@
+"""What all machines of one pool share while they are made: the cloud, the store, the networks, what is refused lately."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+
+import anyio
+
+from evalfleet.azure import prices, vm
+from evalfleet.azure.classify import Action, Problem
+from evalfleet.azure.offers import Closed, Offering, Stop
+from evalfleet.azure.pool import AzurePool
+from evalfleet.azure.settings import AzureSettings
+from evalfleet.azure.sizes import find
+from evalfleet.azure.vms import Network, Refusal, Vms
+from evalfleet.errors import BackendError
+from evalfleet.fleet.login import LoginKey
+from evalfleet.layout import Home
+from evalfleet.model import HostState, JsonObject, Pool, PoolHost
+from evalfleet.store.base import Store
+from evalfleet.store.clerk import Clerk
+
+SLOW_START = 3  # creations at a time until the first VM is there
+AT_A_TIME = 20
+REFUSALS = 3  # machines in a row that nobody would sell: then the pool asks for no more
+
+
+class NotOurs(BackendError):
+    """The pool has another owner now."""
+
+
+class Ground:
+    """Used in the loop's thread; speaks to the store through the clerk."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clerk: Clerk,
+        home: Home,
+        pool: Pool,
+        wanted: AzurePool,
+        azure: AzureSettings,
+        vms: Vms,
+        login: LoginKey,
+        owner: str,
+        image: str | None,
+        tell: Callable[[PoolHost], None],
+        rng: random.Random,
+    ) -> None:
+        self.store = store
+        self.clerk = clerk
+        self.home = home
+        self.pool = pool
+        self.wanted = wanted
+        self.azure = azure
+        self.vms = vms
+        self.login = login
+        self.owner = owner
+        self.image = image
+        self.rng = rng
+        self.closed = Closed()
+        self._tell = tell
+        self._prices = prices.load(home.prices)
+        self._networks: dict[str, Network] = {}
+        self._network_lock = anyio.Lock()
+        self._makers = anyio.CapacityLimiter(SLOW_START)
+        self._refused = 0
+        self._worst: Problem | None = None  # of those that creations had
+        self._told = 0  # the weight of what a person was told
+        self.is_proven = False  # whether a VM was made since the last refusal was forgiven
+
+    # The store
+
+    async def now(self) -> float:
+        return await self.clerk.call(self.store.now)
+
+    async def move(self, host: PoolHost, before: HostState | None = None) -> PoolHost:
+        """Write down how far a host is.
+
+        Raises:
+            NotOurs: somebody else keeps the pool now.
+        """
+        moved = await self.clerk.call(partial(self.store.move_host, self.pool, before or host.state, host))
+        if moved is None:
+            raise NotOurs(f"pool {self.pool.name!r} is kept by another process now; this one stops")
+        self._tell(moved)
+        return moved
+
+    async def fresh(self, host: PoolHost) -> PoolHost:
+        """The host with the wish that it has now."""
+        rows = await self.clerk.call(partial(self.store.hosts, self.pool.name, gone=True))
+        found = next((row for row in rows if row.name == host.name), None)
+        if found is None:
+            raise NotOurs(f"pool {self.pool.name!r} was deleted by another process; this one stops")
+        return found
+
+    # What a VM needs around it
+
+    async def network(self, region: str) -> Network:
+        async with self._network_lock:
+            if region not in self._networks:
+                await self.vms.ensure_group(region, self.owner)
+                self._networks[region] = await self.vms.ensure_network(self.pool.name, region, self.owner)
+            return self._networks[region]
+
+    async def drop_networks(self, regions: set[str]) -> None:
+        """Those of the regions that are known, and of others that the cloud shows: an offer may have failed there."""
+        found = {each.region for each in await self.vms.owned(self.pool.name)}
+        for region in sorted((regions | found) - {""}):
+            await self.vms.drop_network(self.pool.name, region)
+            self._networks.pop(region, None)
+
+    # Making, a few at a time
+
+    @asynccontextmanager
+    async def permission(self) -> AsyncGenerator[bool]:
+        """Wait for one's turn to ask for a VM. False: the pool has been refused too often, and asks for no more."""
+        async with self._makers:
+            yield self._refused < REFUSALS
+
+    def made(self) -> None:
+        self._refused = 0
+        self.is_proven = True
+        self._makers.total_tokens = AT_A_TIME
+
+    def failed(self, problem: Problem, failed: Offering, now: float) -> None:
+        """A creation failed: until the next one works, one at a time finds out what can still be had, if anything."""
+        self._makers.total_tokens = 1
+        self.closed = self.closed.after(problem, failed, self.wanted.offers(), now)
+        if problem.action is Action.GIVE_UP:
+            self._refused = REFUSALS
+        if _weight(problem) > _weight(self._worst):
+            self._worst = problem
+
+    async def refused(self, stop: Stop) -> None:
+        """A machine cannot be had. Said once for the whole pool: what a person can change before what only time can."""
+        self._refused += 1
+        told = stop.problem is not None and _weight(self._worst) < 2
+        problem = stop.problem if told else self._worst
+        if self._told > _weight(problem):
+            return
+        self._told = 1 + _weight(problem)
+        message = stop.message if told or problem is None else problem.message
+        reason: JsonObject = {"cause": str(problem.cause) if problem else "closed", "message": message}
+        await self.clerk.call(partial(self.store.explain_pool, self.pool.name, reason))
+
+    def forgive(self) -> None:
+        """Ask again for what was refused."""
+        self._refused = self._told = 0
+        self._worst = None
+        self.is_proven = False
+        self._makers.total_tokens = SLOW_START
+
+    def pause_s(self, times: int, error: Refusal) -> float:
+        """How long to wait before the cloud is asked again that refused so often."""
+        return max(error.problem.wait_s, self.azure.poll_s * 2 ** min(times, 6))
+
+    # Prices
+
+    def priced(self, host: PoolHost, offering: Offering) -> PoolHost:
+        """The host with what it costs in an hour of our clock: the emulator's hours may pass more quickly."""
+        found = self._prices.find(offering)
+        if found is None and offering.spot:
+            found = self._prices.find(replace(offering, spot=False))  # at most that
+        usd = found.usd_per_hour if found else 0.0
+        disk = prices.disk_usd_per_hour(vm.disk_kind(find(offering.size)), self.wanted.disk_gb)
+        kept = disk + prices.IP_USD_PER_HOUR
+        return replace(host, usd_per_hour=usd * self.azure.speed, kept_usd_per_hour=kept * self.azure.speed)
+
+
+def _weight(problem: Problem | None) -> int:
+    """How much a person should hear of it first."""
+    if problem is None:
+        return 0
+    return 2 if problem.action in (Action.ASK_QUOTA, Action.GIVE_UP) else 1

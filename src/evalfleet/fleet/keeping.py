@@ -1,0 +1,92 @@
+"""Becoming the owner of a pool, with all that keeping it needs opened; and asking whoever is."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import random
+import socket
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from evalfleet import config
+from evalfleet.azure import clients
+from evalfleet.azure import settings as azure_settings
+from evalfleet.azure.images import Images
+from evalfleet.azure.vms import Vms
+from evalfleet.backends.azure_pool import settings_of
+from evalfleet.errors import NotFound
+from evalfleet.fleet.ground import Ground
+from evalfleet.fleet.login import login_key
+from evalfleet.fleet.steward import Steward
+from evalfleet.layout import Home
+from evalfleet.model import PoolHost
+from evalfleet.store.base import Store
+from evalfleet.store.clerk import Clerk
+
+Tell = Callable[[PoolHost], None]
+
+
+def owner_label(home: Path) -> str:
+    """Who we are, in the tags of all that we make: a person can read it, and no two homes share it."""
+    try:
+        who = getpass.getuser()
+    except (KeyError, OSError):
+        who = "nobody"
+    mark = hashlib.sha256(f"{socket.gethostname()}:{home.absolute()}".encode()).hexdigest()[:8]
+    return f"{who}@{socket.gethostname()}-{mark}"
+
+
+async def _image(opened: clients.Clients, wanted: str | None) -> str | None:
+    """The id of the image that new machines are made from; a name stands for its newest version.
+
+    Raises:
+        NotFound: there is no such image.
+    """
+    if wanted is None or wanted.startswith("/"):
+        return wanted
+    found = await Images(opened).find(wanted)
+    if found is None:
+        raise NotFound(
+            f"there is no image {wanted!r}; `evalfleet pool bake --image {wanted}` makes it of a prepared machine"
+        )
+    return found.id
+
+
+@asynccontextmanager
+async def keeping(
+    settings: config.Settings, store: Store, clerk: Clerk, name: str, process: str, tell: Tell = lambda _: None
+) -> AsyncGenerator[Steward]:
+    """Own the pool inside the block.
+
+    Raises:
+        Owned: another process keeps it.
+        NotFound: there is no such pool (any more).
+        InputError: the cloud's settings or packages are missing.
+    """
+    azure = azure_settings.of(settings)
+    home = Home(settings.home)
+    login = login_key(home)
+    async with clients.opened(azure) as opened:
+        pool = await clerk.call(partial(store.take_pool, name, process))
+        try:
+            wanted = settings_of(pool)
+            ground = Ground(
+                store=store,
+                clerk=clerk,
+                home=home,
+                pool=pool,
+                wanted=wanted,
+                azure=azure,
+                vms=Vms(opened),
+                login=login,
+                owner=owner_label(settings.home),
+                image=await _image(opened, wanted.image),
+                tell=tell,
+                rng=random.Random(),
+            )
+            yield Steward(ground)
+        finally:
+            await clerk.finish(partial(store.leave_pool, pool))

@@ -1,0 +1,97 @@
+"""Finds what is ours and has no purpose any more, and ends it: in the cloud by tag, on hosts by their runners."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from evalfleet.azure.image import TAG_IMAGE
+from evalfleet.azure.views import Owned
+from evalfleet.azure.vm import TAG_OWNER, TAG_POOL, expires_of
+from evalfleet.azure.vms import Verb, Vms
+
+_VM = "microsoft.compute/virtualmachines"
+# In this order, because each needs what stands before it to be gone.
+_ORDER = (
+    _VM,
+    "microsoft.devtestlab/schedules",
+    "microsoft.network/networkinterfaces",
+    "microsoft.network/publicipaddresses",
+    "microsoft.compute/disks",
+    "microsoft.compute/snapshots",
+    "microsoft.network/virtualnetworks",
+    "microsoft.network/networksecuritygroups",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One resource, and why it may go."""
+
+    resource: Owned
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purposes:
+    """What still has one."""
+
+    owner: str  # our label
+    pools: Collection[str]
+    hosts: Collection[str]  # machines that are wanted, by name
+
+
+def findings(resources: Iterable[Owned], purposes: Purposes, now: float) -> list[Finding]:
+    """Pure. What may go, in the order in which it can.
+
+    Ours goes where no pool and no wanted machine stands for it. What others made goes only after the moment that they
+    put on it themselves. Golden images stay: they are wanted until somebody deletes them.
+    """
+    found: list[Finding] = []
+    for one in resources:
+        if TAG_IMAGE in one.tags:
+            continue
+        why = _why(one, purposes, now)
+        if why is not None:
+            found.append(Finding(resource=one, why=why))
+    return sorted(found, key=lambda each: _place(each.resource))
+
+
+def _why(one: Owned, purposes: Purposes, now: float) -> str | None:
+    expires = expires_of(dict(one.tags))
+    if one.tags.get(TAG_OWNER) != purposes.owner:
+        return None if expires is None or expires > now else f"expired; made by {one.tags.get(TAG_OWNER, 'nobody')}"
+    pool = one.tags.get(TAG_POOL, "")
+    if pool not in purposes.pools:
+        return f"there is no pool {pool!r} here any more"
+    is_network = one.type.lower().startswith(("microsoft.network/virtual", "microsoft.network/networksecurity"))
+    if is_network or any(_belongs(one.name, host) for host in purposes.hosts):
+        return None
+    return f"pool {pool!r} does not want it"
+
+
+def _belongs(name: str, host: str) -> bool:
+    """Whether a resource is a machine or a part of it: its parts are named after it."""
+    part = name.removeprefix("shutdown-computevm-")
+    return part in (host, f"{host}-nic", f"{host}-ip", f"{host}-disk")
+
+
+def _place(one: Owned) -> int:
+    kind = one.type.lower()
+    return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
+
+
+async def reap(vms: Vms, found: Iterable[Finding]) -> None:
+    """End them one after another; a VM takes its disk, interface and address with it. Raises Refusal."""
+    import anyio
+
+    for each in found:
+        if each.resource.type.lower() != _VM:
+            await vms.delete_owned(each.resource)
+            continue
+        continuation = await vms.delete(each.resource.name)
+        while continuation is not None:
+            progress = await vms.poll(Verb.DELETE, each.resource.name, continuation)
+            if progress.done:
+                break
+            await anyio.sleep(progress.look_again_s)

@@ -1,0 +1,362 @@
+"""Keeps one pool: makes its machines what they should be, replaces those that are taken, follows demand, budget, deadlines.
+
+There is one at a time, the pool's owner. It can die at any moment: the next one reads the wishes, lists the cloud by tag,
+and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from evalfleet.azure.classify import Action
+from evalfleet.azure.facts import facts_of
+from evalfleet.azure.views import VmView
+from evalfleet.azure.vm import TAG_OWNER
+from evalfleet.azure.vms import Refusal
+from evalfleet.backends.azure_pool import settings_of
+from evalfleet.core.hosts import HOUR_S, Demand, Seen, Step, counts_as_worker, follow, next_step, total_usd
+from evalfleet.errors import EvalfleetError
+from evalfleet.fleet.ground import Ground, NotOurs
+from evalfleet.fleet.registry_file import registry_text, write_registry
+from evalfleet.fleet.tender import SCHEDULE_S, Tender
+from evalfleet.model import HostState, JsonObject, Pool, PoolHost, Wish
+
+# Times its size in an hour: a pool that loses more machines than that has a problem that replacing does not solve.
+LOST_MOST = 2
+RENEW_AT = 0.25  # of the deadline's length, gone by: then it is moved
+RETRY_S = 600.0  # after it, what was sold out is asked for again
+LEAST_LEFT_S = 1800.0  # a deadline is never moved nearer than this: schedules are not exact
+PATIENCE = 8  # looks at the whole pool that are refused in a row, each after a longer pause
+FAILED_PAUSES = 12  # polls until a machine that could not be brought to its wish is tried again
+_RESTING = (Step.REST, Step.DRAIN)
+_LASTING = ("capacity", "sku", "closed", "server", "throttled", "provisioning", "replaced")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tended:
+    """A machine on its way."""
+
+    wish: Wish
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+
+class Steward:
+    """Used in the loop's thread. `want` and `busy` come from the run that it serves, if it serves one."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._store = ground.store
+        self._name = ground.pool.name
+        self._tenders: dict[str, Tended] = {}
+        self._failed: dict[str, tuple[Refusal, float]] = {}  # and when
+        self._idle_since: dict[str, float] = {}
+        self._refused_at: float | None = None
+        self._has_looked = False
+        self._probes = False
+        self._serves = False
+        self._exported = ""
+        self._poked = anyio.Event()
+        self.wanted_by_run: int | None = None  # workers that the run could use; None: no run is served
+        self.busy: dict[str, int] = {}
+        self.is_gone = False  # the pool was deleted, as wished
+
+    def poke(self) -> None:
+        """Look again at once."""
+        self._poked.set()
+
+    async def settle(self) -> None:
+        """Return when every machine is what it should be, or cannot be now: `Pool.reason` says why not.
+
+        Raises:
+            Refusal: the cloud refuses us, or a machine, for good or for long.
+            NotOurs: the pool has another owner.
+        """
+        with _first_error():
+            async with anyio.create_task_group() as group:
+                await self._settle(group)
+
+    async def _settle(self, group: TaskGroup) -> None:
+        refused = 0
+        while True:
+            try:
+                is_over = await self._tick(group)
+                refused = 0
+            except Refusal as error:
+                refused += 1
+                if error.problem.action is Action.GIVE_UP or refused >= PATIENCE:
+                    raise
+                await anyio.sleep(self._ground.pause_s(refused, error))
+                continue
+            if self._failed and not self._tenders:
+                raise next(iter(self._failed.values()))[0]
+            if is_over:
+                return
+            await self._nap(self._ground.azure.poll_s)
+
+    async def serve(self) -> None:
+        """Keep the pool until we are cancelled, or it is gone. Raises NotOurs."""
+        self._serves = True
+        with _first_error():
+            async with anyio.create_task_group() as group:
+                refused = 0
+                while not self.is_gone:
+                    pause_s = max(0.3, 3 * self._ground.azure.poll_s)
+                    try:
+                        await self._tick(group)
+                        refused = 0
+                    except Refusal as error:
+                        refused += 1
+                        pause_s = max(pause_s, min(60.0, self._ground.pause_s(refused, error)))
+                        await self._explain("cloud", str(error))
+                    await self._nap(pause_s)
+
+    async def part(self) -> None:
+        """Leave a pool whose machines run: they stop by themselves soon after, if nobody comes back."""
+        ground = self._ground
+        left_s = min(max(LEAST_LEFT_S, ground.wanted.idle_s), ground.wanted.max_hours * HOUR_S)
+        views = {view.name: view for view in await ground.vms.list(self._name)}
+        for host in await ground.clerk.call(partial(self._store.hosts, self._name)):
+            view = views.get(host.name)
+            if view is not None and view.power == "running":
+                await Tender(ground, host).expire(view, left_s)
+
+    # One look
+
+    async def _tick(self, group: TaskGroup) -> bool:
+        """Look at wishes and cloud, set off what is to be done. True: nothing is left to do."""
+        ground = self._ground
+        pool = await self._read_pool()
+        views = {view.name: view for view in await ground.vms.list(self._name)}
+        pool = await self._resume(pool)
+        hosts = await ground.clerk.call(partial(self._store.hosts, self._name))
+        strays = await self._drop_strays(views, hosts)
+        if not pool.deleting and not await self._is_spent(pool, hosts):
+            await self._balance(pool, hosts)
+        hosts = await ground.clerk.call(partial(self._store.hosts, self._name))
+        due = [host for host in hosts if self._step(host, views) not in _RESTING]
+        await self._set_off(group, hosts, due)
+        await self._renew(hosts, views)
+        await self._export(pool)
+        if pool.deleting and not hosts and not self._tenders and not strays:
+            await self._bury()
+        return self.is_gone or not (due or self._tenders or strays or pool.deleting)
+
+    async def _read_pool(self) -> Pool:
+        pool = await self._ground.clerk.call(partial(self._store.pool, self._name))
+        if pool.epoch != self._ground.pool.epoch:
+            raise NotOurs(f"pool {self._name!r} is kept by another process now; this one stops")
+        self._ground.wanted = settings_of(pool)
+        return pool
+
+    async def _resume(self, pool: Pool) -> Pool:
+        """Whoever comes anew asks anew: a person may have seen to what was missing. And the cloud answers again."""
+        cause = pool.reason.get("cause") if pool.reason else None
+        if cause == "cloud" or (cause is not None and cause != "budget" and not self._has_looked):
+            await self._forgive()
+            pool = replace(pool, reason=None)
+        self._has_looked = True
+        return pool
+
+    async def _set_off(self, group: TaskGroup, hosts: list[PoolHost], due: list[PoolHost]) -> None:
+        now = await self._ground.now()
+        again_s = FAILED_PAUSES * self._ground.azure.poll_s
+        if self._serves:  # whoever waits for the end is told instead
+            self._failed = {name: failed for name, failed in self._failed.items() if now - failed[1] < again_s}
+        for host in hosts:
+            tended = self._tenders.get(host.name)
+            if tended is not None and tended.wish is not host.wish:
+                tended.scope.cancel()  # in whichever moment: it could as well have died then
+        for host in due:
+            if host.name not in self._tenders and host.name not in self._failed:
+                self._tenders[host.name] = Tended(wish=host.wish)
+                group.start_soon(self._tend, host)
+
+    def _step(self, host: PoolHost, views: Mapping[str, VmView]) -> Step:
+        view = views.get(host.name)
+        seen = Seen(provisioning=view.provisioning, power=view.power, spot=view.spot) if view else None
+        return next_step(host, seen, busy=self.busy.get(host.name, 0) > 0)
+
+    async def _tend(self, host: PoolHost) -> None:
+        tender = Tender(self._ground, host)
+        try:
+            with self._tenders[host.name].scope:
+                await tender.tend(busy=self.busy.get(host.name, 0) > 0)
+        except Refusal as error:
+            await tender.move(reason=str(error))
+            self._failed[host.name] = (error, await self._ground.now())
+        finally:
+            del self._tenders[host.name]
+            self.poke()
+
+    async def _drop_strays(self, views: Mapping[str, VmView], hosts: list[PoolHost]) -> bool:
+        """A VM of ours that has no row any more came to be after its row was closed: by a request of an owner that died.
+
+        Returns whether there is one, on its way or not.
+        """
+        known = {host.name for host in hosts}
+        strays = [view for name, view in views.items() if name not in known]
+        ours = [view for view in strays if view.tags.get(TAG_OWNER) == self._ground.owner]
+        for view in ours:
+            if view.provisioning != "Deleting":
+                await self._ground.vms.delete(view.name)
+        return bool(ours)
+
+    # How many
+
+    async def _balance(self, pool: Pool, hosts: list[PoolHost]) -> None:
+        """Request what is missing, start what is needed, shed what is idle."""
+        wanted = self._ground.wanted
+        now = await self._ground.now()
+        self._note_idle(hosts, now)
+        if not await self._may_request(pool, now):
+            return
+        if not wanted.scales:
+            await self._start_stopped(hosts)
+            missing = wanted.workers - len([host for host in hosts if host.state is not HostState.LOST])
+            await self._request(missing)
+            return
+        workers = self.wanted_by_run if self.wanted_by_run is not None else 0
+        machines = -(-workers // wanted.slots)
+        demand = Demand(wanted=machines, least=wanted.least, most=wanted.limit)
+        idle_s = 0.0 if wanted.run is not None else wanted.idle_s
+        busy = {name for name, count in self.busy.items() if count}
+        change = follow(hosts, demand, idle_s, now, self._idle_since, busy)
+        await self._wish(change.start, Wish.RUNNING, "the run needs it")
+        shed = Wish.GONE if wanted.idle == "delete" or wanted.run is not None else Wish.STOPPED
+        await self._wish(change.shed, shed, f"idle for {idle_s:g} s")
+        await self._request(change.request)
+
+    async def _start_stopped(self, hosts: list[PoolHost]) -> None:
+        """A run on a pool that was stopped starts as many of its machines as it can use."""
+        running = sum(1 for host in hosts if counts_as_worker(host))
+        needed = -(-(self.wanted_by_run or 0) // self._ground.wanted.slots) - running
+        stopped = [host.name for host in hosts if host.state is HostState.STOPPED and host.wish is Wish.STOPPED]
+        await self._wish(stopped[: max(0, needed)], Wish.RUNNING, "the run needs it")
+
+    def _note_idle(self, hosts: list[PoolHost], now: float) -> None:
+        ready = {host.name for host in hosts if host.state is HostState.READY and not self.busy.get(host.name)}
+        self._idle_since = {name: self._idle_since.get(name, now) for name in ready}
+
+    async def _may_request(self, pool: Pool, now: float) -> bool:
+        """Not while the pool says why it makes no more; what was only sold out may be there again later."""
+        if pool.reason is None:
+            self._refused_at = None
+            return True
+        if self._refused_at is None:
+            self._refused_at = now
+        if pool.reason.get("cause") not in _LASTING or now - self._refused_at < RETRY_S:
+            return False
+        await self._forgive()
+        return True
+
+    async def _forgive(self) -> None:
+        self._refused_at = None
+        self._probes = self._has_looked  # after a refusal of our own one machine finds out for all
+        self._ground.forgive()
+        await self._ground.clerk.call(partial(self._store.explain_pool, self._name, None))
+
+    async def _request(self, count: int) -> None:
+        wanted = self._ground.wanted
+        if self._probes and not self._ground.is_proven:
+            count = min(count, 1 - len(self._tenders))
+        if count <= 0:
+            return
+        lost = await self._lost_lately()
+        if lost > wanted.limit * LOST_MOST:
+            message = f"{lost} machines were lost within an hour, of a pool of {wanted.limit}; look why"
+            await self._explain("replaced", f"{message}: `evalfleet events pool:{self._name}`")
+            return
+        facts: list[JsonObject] = [{} for _ in range(count)]
+        await self._ground.clerk.call(partial(self._store.request_hosts, self._name, f"{wanted.prefix}-", facts))
+
+    async def _lost_lately(self) -> int:
+        """Machines that were there, and went although nobody wished it."""
+        rows = await self._ground.clerk.call(partial(self._store.hosts, self._name, gone=True))
+        since = await self._ground.now() - HOUR_S
+        taken = [row for row in rows if row.wish is not Wish.GONE and row.made_at is not None]
+        return sum(1 for row in taken if row.gone_at is not None and row.gone_at >= since)
+
+    async def _wish(self, names: tuple[str, ...] | list[str], wish: Wish, reason: str) -> None:
+        if names:
+            await self._ground.clerk.call(partial(self._store.wish, self._name, list(names), wish, reason))
+
+    # Money and time
+
+    async def _is_spent(self, pool: Pool, hosts: list[PoolHost]) -> bool:
+        """At its budget the pool takes no new work; what runs ends, and then the machines are stopped."""
+        limit = self._ground.wanted.budget_usd
+        everything = await self._ground.clerk.call(partial(self._store.hosts, self._name, gone=True))
+        spent = total_usd(everything, await self._ground.now())
+        was = pool.reason is not None and pool.reason.get("cause") == "budget"
+        if limit is None or spent < limit:
+            if was:
+                await self._forgive()
+            return False
+        if not was:
+            more = f"`evalfleet pool scale {self._name} --budget USD` allows more"
+            await self._explain("budget", f"spent ${spent:.2f} of ${limit:.2f}; {more}")
+        await self._wish(
+            [host.name for host in hosts if host.wish is Wish.RUNNING], Wish.STOPPED, "the budget is spent"
+        )
+        return True
+
+    async def _renew(self, hosts: list[PoolHost], views: Mapping[str, VmView]) -> None:
+        now = await self._ground.now()
+        length_s = min(self._ground.wanted.max_hours * HOUR_S, SCHEDULE_S)
+        for host in hosts:
+            at, view = facts_of(host).deadline_at, views.get(host.name)
+            ours = host.state is HostState.READY and host.name not in self._tenders
+            if ours and view is not None and at is not None and at - now < (1 - RENEW_AT) * length_s:
+                with suppress(Refusal):  # it may have gone meanwhile; else the next look tries again
+                    await Tender(self._ground, host).renew(view)
+
+    # The end
+
+    async def _bury(self) -> None:
+        """All machines are gone: so are their networks, and then the pool."""
+        ground = self._ground
+        rows = await ground.clerk.call(partial(self._store.hosts, self._name, gone=True))
+        await ground.drop_networks({facts_of(row).region for row in rows} | set(ground.wanted.regions))
+        await ground.clerk.call(partial(self._store.delete_pool, self._name))
+        self.is_gone = True
+
+    async def _explain(self, cause: str, message: str) -> None:
+        reason: JsonObject = {"cause": cause, "message": message}
+        await self._ground.clerk.call(partial(self._store.explain_pool, self._name, reason))
+
+    async def _export(self, pool: Pool) -> None:
+        """For tools that read files; written when it has changed."""
+        ground = self._ground
+        hosts = await ground.clerk.call(partial(self._store.hosts, self._name, gone=True))
+        tallies = await ground.clerk.call(partial(self._store.pool_tallies, pool))
+        text = registry_text(pool, hosts, tallies, ground.azure.resource_group)
+        if text != self._exported:
+            await anyio.to_thread.run_sync(write_registry, ground.home.registry_file(self._name), text)
+            self._exported = text
+
+    async def _nap(self, at_most_s: float) -> None:
+        with anyio.move_on_after(at_most_s):
+            await self._poked.wait()
+        self._poked = anyio.Event()
+
+
+@contextmanager
+def _first_error() -> Generator[None]:
+    """Let out of a task group's bundle one error that was raised on purpose, so that callers can catch it by its class."""
+    try:
+        yield
+    except BaseExceptionGroup as bundle:
+        meant, _ = bundle.split(EvalfleetError)
+        first: BaseException | None = meant
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        if first is None:
+            raise
+        raise first from first.__cause__

@@ -1,0 +1,266 @@
+"""Brings one machine from what it is to what it should be, step by step, and goes on wherever an earlier one died."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import anyio
+
+from evalfleet.azure.classify import Action, Cause, Problem, classify
+from evalfleet.azure.facts import Operation, VmFacts, facts_of
+from evalfleet.azure.offers import Offering
+from evalfleet.azure.views import VmView
+from evalfleet.azure.vm import TAG_OWNER, TAG_WORKER
+from evalfleet.azure.vms import Refusal, Verb
+from evalfleet.core.hosts import HOUR_S, Seen, Step, metered, next_step
+from evalfleet.fleet.ground import Ground
+from evalfleet.fleet.ladder import Fallen, Ladder
+from evalfleet.fleet.making import Making
+from evalfleet.model import HostState, PoolHost, Wish
+
+PATIENCE = 20  # refused looks and orders in a row, each after a longer pause
+FAILURES = 3  # of operations that the cloud accepted: starts, stops, deletions
+SCHEDULE_S = 23 * HOUR_S  # a schedule knows the time of day only
+_ON = "running"
+
+
+class Failed(Refusal):
+    """An operation that the cloud accepted has failed."""
+
+
+class Tender:
+    """One host. Everything that it decides by is in the store or in the cloud; nothing is only in its memory."""
+
+    def __init__(self, ground: Ground, host: PoolHost) -> None:
+        self.ground = ground
+        self.host = host
+        self._vms = ground.vms
+        self._powers: set[str | None] = set()  # that we saw ourselves: what happened before nobody can tell exactly
+
+    @property
+    def facts(self) -> VmFacts:
+        return facts_of(self.host)
+
+    async def tend(self, *, busy: bool = False) -> PoolHost:
+        """Bring the host to its wish; return when it rests, or waits for its work to end.
+
+        Raises:
+            NotOurs: the pool has another owner.
+            Refusal: the cloud lets us do nothing, or has not for long.
+        """
+        refused = failed = 0
+        while True:
+            try:
+                if await self._step(busy=busy):
+                    return self.host
+                refused = 0
+            except Failed as error:
+                failed += 1
+                if failed >= FAILURES:
+                    raise
+                await anyio.sleep(self.ground.pause_s(failed, error))
+            except Refusal as error:
+                refused += 1
+                # Also what nobody will ever allow is tried twice: the machine may have gone between look and order.
+                if refused >= (2 if error.problem.action is Action.GIVE_UP else PATIENCE):
+                    raise
+                await anyio.sleep(self.ground.pause_s(refused, error))
+
+    async def _step(self, *, busy: bool) -> bool:
+        """Look, and do one thing. True: there is nothing more to do."""
+        self.host = await self.ground.fresh(self.host)
+        if self._must_wait() and not await self.look():
+            await self._wait()
+            return False
+        view = await self._vms.view(self.host.name)
+        if view is not None and not self._is_ours(view):
+            return await self._give_up_name(view)
+        self._powers.add(view.power if view else None)
+        match next_step(self.host, _seen(view), busy=busy):
+            case Step.REST:
+                return True
+            case Step.DRAIN:
+                if self.host.state is not HostState.DRAINING:
+                    await self.move(state=HostState.DRAINING)
+                return True
+            case Step.WAIT:
+                await self._wait()
+            case Step.CREATE:
+                await Making(self).make()
+            case Step.CLEAR:
+                await self._clear(view, self.facts.problem)
+            case Step.CLIMB:
+                assert view is not None
+                return await self._climb(view)
+            case Step.START:
+                await self._start()
+            case Step.DEALLOCATE:
+                await self.move(state=HostState.DRAINING)
+                await self.begin(Verb.DEALLOCATE, await self._vms.deallocate(self.host.name))
+            case Step.DELETE:
+                await self._delete()
+            case Step.MOURN:
+                await self._mourn()
+            case Step.STOPPED:
+                facts = replace(self.facts, operation=None, problem=None)
+                await self._stop_meter(state=HostState.STOPPED, facts=facts, reason=None, rung=None)
+                return True
+            case Step.GONE:
+                await self._vms.drop_deadline(self.host.name)
+                await self._stop_meter(state=HostState.GONE)
+        return self.host.state is HostState.GONE
+
+    async def move(self, *, facts: VmFacts | None = None, **changes: Any) -> None:
+        """Write down how far the host is."""
+        before = self.host.state
+        written = self.host.facts if facts is None else facts.to_json()
+        self.host = await self.ground.move(replace(self.host, facts=written, **changes), before)
+
+    async def begin(self, verb: Verb, continuation: str) -> None:
+        await self.move(facts=replace(self.facts, operation=Operation(verb=verb, continuation=continuation)))
+
+    async def look(self) -> bool:
+        """Look once how far our operation is. True: it is over, well or not; a failed creation leaves its problem."""
+        facts = self.facts
+        assert facts.operation is not None
+        verb = Verb(facts.operation.verb)
+        offering = Offering(size=facts.size, region=facts.region, spot=facts.spot)
+        progress = await self._vms.poll(verb, self.host.name, facts.operation.continuation, offering)
+        if not progress.done:
+            return False
+        if progress.problem is None or verb is not Verb.CREATE:
+            await self.move(facts=replace(facts, operation=None))
+        else:
+            problem = progress.problem
+            await self.move(facts=replace(facts, operation=None, problem=problem), reason=problem.message)
+        if progress.problem is not None and verb is not Verb.CREATE:
+            raise Failed(progress.problem)
+        return True
+
+    def _must_wait(self) -> bool:
+        """Whether what was ordered must end before anything else is; only a machine that is to go need not start first."""
+        operation = self.facts.operation
+        return operation is not None and (self.host.wish is not Wish.GONE or operation.verb == Verb.DELETE)
+
+    async def _wait(self) -> None:
+        await anyio.sleep(self.ground.azure.poll_s)
+
+    async def _stop_meter(self, **changes: Any) -> None:
+        """The machine does not run any more. Since when, where it stopped with nobody looking, is a fair guess."""
+        now, deadline_at = await self.ground.now(), self.facts.deadline_at
+        at = now if deadline_at is None else min(now, deadline_at)
+        if self.host.state is HostState.DRAINING and _ON not in self._powers:
+            at = min(at, self.host.updated_at)  # when it was ordered
+        self.host = metered(self.host, at, running=False)
+        await self.move(**changes)
+
+    def _is_ours(self, view: VmView) -> bool:
+        """Names are ours in our home only; but whoever made the VM put the mark of its key into a tag."""
+        return view.tags.get(TAG_WORKER, "").rpartition(".")[2] in self.facts.keys
+
+    async def _give_up_name(self, view: VmView) -> bool:
+        """Never touch a machine that somebody else made; the pool takes the next number instead."""
+        maker = view.tags.get(TAG_OWNER, "somebody else")
+        reason = (
+            f"there is a machine {view.name!r} that {maker} made; this one is left out, or choose another --name-prefix"
+        )
+        await self._stop_meter(state=HostState.GONE, reason=reason)
+        return True
+
+    async def _start(self) -> None:
+        if self.host.state is not HostState.STOPPED:
+            reason = "found switched off, by its deadline or by another hand; it is started again"
+            await self._stop_meter(state=HostState.STOPPED, reason=reason)
+        await self.move()  # nothing new, but refused where the pool has another owner
+        await self.begin(Verb.START, await self._vms.start(self.host.name))
+
+    # Getting ready
+
+    async def _climb(self, view: VmView) -> bool:
+        """True: it is ready, or rests in quarantine."""
+        if self.host.state is not HostState.PREPARING or self.facts.address is None:
+            await self._arrive(view)
+        try:
+            await Ladder(self).climb()
+        except Fallen as fallen:
+            if not fallen.replace:
+                await self.move(state=HostState.QUARANTINED, reason=str(fallen))
+                return True
+            problem = Problem(cause=Cause.PROVISIONING, action=Action.NEXT_REGION, message=str(fallen))
+            await self._clear(view, problem)
+            return False
+        self.host = await self.ground.fresh(self.host)
+        if self.host.wish is not Wish.RUNNING:
+            return False
+        await self.move(state=HostState.READY, reason=None)
+        return True
+
+    async def _arrive(self, view: VmView) -> None:
+        """The machine runs: from now on it costs, and has a deadline that does not need us."""
+        self.ground.made()
+        now = await self.ground.now()
+        # One that ran already when we came has done so since it was ordered, which was written down just before.
+        since = now if len(self._powers) > 1 else self.host.updated_at
+        self.host = metered(replace(self.host, made_at=self.host.made_at or since), since, running=True)
+        facts = self.facts
+        # Which of the keys that were ever meant for it the VM was made with is in its tag.
+        made_with = facts.keys.get(view.tags.get(TAG_WORKER, "").rpartition(".")[2])
+        facts = replace(
+            facts,
+            address=await self._vms.address(view),
+            port=self.ground.azure.ssh_port,
+            login_key=str(self.ground.login.path.absolute()),
+            host_key=facts.host_key or made_with,
+            region=view.region,
+            size=view.size,
+            spot=view.spot,
+            operation=None,
+            problem=None,
+        )
+        await self.move(state=HostState.PREPARING, facts=facts, reason=None, rung="arm")
+        await self.renew(view)
+
+    async def renew(self, view: VmView) -> None:
+        """Move the machine's deadline: it stops by itself so long after we were last here."""
+        length_s = self.ground.wanted.max_hours * HOUR_S
+        await self.expire(view, length_s)
+        await self._vms.renew(view, await self.ground.now() + length_s)
+
+    async def expire(self, view: VmView, left_s: float) -> None:
+        """Let the machine stop by itself after so much time, but for the next `renew`."""
+        at = await self.ground.now() + min(left_s, SCHEDULE_S)
+        await self._vms.set_deadline(view, at)
+        self.host = await self.ground.fresh(self.host)
+        await self.move(facts=replace(self.facts, deadline_at=at))
+
+    # Ending
+
+    async def _clear(self, view: VmView | None, problem: Problem | None) -> None:
+        """Delete what a creation left behind, and remember why it failed."""
+        if problem is None and view is not None and view.failure is not None:
+            problem = classify(view.failure, region=view.region, size=view.size, spot=view.spot)
+        if problem is None:
+            problem = Problem(cause=Cause.PROVISIONING, action=Action.NEXT_REGION, message="the VM did not come up")
+        facts = replace(self.facts, problem=problem, operation=None, address=None, host_key=None, next_key=None)
+        await self._stop_meter(state=HostState.CREATING, facts=facts, reason=problem.message)
+        await self._delete()
+        while self.facts.operation is not None and not await self.look():
+            await self._wait()
+
+    async def _delete(self) -> None:
+        keeps = self.host.state in (HostState.LOST, HostState.CREATING, HostState.REQUESTED)
+        await self.move(state=self.host.state if keeps else HostState.DRAINING)
+        continuation = await self._vms.delete(self.host.name)
+        if continuation is not None:
+            await self.begin(Verb.DELETE, continuation)
+
+    async def _mourn(self) -> None:
+        facts = self.facts
+        reason = "taken back by the cloud" if facts.spot else "deleted by somebody else"
+        facts = replace(facts, preempted=facts.spot, operation=None)
+        await self._stop_meter(state=HostState.LOST, facts=facts, reason=reason)
+
+
+def _seen(view: VmView | None) -> Seen | None:
+    return None if view is None else Seen(provisioning=view.provisioning, power=view.power, spot=view.spot)

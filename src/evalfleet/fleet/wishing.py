@@ -1,0 +1,60 @@
+"""Getting what was wished: by keeping the pool oneself for a while, or by waiting for whoever keeps it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import anyio
+
+from evalfleet import config
+from evalfleet.errors import NotFound, Owned
+from evalfleet.fleet.keeping import Tell, keeping
+from evalfleet.model import HostState, PoolHost, Wish
+from evalfleet.store.base import Store
+from evalfleet.store.clerk import Clerk
+
+_LOOK_S = 0.5
+_REACHED = {
+    Wish.RUNNING: (HostState.READY, HostState.QUARANTINED),
+    Wish.STOPPED: (HostState.STOPPED,),
+    Wish.GONE: (HostState.GONE,),
+}
+
+
+async def fulfil(settings: config.Settings, store: Store, name: str, process: str, tell: Tell) -> None:
+    """Return when the machines of the pool are what they should be, or cannot be now: `Pool.reason` says why not.
+
+    Raises:
+        Refusal: the cloud does not let us do anything.
+        InputError: the cloud's settings or packages are missing.
+    """
+    clerk = Clerk()
+    while True:
+        try:
+            async with keeping(settings, store, clerk, name, process, tell) as steward:
+                await steward.settle()
+                return
+        except NotFound:
+            return  # somebody else saw to it that it is gone
+        except Owned:
+            if await _waited(store, clerk, name, tell):
+                return
+
+
+async def _waited(store: Store, clerk: Clerk, name: str, tell: Tell) -> bool:
+    """Wait while another process does it. False: that process is no more."""
+    seen: dict[str, PoolHost] = {}
+    while await clerk.call(partial(store.pool_owner, name)) is not None:
+        try:
+            pool = await clerk.call(partial(store.pool, name))
+        except NotFound:
+            return True
+        hosts = await clerk.call(partial(store.hosts, name))
+        for host in hosts:
+            if seen.get(host.name) != host:
+                seen[host.name] = host
+                tell(host)
+        if not pool.deleting and all(host.state in _REACHED[host.wish] for host in hosts):
+            return True
+        await anyio.sleep(_LOOK_S)
+    return False

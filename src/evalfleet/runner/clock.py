@@ -1,0 +1,43 @@
+"""The runner's clock: wall time, but steady."""
+
+from __future__ import annotations
+
+import json
+
+from . import jsontext, tree
+from .spool import write_atomically
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .spool import Spool
+
+
+def steady(spool: Spool, wall: Callable[[], float], keeps: bool = True) -> Callable[[], float]:
+    """A clock that goes on as the time since boot does, whatever becomes of the host's wall clock.
+
+    All runners of the spool count from the same moment until the next boot, so that a new one can say how long the attempts
+    of its dead predecessor took. Whether that moment is right is not known here: `hello` tells our time, and a controller
+    takes the difference to its own.
+
+    Args:
+        keeps: False: nothing is written, because we only look.
+    """
+    path = spool.path("clock.json")
+    boot = tree.boot_id()
+    try:
+        with open(path, "rb") as file:
+            known = json.load(file)
+        booted = float(known["booted"]) if known["boot_id"] == boot else None
+    except (OSError, ValueError, KeyError, TypeError):
+        booted = None  # the first runner, or a file that a crash spoiled
+    if booted is None:
+        booted = wall() - _since_boot_s()
+        if keeps:
+            write_atomically(path, jsontext.encode({"boot_id": boot, "booted": booted}))
+    return lambda: booted + _since_boot_s()
+
+
+def _since_boot_s() -> float:
+    return tree.boottime_ns() / 1e9

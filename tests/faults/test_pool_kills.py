@@ -1,0 +1,76 @@
+"""Kill -9 of whoever keeps a pool, at seeded points of its whole life: the next one leaves nothing unknown."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.faults.pool_kills import How, Keepers, Point, aimed, check
+from tests.site import NAME, Site, site
+
+from evalfleet.model import Wish
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(300)]
+SPEED = 400  # a creation takes 0.1 s: long enough to be seen on the way
+# Of each part of the life: how many requests it has, about.
+PARTS = {"create": 80, "grow": 35, "stop": 18, "start": 75, "shrink": 24, "delete": 16}
+
+
+@pytest.fixture(scope="module")
+def keepers() -> Iterator[Keepers]:
+    made = Keepers()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_a_pool_survives_its_keepers(tmp_path: Path, keepers: Keepers, seed: int) -> None:
+    await _life(tmp_path, keepers, seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 109))
+async def test_a_pool_survives_fifty_more(tmp_path: Path, keepers: Keepers, seed: int) -> None:
+    await _life(tmp_path, keepers, seed)
+
+
+async def _life(folder: Path, keepers: Keepers, seed: int) -> None:
+    """From zero to nothing, with one death in each part."""
+    rng = random.Random(seed)
+    killed: list[str] = []
+    async with site(folder, speed=SPEED) as here:
+        for part, requests in PARTS.items():
+            _begin(here, part)
+            point = Point(rng.randint(1, requests), rng.choice(list(How)), rng)
+            with aimed(here, point):
+                status = await keepers.keep(here, point)
+            assert status in (0, 9), f"{part}: ended by itself, with status {status}"
+            killed.append(f"{part} {point.number}/{point.met}: {point.killed_at if status else 'ended before'}")
+            if part != "delete" or here.store.pools():
+                await here.settle()
+            if part != "delete":
+                wanted = {"create": {"ready": 3}, "grow": {"ready": 4}, "stop": {"stopped": 4}, "start": {"ready": 4}}
+                check(here, await here.powers(), wanted.get(part, {"ready": 1}))
+        assert here.store.pools() == []
+        assert await here.leaks() == {"leaks": [], "resources": {}}
+    print(f"seed {seed}: " + "; ".join(killed))
+    assert sum("ended before" in each for each in killed) <= 2, killed
+
+
+def _begin(here: Site, part: str) -> None:
+    match part:
+        case "create":
+            here.wants(workers=3)
+        case "grow":
+            here.wants(workers=4)
+        case "stop":
+            here.wish(Wish.STOPPED)
+        case "start":
+            here.wish(Wish.RUNNING)
+        case "shrink":
+            here.wants(workers=1)
+            here.wish(Wish.GONE, *[host.name for host in here.hosts()][1:])
+        case _:
+            here.store.doom_pool(NAME)

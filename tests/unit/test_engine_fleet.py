@@ -1,0 +1,502 @@
+"""The engine with a fleet whose hosts come and go."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+
+from evalfleet.core.breaker import Limits
+from evalfleet.core.health import OtherWay, Patience
+from evalfleet.engine.controller import take
+from evalfleet.engine.dispatcher import EngineSettings
+from evalfleet.engine.supervisor import Ending, Supervisor
+from evalfleet.layout import Home
+from evalfleet.model import Attempt, Distribution, Kind, Outcome, Policy, Requests, RunState, TaskSpec, TaskState
+from evalfleet.store.sqlite import open_reader, open_store
+from evalfleet.testing.backend import FakeBackend
+from evalfleet.testing.fleet import FakeFleet
+
+pytestmark = pytest.mark.anyio
+
+QUICK = EngineSettings(
+    lease_s=0.3,
+    ping_s=0.02,
+    reconnect_s=0.01,
+    audit_age_s=0.05,
+    farewell_s=5.0,
+    breaker=Limits(probe_base_s=0.02, slow_start=100),
+    patience=Patience(quiet_s=0.05, give_up_s=0.3, reconnects=2),
+)
+# For tests in which nobody may be given up for his silence, however slow the machine that they run on.
+PATIENT = replace(QUICK, lease_s=60.0, patience=Patience(quiet_s=0.05, give_up_s=60.0, reconnects=2))
+
+
+def host(name: str, slots: int = 1, **fields: object) -> FakeBackend:
+    made = FakeBackend(name, slots=slots, **fields)  # pyright: ignore[reportArgumentType]
+    made.other_way = OtherWay.SILENT
+    return made
+
+
+class Play:
+    """A run of tasks that end when a test says so, on a fleet that a test changes."""
+
+    def __init__(self, home: Path, tasks: int, *hosts: FakeBackend, program: str = "sleep", **policy: object) -> None:
+        self.home = home
+        self.store = open_store(home)
+        specs = [TaskSpec(key=f"t_{number}", domain="t", command=(program,)) for number in range(1, tasks + 1)]
+        wanted = Policy(**{"workers": 8, "retry_base_s": 0.01, **policy})  # pyright: ignore[reportArgumentType]
+        self.run = take(self.store, self.store.submit("x", wanted, specs, folder="/", base_env={}))
+        self.fleet = FakeFleet(*hosts)
+        self.hosts = list(hosts)
+        self.notices: list[str] = []
+        self.settings = PATIENT
+        self.ending: Ending | None = None
+        self.supervisor: Supervisor | None = None
+
+    def add(self, backend: FakeBackend) -> None:
+        self.hosts.append(backend)
+        self.fleet.add(backend)
+
+    async def drive(self) -> None:
+        self.supervisor = Supervisor(
+            store=self.store,
+            home=Home(self.home),
+            fleet=self.fleet,
+            run=self.run,
+            settings=self.settings,
+            secrets=lambda _: {},
+            notice=self.notices.append,
+        )
+        self.ending = await self.supervisor.drive()
+
+    async def until(self, condition: Callable[[], object], what: str) -> None:
+        with anyio.move_on_after(20) as scope:
+            while not condition():  # noqa: ASYNC110 - conditions are of all kinds
+                await anyio.sleep(0.005)
+        assert not scope.cancelled_caught, f"waited for {what}; {self.types()}"
+
+    async def launched(self, backend: FakeBackend, count: int = 1) -> None:
+        await self.until(lambda: len(backend.launched) >= count, f"{count} launches on {backend.name}")
+
+    async def finish(self) -> None:
+        """End whatever runs until the run is over."""
+        with anyio.fail_after(20):
+            while self.ending is None:
+                for backend in self.hosts:
+                    end_all(backend)
+                await anyio.sleep(0.005)
+
+    def attempts(self) -> list[Attempt]:
+        reader = open_reader(self.home)
+        assert reader is not None
+        found = reader.attempts(self.run.id)
+        reader.close()
+        return found
+
+    def types(self) -> list[tuple[str, object]]:
+        reader = open_reader(self.home)
+        assert reader is not None
+        events = reader.events(self.run.id, limit=10_000)
+        reader.close()
+        return [(event.type, event.data.get("host")) for event in events]
+
+    async def said(self, event: str, backend: FakeBackend) -> None:
+        await self.until(lambda: (event, backend.name) in self.types(), f"{event} of {backend.name}")
+
+    def assert_all_ok(self) -> None:
+        reader = open_reader(self.home)
+        assert reader is not None
+        assert reader.run(self.run.id).state is RunState.COMPLETED
+        assert {task.state for task in reader.tasks(self.run.id)} == {TaskState.SUCCEEDED}
+        assert all(task.consumed <= 1 for task in reader.tasks(self.run.id))
+        reader.close()
+
+
+def end_all(backend: FakeBackend) -> None:
+    for attempt_id, attempt in list(backend.attempts.items()):
+        if attempt.live:
+            backend.end(attempt_id)
+
+
+@asynccontextmanager
+async def played(play: Play, settings: EngineSettings = PATIENT) -> AsyncIterator[Play]:
+    play.settings = settings
+    async with anyio.create_task_group() as group:
+        group.start_soon(play.drive)
+        yield play
+        await play.until(lambda: play.ending is not None, "the end")
+    play.store.close()
+
+
+async def test_a_run_waits_for_its_first_host_and_says_so(home: Path):
+    one = host("one")
+    async with played(Play(home, 2, pool="cloud")) as play:
+        await play.until(lambda: play.notices, "a word to the user")
+        await play.until(lambda: play.fleet.wanted == [2], "the fleet to know how many are wanted")
+        play.add(one)
+        await play.launched(one)
+        assert play.fleet.is_served
+        await play.finish()
+    assert play.notices == [f"run {play.run.id} waits: pool cloud has no worker that is ready yet"]
+    assert not any(kind.startswith("breaker") for kind, _ in play.types())
+    assert ("worker.joined", "one") in play.types()
+    assert not play.fleet.is_served
+    play.assert_all_ok()
+
+
+async def test_a_host_that_comes_takes_its_share_at_once(home: Path):
+    one, two = host("one"), host("two", slots=2)
+    async with played(Play(home, 6, one)) as play:
+        await play.launched(one)
+        play.add(two)
+        await play.launched(two, 2)
+        assert len(one.launched) == 1
+        await play.finish()
+    assert {attempt.worker for attempt in play.attempts()} == {"one-1", "two-1", "two-2"}
+    play.assert_all_ok()
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind", "outcome"),
+    [("preempted", Kind.PREEMPTED, Outcome.PREEMPTED), ("worker_lost", Kind.WORKER_LOST, Outcome.LOST)],
+)
+async def test_attempts_of_a_host_that_left_end_by_its_fate_and_run_elsewhere(
+    home: Path, cause: str, kind: Kind, outcome: Outcome
+):
+    one, two = host("one"), host("two")
+    async with played(Play(home, 2, one, two, attempts=1)) as play:
+        await play.launched(one)
+        await play.launched(two)
+        two.unreachable = "no route to host"
+        two.cut()
+        play.fleet.remove("two", cause)  # pyright: ignore[reportArgumentType]
+        await play.said("worker.left", two)
+        end_all(one)
+        await play.launched(one, 2)
+        await play.finish()
+    lost = next(attempt for attempt in play.attempts() if attempt.host == "two")
+    assert lost.failure is not None
+    assert (lost.outcome, lost.failure.kind, lost.failure.consumes) == (outcome, kind, False)
+    play.assert_all_ok()
+
+
+async def test_what_ended_on_a_host_is_brought_home_before_it_is_let_go(home: Path):
+    one, two = host("one"), host("two")
+    async with played(Play(home, 2, one, two)) as play:
+        await play.launched(one)
+        await play.launched(two)
+        attempt = two.attempts[two.launched[0]]
+        two.mute(two.launched[0])  # its end is not told to anybody who is connected now
+        two.end(two.launched[0])
+        assert not attempt.live
+        play.fleet.remove("two", "preempted")
+        await play.said("worker.left", two)
+        assert two.forgotten == two.launched
+        end_all(one)
+    assert [attempt.outcome for attempt in play.attempts()] == [Outcome.OK, Outcome.OK]
+    assert len(play.attempts()) == 2
+    play.assert_all_ok()
+
+
+async def test_a_host_that_leaves_and_does_not_answer_holds_nobody_up_for_long(home: Path):
+    one, two = host("one"), host("two")
+    async with played(Play(home, 2, one, two), replace(PATIENT, farewell_s=0.05)) as play:
+        await play.launched(two)
+        two.silent = True
+        play.fleet.remove("two")
+        await play.said("worker.left", two)
+        await play.finish()
+    assert sorted(str(attempt.outcome) for attempt in play.attempts()) == ["lost", "ok", "ok"]
+    play.assert_all_ok()
+
+
+async def test_a_host_whose_fate_is_not_known_keeps_its_attempts_until_it_is(home: Path):
+    one, two = host("one"), host("two")
+    async with played(Play(home, 2, one, two)) as play:
+        await play.launched(one)
+        await play.launched(two)
+        two.unreachable = "it is being moved"
+        two.cut()
+        play.fleet.remove("two", None)
+        await play.said("worker.left", two)
+        end_all(one)
+        await play.until(lambda: play.attempts()[0].outcome or play.attempts()[1].outcome, "the end of the other one")
+        assert [attempt.outcome for attempt in play.attempts() if attempt.host == "two"] == [None]
+        two.unreachable = None
+        play.add(two)
+        await play.finish()
+    assert [attempt.outcome for attempt in play.attempts()] == [Outcome.OK, Outcome.OK]
+    assert len(two.launched) == 1
+
+
+async def test_another_way_to_the_same_host_finds_its_attempts_there(home: Path):
+    one = host("one")
+    async with played(Play(home, 1, one)) as play:
+        await play.launched(one)
+        moved = host("one")
+        moved.attempts = one.attempts
+        one.unreachable = "its address is another one now"
+        one.cut()
+        play.fleet.add(moved)
+        await play.until(lambda: moved.acquired, "a connection by the other way")
+        play.hosts = [moved]
+        await play.finish()
+    assert [attempt.outcome for attempt in play.attempts()] == [Outcome.OK]
+    play.assert_all_ok()
+
+
+async def test_a_resumed_run_finds_its_attempts_on_hosts_of_the_fleet_and_loses_those_of_others(home: Path):
+    one, two = host("one"), host("two")
+    play = Play(home, 2, one, two)
+    async with anyio.create_task_group() as group:
+        group.start_soon(play.drive)
+        await play.launched(one)
+        await play.launched(two)
+        group.cancel_scope.cancel()
+    play.store.leave(play.run)
+    play.run = take(play.store, play.store.run(play.run.id))
+    play.fleet = FakeFleet(one)
+    play.fleet.decide("two", "preempted")
+    async with played(play):
+        await play.until(lambda: len(play.attempts()) == 3 or one.attempts, "an attempt to go on")
+        await play.finish()
+    assert sorted(str(attempt.outcome) for attempt in play.attempts()) == ["ok", "ok", "preempted"]
+    assert one.launched[0] in {attempt.id for attempt in play.attempts() if attempt.outcome is Outcome.OK}
+    play.assert_all_ok()
+
+
+async def test_hosts_that_come_and_go_do_not_open_the_breaker(home: Path):
+    """Each one leaves unreachable. Only a fleet whose hosts stay and cannot be reached for long is an outage."""
+    async with played(Play(home, 1)) as play:
+        for number in range(8):
+            bad = host(f"bad{number}")
+            bad.unreachable = "no route to host"
+            play.add(bad)
+            await play.said("worker.suspected", bad)
+            play.fleet.remove(bad.name)
+            await play.said("worker.left", bad)
+        good = host("good")
+        play.add(good)
+        await play.launched(good)
+        await play.finish()
+    assert not any(kind.startswith("breaker") for kind, _ in play.types())
+    play.assert_all_ok()
+
+
+async def test_a_late_host_that_is_never_reached_pauses_the_run_in_the_end(home: Path):
+    async with played(Play(home, 1), QUICK) as play:
+        bad = host("bad")
+        bad.unreachable = "no route to host"
+        play.add(bad)
+    paused = play.home
+    reader = open_reader(paused)
+    assert reader is not None
+    run = reader.run(play.run.id)
+    reader.close()
+    assert run.state is RunState.PAUSED
+    assert run.reason is not None
+    assert "no route to host" in run.reason["message"]
+
+
+# Machines that say that they will be taken away
+
+
+async def test_a_doomed_host_gets_no_new_work_and_keeps_what_it_has(home: Path):
+    one, two = host("one"), host("two")
+    async with played(Play(home, 6, one, two)) as play:
+        await play.launched(one)
+        await play.launched(two)
+        two.doom("Preempt in 30 s")
+        await play.said("worker.draining", two)
+        end_all(two)  # its attempt ends well all the same
+        await play.until(lambda: not two.attempts, "its files")
+        end_all(one)
+        await play.launched(one, 2)
+        assert len(two.launched) == 1
+        await play.finish()
+    assert len(two.launched) == 1
+    assert all(attempt.outcome is Outcome.OK for attempt in play.attempts())
+    play.assert_all_ok()
+
+
+@pytest.mark.parametrize(("doomed", "way"), [(True, OtherWay.SILENT), (True, OtherWay.GONE), (False, OtherWay.EVICTED)])
+@pytest.mark.parametrize("silent", [True, False])
+async def test_what_the_cloud_takes_back_is_preempted(home: Path, doomed: bool, way: OtherWay, silent: bool):
+    """Whether its connection breaks or just falls silent, and without the long silence that others are given up for."""
+    one, two = host("one"), host("two")
+    async with played(Play(home, 2, one, two, attempts=1)) as play:
+        await play.launched(one)
+        await play.launched(two)
+        if doomed:
+            two.doom()
+            await play.said("worker.draining", two)
+        two.unreachable, two.other_way = "no route to host", way
+        if silent:
+            two.silent = True
+        else:
+            two.cut()
+        await play.said("worker.lost", two)
+        two.silent = False
+        end_all(one)
+        await play.launched(one, 2)
+        await play.finish()
+    lost = next(attempt for attempt in play.attempts() if attempt.host == "two")
+    assert lost.failure is not None
+    assert (lost.outcome, lost.failure.consumes) == (Outcome.PREEMPTED, False)
+    assert two.resets == 0
+    play.assert_all_ok()
+
+
+async def test_a_host_that_was_spared_works_again(home: Path):
+    one = host("one")
+    async with played(Play(home, 2, one)) as play:
+        await play.launched(one)
+        one.doom()
+        await play.said("worker.draining", one)
+        one.doom_line = None  # as after a start anew
+        one.cut()
+        await play.said("worker.returned", one)
+        end_all(one)
+        await play.launched(one, 2)
+        await play.finish()
+    play.assert_all_ok()
+
+
+# What the fleet is told
+
+
+async def test_the_fleet_knows_what_is_wanted_and_who_is_busy(home: Path):
+    one, two = host("one"), host("two")
+    async with played(Play(home, 3, one, two)) as play:
+        await play.launched(one)
+        await play.launched(two)
+        await play.until(lambda: play.fleet.loads == {"one": 1, "two": 1}, "both to be busy")
+        assert play.fleet.wanted == [3]
+        end_all(two)
+        await play.launched(two, 2)
+        await play.until(lambda: play.fleet.wanted[-1] == 2, "less to be wanted")
+        end_all(two)
+        await play.until(lambda: play.fleet.loads["two"] == 0, "an idle host")
+        await play.until(lambda: play.fleet.wanted[-1] == 1, "one to be wanted")
+        await play.finish()
+    assert play.fleet.wanted[-1] == 0
+    assert play.fleet.loads == {"one": 0, "two": 0}
+
+
+async def test_no_more_is_wanted_than_was_asked_for(home: Path):
+    one = host("one")
+    async with played(Play(home, 20, one, workers=4)) as play:
+        await play.launched(one)
+        await play.finish()
+    assert max(play.fleet.wanted) == 4
+
+
+async def test_a_host_is_busy_until_its_files_are_here(home: Path):
+    one = host("one")
+    async with played(Play(home, 2, one)) as play:
+        await play.launched(one)
+        one.collects = False
+        end_all(one)
+        await play.until(lambda: play.attempts()[0].outcome is Outcome.OK, "the verdict")
+        await play.launched(one, 2)
+        await play.until(lambda: play.fleet.loads["one"] == 2, "one that runs and one that is being collected")
+        one.collects = True
+        await play.finish()
+    assert play.fleet.loads["one"] == 0
+
+
+# Placement while hosts come and go
+
+
+async def test_a_run_that_wants_more_workers_than_there_are_does_not_turn_in_circles(home: Path):
+    one = host("one")
+    async with played(Play(home, 5, one, workers=8)) as play:
+        await play.launched(one)
+        await play.until(lambda: play.attempts()[0].started_at, "its start to be stored")
+        assert play.supervisor is not None
+        dispatcher, steps = play.supervisor._dispatcher, 0
+        step = dispatcher.step
+
+        def counted(*args: object, **fields: object) -> object:
+            nonlocal steps
+            steps += 1
+            return step(*args, **fields)  # pyright: ignore[reportArgumentType]
+
+        dispatcher.step = counted  # pyright: ignore[reportAttributeAccessIssue]
+        await anyio.sleep(0.5)
+        assert steps < 20
+        await play.finish()
+
+
+async def test_a_task_is_not_held_for_its_size_while_a_host_may_still_come_that_carries_it(home: Path):
+    small, large = host("small", memory_mb=1000), host("large", memory_mb=8000)
+    large.unreachable = "it is still starting"
+    play = Play(home, 0, small, large)
+    spec = TaskSpec(key="big", domain="t", command=("sleep",), requests=Requests(memory_mb=4000))
+    other = TaskSpec(key="small", domain="t", command=("sleep",))
+    play.run = take(play.store, play.store.submit("y", Policy(workers=2), [spec, other], folder="/", base_env={}))
+    async with played(play):
+        await play.launched(small)
+        large.unreachable = None
+        await play.launched(large)
+        await play.finish()
+    play.assert_all_ok()
+
+
+async def test_fixed_shards_of_a_host_that_left_are_served_by_others(home: Path):
+    one, two = host("one"), host("two")
+    async with played(Play(home, 6, one, two, workers=2, distribution=Distribution.ROUND_ROBIN)) as play:
+        await play.launched(one)
+        await play.launched(two)
+        two.unreachable = "no route to host"
+        two.cut()
+        play.fleet.remove("two", "preempted")
+        await play.said("worker.left", two)
+        await play.finish()
+    assert {a.task_number for a in play.attempts() if a.host == "one"} == {1, 2, 3, 4, 5, 6}
+    play.assert_all_ok()
+
+
+async def test_fixed_shards_of_a_lost_host_are_served_by_others(home: Path):
+    one, two = host("one"), host("two")
+    async with played(Play(home, 4, one, two, workers=2, distribution=Distribution.ROUND_ROBIN), QUICK) as play:
+        await play.launched(one)
+        await play.launched(two)
+        two.unreachable = "no route to host"
+        two.cut()
+        await play.said("worker.lost", two)
+        await play.finish()
+    play.assert_all_ok()
+
+
+async def test_a_newcomer_takes_the_fixed_shard_of_the_one_that_left(home: Path):
+    one, two, three = host("one"), host("two"), host("three")
+    async with played(Play(home, 40, one, two, workers=2, distribution=Distribution.ROUND_ROBIN)) as play:
+        await play.launched(one)
+        await play.launched(two)
+        play.fleet.remove("two")
+        await play.said("worker.left", two)
+        play.add(three)
+        await play.launched(three)
+        await play.finish()
+    assert {a.task_number % 2 for a in play.attempts() if a.host == "three"} == {0}
+    play.assert_all_ok()
+
+
+async def test_fixed_shards_of_unequal_length_are_all_worked_off(home: Path):
+    """The second worker has nothing to do long before the first one is through."""
+    one, two = host("one"), host("two")
+    async with played(Play(home, 3, one, two, workers=2, distribution=Distribution.ROUND_ROBIN)) as play:
+        await play.launched(one)
+        await play.launched(two)
+        end_all(two)
+        await play.until(lambda: not two.attempts, "the end of the second shard")
+        end_all(one)
+        await play.launched(one, 2)
+        await play.finish()
+    assert {a.task_number: a.worker for a in play.attempts()} == {1: "one-1", 2: "two-1", 3: "one-1"}
