@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import re
 import subprocess
@@ -83,12 +84,20 @@ def test_the_way_leads_through_another_host(fleet: Fleet, hosts: Hosts):
     near, far = hosts("ab")
     (fleet.folder / ".ssh").mkdir()
     (fleet.folder / ".ssh" / "known_hosts").write_text(f"[127.0.0.1]:{near.port} {near.host_key}\n")
-    pool(fleet, [far], jump=f"root@127.0.0.1:{near.port}")
+    pool(fleet, [far], jump=f"{getpass.getuser()}@127.0.0.1:{near.port}", ssh_config=False)
     for env in ({}, WITHOUT_SSH):
         done = fleet.command("pool", "ssh", "b", "echo $HOME", **env)
         assert (done.stdout, done.returncode) == (f"{far.home}\n", 0), done.stderr
+    (fleet.folder / ".ssh" / "known_hosts").write_text(f"[127.0.0.1]:{near.port} {far.host_key}\n")
+    for env in ({}, WITHOUT_SSH):
+        wrong = fleet.command("pool", "ssh", "b", "true", **env)
+        assert (wrong.returncode, len(wrong.stderr.splitlines())) == (255, 1), wrong.stderr
+        assert "on the way to" in wrong.stderr
+        assert "its key has changed" in wrong.stderr
     near.stop()
-    assert fleet.command("pool", "ssh", "b", "true").returncode == 255
+    lost = fleet.command("pool", "ssh", "b", "true")
+    assert lost.returncode == 255
+    assert re.fullmatch(r"evalfleet: host b: on the way to .* cannot be reached: .*\n", lost.stderr)
 
 
 def test_what_the_hosts_file_leaves_open_the_ssh_configuration_says(fleet: Fleet, hosts: Hosts):

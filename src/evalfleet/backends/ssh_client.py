@@ -28,7 +28,6 @@ _SHARED = """\
   PreferredAuthentications publickey
   ServerAliveInterval 15
   ServerAliveCountMax 3
-  LogLevel ERROR
 """
 
 
@@ -53,6 +52,7 @@ def configuration(host: Reachable, hops: Sequence[Hop], own: Path, learned: Path
         text += f"  UserKnownHostsFile {' '.join(_quoted(str(path)) for path in known)}\n  GlobalKnownHostsFile none\n"
         text += f"  ProxyJump {_name(number - 1)}\n" if number else ""
         text += f"  ConnectTimeout {max(1, round(host.spec.connect_s))}\n" + _SHARED
+        text += f"  LogLevel {'ERROR' if is_last else 'QUIET'}\n"  # only the last one writes to our file
     return text
 
 

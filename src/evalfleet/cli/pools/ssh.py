@@ -75,9 +75,9 @@ def _joined(host: Reachable, home: Home, line: str | None, *, tty: bool) -> int:
     status, said = ssh_client.run(program, host, hops, home, line, terminal=tty)
     if status != LOST or not said:
         return status
-    if said == ssh_client.UNVERIFIED:
+    if said == ssh_client.UNVERIFIED or len(hops) > 1:
         require_library()
-        anyio.run(_knock, host, home)  # says which key it is, and what to do
+        anyio.run(_knock, host, home)  # says which key it is and what to do, or where on the way it broke
     say(f"host {host.name}: {said.removeprefix('ssh: ')}")
     return LOST
 
