@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 EVALFLEET = str(Path(sys.executable).parent / "evalfleet")
 SAMPLE_S = 0.02
-_TICKS = os.sysconf("SC_CLK_TCK")
-_KEPT = ("HOME", "PATH", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")
+TICKS = os.sysconf("SC_CLK_TCK")
+_KEPT = ("HOME", "PATH", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "PYTHONPATH")
 
 
 @dataclass(slots=True)
@@ -35,18 +36,24 @@ def environment() -> dict[str, str]:
 
 
 def measure(
-    words: list[str], *, home: Path | None = None, stop_after_s: float | None = None, stdin: Path | None = None
+    words: list[str],
+    *,
+    home: Path | None = None,
+    stop_after_s: float | None = None,
+    stdin: Path | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> Measured:
     """Run a command with its output thrown away.
 
     Args:
         home: its runner is measured as well.
         stop_after_s: it gets SIGTERM after this time.
+        env: variables besides the usual ones.
     """
     done = Measured()
     with open(stdin or os.devnull, "rb") as given, open(os.devnull, "wb") as null:
         begun = time.perf_counter()
-        process = subprocess.Popen(words, stdin=given, stdout=null, stderr=null, env=environment())
+        process = subprocess.Popen(words, stdin=given, stdout=null, stderr=null, env=environment() | dict(env or {}))
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG if home or stop_after_s else 0)
         if pid:
@@ -78,7 +85,7 @@ def _sample(home: Path, done: Measured) -> None:
     except (OSError, ValueError):
         return
     fields = stat[stat.rfind(b")") + 2 :].split()
-    done.runner_cpu_s = max(done.runner_cpu_s, (int(fields[11]) + int(fields[12])) / _TICKS)
+    done.runner_cpu_s = max(done.runner_cpu_s, (int(fields[11]) + int(fields[12])) / TICKS)
     done.runner_rss_mb = max(done.runner_rss_mb, _peak_mb(pid))
 
 

@@ -3,8 +3,8 @@
     python bench/run.py [--rounds 5] [--only PART] [--strict]
 
 Ratios are taken within one run, in turn with the floor: `xargs -P` on the same commands, a bare browser loop on the same
-tasks. Nothing is deleted before the end: on many file systems deletion slows the creation of files that follows. `--strict`
-exits 1 when a target is missed.
+tasks, local workers against hosts over SSH; a makespan is compared with its lower bound. Nothing is deleted before
+the end: on many file systems deletion slows the creation of files that follows. `--strict` exits 1 when a target is missed.
 """
 
 from __future__ import annotations
@@ -18,15 +18,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from browsing import bench_miniwob
+from dispatching import bench_dispatch
+from makespan import bench_makespan
 from processes import bench_commands, bench_few, bench_many
+from renting import bench_cloud
 from table import Line, print_end, print_lines
+
+PARTS = ("few", "many", "commands", "makespan", "cloud", "ssh", "miniwob")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--strict", action="store_true")
-    parser.add_argument("--only", choices=("few", "many", "commands", "miniwob"))
+    parser.add_argument("--only", choices=PARTS)
     args = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="evalfleet-bench-"))
     begun = time.monotonic()
@@ -35,6 +40,9 @@ def main() -> int:
         "few": lambda: bench_few(root, args.rounds),
         "many": lambda: bench_many(root),
         "commands": lambda: bench_commands(root),
+        "makespan": lambda: bench_makespan(root),
+        "cloud": lambda: bench_cloud(root),
+        "ssh": lambda: bench_dispatch(root),
         "miniwob": lambda: bench_miniwob(root, min(args.rounds, 2)),  # minutes each
     }
     try:

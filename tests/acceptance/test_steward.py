@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tests.site import NAME, site
 
+from evalfleet.emulator.faults import Fault
+from evalfleet.emulator.scenario import Scenario
 from evalfleet.model import Wish
 
 pytestmark = pytest.mark.anyio
@@ -32,3 +34,14 @@ async def test_from_zero_to_nothing(tmp_path: Path) -> None:
         assert await here.cloud.vms.list() == []
         assert await here.leaks() == {"leaks": [], "resources": {}}
         assert here.creations() == 3
+
+
+async def test_a_climb_whose_connection_breaks_goes_on_over_a_new_one(tmp_path: Path) -> None:
+    """All rungs share one connection: at each script in turn it is cut once."""
+    cuts = [Fault(op="host.exec", match={"command": "exec sh -s"}, drop=True, times=1, skip=at) for at in range(3)]
+    async with site(tmp_path, Scenario(fault=cuts)) as here:
+        here.wants(workers=1, setup="true", deadlines={"host_key": 20, "disk": 20, "setup": 20})
+        await here.settle()
+        assert here.states() == {"waa-eval-1": "ready"}
+        assert len(here.cloud.exchanges("PUT", "virtualMachines/")) == 1
+        assert len(here.cloud.events("fault.hit")) == 3

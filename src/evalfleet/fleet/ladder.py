@@ -8,7 +8,7 @@ machine that we made, and its key has never been anywhere else; `disk` there is 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,9 @@ from evalfleet.backends.ssh_channel import Place, told
 from evalfleet.backends.ssh_connection import Keepalive, connected
 from evalfleet.backends.ssh_hostsfile import SshHostSpec
 from evalfleet.backends.ssh_keys import HostKeys
+from evalfleet.backends.ssh_tools import fallen, prepare_host
+from evalfleet.benchmarks import registry
+from evalfleet.benchmarks.equipment import tools_of
 from evalfleet.core.failures import one_line
 from evalfleet.errors import BackendError, EvalfleetError, HostRefused, HostUnreachable
 from evalfleet.fleet import rungs
@@ -57,17 +60,22 @@ class Ladder:
         self._ground = tender.ground
         self._wanted = tender.ground.wanted
         self._pause_s = min(2.0, 5 * tender.ground.azure.poll_s)
+        self._line = AsyncExitStack()
+        self._connection: tuple[str | None, Connection] | None = None  # and the host key that it was verified by
 
     async def climb(self) -> None:
         """Raises Fallen at the first rung that does not hold in its time."""
-        await self._rung("ssh", self._banner, replace=True)
-        await self._rung("host_key", self._verified, replace=True)
-        await self._rung("disk", self._room, replace=False)
-        if self._wanted.kvm:
-            await self._rung("kvm", self._kvm, replace=True)
-        await self._rung("runner", self._runner, replace=False)
-        if self._wanted.setup is not None:
-            await self._rung("setup", self._setup, replace=False)
+        async with self._line:
+            await self._rung("ssh", self._banner, replace=True)
+            await self._rung("host_key", self._verified, replace=True)
+            await self._rung("disk", self._room, replace=False)
+            if self._wanted.kvm:
+                await self._rung("kvm", self._kvm, replace=True)
+            await self._rung("runner", self._runner, replace=False)
+            if self._wanted.setup is not None:
+                await self._rung("setup", self._setup, replace=False)
+        if self._wanted.benchmark is not None:
+            await self._rung("benchmark", self._benchmark, replace=False)
 
     async def _rung(self, name: str, try_once: Callable[[], Awaitable[str | None]], *, replace: bool) -> None:
         """Try until it holds; a `try_once` that returns a text says why it does not yet."""
@@ -80,6 +88,7 @@ class Ladder:
                     said = await try_once()
                 except HostUnreachable as error:
                     said = str(error)
+                    await self._hang_up()
                 except (Unwell, HostRefused) as error:
                     raise Fallen(name, str(error), replace=replace) from None
                 if said is None:
@@ -118,27 +127,25 @@ class Ladder:
         refused: HostRefused | None = None
         for key in filter(None, (facts.host_key, facts.next_key)):
             try:
-                async with self._connected(replace(self._spec(), host_key=key)):
-                    return key
+                await self._connected(key)
+                return key
             except HostRefused as error:
                 refused = refused or error
         raise Unwell(str(refused))
 
     async def _renew_key(self) -> None:
         """In two steps, with what comes next written down between them: a crash leaves no key that nobody knows."""
-        async with self._connected() as connection:
-            fresh = " ".join((await self._said(connection, hostkey.STAGE)).split()[:2])
-            await self._tender.move(facts=replace(self._tender.facts, next_key=fresh))
-            await self._said(connection, hostkey.SWAP)
-        async with self._connected(replace(self._spec(), host_key=fresh)):
-            await self._tender.move(facts=replace(self._tender.facts, host_key=fresh, next_key=None))
+        fresh = " ".join((await self._said(hostkey.STAGE)).split()[:2])
+        await self._tender.move(facts=replace(self._tender.facts, next_key=fresh))
+        await self._said(hostkey.SWAP)
+        await self._connected(fresh)
+        await self._tender.move(facts=replace(self._tender.facts, host_key=fresh, next_key=None))
 
     async def _room(self) -> str | None:
-        async with self._connected() as connection:
-            free_gb = await self._free_gb(connection)
-            if free_gb < self._wanted.free_gb:
-                await self._said(connection, rungs.TIDY)
-                free_gb = await self._free_gb(connection)
+        free_gb = await self._free_gb()
+        if free_gb < self._wanted.free_gb:
+            await self._said(rungs.TIDY)
+            free_gb = await self._free_gb()
         if free_gb < self._wanted.free_gb:
             raise Unwell(
                 f"{free_gb:g} GB free, {self._wanted.free_gb:g} needed, and tidying up did not help; "
@@ -146,33 +153,41 @@ class Ladder:
             )
         return None
 
-    async def _free_gb(self, connection: Connection) -> float:
-        said = await self._said(connection, rungs.FREE_GB)
+    async def _free_gb(self) -> float:
+        said = await self._said(rungs.FREE_GB)
         try:
             return float(said)
         except ValueError:
             raise Unwell(f"df does not tell how much is free; it says {one_line(said)!r}") from None
 
     async def _kvm(self) -> str | None:
-        async with self._connected() as connection:
-            said = (await self._said(connection, rungs.KVM)).strip()
+        said = (await self._said(rungs.KVM)).strip()
         if said != "usable":
             raise Unwell(f"KVM is not usable ({said}); take a size with nested virtualization: `evalfleet sizes`")
         return None
 
     async def _runner(self) -> str | None:
         spec = self._spec()
-        async with self._connected() as connection:
-            try:
-                await told(connection, Place(folder=spec.folder, python=spec.python), "look")
-            except HostRefused as error:
-                raise Unwell(str(error)) from error
+        try:
+            await told(await self._connected(), Place(folder=spec.folder, python=spec.python), "look")
+        except HostRefused as error:
+            raise Unwell(str(error)) from error
         return None
 
     async def _setup(self) -> str | None:
         assert self._wanted.setup is not None
-        async with self._connected() as connection:
-            await self._said(connection, self._wanted.setup)
+        await self._said(self._wanted.setup)
+        return None
+
+    async def _benchmark(self) -> str | None:
+        """What its tasks need is brought, and the benchmark's own ladder climbed."""
+        assert self._wanted.benchmark is not None
+        settings = self._ground.settings
+        tools = tools_of(registry.find(self._wanted.benchmark, settings), settings)
+        tried = await prepare_host(await self._connected(), self._spec(), tools, lambda _: None, lambda _: None)
+        bad = fallen(tried)
+        if bad is not None:
+            raise Unwell(bad.said())
         return None
 
     # The way there
@@ -180,12 +195,25 @@ class Ladder:
     def _spec(self) -> SshHostSpec:
         return spec_of(self._tender.host, self._wanted)
 
-    def _connected(self, spec: SshHostSpec | None = None) -> AbstractAsyncContextManager[Connection]:
+    async def _connected(self, key: str | None = None) -> Connection:
+        """The connection of this climb to the machine that shows `key`, or else the host's own: a handshake costs more than
+        most rungs do."""
+        spec = self._spec() if key is None else replace(self._spec(), host_key=key)
+        if self._connection is not None and self._connection[0] == spec.host_key:
+            return self._connection[1]
+        await self._hang_up()
         keys = HostKeys(self._ground.home.known_hosts, (), trust_first_use=False, notice=lambda _: None)
-        return connected(spec or self._spec(), keys, Keepalive())
+        connection = await self._line.enter_async_context(connected(spec, keys, Keepalive()))
+        self._connection = spec.host_key, connection
+        return connection
 
-    async def _said(self, connection: Connection, script: str) -> str:
+    async def _hang_up(self) -> None:
+        self._connection = None
+        await self._line.aclose()
+
+    async def _said(self, script: str) -> str:
         """What a script says that ran well. Raises Unwell with its last words where it did not, BackendError where it is lost."""
+        connection = await self._connected()
         try:
             done = await connection.run("exec sh -s", input=script)
         except (asyncssh.Error, OSError) as error:

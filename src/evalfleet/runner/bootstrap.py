@@ -1,8 +1,8 @@
 """Sent to a host before the runner itself: puts the runner's file where it belongs, and becomes it. Not part of the zipapp.
 
 It is one text for every host, read from standard input, so that nothing of a run ever shows in a command line. After it come
-one line of JSON with its orders (`folder, sha256, size, words`) and, if it asks for them, the bytes of the runner. It answers
-with one marked line, because a login shell may say things first.
+one line of JSON with its orders (`folder, sha256, size, words, keep`) and, if it asks for them, the bytes of the runner. It
+answers with one marked line, because a login shell may say things first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def main() -> None:
         if not has:
             _store(program, _read(orders["size"]), orders["sha256"])
         words: list[str] = [sys.executable, "-I", "-S", program, *orders["words"]]
-        os.execv(sys.executable, [folder if word == "{folder}" else word for word in words])
+        # The small environment that the runner wants at once, or it would have to begin again to leave the rest behind.
+        kept = {name: os.environ[name] for name in orders["keep"] if name in os.environ}
+        os.execve(sys.executable, [folder if word == "{folder}" else word for word in words], kept)
     except OSError as error:
         sys.exit(_words(error, folder))  # on standard error: standard output is the runner's by now
 

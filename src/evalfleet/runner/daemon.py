@@ -11,12 +11,7 @@ import time
 import zlib
 
 from . import jsontext, tree
-from .clock import steady
-from .commands import Commands
 from .protocol import PROTOCOL
-from .pruning import Pruner
-from .recovery import recover
-from .runner import Runner
 from .spool import Spool, verify_private, write_atomically
 
 TYPE_CHECKING = False
@@ -114,6 +109,13 @@ def _daemon(spool: Spool, held: int, idle_s: float, version: str, writer: int) -
     status = 1
     told = False
     try:
+        # Here, because whoever only looks for a runner needs none of it, and a zipapp is compiled anew at every start.
+        from .clock import steady
+        from .commands import Commands
+        from .pruning import Pruner
+        from .recovery import recover
+        from .runner import Runner
+
         _detach(spool, {held, writer})
         spool.load()
         _gone(spool.path("reapable"))
