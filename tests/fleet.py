@@ -135,6 +135,10 @@ class Fleet:
     def _argv(self, args: tuple[str, ...]) -> list[str]:
         return [sys.executable, "-m", "evalfleet", *args]
 
+    def environment(self, **more: str) -> dict[str, str]:
+        """What commands are started with."""
+        return self._env(more)
+
     def _env(self, more: dict[str, str]) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         return {**kept, "HOME": str(self.folder), "EVALFLEET_HOME": str(self.home), **self.env, **more}
