@@ -65,7 +65,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -97,6 +97,10 @@ class WaaSettings:
 
     docker: str = "docker"  # a name on PATH, or a path
     image: str = "windowsarena/winarena:latest"
+    registry_user: str | None = None  # who logs in where the image comes from; None: nobody needs to
+    registry_secret: str = "WAA_REGISTRY_PASSWORD"  # name of the variable with that user's password
+    install_docker: bool | None = None  # where it is missing, if we may; None: on the hosts of a pool only
+    disk_gb: float = 60.0  # free space that an image which is not there yet needs
     containers: tuple[str, ...] = ("winarena",)  # one task at a time in each
     storage: str | None = None  # host folder of the golden image; {container} stands for the container's name
     run_args: tuple[str, ...] = ()  # more for `docker run`
@@ -110,6 +114,8 @@ class WaaSettings:
     secrets: tuple[str, ...] = ()  # variables that an agent wants besides the usual keys
     kvm: bool = True  # False: do without, as with WAA's KVM=N
     reset: str = "close_all"  # between tasks; "restart": restart the container
+    pull_timeout_s: float = 3600.0  # of one try to pull the image
+    container_timeout_s: float = 600.0  # until it runs
     guest_timeout_s: float = 300.0  # until Windows answers
     timeout_s: float = 900.0
     stall_s: float = 600.0
@@ -231,6 +237,11 @@ def secret_values(names: Iterable[str], environ: Mapping[str, str] | None = None
     return {name: environ[name] for name in wanted}
 
 
+def set_secrets(names: Iterable[str]) -> dict[str, str]:
+    """Return the values of those secrets that are set, as `secret_values` does of those that must be."""
+    return {name: value for name in names if (value := os.environ.get(name))}
+
+
 def base_env(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the few plain variables that local attempts inherit; a secret is never among them."""
     environ = os.environ if environ is None else environ
@@ -240,6 +251,20 @@ def base_env(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 def environment() -> Mapping[str, str]:
     """Return the process's environment, for those who must look a name up in it."""
     return os.environ
+
+
+def for_workers(settings: Settings) -> dict[str, Any]:
+    """Return, as plain JSON, the settings that benchmarks need on the hosts of a pool. Holds no secret."""
+    waa = asdict(settings.waa)
+    if waa["install_docker"] is None:
+        waa["install_docker"] = True
+    return {"chromium": settings.chromium, "waa": waa}
+
+
+def from_controller(row: Mapping[str, Any]) -> Settings:
+    """Return the settings that `for_workers` wrote on another machine; of this one nothing is read."""
+    waa: dict[str, Any] = row["waa"]
+    return Settings(home=Path(), chromium=row["chromium"], waa=WaaSettings(**waa))
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -344,6 +369,12 @@ _RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     "waa.results": ("waa.results", lambda v: _is_path(v) and v.startswith("/"), "must be an absolute path"),
     "waa.guest": ("waa.guest", _is_path, "must be an address"),
     "waa.guest_port": ("waa.guest_port", lambda v: 0 < v < 65536, "must be from 1 to 65535"),
+    "waa.disk_gb": ("waa.disk_gb", lambda v: 0 <= v < math.inf, "must be 0 or more"),
+    "waa.registry_secret": (
+        "waa.registry_secret",
+        lambda v: bool(_VARIABLE.fullmatch(v)),
+        "must be the name of an environment variable, never the password",
+    ),
     "waa.secrets": ("waa.secrets", _are_variables, "must be names of environment variables, never their values"),
     "waa.reset": ("waa.reset", RESETS.__contains__, f"must be one of {', '.join(RESETS)}"),
     "llm_temperature": ("llm.temperature", lambda v: 0 <= v <= 2, "must be from 0 to 2"),

@@ -23,7 +23,7 @@ _PLAIN_LLM = (
 _HINTS: dict[str, str] = dict.fromkeys(
     (
         *("local.runner_idle", "lease.duration", "lease.give_up", "breaker.probe_base", "llm.timeout", "llm.patience"),
-        *("waa.guest_timeout", "waa.timeout", "waa.stall", "waa.poll"),
+        *("waa.guest_timeout", "waa.timeout", "waa.stall", "waa.poll", "waa.pull_timeout", "waa.container_timeout"),
     ),
     'expected a duration such as "90s" or "15m"',
 )
@@ -43,6 +43,10 @@ class BrowserTable(msgspec.Struct, forbid_unknown_fields=True):
 class WaaTable(msgspec.Struct, forbid_unknown_fields=True):
     docker: str | None = None
     image: str | None = None
+    registry_user: str | None = None
+    registry_secret: str | None = None
+    install_docker: bool | None = None
+    disk_gb: float | None = None
     containers: tuple[str, ...] | None = None
     storage: str | None = None
     run_args: tuple[str, ...] | None = None
@@ -56,6 +60,8 @@ class WaaTable(msgspec.Struct, forbid_unknown_fields=True):
     secrets: tuple[str, ...] | None = None
     kvm: bool | None = None
     reset: str | None = None
+    pull_timeout: Duration = None
+    container_timeout: Duration = None
     guest_timeout: Duration = None
     timeout: Duration = None
     stall: Duration = None
@@ -207,7 +213,7 @@ def read(path: Path) -> dict[str, Any] | None:
 def _waa(path: Path, table: WaaTable) -> dict[str, Any]:
     """Return what the table sets, by the names of `config.WaaSettings`."""
     found = {name: getattr(table, name) for name in WaaTable.__struct_fields__}
-    for name in ("guest_timeout", "timeout", "stall", "poll"):
+    for name in ("pull_timeout", "container_timeout", "guest_timeout", "timeout", "stall", "poll"):
         found[f"{name}_s"] = _seconds(path, f"waa.{name}", found.pop(name))
     return {name: value for name, value in found.items() if value is not None}
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 JsonObject = dict[str, Any]
+PYTHON = "{python}"  # as a task's program: the Python that has what the run's tasks need, on whatever host they start
 
 
 class RunState(StrEnum):
@@ -127,6 +128,17 @@ class Requests:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What a run's tasks need of another machine than this one, besides the runner; brought and proved there."""
+
+    shipped: tuple[str, ...] = ("evalfleet",)  # packages that this machine has and brings, perhaps with [extras]
+    bare: tuple[str, ...] = ()  # requirements that are installed without what they require in turn
+    benchmark: str | None = None  # the machine must be ready for it before it gets work
+    settings: JsonObject = field(default_factory=dict[str, Any])  # of this machine, for the benchmark there
+    secrets: tuple[str, ...] = ()  # names of variables that make the machine ready; the tasks do not get them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """How a run treats its tasks. Part of the run; never changes except `budget_usd` and `workers` on resume."""
 
@@ -148,6 +160,7 @@ class Policy:
     distribution: Distribution = Distribution.QUEUE
     files: tuple[str, ...] = ()
     pool: str | None = None  # whose hosts it uses; None: this machine
+    tools: Tools | None = None  # what hosts over SSH need for its tasks; None: nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

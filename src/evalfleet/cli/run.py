@@ -39,6 +39,9 @@ from evalfleet.cli.overriding import Overrides, accept_option, attempts_option, 
 @click.option("--max-steps", type=click.IntRange(min=1), help="Benchmark: steps per episode.  [default: its own]")
 @click.option("--json-name", metavar="FILE", help="waa: a list of its tasks, such as test_small.json.")
 @click.option("--waa-root", metavar="DIR", help="waa: your checkout, for lists and instructions.")
+@click.option(
+    "--file", multiple=True, metavar="PATH", help="Benchmark: the agent needs it on a pool's hosts too; repeatable."
+)
 @click.option("--detach", is_flag=True, help="Submit only; `evalfleet resume` drives it.")
 @click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
 @json_option
@@ -79,7 +82,8 @@ def command(
 
     settings = config.load(home)
     overrides = Overrides(timeout_s=timeout_s, attempts=attempts, accept=accept)
-    submission = overrides.applied(submission_of(source, Choice(**benchmark), settings, timeout_s=timeout_s))
+    chosen = submission_of(source, Choice(**benchmark), settings, timeout_s=timeout_s, remote=pool is not None)
+    submission = overrides.applied(chosen)
     require_secrets(submission)
     store = open_store(settings.home)
     try:

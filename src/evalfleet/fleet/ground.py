@@ -10,6 +10,7 @@ from functools import partial
 
 import anyio
 
+from evalfleet import config
 from evalfleet.azure import prices, vm
 from evalfleet.azure.classify import Action, Problem
 from evalfleet.azure.offers import Closed, Offering, Stop
@@ -42,6 +43,7 @@ class Ground:
         store: Store,
         clerk: Clerk,
         home: Home,
+        settings: config.Settings,
         pool: Pool,
         wanted: AzurePool,
         azure: AzureSettings,
@@ -55,6 +57,7 @@ class Ground:
         self.store = store
         self.clerk = clerk
         self.home = home
+        self.settings = settings
         self.pool = pool
         self.wanted = wanted
         self.azure = azure

@@ -116,15 +116,21 @@ class Steward:
                         await self._ground.explain("cloud", str(error))
                     await self._nap(pause_s)
 
-    async def part(self) -> None:
-        """Leave a pool whose machines run: they stop by themselves soon after, if nobody comes back."""
+    async def part(self) -> float | None:
+        """Leave a pool whose machines run: they stop by themselves soon after, if nobody comes back.
+
+        Returns when that will be, None where no machine runs.
+        """
         ground = self._ground
+        until = None
         left_s = min(max(LEAST_LEFT_S, ground.wanted.idle_s), ground.wanted.max_hours * HOUR_S)
         views = {view.name: view for view in await ground.vms.list(self._name)}
         for host in await ground.clerk.call(partial(self._store.hosts, self._name)):
             view = views.get(host.name)
             if view is not None and view.power == "running":
                 await Tender(ground, host).expire(view, left_s)
+                until = await ground.now() + left_s
+        return until
 
     # One look
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from evalfleet.agents.oracle import solvable
 from evalfleet.agents.registry import label
-from evalfleet.benchmarks.base import Episode, Requirement, Selection, TaskInfo
+from evalfleet.benchmarks.base import Episode, Requirement, Selection, TaskInfo, Tools
 from evalfleet.benchmarks.desk.task import BUILT_IN, DeskTask, load, parse
 from evalfleet.config import Settings
 from evalfleet.environments import desktop
@@ -38,6 +38,7 @@ class Desk:
 
     name = "desk"
     title = "Desk: everyday tasks in real applications, on a Linux desktop"
+    tools = Tools()
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
