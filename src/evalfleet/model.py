@@ -154,7 +154,7 @@ class Tools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How a run treats its tasks. Part of the run; never changes except `budget_usd` and `workers` on resume."""
+    """How a run treats its tasks. Part of the run; changes only in `budget_usd`, `workers` and a study's trials."""
 
     attempts: int = 3
     timeout_s: float = 3600.0
@@ -176,6 +176,7 @@ class Policy:
     pool: str | None = None  # whose hosts it uses; None: this machine
     tools: Tools | None = None  # what hosts over SSH need for its tasks; None: nothing
     canary: tuple[str, ...] = ()  # what a host must run well to prove itself; (): just a shell
+    study: JsonObject | None = None  # of a study: its file; trials are added while the run is open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

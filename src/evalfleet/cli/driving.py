@@ -22,6 +22,7 @@ from evalfleet.store.base import Store, StoreReader
 if TYPE_CHECKING:
     from evalfleet.cli.view import LiveView, PlainLines
     from evalfleet.config import Settings
+    from evalfleet.engine.supervisor import Ending
 
 INTERRUPTED = 130
 _WRITE_S = 1.0
@@ -38,18 +39,25 @@ class Show:
 
 def drive_and_report(settings: Settings, store: Store, run: Run, show: Show) -> int:
     """Drive the run until it settles or we are interrupted; print its summary; return the exit code."""
+    from evalfleet.engine.supervisor import Ending
+
+    ending = driven(settings, store, run, show)
+    code = report(settings, store, run, show)
+    return INTERRUPTED if ending is Ending.INTERRUPTED else code
+
+
+def driven(settings: Settings, store: Store, run: Run, show: Show) -> Ending:
+    """Drive the run until it settles or we are interrupted, and show it meanwhile."""
     import anyio
 
     from evalfleet.engine.controller import drive
-    from evalfleet.engine.supervisor import Ending
 
     with _audience(settings, run, show) as audience:
         ending = anyio.run(
             lambda: drive(settings, store, run, spectators=[audience], notice=audience.notice, signals=True)
         )
         audience.tick(last=True)
-    code = report(settings, store, run, show)
-    return INTERRUPTED if ending is Ending.INTERRUPTED else code
+    return ending
 
 
 def report(settings: Settings, store: StoreReader, run: Run, show: Show) -> int:

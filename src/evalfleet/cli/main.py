@@ -23,6 +23,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "run": "Submit a task file or a benchmark and drive it to its end.",
         "resume": "Go on with a run that stopped, was interrupted or is paused.",
         "retry": "Give failed or held tasks new attempts.",
+        "tune": "Search the best parameters of a program.",
+        "study": "Look at studies and steer them.",
     },
     "Look": {
         "status": "Show the runs, or one run's progress.",

@@ -84,7 +84,7 @@ def _do(
         for request in store.requests(owned.id):
             if request.number == number:
                 store.obey(owned, request, answer)
-        if verb in _QUEUES and answer["tasks"] and over:
+        if over and ((verb in _QUEUES and answer["tasks"]) or "trials" in answer):
             owned = store.begin(owned) or owned
     return owned, answer
 

@@ -26,6 +26,7 @@ from evalfleet.engine.orders import Ended, Live, Mode, Orders
 from evalfleet.engine.reach import Reach
 from evalfleet.engine.roster import Absence, Roster
 from evalfleet.engine.steering import answered, barred, pause_reason
+from evalfleet.engine.studying import Studying
 from evalfleet.errors import MissingSecret
 from evalfleet.model import AttemptState, JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
 from evalfleet.store.base import Store
@@ -77,6 +78,7 @@ class Dispatcher:
         self._roster = roster
         self._canaries = Canaries(store, run, roster, self._ends.history, settings.quarantine, settings.lease_s)
         self._admission = Admission(store, run, settings.lease_s, roster)
+        self._studying = None if run.policy.study is None else Studying(store, run)
         patience_s = settings.patience.give_up_s if roster.is_remote else 0.0
         self._reach = Reach(self._guard, roster.hosts, settings.reconnect_s, patience_s)
 
@@ -124,6 +126,7 @@ class Dispatcher:
                 self._canaries.quarantine_blamed()
                 hosts = self._serving(hosts)
                 self._news.flush(self.live)
+                self._propose(hosts)
                 if self._admits(hosts):
                     self._admit(hosts, orders)
         self._order_stops(orders)
@@ -134,6 +137,15 @@ class Dispatcher:
         orders.proving = frozenset(self._canaries.in_flight.values())
         orders.wait_s = self._wait_s(hosts)
         return orders
+
+    def _propose(self, hosts: Sequence[HostInfo]) -> None:
+        """Let a study ask for its next trials, when they could start."""
+        if self._studying is None or not self._has_room(hosts):
+            return
+        changed = self._studying.propose(len(self.live))
+        if changed is not None:
+            self.run = replace(self.run, open=changed.open)
+            self._admission.look_again()
 
     def _serving(self, hosts: Sequence[HostInfo]) -> list[HostInfo]:
         """Those that may get new work."""
@@ -150,7 +162,9 @@ class Dispatcher:
         free = self.run.policy.workers - len(self.live)
         if free <= 0 or self.mode is not Mode.DRIVE or self._paused is not None:
             return len(self.live)
-        return len(self.live) + min(free, self._store.counts(self.run.id)[TaskState.QUEUED])
+        return len(self.live) + (
+            free if self.run.open else min(free, self._store.counts(self.run.id)[TaskState.QUEUED])
+        )
 
     def _order_stops(self, orders: Orders) -> None:
         """Again at every step until they have ended: their host may not hear it the first time."""
@@ -177,12 +191,14 @@ class Dispatcher:
 
     def _admits(self, hosts: Sequence[HostInfo]) -> bool:
         """Whether a look at the queue is worth a transaction."""
+        return self._store.now() >= self._admission.look_at and self._has_room(hosts)
+
+    def _has_room(self, hosts: Sequence[HostInfo]) -> bool:
         return (
             bool(hosts)
             and self.mode is Mode.DRIVE
             and self._paused is None
             and len(self.live) < self.run.policy.workers
-            and self._store.now() >= self._admission.look_at
             and self._allowance() > 0
         )
 
@@ -245,8 +261,11 @@ class Dispatcher:
 
     def _amend(self, *, unpause: bool) -> None:
         """Go on by the policy as it is in the store now."""
-        before, policy = self.run.policy, self._store.run(self.run.id).policy
-        self.run = replace(self.run, policy=policy)
+        before, stored = self.run.policy, self._store.run(self.run.id)
+        policy = stored.policy
+        self.run = replace(self.run, policy=policy, open=stored.open)
+        if self._studying is not None:
+            self._studying.amend(self.run)
         self._money.limit(policy.budget_usd)
         self._roster.resize(policy.workers)
         lifted = {PauseCause.OPERATOR} if unpause else set[PauseCause]()
@@ -350,8 +369,8 @@ class Dispatcher:
         if hopeless := self._canaries.message:
             self.pause(PauseCause.QUARANTINE, hopeless)
         waiting = self._store.counts(self.run.id)[TaskState.QUEUED]
-        if waiting == 0:
-            orders.done = self._store.complete(self.run) is not None
+        if waiting == 0 and self._store.complete(self.run) is not None:
+            orders.done = True
         elif self._paused is not None:
             orders.done = self._store.pause(self.run, self._paused) is not None
         elif self._money.allowance((), self._store.now()) == 0:

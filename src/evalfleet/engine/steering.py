@@ -11,6 +11,7 @@ from dataclasses import replace
 from evalfleet.errors import EvalfleetError, InputError, WrongState
 from evalfleet.model import Distribution, JsonObject, PauseCause, Run, RunState, TaskState, Verb
 from evalfleet.store.base import Store, StoreReader
+from evalfleet.tune.study import MOST_TRIALS, study_of
 
 RETRIABLE = (TaskState.FAILED, TaskState.HELD, TaskState.CANCELLED)
 
@@ -60,14 +61,30 @@ def amended(run: Run, *, workers: int | None = None, budget_usd: float | None = 
 
 
 def amend(store: Store, run: Run, args: JsonObject) -> JsonObject:
-    """Change what is given of the number of workers and the budget. Returns both as they are then."""
+    """Change what is given of the number of workers, the budget and a study's trials. Returns them as they are then."""
     workers, budget_usd = args.get("workers"), args.get("budget_usd")
     if workers is not None and run.policy.distribution is Distribution.ROUND_ROBIN:
         raise InputError("the workers of a round-robin run are its fixed shards; their number cannot change")
     policy = amended(run, workers=workers, budget_usd=budget_usd).policy
+    more = args.get("add_trials")
+    if more is not None:
+        policy = replace(policy, study=_with_more(run, more))
     if policy != run.policy:
         store.amend(run, policy)
-    return {"workers": policy.workers, "budget_usd": policy.budget_usd}
+    answer: JsonObject = {"workers": policy.workers, "budget_usd": policy.budget_usd}
+    if policy.study is not None and more is not None:
+        store.set_open(run, True, f"{more} more trials were asked for")
+        answer["trials"] = policy.study["study"]["trials"]
+    return answer
+
+
+def _with_more(run: Run, more: int) -> JsonObject:
+    if run.policy.study is None:
+        raise InputError(f"run {run.id} is no study; `evalfleet study list` shows those that are")
+    study = study_of(run.policy.study)
+    if not 1 <= more <= MOST_TRIALS - study.trials:
+        raise InputError(f"{more} more trials are too many or too few; a study has at most {MOST_TRIALS}")
+    return {**run.policy.study, "study": {**run.policy.study["study"], "trials": study.trials + more}}
 
 
 def pause_reason(run: Run, args: JsonObject) -> JsonObject:

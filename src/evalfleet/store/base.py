@@ -287,6 +287,17 @@ class Store(PoolWriter, StoreReader, Protocol):
         written. Raises InputError on a key that stands twice."""
         ...
 
+    def add_tasks(self, run: Run, tasks: Sequence[TaskSpec]) -> list[Task]:
+        """Give an open run that runs more tasks, numbered after those that it has. Event `task.submitted` for each.
+        Returns them; none if the run is not ours, not open or not running any more. Raises InputError on a key that
+        it has already."""
+        ...
+
+    def set_open(self, run: Run, open: bool, reason: str) -> Run | None:
+        """Say whether tasks may still be added; a run completes only when they may not. Event `run.opened` or
+        `run.closed`. None: it was so already, or the run is not ours any more."""
+        ...
+
     def take(self, run_id: str, owner: str) -> Run:
         """Become the owner; raises the epoch. Event `run.taken`. Raises Owned while another owner lives, NotFound."""
         ...

@@ -1,15 +1,15 @@
-"""Submission: a run and all its tasks in one transaction, however many they are."""
+"""Submission: a run and all its tasks in one transaction, however many they are; and more tasks for an open run."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from evalfleet.errors import InputError
-from evalfleet.model import Policy, Run, TaskSpec
+from evalfleet.model import Policy, Run, Task, TaskSpec
 from evalfleet.store import rows
 from evalfleet.store.reading import Conflict
 from evalfleet.store.recording import Recording
@@ -64,13 +64,34 @@ class Submitting(Recording):
                     base_env=rows.to_json(base_env),
                     now=self.now(),
                 )
-                count = self._insert_tasks(run_id, spool)
+                count = self._insert_tasks(run_id, spool, after=0)
                 self._rank(run_id, name)
                 self._event(run_id, "run.submitted", {"name": name, "tasks": count})
                 return self.run(run_id)
 
-    def _insert_tasks(self, run_id: str, lines: IO[bytes]) -> int:
-        count, key = 0, ""
+    def add_tasks(self, run: Run, tasks: Sequence[TaskSpec]) -> list[Task]:
+        with self._db.transaction():
+            found = self._db.rows("select_room_for_tasks", id=run.id, epoch=run.epoch)
+            if not found or not tasks:
+                return []
+            last: int = found[0]["last"]
+            lines = (rows.to_json(spec).encode() + b"\n" for spec in tasks)
+            self._insert_tasks(run.id, lines, after=last)
+            added = [self.task_at(run.id, last + place) for place in range(1, len(tasks) + 1)]
+            for task in added:
+                self._event(run.id, "task.submitted", {"number": task.number}, task)
+            return added
+
+    def set_open(self, run: Run, open: bool, reason: str) -> Run | None:
+        with self._db.transaction():
+            found = self._db.rows("set_open", id=run.id, epoch=run.epoch, open=int(open))
+            if not found:
+                return None
+            self._event(run.id, "run.opened" if open else "run.closed", {"reason": reason})
+            return rows.run(found[0])
+
+    def _insert_tasks(self, run_id: str, lines: Iterable[bytes], after: int) -> int:
+        count, key = after, ""
 
         def values() -> Iterator[dict[str, Any]]:
             nonlocal count, key

@@ -62,7 +62,13 @@ class Writing(Submitting, Steering, Hosting, Access):
         return self._change_run(run, "cancel_run", "run.cancelled", {})
 
     def amend(self, run: Run, policy: Policy) -> Run | None:
-        data = {"budget_usd": policy.budget_usd, "workers": policy.workers, "distribution": policy.distribution}
+        data: JsonObject = {
+            "budget_usd": policy.budget_usd,
+            "workers": policy.workers,
+            "distribution": policy.distribution,
+        }
+        if policy.study is not None:
+            data["trials"] = policy.study["study"].get("trials")
         return self._change_run(run, "amend_policy", "run.amended", data, policy=rows.to_json(policy))
 
     def _change_run(self, run: Run, statement: str, event: str, data: JsonObject, **values: Any) -> Run | None:

@@ -39,10 +39,18 @@ update run set state = 'completed', ended_at = :now
 returning *;
 
 -- name: cancel_run
-update run set state = 'cancelled', reason = null, ended_at = :now, cancelling = 0
+update run set state = 'cancelled', reason = null, ended_at = :now, cancelling = 0, open = 0
  where id = :id and epoch = :epoch and state in ('queued', 'running', 'paused')
    and not exists (select 1 from task where run_id = :id and state in ('queued', 'running', 'held'))
 returning *;
+
+-- name: select_room_for_tasks
+-- The number of the last task of a run that may get more.
+select (select coalesce(max(number), 0) from task where run_id = :id) as last
+  from run where id = :id and epoch = :epoch and open = 1 and state = 'running';
+
+-- name: set_open
+update run set open = :open where id = :id and epoch = :epoch and open <> :open returning *;
 
 -- name: mark_cancelling
 update run set cancelling = 1 where id = :id and epoch = :epoch and state in ('queued', 'running', 'paused') returning id;

@@ -1,0 +1,39 @@
+"""`evalfleet study best`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.studies.naming import study_argument
+
+
+@click.command("best")
+@study_argument
+@click.option("--format", "form", type=click.Choice(["flags", "json", "toml"]), default="flags", show_default=True)
+@json_option
+@home_option
+def command(study: str, form: str, as_json: bool, home: str | None) -> int:
+    """Print the parameters of the best configuration that keeps all limits.
+
+    As flags, true is a bare flag and false is left out. Exit code 3 if there is none yet. --json is --format json.
+    """
+    from evalfleet.cli.studies.naming import opened_study
+    from evalfleet.errors import Refused
+    from evalfleet.report.study import as_flags, as_toml, study_facts
+
+    with opened_study(home, study) as (reader, run):
+        found = study_facts(reader, run)["best"]
+    if found is None:
+        raise Refused(f"study {run.id} has no configuration yet that keeps all limits; `evalfleet study show {run.id}`")
+    parameters = found["parameters"]
+    match "json" if as_json else form:
+        case "json":
+            click.echo(json.dumps(parameters))
+        case "toml":
+            click.echo(as_toml(parameters))
+        case _:
+            click.echo(as_flags(parameters))
+    return 0

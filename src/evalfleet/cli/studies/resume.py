@@ -1,0 +1,36 @@
+"""`evalfleet study resume`."""
+
+from __future__ import annotations
+
+import click
+
+from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.studies.naming import study_argument
+
+
+@click.command("resume")
+@study_argument
+@click.option("--parallel", type=click.IntRange(1, 10_000), help="Trials at a time, from now on.")
+@click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
+@json_option
+@home_option
+def command(study: str, parallel: int | None, verbose: bool, as_json: bool, home: str | None) -> int:
+    """Go on with a study that was detached, interrupted, killed or paused.
+
+    Trials that are still running are found again; none is lost, none is proposed twice. Exit codes as `evalfleet tune`.
+    """
+    from evalfleet import config
+    from evalfleet.cli.studies.driving import drive_study
+    from evalfleet.cli.studies.naming import find_study
+    from evalfleet.errors import NotFound
+    from evalfleet.store.sqlite import FILE, open_store
+
+    settings = config.load(home)
+    if not (settings.home / FILE).exists():
+        raise NotFound("there is no study yet; `evalfleet tune STUDY.toml` makes one")
+    store = open_store(settings.home)
+    try:
+        run = find_study(store, study)
+        return drive_study(settings, store, run, as_json=as_json, verbose=verbose, parallel=parallel)
+    finally:
+        store.close()

@@ -1,0 +1,25 @@
+"""`evalfleet study show`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.studies.naming import study_argument
+
+
+@click.command("show")
+@study_argument
+@json_option
+@home_option
+def command(study: str, as_json: bool, home: str | None) -> None:
+    """Show a study: how far it is, the best so far against the baseline, and every trial."""
+    from evalfleet.cli.studies.naming import opened_study
+    from evalfleet.cli.studies.telling import summary_lines, trial_lines
+    from evalfleet.report.study import study_facts
+
+    with opened_study(home, study) as (reader, run):
+        facts = study_facts(reader, run)
+    click.echo(json.dumps(facts) if as_json else "\n".join([*summary_lines(facts), *trial_lines(facts)]))

@@ -1,0 +1,56 @@
+"""A study in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evalfleet.model import JsonObject
+from evalfleet.report.text import count, printable
+
+
+def summary_lines(facts: JsonObject) -> list[str]:
+    """How it stands, and the best so far."""
+    counts = facts["counts"]
+    head = (
+        f"study {facts['run']} ({printable(facts['name'])}): {facts['state']}; "
+        f"{facts['searched']} of {facts['wanted']} trials by {facts['strategy']}: {counts['measured']} measured, "
+        f"{counts['failed']} failed, {counts['open']} open, {counts['void']} held or cancelled"
+    )
+    lines = [head]
+    if facts["reason"]:
+        lines.append(f"  {printable(facts['reason'])}")
+    if facts["best"] is not None:
+        lines += [_leader("best", facts["best"]), f"  {facts['verdict']}"]
+        lines += [_leader("front", one) for one in facts["front"] or ()]
+        lines.append(f"  `evalfleet study best {facts['run']} --format flags` prints what to paste")
+    elif facts["nearest"] is not None:
+        broken = "; ".join(facts["nearest"]["broken"])
+        lines += ["no configuration keeps all limits", _leader("nearest", facts["nearest"]), f"  breaks {broken}"]
+    else:
+        lines.append("nothing is measured yet")
+    return lines
+
+
+def trial_lines(facts: JsonObject) -> list[str]:
+    """One line per trial."""
+    lines = [f"{count(len(facts['trials']), 'trial')}:"]
+    for row in facts["trials"]:
+        said = _pairs(row["metrics"]) if row["progress"] == "measured" else printable(row["reason"] or "")
+        limits = "" if not row["broken"] else f"  breaks {'; '.join(row['broken'])}"
+        lines.append(
+            f"  {row['key']}  {row['role']:8}  {row['progress']:8}  {_pairs(row['parameters'])}  {said}{limits}"
+        )
+    return lines
+
+
+def _leader(word: str, one: JsonObject) -> str:
+    times = "" if one["measurements"] == 1 else f", median of {one['measurements']}"
+    return f"{word}: {one['trial']}  {_pairs(one['parameters'])}  ->  {_pairs(one['metrics'])}{times}"
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return printable(
+        " ".join(
+            f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}" for name, value in values.items()
+        )
+    )

@@ -1,0 +1,144 @@
+"""Learns from results: Optuna's TPE sampler, used as a library.
+
+Optuna keeps nothing for us. Its study lives in memory for one call and is replayed from our trials: measured ones with the
+parameters that they were measured with, open ones as running, so that the next proposal keeps away from them, and failed ones
+as infeasible.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from evalfleet.errors import InputError
+from evalfleet.tune.objective import Objective
+from evalfleet.tune.random import drawn
+from evalfleet.tune.space import Choice, Parameter, Point, Space, identity
+from evalfleet.tune.strategy import Proposal
+from evalfleet.tune.trial import Progress, Role, Trial
+
+if TYPE_CHECKING:
+    from evalfleet.tune.expression import Value
+
+_INITIAL = 8  # by chance, before there is enough to learn from
+_ASKS = 20
+_EXCESS = "excess"
+
+
+class Bayesian:
+    """Implements `Strategy`."""
+
+    def __init__(self, space: Space, objective: Objective, seed: int) -> None:
+        try:
+            import optuna  # pyright: ignore[reportMissingImports] - an extra
+        except ImportError:
+            raise InputError(
+                'the strategy "bayesian" needs Optuna; install it with `pip install "evalfleet[tune]"`, or use "random"'
+            ) from None
+        self._optuna: Any = optuna
+        self._space = space
+        self._objective = objective
+        self._seed = seed
+
+    def propose(self, trials: Sequence[Trial], count: int) -> Proposal:
+        tried = {identity(trial.parameters) for trial in trials}
+        number = max((trial.number for trial in trials), default=0)
+        study = self._replayed(trials, number)
+        points: list[Point] = []
+        while len(points) < count:
+            point = self._asked(study, tried)
+            if point is None:
+                point = drawn(self._space, tried, random.Random(f"{self._seed}:{number + len(points) + 1}"))
+            if point is None:
+                return Proposal(points=tuple(points), exhausted=True)
+            tried.add(identity(point))
+            points.append(point)
+        return Proposal(points=tuple(points))
+
+    def _asked(self, study: Any, tried: set[str]) -> Point | None:
+        """A point that the sampler likes and that may be tried; it stays open in `study`."""
+        for _ in range(_ASKS):
+            trial = study.ask()
+            point: Point = {}
+            for parameter in self._space.parameters:
+                if parameter.when is None or parameter.when.holds(point):
+                    point[parameter.name] = _suggested(trial, parameter)
+            if identity(point) not in tried and self._space.allows(point):
+                return point
+            study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+        return None
+
+    def _replayed(self, trials: Sequence[Trial], number: int) -> Any:
+        optuna = self._optuna
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        sampler = optuna.samplers.TPESampler(
+            seed=(self._seed * 1_000_003 + number) % 2**32,
+            n_startup_trials=_INITIAL,
+            constant_liar=True,
+            constraints_func=_excess,
+        )
+        directions = ["maximize" if goal.maximise else "minimize" for goal in self._objective.goals]
+        study = optuna.create_study(sampler=sampler, directions=directions)
+        worst = self._worst(trials)
+        for trial in trials:
+            if trial.role is not Role.REPEAT and trial.progress is not Progress.VOID and self._within(trial):
+                study.add_trial(self._told(trial, worst))
+        return study
+
+    def _told(self, trial: Trial, worst: list[float]) -> Any:
+        optuna = self._optuna
+        names = {parameter.name: parameter for parameter in self._space.parameters}
+        fields: dict[str, Any] = {
+            "params": dict(trial.parameters),
+            "distributions": {name: self._distribution(names[name]) for name in trial.parameters},
+        }
+        if trial.progress is Progress.OPEN:
+            return optuna.create_trial(state=optuna.trial.TrialState.RUNNING, **fields)
+        values, excess = worst, [1e6]
+        if trial.progress is Progress.MEASURED:
+            values = [trial.metrics[goal.metric] for goal in self._objective.goals]
+            excess = [limit.excess(trial.metrics) for limit in self._objective.limits] or [0.0]
+        # The sampler orders infeasible ones by their excess alone; their values only fill the record. It reads constraints
+        # from where its own hook stores them.
+        return optuna.create_trial(
+            values=values, user_attrs={_EXCESS: excess}, system_attrs={"constraints": tuple(excess)}, **fields
+        )
+
+    def _worst(self, trials: Sequence[Trial]) -> list[float]:
+        found: list[float] = []
+        for goal in self._objective.goals:
+            values = [trial.metrics[goal.metric] for trial in trials if trial.progress is Progress.MEASURED]
+            found.append(max(values, key=goal.cost) if values else 0.0)
+        return found
+
+    def _within(self, trial: Trial) -> bool:
+        """A baseline may have parameters or values that the space has not; those cannot be told."""
+        names = {parameter.name: parameter for parameter in self._space.parameters}
+        return all(name in names and _has(names[name], value) for name, value in trial.parameters.items())
+
+    def _distribution(self, parameter: Parameter) -> Any:
+        kinds = self._optuna.distributions
+        if isinstance(parameter, Choice):
+            return kinds.CategoricalDistribution(parameter.values)
+        kind = kinds.IntDistribution if parameter.whole else kinds.FloatDistribution
+        return kind(parameter.low, parameter.high, log=parameter.log)
+
+
+def _excess(trial: Any) -> list[float]:
+    return trial.user_attrs.get(_EXCESS, [0.0])
+
+
+def _has(parameter: Parameter, value: Value) -> bool:
+    if isinstance(parameter, Choice):
+        return value in parameter.values
+    if isinstance(value, bool | str) or (parameter.whole and not isinstance(value, int)):
+        return False
+    return parameter.low <= value <= parameter.high
+
+
+def _suggested(trial: Any, parameter: Parameter) -> Value:
+    if isinstance(parameter, Choice):
+        return trial.suggest_categorical(parameter.name, parameter.values)
+    suggest = trial.suggest_int if parameter.whole else trial.suggest_float
+    return suggest(parameter.name, parameter.low, parameter.high, log=parameter.log)

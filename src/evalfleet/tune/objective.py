@@ -1,0 +1,132 @@
+"""What is better: one or several metrics to maximise or minimise, and limits that must hold.
+
+A trial is feasible if every limit holds; feasible ones come before all others, whatever their metrics. Limits are limits: they
+are never mixed into the value.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from evalfleet.errors import InputError
+from evalfleet.schema import quoted
+
+_LIMIT = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(<=|>=|<|>)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*", re.ASCII)
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    metric: str
+    maximise: bool
+
+    def cost(self, value: float) -> float:
+        """Smaller is better."""
+        return -value if self.maximise else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    metric: str
+    operator: str
+    bound: float
+
+    @property
+    def text(self) -> str:
+        return f"{self.metric} {self.operator} {self.bound:g}"
+
+    def holds(self, metrics: Mapping[str, float]) -> bool:
+        """A metric that was not measured keeps no limit."""
+        return self.metric in metrics and _OPERATORS[self.operator](metrics[self.metric], self.bound)
+
+    def excess(self, metrics: Mapping[str, float]) -> float:
+        """How far beyond the bound, as a share of it; 0 where it holds."""
+        if self.holds(metrics):
+            return 0.0
+        if self.metric not in metrics:
+            return math.inf
+        return max(abs(metrics[self.metric] - self.bound) / (abs(self.bound) or 1.0), 1e-9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    goals: tuple[Goal, ...]
+    limits: tuple[Limit, ...] = ()
+
+    def missing(self, metrics: Mapping[str, float]) -> list[str]:
+        """Metrics that a trial must report and did not."""
+        wanted = [goal.metric for goal in self.goals] + [limit.metric for limit in self.limits]
+        return [name for name in dict.fromkeys(wanted) if name not in metrics]
+
+    def feasible(self, metrics: Mapping[str, float]) -> bool:
+        return all(limit.holds(metrics) for limit in self.limits)
+
+    def broken(self, metrics: Mapping[str, float]) -> list[str]:
+        """The limits that do not hold, with what was measured."""
+        return [
+            f"{limit.text} (it was {metrics[limit.metric]:g})"
+            if limit.metric in metrics
+            else f"{limit.text} (not measured)"
+            for limit in self.limits
+            if not limit.holds(metrics)
+        ]
+
+    def costs(self, metrics: Mapping[str, float]) -> tuple[float, ...]:
+        return tuple(goal.cost(metrics[goal.metric]) for goal in self.goals)
+
+    def rank(self, metrics: Mapping[str, float]) -> tuple[Any, ...]:
+        """To sort by, best first: feasible ones by the first goal, then the others by how little they break."""
+        if self.feasible(metrics):
+            return (0, *self.costs(metrics))
+        return (1, sum(limit.excess(metrics) for limit in self.limits), *self.costs(metrics))
+
+    def front(self, measured: Sequence[Mapping[str, float]]) -> list[int]:
+        """Places of the feasible ones that no other beats in every goal."""
+        costs = {place: self.costs(metrics) for place, metrics in enumerate(measured) if self.feasible(metrics)}
+        return [place for place, mine in costs.items() if not any(_beats(other, mine) for other in costs.values())]
+
+
+def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+
+
+def objective_of(objective: Any, constraints: Any) -> Objective:
+    """Read `objective` and `constraints` of a study file. Raises InputError."""
+    rows = cast("list[Any]", objective) if isinstance(objective, list) else [objective]
+    goals = tuple(_goal(row) for row in rows)
+    if not goals or len({goal.metric for goal in goals}) < len(goals):
+        raise InputError("study.objective: name each metric once, and at least one")
+    if not isinstance(constraints, list):
+        raise InputError('study.constraints: expected a list of texts, such as ["ttft_p99_ms <= 200"]')
+    return Objective(goals=goals, limits=tuple(_limit(text) for text in cast("list[Any]", constraints)))
+
+
+def _goal(row: Any) -> Goal:
+    fields = cast("dict[str, Any]", row) if isinstance(row, dict) else {}
+    if len(fields) != 1 or not isinstance(metric := next(iter(fields.values())), str) or not metric:
+        raise InputError(
+            'study.objective: write { maximize = "METRIC" } or { minimize = "METRIC" }, or a list of these'
+        )
+    word = next(iter(fields)).replace("ise", "ize")
+    if word not in ("maximize", "minimize"):
+        raise InputError(f"study.objective: {quoted(word)} is neither maximize nor minimize")
+    return Goal(metric=metric, maximise=word == "maximize")
+
+
+def _limit(text: Any) -> Limit:
+    match = _LIMIT.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise InputError(
+            f'study.constraints: {quoted(str(text))} is not a limit; write METRIC, one of <= < >= >, and a number: "p99_ms <= 200"'
+        )
+    return Limit(metric=match[1], operator=match[2], bound=float(match[3]))

@@ -1,0 +1,200 @@
+"""A study: what to search, how, for how long, and what one trial is. Read from a mapping, which is what a run keeps of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from evalfleet import duration
+from evalfleet.errors import InputError
+from evalfleet.model import JsonObject, Requests
+from evalfleet.schema import explain, sentence
+from evalfleet.tune import expression
+from evalfleet.tune.expression import Expression, Value
+from evalfleet.tune.objective import Objective, objective_of
+from evalfleet.tune.space import Point, Space, space_of
+from evalfleet.tune.strategy import STRATEGIES, Strategy, strategy_of
+
+MOST_TRIALS = 100_000
+_MOST = 2**31 - 1
+
+
+class _StudyRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    name: str
+    objective: Any
+    strategy: str = "random"
+    trials: int = 20
+    max_parallel_experiments: int = 1
+    constraints: Any = []
+    timeout_per_trial: str | float = "1h"
+    repeats: int = 1
+    contenders: int = 3
+    baseline: dict[str, Any] | None = None
+    seed: int = 0
+    attempts: int = 1
+    files: list[str] = []
+
+
+class _TrialRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    command: list[str]
+    env: dict[str, str] = {}
+    secrets: list[str] = []
+    gpus: int | str = 0
+    memory_mb: int | str = 0
+    stall: str | float | None = None
+    start_timeout: str | float | None = None
+
+
+class _FileRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    study: _StudyRow
+    parameters: dict[str, Any]
+    trial: _TrialRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSpec:
+    """How one trial is run."""
+
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    secrets: tuple[str, ...]
+    gpus: int | Expression
+    memory_mb: int | Expression
+    stall_s: float | None
+    start_timeout_s: float | None
+
+    def requests(self, point: Mapping[str, Value]) -> Requests:
+        """What a trial of these parameters needs, not what the largest would. Raises InputError."""
+        return Requests(gpus=_amount("gpus", self.gpus, point), memory_mb=_amount("memory_mb", self.memory_mb, point))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    name: str
+    space: Space
+    objective: Objective
+    strategy: str
+    trials: int  # of the search; baseline and repeats come on top
+    parallel: int
+    timeout_s: float
+    repeats: int  # measurements of each contender and of the baseline
+    contenders: int
+    baseline: Point | None
+    seed: int
+    attempts: int
+    files: tuple[str, ...]
+    trial: TrialSpec
+    table: JsonObject = field(repr=False)  # as it was read, and is kept
+
+    def searcher(self) -> Strategy:
+        return strategy_of(self.strategy, self.space, self.objective, self.seed)
+
+
+def study_of(table: Mapping[str, Any]) -> Study:
+    """Read a study. Raises InputError, which names the part and what to do."""
+    try:
+        file = msgspec.convert(table, _FileRow)
+    except msgspec.ValidationError as error:
+        raise InputError(sentence(explain(error, _FileRow, {}))) from None
+    row = file.study
+    space = space_of(file.parameters)
+    _check(row)
+    study = Study(
+        name=row.name,
+        space=space,
+        objective=objective_of(row.objective, row.constraints),
+        strategy=row.strategy,
+        trials=row.trials,
+        parallel=row.max_parallel_experiments,
+        timeout_s=_seconds("study.timeout_per_trial", row.timeout_per_trial),
+        repeats=row.repeats,
+        contenders=row.contenders,
+        baseline=_baseline(row.baseline),
+        seed=row.seed,
+        attempts=row.attempts,
+        files=tuple(row.files),
+        trial=_trial(file.trial, space),
+        table=dict(table),
+    )
+    if study.baseline is not None:
+        study.trial.requests(study.baseline)
+    return study
+
+
+def _check(row: _StudyRow) -> None:
+    if not row.name.strip() or "\0" in row.name:
+        raise InputError("study.name: is empty; write a text.")
+    strategy_name_known(row.strategy)
+    bounds = {
+        "trials": (row.trials, 1, MOST_TRIALS),
+        "max_parallel_experiments": (row.max_parallel_experiments, 1, 10_000),
+        "repeats": (row.repeats, 1, 100),
+        "contenders": (row.contenders, 1, 1000),
+        "attempts": (row.attempts, 1, 1000),
+        "seed": (row.seed, 0, _MOST),
+    }
+    for name, (value, least, most) in bounds.items():
+        if not least <= value <= most:
+            raise InputError(f"study.{name}: {value} is out of range; the least is {least}, the most {most}.")
+
+
+def strategy_name_known(name: str) -> None:
+    """Raises InputError."""
+    if name not in STRATEGIES:
+        more = "; halving is not built yet" if name == "halving" else ""
+        raise InputError(f"study.strategy: {name!r} is not one of {', '.join(STRATEGIES)}{more}.")
+
+
+def _baseline(values: dict[str, Any] | None) -> Point | None:
+    if values is None:
+        return None
+    if not values or not all(isinstance(value, bool | int | float | str) for value in values.values()):
+        raise InputError("study.baseline: expected a table with at least one parameter and its value.")
+    return dict(values)
+
+
+def _trial(row: _TrialRow, space: Space) -> TrialSpec:
+    if not row.command or not row.command[0].strip():
+        raise InputError(
+            'trial.command: is empty; write the program and its arguments, such as ["python3", "bench.py"].'
+        )
+    return TrialSpec(
+        command=tuple(row.command),
+        env=row.env,
+        secrets=tuple(row.secrets),
+        gpus=_request("gpus", row.gpus, space),
+        memory_mb=_request("memory_mb", row.memory_mb, space),
+        stall_s=None if row.stall is None else _seconds("trial.stall", row.stall),
+        start_timeout_s=None if row.start_timeout is None else _seconds("trial.start_timeout", row.start_timeout),
+    )
+
+
+def _request(name: str, value: int | str, space: Space) -> int | Expression:
+    if isinstance(value, str):
+        return expression.parse(value, space.names)
+    if not 0 <= value <= _MOST:
+        raise InputError(f"trial.{name}: {value} is out of range; the least is 0, the most {_MOST}.")
+    return value
+
+
+def _amount(name: str, asked: int | Expression, point: Mapping[str, Value]) -> int:
+    if isinstance(asked, int):
+        return asked
+    if absent := sorted(asked.names - point.keys()):
+        raise InputError(f"trial.{name}: {asked.text!r} needs {absent[0]}, which has no value in {dict(point)}.")
+    value = asked.value(point)
+    if isinstance(value, str) or value != int(value) or not 0 <= value <= _MOST:
+        raise InputError(
+            f"trial.{name}: {asked.text!r} is {value!r} for {dict(point)}; it must be a whole number from 0."
+        )
+    return int(value)
+
+
+def _seconds(name: str, value: str | float) -> float:
+    try:
+        return duration.parse(value)
+    except ValueError as error:
+        raise InputError(f"{name}: {error}.") from None

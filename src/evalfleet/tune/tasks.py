@@ -1,0 +1,78 @@
+"""Between trials and the tasks that a run keeps of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+from evalfleet.model import JsonObject, Task, TaskSpec, TaskState
+from evalfleet.tune.objective import Objective
+from evalfleet.tune.study import Study
+from evalfleet.tune.trial import Progress, Role, Trial, Wanted
+
+_PROGRESS = {
+    TaskState.QUEUED: Progress.OPEN,
+    TaskState.RUNNING: Progress.OPEN,
+    TaskState.SUCCEEDED: Progress.MEASURED,
+    TaskState.FAILED: Progress.FAILED,
+    TaskState.HELD: Progress.VOID,
+    TaskState.CANCELLED: Progress.VOID,
+}
+
+
+def trial_spec(study: Study, wanted: Wanted, number: int) -> TaskSpec:
+    """The task of a trial. Its key is its number, so that it can be made only once. Raises InputError."""
+    payload: JsonObject = {
+        "study": study.name,
+        "role": str(wanted.role),
+        "trial": number,
+        "parameters": dict(wanted.parameters),
+    }
+    if wanted.of is not None:
+        payload["measurement"] = wanted.of
+    trial = study.trial
+    return TaskSpec(
+        key=f"trial_{number:04d}",
+        domain=str(wanted.role),
+        command=trial.command,
+        env=dict(trial.env),
+        secrets=trial.secrets,
+        payload=payload,
+        timeout_s=study.timeout_s,
+        stall_s=trial.stall_s,
+        start_timeout_s=trial.start_timeout_s,
+        requests=trial.requests(wanted.parameters),
+    )
+
+
+def trials_of(tasks: Iterable[Task], objective: Objective) -> list[Trial]:
+    """What the store has of a study's trials."""
+    return [_trial(task, objective) for task in tasks]
+
+
+def _trial(task: Task, objective: Objective) -> Trial:
+    payload = cast("JsonObject", task.spec.payload)
+    progress, reason = _PROGRESS[task.state], task.reason
+    metrics = _numbers(task.verdict.metrics) if task.verdict else {}
+    if task.verdict is not None and (absent := objective.missing(metrics)):
+        progress, reason = Progress.FAILED, f"its metrics lack {', '.join(absent)}"
+    elif task.verdict is not None and not task.verdict.success:
+        progress, reason = Progress.FAILED, "it says that it did not succeed"
+    return Trial(
+        number=task.number,
+        parameters=payload["parameters"],
+        role=Role(payload["role"]),
+        progress=progress,
+        metrics=metrics,
+        key=task.key,
+        reason=reason,
+        duration_s=task.duration_s,
+    )
+
+
+def _numbers(metrics: JsonObject) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, value in metrics.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            found[name] = float(value)
+    return found
