@@ -5,7 +5,8 @@ import os
 import random
 import sys
 
-task = json.load(open(os.environ["EVALFLEET_TASK"]))
+with open(os.environ["EVALFLEET_TASK"]) as file:
+    task = json.load(file)
 trial = task["payload"]
 p = trial["parameters"]
 if p["max_num_seqs"] > 200 * p["tp"]:

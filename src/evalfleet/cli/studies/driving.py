@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -40,10 +41,8 @@ def drive_study(
     last = store.last_event(run.id)
     show = Show(as_json=as_json, verbose=verbose, after=last.number if last and run.started_at else 0)
     ending = Ending.SETTLED
-    try:
+    with suppress(RunOver):  # a script that resumes until it is over gets its answer
         ending = driven(settings, store, take(store, run, workers=parallel), show)
-    except RunOver:  # a script that resumes until it is over gets its answer
-        pass
     facts = study_facts(store, run)
     click.echo(json.dumps(facts) if as_json else "\n".join(summary_lines(facts)))
     return INTERRUPTED if ending is Ending.INTERRUPTED else exit_code(facts)
