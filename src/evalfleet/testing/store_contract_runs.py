@@ -274,6 +274,32 @@ class RunContract:
         run = cases.drive(store, 0, open=True)
         assert store.complete(run) is None
 
+    def test_an_open_run_gets_more_tasks_until_it_is_closed(self, store: Store) -> None:
+        run = cases.drive(store, 1, open=True)
+        added = store.add_tasks(run, [cases.task_spec("more_1"), cases.task_spec("more_2")])
+        assert [(task.number, task.key, task.state) for task in added] == [
+            (2, "more_1", TaskState.QUEUED),
+            (3, "more_2", TaskState.QUEUED),
+        ]
+        assert [task.key for task in store.candidates(run.id, 9)] == ["task_1", "more_1", "more_2"]
+        assert [event.task for event in store.events(run.id) if event.type == "task.submitted"] == ["more_1", "more_2"]
+        with pytest.raises(InputError, match="more_1"):
+            store.add_tasks(run, [cases.task_spec("new"), cases.task_spec("more_1")])
+        assert store.counts(run.id)[TaskState.QUEUED] == 3
+        closed = store.set_open(run, False, "enough")
+        assert closed is not None
+        assert not closed.open
+        assert store.set_open(run, False, "enough") is None
+        assert store.add_tasks(run, [cases.task_spec("late")]) == []
+        assert event_types(store, run)[-1] == "run.closed"
+
+    def test_an_old_owner_adds_nothing(self, store: Store) -> None:
+        run = cases.drive(store, 0, open=True)
+        store.take(run.id, "another")
+        assert store.add_tasks(run, [cases.task_spec("late")]) == []
+        assert store.set_open(run, False, "late") is None
+        assert store.run(run.id).open
+
     def test_a_run_is_cancelled_when_its_tasks_are(self, store: Store) -> None:
         run = cases.drive(store, 3)
         attempt = cases.claimed(store, run, 1).attempt

@@ -1,0 +1,184 @@
+"""Studies as a person makes them: real processes, killed controllers, exact counts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet import Fleet, wait_for
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "tuning" / "server.toml"
+PROGRAM = """
+import json, os, sys, time
+parameters = json.load(open(os.environ["EVALFLEET_TASK"]))["payload"]["parameters"]
+with open("ledger", "a") as file:
+    file.write(json.dumps(parameters) + "\\n")
+time.sleep(float(os.environ.get("NAP", "0")))
+if parameters["a"] > LIMIT:
+    sys.exit("out of memory")
+json.dump({"success": True, "metrics": {"speed": parameters["a"]}}, open(os.environ["EVALFLEET_RESULT"], "w"))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _python3_is_ours(fleet: Fleet) -> None:
+    fleet.env["PATH"] = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+
+
+def study(fleet: Fleet, parameters: str = 'a = { type = "integer", low = 1, high = 10000 }', **fields: Any) -> str:
+    """A study whose trials write down that they ran."""
+    limit, nap = fields.pop("limit", 10**9), fields.pop("nap", 0)
+    (fleet.folder / "trial.py").write_text(PROGRAM.replace("LIMIT", str(limit)))
+    lines = [f"{name} = {json.dumps(value)}" for name, value in {"name": "s", **fields}.items()]
+    path = fleet.folder / "study.toml"
+    path.write_text(
+        "[study]\n" + "\n".join(lines) + '\nobjective = { maximize = "speed" }\n'
+        f"[parameters]\n{parameters}\n[trial]\n"
+        f'command = ["python3", "trial.py"]\nenv = {{ NAP = "{nap}" }}\n'
+    )
+    return str(path)
+
+
+def ran(fleet: Fleet) -> list[str]:
+    return [json.dumps(json.loads(line), sort_keys=True) for line in fleet.lines()]
+
+
+def test_the_example_finds_a_configuration_that_keeps_the_limit(fleet: Fleet):
+    facts = fleet.json("tune", str(EXAMPLE))
+    assert (facts["state"], facts["searched"], facts["wanted"]) == ("completed", 24, 24)
+    assert facts["best"]["metrics"]["ttft_p99_ms"] <= 200
+    assert facts["best"]["measurements"] == facts["baseline"]["measurements"] == 3
+    assert facts["best"]["metrics"]["throughput_tok_s"] > facts["baseline"]["metrics"]["throughput_tok_s"]
+    assert "do not overlap" in facts["verdict"]
+    assert {row["role"] for row in facts["trials"]} == {"baseline", "search", "repeat"}
+    assert fleet.json("study", "best") == facts["best"]["parameters"]
+    flags = fleet.command("study", "best", "server").stdout.split()
+    assert flags[:2] == ["--tp", str(facts["best"]["parameters"]["tp"])]
+    assert "max_num_seqs = " in fleet.command("study", "best", "--format", "toml").stdout
+    table = list(csv.DictReader(io.StringIO(fleet.command("study", "export", "--format", "csv").stdout)))
+    assert [row["key"] for row in table] == [row["key"] for row in facts["trials"]]
+
+
+def test_100_trials_8_at_a_time_are_exactly_100(fleet: Fleet):
+    facts = fleet.json("tune", study(fleet, trials=100, max_parallel_experiments=8))
+    assert facts["searched"] == facts["counts"]["measured"] == 100
+    assert len(ran(fleet)) == len(set(ran(fleet))) == 100
+
+
+def test_a_space_of_6_points_ends_at_6(fleet: Fleet):
+    facts = fleet.json(
+        "tune", study(fleet, "a = [1, 2, 3]\nb = [true, false]", trials=20, strategy="grid"), "--parallel", "4"
+    )
+    assert (facts["state"], facts["searched"]) == ("completed", 6)
+    assert len(set(ran(fleet))) == len(ran(fleet)) == 6
+    (closed,) = [event for event in fleet.events() if event["type"] == "run.closed"]
+    assert closed["data"]["reason"] == "the space has no more points; 6 of 20 trials were made"
+
+
+def test_a_killed_controller_loses_no_trial_and_none_is_proposed_twice(fleet: Fleet):
+    path = study(fleet, trials=24, max_parallel_experiments=4, nap=0.15)
+    for seen in (3, 9, 15):
+        args = ["tune", path] if seen == 3 else ["study", "resume"]
+        process = fleet.start(*args)
+        wait_for(lambda: len(fleet.lines()) >= seen, f"{seen} trials")  # noqa: B023 - asked before the loop goes on
+        process.kill()
+        process.wait()
+    facts = fleet.json("tune", path, "--resume")
+    assert (facts["state"], facts["searched"], facts["counts"]["measured"]) == ("completed", 24, 24)
+    assert len(ran(fleet)) == len(set(ran(fleet))) == 24
+    submitted = [event["task"] for event in fleet.events() if event["type"] == "task.submitted"]
+    assert submitted == [f"trial_{number:04d}" for number in range(1, 25)]
+    # What came of it is what comes of an undisturbed study with the same seed.
+    fleet.ledger.unlink()
+    again = fleet.json("tune", path)
+    assert [row["parameters"] for row in again["trials"]] == [row["parameters"] for row in facts["trials"]]
+
+
+def test_trials_that_fail_by_their_own_fault_stop_nothing(fleet: Fleet):
+    facts = fleet.json("tune", study(fleet, trials=40, max_parallel_experiments=4, limit=6000, seed=3))
+    assert facts["state"] == "completed"
+    assert facts["counts"]["failed"] > 5
+    assert facts["counts"]["failed"] + facts["counts"]["measured"] == 40
+    assert facts["best"]["metrics"]["speed"] <= 6000
+    retried = fleet.json("study", "retry-failed")
+    assert len(retried["tasks"]) == facts["counts"]["failed"]
+
+
+def test_where_everything_fails_the_study_pauses_and_says_why(fleet: Fleet):
+    done = fleet.command("tune", study(fleet, trials=40, max_parallel_experiments=2, limit=0))
+    assert done.returncode == 3, done.stdout
+    assert "out of memory" in done.stdout
+    assert len(set(ran(fleet))) < 12  # not all 40
+
+
+def test_more_trials_for_one_that_is_over(fleet: Fleet):
+    first = fleet.json("tune", study(fleet, trials=3))
+    answer = fleet.json("study", "add-trials", "s", "4")
+    assert answer["trials"] == 7
+    facts = fleet.json("study", "resume", "s")
+    assert (facts["run"], facts["state"], facts["searched"]) == (first["run"], "completed", 7)
+    assert len(set(ran(fleet))) == 7
+
+
+def test_a_running_study_is_paused_given_more_and_goes_on(fleet: Fleet):
+    process = fleet.start("tune", study(fleet, trials=30, max_parallel_experiments=2, nap=0.3))
+    wait_for(lambda: len(fleet.lines()) >= 2, "two trials")
+    assert fleet.json("study", "add-trials", "s", "2")["trials"] == 32
+    fleet.json("study", "pause")
+    assert process.wait(30) == 3
+    facts = fleet.json("study", "show")
+    assert (facts["state"], facts["counts"]["open"]) == ("paused", 0)
+    assert facts["searched"] < 32
+    facts = fleet.json("study", "resume", "--parallel", "8")
+    assert (facts["state"], facts["searched"], facts["parallel"]) == ("completed", 32, 8)
+    assert len(set(ran(fleet))) == len(ran(fleet)) == 32
+
+
+def test_a_cancelled_study_stays_so(fleet: Fleet):
+    process = fleet.start("tune", study(fleet, trials=50, nap=0.3))
+    wait_for(fleet.lines, "a trial")
+    assert fleet.command("cancel").returncode == 0
+    assert process.wait(30) == 1
+    assert fleet.json("study", "show")["open"] is False
+
+
+def test_metrics_that_lack_the_objective_are_a_failed_trial(fleet: Fleet):
+    path = Path(study(fleet, trials=2))
+    path.write_text(path.read_text().replace('maximize = "speed"', 'maximize = "sped"'))
+    facts = fleet.json("tune", str(path), code=1)
+    assert {row["reason"] for row in facts["trials"]} == {"its metrics lack sped"}
+    refused = fleet.command("study", "best")
+    assert refused.returncode == 3
+    assert "no configuration" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "part"),
+    [
+        (["tune", "none.toml"], "there is no study file"),
+        (["tune", "study.toml", "--resume", "--name", "other"], "no study 'other'"),
+        (["study", "show"], "there is no study yet"),
+        (["study", "pause"], "there is no study yet"),
+    ],
+)
+def test_refusals(fleet: Fleet, args: list[str], part: str):
+    study(fleet)
+    done = fleet.command(*args)
+    assert done.returncode == 2
+    assert part in done.stderr
+
+
+def test_a_plain_run_is_no_study(fleet: Fleet):
+    fleet.json("run", fleet.tasks([{"key": "a", "command": ["true"]}]))
+    fleet.json("tune", study(fleet, trials=1))
+    plain = fleet.json("status")[-1]["run"]
+    for command in (["show", plain], ["best", plain], ["add-trials", plain, "1"], ["resume", plain]):
+        done = fleet.command("study", *command)
+        assert (done.returncode, "is no study" in done.stderr) == (2, True), done.stderr
+    assert len(fleet.json("study", "list")) == 1
