@@ -142,6 +142,14 @@ class Requests:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A GPU: known by its `uuid`, shown to programs by its place on the PCI bus."""
+
+    index: int
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
     """What a run's tasks need of another machine than this one, besides the runner; brought and proved there."""
 
@@ -345,6 +353,7 @@ class Attempt:
     verdict: Verdict | None
     failure: Failure | None
     judge_version: int | None
+    devices: tuple[Device, ...] = ()  # the GPUs that are its own while it is live
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

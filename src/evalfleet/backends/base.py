@@ -9,7 +9,7 @@ later. It never means that an attempt failed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,44 @@ from evalfleet.model import JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU as its host sees it. What it does not tell is None."""
+
+    index: int
+    uuid: str
+    name: str | None = None
+    memory_mb: int | None = None
+    used_mb: int | None = None
+    utilization: int | None = None  # percent
+    foreign: tuple[int, ...] = ()  # processes on it that are not ours
+
+    @property
+    def score(self) -> float:
+        """How free it is, from 0 to 1: six parts memory, four parts idleness; what is not known counts as taken."""
+        memory = (
+            (self.memory_mb - self.used_mb) / self.memory_mb if self.memory_mb and self.used_mb is not None else 0.0
+        )
+        return 0.6 * memory + 0.4 * (0.0 if self.utilization is None else 1 - self.utilization / 100)
+
+
+def gpus_of(rows: Iterable[JsonObject]) -> tuple[Gpu, ...]:
+    """Those of a runner's answer; one that does not say who it is cannot be leased."""
+    return tuple(
+        Gpu(
+            index=row["index"],
+            uuid=row["uuid"],
+            name=row.get("name"),
+            memory_mb=row.get("memory_mb"),
+            used_mb=row.get("used_mb"),
+            utilization=row.get("utilization"),
+            foreign=tuple(row.get("foreign") or ()),
+        )
+        for row in rows
+        if isinstance(row.get("index"), int) and isinstance(row.get("uuid"), str)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostInfo:
     """One machine, as placement and cost see it."""
 
@@ -30,6 +68,7 @@ class HostInfo:
     gpus: int
     price_usd_per_hour: float
     others: frozenset[str] = frozenset()  # live attempts of other runs that it had when it was asked last
+    devices: tuple[Gpu, ...] = ()  # its GPUs, as they were then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from evalfleet.backends.base import HostInfo, Inbox, single_error
+from evalfleet.backends.base import HostInfo, Inbox, gpus_of, single_error
 from evalfleet.backends.launcher import RunnerInfo, runner_info, start_runner, write_runner
 from evalfleet.backends.link import PROTOCOL, RunnerLink
 from evalfleet.backends.redacting import redact
@@ -64,8 +64,9 @@ class LocalBackend:
                 info = HostInfo(
                     name=HOST,
                     memory_mb=self._settings.memory_mb or inventory.get("memory_mb"),
-                    gpus=0,
+                    gpus=len(inventory.get("gpus") or ()),
                     price_usd_per_hour=self._settings.price_usd_per_hour,
+                    devices=gpus_of(inventory.get("gpus") or ()),
                 )
                 yield LocalHost(self._home, link, inbox, info, run_id, epoch)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from evalfleet.backends.base import HostInfo, Inbox, Known, Launch, Observation
+from evalfleet.backends.base import HostInfo, Inbox, Known, Launch, Observation, gpus_of
 from evalfleet.backends.link import PROTOCOL, OnEvents, RunnerLink, raise_refusal
 from evalfleet.model import PYTHON, JsonObject
 
@@ -45,6 +45,9 @@ class RunnerHost:
         ours = [one for one in answer["attempts"] if one["run"] == self._fence["run"]]
         others = (one["attempt"] for one in answer["attempts"] if one not in ours and one["state"] == "running")
         self._info = replace(self._info, others=frozenset(others))
+        if "gpus" in answer:
+            devices = gpus_of(answer["gpus"])
+            self._info = replace(self._info, gpus=len(devices), devices=devices)
         return [Known(one["attempt"], one["state"] == "running") for one in ours]
 
     async def launch(self, launches: Sequence[Launch]) -> None:

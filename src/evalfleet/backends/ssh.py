@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 
-from evalfleet.backends.base import CanarySpec, HostInfo, Inbox, single_error
+from evalfleet.backends.base import CanarySpec, HostInfo, Inbox, gpus_of, single_error
 from evalfleet.backends.link import PROTOCOL, OnEvents, Refusal, RunnerLink
 from evalfleet.backends.reaching import USERS
 from evalfleet.backends.runner_host import into
@@ -198,8 +198,9 @@ class SshBackend:
         return HostInfo(
             name=self._spec.name,
             memory_mb=self._spec.memory_mb or inventory.get("memory_mb"),
-            gpus=0,
+            gpus=len(inventory.get("gpus") or ()),
             price_usd_per_hour=self._spec.price_usd_per_hour,
+            devices=gpus_of(inventory.get("gpus") or ()),
         )
 
     @contextmanager

@@ -12,7 +12,7 @@ from evalfleet.core.attribution import History
 from evalfleet.core.placement import Assignment, Candidate, HostRoom, Placement, Slot, place
 from evalfleet.engine.orders import Live
 from evalfleet.engine.roster import Roster
-from evalfleet.model import Distribution, Run, Task
+from evalfleet.model import Device, Distribution, Run, Task
 from evalfleet.store.base import Claim, Claimed, Store
 
 _MORE = 16  # candidates beyond the free slots, for tasks that do not fit or avoid a worker
@@ -79,7 +79,7 @@ class Admission:
         if self._full or now < self._look_at:
             return []
         most = min(most, self._roster.most - len(live))
-        rooms = {host.name: _room(host, live) for host in self._roster.known}
+        rooms = {host.name: self._room(host, live) for host in self._roster.known}
         limit = len(slots) + (_MORE if fresh_first is None else _MANY)
         while True:
             tasks, offered = self._offers(slots) if self._fixed else (self._candidates(limit), slots)
@@ -100,6 +100,19 @@ class Admission:
             due = self._store.next_due(self._run.id)
             self._look_at = min(now + _CROWDED_S if left else inf, inf if due is None else due)
         return picked
+
+    def _room(self, host: HostInfo, live: Mapping[str, Live]) -> HostRoom:
+        used = sum(one.attempt.requests.memory_mb for one in live.values() if one.attempt.host == host.name)
+        free = None if host.memory_mb is None else host.memory_mb - used
+        return HostRoom(memory_mb=host.memory_mb, free_memory_mb=free, gpus=host.gpus, free_gpus=self._free_gpus(host))
+
+    def _free_gpus(self, host: HostInfo) -> tuple[int, ...]:
+        """Those that no attempt of any run holds and no stranger uses; the freest first."""
+        if not host.devices:
+            return ()
+        held = self._store.held_devices(host.name, host.others)
+        free = [gpu for gpu in host.devices if gpu.uuid not in held and not gpu.foreign]
+        return tuple(gpu.index for gpu in sorted(free, key=lambda gpu: (-gpu.score, gpu.index)))
 
     def _place(
         self,
@@ -134,6 +147,7 @@ class Admission:
             requests=task.spec.requests,
             host_memory_mb=host.memory_mb,
             others=host.others,
+            devices=tuple(Device(index=gpu.index, uuid=gpu.uuid) for gpu in host.devices if gpu.index in made.gpus),
         )
         return self._store.claim(self._run, claim)
 
@@ -163,9 +177,3 @@ class Admission:
         if shard is None:
             return []
         return self._store.candidates(self._run.id, 1, (shard, len(self._roster.shards)))
-
-
-def _room(host: HostInfo, live: Mapping[str, Live]) -> HostRoom:
-    used = sum(one.attempt.requests.memory_mb for one in live.values() if one.attempt.host == host.name)
-    free = None if host.memory_mb is None else host.memory_mb - used
-    return HostRoom(memory_mb=host.memory_mb, free_memory_mb=free, gpus=host.gpus, free_gpus=tuple(range(host.gpus)))

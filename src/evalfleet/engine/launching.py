@@ -16,7 +16,7 @@ def launch_of(run: Run, task: Task, attempt: Attempt, secrets: dict[str, str], v
         "number": attempt.number,
         "command": list(spec.command),
         "cwd": run.folder,
-        "env": run.base_env | spec.env,
+        "env": run.base_env | spec.env | _visible(attempt),
         "payload": spec.payload,
         "timeout_s": spec.timeout_s or policy.timeout_s,
         "stall_s": spec.stall_s or policy.stall_s,
@@ -31,6 +31,14 @@ def launch_of(run: Run, task: Task, attempt: Attempt, secrets: dict[str, str], v
         inherited=frozenset(run.base_env.keys() - spec.env.keys()),
         files={name: Path(run.folder, name) for name in policy.files},
     )
+
+
+def _visible(attempt: Attempt) -> dict[str, str]:
+    """Which GPUs the attempt may use. CUDA counts the fastest first, unless it is told to count as we do."""
+    if not attempt.devices:
+        return {}
+    places = ",".join(str(device.index) for device in attempt.devices)
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": places}
 
 
 def canary_of(run: Run, canary: str, spec: CanarySpec, valid_for_s: float) -> Launch:

@@ -9,6 +9,7 @@ import time
 
 from . import spec as words
 from .attempt import Attempt, write_task
+from .gpus import Gpus
 from .inventory import inventory
 from .journal import Journal
 from .protocol import PROTOCOL, Feed
@@ -34,6 +35,7 @@ class Commands:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._spool = runner.spool
+        self._gpus = Gpus(runner.spool.folder)
         self._notices: Notices | None = None
         self._table: dict[str, Callable[[Connection, dict[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
@@ -68,6 +70,7 @@ class Commands:
             "now": self._runner.now(),
             "boot_id": self._runner.boot_id,
             "doomed": self._runner.doomed,
+            "gpus": self._gpus.look(),
             "attempts": [
                 {
                     "attempt": attempt.name,
@@ -207,7 +210,7 @@ class Commands:
         return {}
 
     def _inventory(self, _connection: Connection, _message: dict[str, Any]) -> dict[str, Any]:
-        return dict(inventory(self._spool.folder), now=self._runner.now())
+        return dict(inventory(self._spool.folder), now=self._runner.now(), gpus=self._gpus.look())
 
     def _watch(self, _connection: Connection, _message: dict[str, Any]) -> dict[str, Any]:
         if self._notices is None:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from evalfleet.model import (
     AccessToken,
     Attempt,
+    Device,
     Event,
     Failure,
     JsonObject,
@@ -53,6 +54,7 @@ class Claim:
     others: frozenset[str] = (
         frozenset()
     )  # attempts of other runs that the host is known to run, whatever their lease says
+    devices: tuple[Device, ...] = ()  # the GPUs that the attempt shall have; refused where one is held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +179,11 @@ class StoreReader(PoolReader, PageReader, Protocol):
 
     def next_due(self, run_id: str) -> float | None:
         """When the next waiting task becomes due; None if none waits."""
+        ...
+
+    def held_devices(self, host: str, others: Iterable[str] = ()) -> frozenset[str]:
+        """The GPUs of a host, by uuid, that live attempts of any run hold. One whose lease has expired holds them as
+        long as it is among `others`, which the host is known to run."""
         ...
 
     def attempts(self, run_id: str, task_number: int | None = None) -> list[Attempt]: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -132,6 +132,10 @@ class Reading(Paging):
 
     def next_due(self, run_id: str) -> float | None:
         return self._db.rows("select_next_due", run_id=run_id, now=self.now())[0]["due"]
+
+    def held_devices(self, host: str, others: Iterable[str] = ()) -> frozenset[str]:
+        found = self._db.rows("select_held_devices", host=host, now=self.now(), others=rows.to_json(sorted(others)))
+        return frozenset(row["uuid"] for row in found)
 
     def attempts(self, run_id: str, task_number: int | None = None) -> list[Attempt]:
         if task_number is None:

@@ -12,6 +12,7 @@ from evalfleet.model import (
     Attempt,
     AttemptState,
     Blame,
+    Device,
     Event,
     Failure,
     HostState,
@@ -39,6 +40,7 @@ Row = Mapping[str, Any]
 _encoder = msgspec.json.Encoder()
 _policy = msgspec.json.Decoder(Policy)
 _spec = msgspec.json.Decoder(TaskSpec)
+_devices = msgspec.json.Decoder(tuple[Device, ...])
 
 
 def to_json(value: object) -> str:
@@ -168,6 +170,7 @@ def attempt(row: Row) -> Attempt:
         verdict=verdict(row),
         failure=failure(row),
         judge_version=row["judge_version"],
+        devices=_devices.decode(row["devices"]),
     )
 
 

@@ -102,6 +102,7 @@ class Writing(Submitting, Steering, Hosting, Access):
                 memory_mb=claim.requests.memory_mb,
                 host_memory_mb=claim.host_memory_mb,
                 others=rows.to_json(sorted(claim.others)),
+                devices=rows.to_json([device.uuid for device in claim.devices]),
             )
             if not claimed:
                 return None
@@ -117,10 +118,14 @@ class Writing(Submitting, Steering, Hosting, Access):
                 worker=claim.worker,
                 gpus=claim.requests.gpus,
                 memory_mb=claim.requests.memory_mb,
+                devices=rows.to_json(claim.devices),
                 now=now,
             )
             attempt = rows.attempt(inserted[0])
-            self._event(run.id, "attempt.claimed", {"number": attempt.number, "worker": claim.worker}, task, attempt)
+            data: JsonObject = {"number": attempt.number, "worker": claim.worker}
+            if claim.devices:
+                data["gpus"] = [device.index for device in claim.devices]
+            self._event(run.id, "attempt.claimed", data, task, attempt)
             return Claimed(task=task, attempt=attempt)
 
     def progress(self, run: Run, progress: Progress) -> Attempt | None:

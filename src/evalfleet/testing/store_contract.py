@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from evalfleet.testing.store_contract_access import AccessContract
 from evalfleet.testing.store_contract_attempts import AttemptContract
+from evalfleet.testing.store_contract_devices import DeviceContract
 from evalfleet.testing.store_contract_hosts import HostContract
 from evalfleet.testing.store_contract_pools import PoolContract
 from evalfleet.testing.store_contract_reading import ReadingContract
@@ -24,6 +25,13 @@ from evalfleet.testing.store_contract_steering import SteeringContract
 
 
 class StoreContract(
-    RunContract, AttemptContract, SteeringContract, ReadingContract, PoolContract, HostContract, AccessContract
+    RunContract,
+    AttemptContract,
+    DeviceContract,
+    SteeringContract,
+    ReadingContract,
+    PoolContract,
+    HostContract,
+    AccessContract,
 ):
     """All promises of `evalfleet.store.base.Store` that one store can show."""

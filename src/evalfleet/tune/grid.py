@@ -43,6 +43,6 @@ def _values(point: Mapping[str, Value]) -> list[tuple[str, str]]:
 
 
 def _worn(point: Point, used: Counter[tuple[str, str]]) -> float:
-    """How often its values were tried, on average, many times counting more: points have different numbers of parameters where some are conditional."""
+    """How often its values were tried, many times counting more; a mean, because points may differ in their parameters."""
     values = _values(point)
     return sum(used[value] ** 2 for value in values) / max(len(values), 1)

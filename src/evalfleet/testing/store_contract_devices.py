@@ -1,0 +1,55 @@
+"""The contract of a store: GPUs are held by one live attempt at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from evalfleet.model import Attempt, Device, Requests, Run
+from evalfleet.store.base import Claim, Store
+from evalfleet.testing import store_cases as cases
+from evalfleet.testing.clock import FakeClock
+
+
+def _claim(task_number: int, *indices: int, host: str = "h1", others: frozenset[str] = frozenset()) -> Claim:
+    devices = tuple(Device(index=index, uuid=f"GPU-{index}") for index in indices)
+    claim = cases.new_claim(task_number)
+    return replace(claim, host=host, others=others, devices=devices, requests=Requests(gpus=len(indices)))
+
+
+def _claimed(store: Store, run: Run, claim: Claim) -> Attempt:
+    found = store.claim(run, claim)
+    assert found is not None
+    return found.attempt
+
+
+class DeviceContract:
+    """Leases of GPUs."""
+
+    def test_a_gpu_is_held_by_one_live_attempt_across_runs(self, store: Store) -> None:
+        one, two = cases.drive(store, 3), cases.drive(store, 3)
+        first = _claimed(store, one, _claim(1, 0, 1))
+        assert first.devices == (Device(index=0, uuid="GPU-0"), Device(index=1, uuid="GPU-1"))
+        assert store.attempts(one.id)[0].devices == first.devices
+        assert store.held_devices("h1") == {"GPU-0", "GPU-1"}
+        assert store.claim(one, _claim(2, 1)) is None
+        assert store.claim(two, _claim(1, 2, 1)) is None  # all of them or none
+        assert store.held_devices("h1") == {"GPU-0", "GPU-1"}
+        _claimed(store, two, _claim(1, 2))
+        _claimed(store, two, _claim(2, 0, host="h2"))  # another machine's
+        _claimed(store, two, _claim(3))  # asks for none
+        cases.finished(store, one, cases.with_verdict(first))
+        assert store.held_devices("h1") == {"GPU-2"}
+        _claimed(store, one, _claim(2, 1))
+
+    @pytest.mark.parametrize("runs_on", [False, True])
+    def test_an_abandoned_attempt_holds_its_gpu_while_its_host_runs_it(
+        self, store: Store, clock: FakeClock, runs_on: bool
+    ) -> None:
+        old, new = cases.drive(store), cases.drive(store)
+        left = _claimed(store, old, _claim(1, 0))
+        clock.advance(61)
+        others = frozenset({left.id} if runs_on else ())
+        assert store.held_devices("h1", others) == ({"GPU-0"} if runs_on else set())
+        assert (store.claim(new, _claim(1, 0, others=others)) is None) is runs_on
