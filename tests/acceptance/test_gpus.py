@@ -123,3 +123,13 @@ def test_trials_of_a_study_get_the_gpus_of_their_own_parameters(fleet: Fleet):
     facts = fleet.json("tune", "study.toml")
     assert [row["metrics"]["n"] for row in facts["trials"]] == [row["parameters"]["tp"] for row in facts["trials"]]
     assert_nobody_shared(fleet)
+
+
+def test_within_a_run_a_freed_gpu_is_handed_over_at_once(fleet: Fleet):
+    gpus(fleet, 1)
+    assert fleet.json("run", tasks(fleet, [1] * 8), "--workers", "4")["tasks"]["succeeded"] == 8
+    events = fleet.events()
+    ends = [event["at"] for event in events if event["type"] == "attempt.finished"]
+    claims = [event["at"] for event in events if event["type"] == "attempt.claimed"]
+    waits = sorted(claim - end for end, claim in zip(ends, claims[1:], strict=False))
+    assert waits[len(waits) // 2] < 0.05

@@ -182,6 +182,8 @@ class Dispatcher:
             self._ends.finish_late(seen, self.mode, orders)
             return
         self._admission.freed()
+        if live.attempt.devices:
+            self._admission.look_again()  # whoever waits for its GPUs need not wait longer
         self._news.close(live)
         finished = self._ends.finish(live, seen, self.mode, orders)
         if finished and finished.task.state is TaskState.QUEUED:
