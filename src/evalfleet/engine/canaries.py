@@ -154,7 +154,7 @@ class Canaries:
         self._roster.take_back(host, Absence.QUARANTINED)
         self._note("worker.canary_passed", {"host": host})
         if was_out:
-            self._note("worker.returned", {"host": host})
+            self._note("worker.returned", {"host": host, "from": "quarantined"})
 
     def _failed(self, host: str, why: str) -> None:
         before = self._hosts[host]
