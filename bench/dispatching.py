@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulating import Emulator, emulator, keep
-from measuring import Measured, await_runner_gone, environment, fleet
+from measuring import Measured, await_runner_gone, fleet
 from processes import write_tasks
 from table import Line, expect
 
-from evalfleet import config
-from evalfleet.azure import settings as azure_settings
 from evalfleet.backends.azure_pool import settings_of, spec_of
-from evalfleet.layout import Home
 from evalfleet.store.sqlite import open_reader
 
 HOSTS = 40
@@ -42,7 +39,7 @@ def bench_dispatch(root: Path) -> list[Line]:
     local: list[Drive] = []
     with emulator() as here:
         keep(here, root / "boxes", HOSTS)
-        hosts = _write_hosts(root / "hosts.toml", root / "boxes", here.settings)
+        hosts = _write_hosts(root / "hosts.toml", root / "boxes")
         expect(fleet(home, "pool", "create", NAME, "--backend", "ssh", "--hosts", str(hosts)), 0)
         _drive(home, warm, "--pool", NAME)  # the first run brings the runner to each host, and starts it
         for number in range(ROUNDS):
@@ -86,19 +83,17 @@ def _waits(drives: list[Drive]) -> str:
     return f"start {statistics.median(waits):.0f} ms median, {waits[int(len(waits) * 0.95)]:.0f} p95"
 
 
-def _write_hosts(path: Path, home: Path, environ: dict[str, str]) -> Path:
+def _write_hosts(path: Path, home: Path) -> Path:
     """The VMs of the pool in that home, as a hosts file."""
-    settings = config.load(home, environ=environment() | environ, folder=home)
-    port = azure_settings.of(settings).ssh_port
     store = open_reader(home)
     assert store is not None
     try:
         wanted = settings_of(store.pool(POOL))
-        specs = [spec_of(host, wanted, Home(home).login_key, port) for host in store.hosts(POOL)]
+        specs = [spec_of(host, wanted) for host in store.hosts(POOL)]
     finally:
         store.close()
     rows = [
-        f'[[host]]\nname = "{spec.name}"\naddress = "{spec.login.address}"\nport = {port}\nuser = "{spec.login.user}"\n'
+        f'[[host]]\nname = "{spec.name}"\naddress = "{spec.login.address}"\nport = {spec.login.port}\nuser = "{spec.login.user}"\n'
         f'key = "{spec.key}"\nhost_key = "{spec.host_key}"\n'
         for spec in specs
     ]

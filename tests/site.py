@@ -70,6 +70,11 @@ class Site:
             while not holds():  # noqa: ASYNC110 - a store tells nobody
                 await anyio.sleep(0.02)
 
+    async def looked(self) -> None:
+        """Wait until whoever keeps the pool has looked at it, from now on, and acted on what it saw."""
+        before = len(self.cloud.exchanges("GET", "/virtualMachines"))
+        await self.until(lambda: len(self.cloud.exchanges("GET", "/virtualMachines")) >= before + 4)
+
     # Looking
 
     def hosts(self, *, gone: bool = False) -> list[PoolHost]:

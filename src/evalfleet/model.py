@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 JsonObject = dict[str, Any]
+PYTHON = "{python}"  # as a task's program: the Python that has what the run's tasks need, on whatever host they start
 
 
 class RunState(StrEnum):
@@ -113,6 +114,7 @@ class PauseCause(StrEnum):
     BUDGET = "budget"
     SECRET = "secret"
     QUARANTINE = "quarantine"  # no host is left that may work
+    OPERATOR = "operator"
 
 
 class Verb(StrEnum):
@@ -122,6 +124,18 @@ class Verb(StrEnum):
     HOLD = "hold"
     RELEASE = "release"
     RETRY = "retry"
+    PAUSE = "pause"
+    RESUME = "resume"
+    AMEND = "amend"
+    QUARANTINE = "quarantine"
+    PARDON = "pardon"
+
+
+class Role(StrEnum):
+    """What the bearer of a token may do."""
+
+    READER = "reader"
+    OPERATOR = "operator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +144,17 @@ class Requests:
 
     gpus: int = 0
     memory_mb: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What a run's tasks need of another machine than this one, besides the runner; brought and proved there."""
+
+    shipped: tuple[str, ...] = ("evalfleet",)  # packages that this machine has and brings, perhaps with [extras]
+    bare: tuple[str, ...] = ()  # requirements that are installed without what they require in turn
+    benchmark: str | None = None  # the machine must be ready for it before it gets work
+    settings: JsonObject = field(default_factory=dict[str, Any])  # of this machine, for the benchmark there
+    secrets: tuple[str, ...] = ()  # names of variables that make the machine ready; the tasks do not get them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,9 +179,8 @@ class Policy:
     distribution: Distribution = Distribution.QUEUE
     files: tuple[str, ...] = ()
     pool: str | None = None  # whose hosts it uses; None: this machine
-    canary: tuple[
-        str, ...
-    ] = ()  # what a host must run well before it gets work where it must prove itself; (): just a shell
+    tools: Tools | None = None  # what hosts over SSH need for its tasks; None: nothing
+    canary: tuple[str, ...] = ()  # what a host must run well to prove itself; (): just a shell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,6 +374,18 @@ class Request:
     args: JsonObject
     asked_by: str
     asked_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessToken:
+    """The right to use the dashboard and its API. Of the token itself only a digest is kept."""
+
+    id: str
+    name: str
+    role: Role
+    digest: str  # SHA-256, as hex
+    created_at: float
+    expires_at: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from evalfleet.azure import clients, image
 from evalfleet.azure.classify import Action, Cause
 from evalfleet.azure.image import ImageSpec
 from evalfleet.azure.images import Images, ImageView
+from evalfleet.azure.offers import Closed, Offering
 from evalfleet.azure.views import VmView
 from evalfleet.azure.vms import Progress, Refusal, Verb
 from evalfleet.emulator.faults import Fault
@@ -114,7 +115,12 @@ async def test_a_region_without_a_replica_is_refused_and_leaves_nothing():
         network = await here.vms.ensure_network("p1", "westus2", "me")
         with pytest.raises(Refusal, match="the image is not to be had in westus2; bake it") as caught:
             await here.vms.create(here.spec("far", region="westus2", image=golden.id), network)
-        assert (caught.value.problem.cause, caught.value.problem.action) == (Cause.IMAGE, Action.NEXT_REGION)
+        problem = caught.value.problem
+        assert (problem.cause, problem.action) == (Cause.IMAGE, Action.NEXT_REGION)
+        far, larger = (Offering(size=size, region="westus2") for size in ("Standard_D8ds_v5", "Standard_D16ds_v5"))
+        near = Offering(size=far.size, region="eastus")
+        closed = Closed().after(problem, far, [far, larger, near], 0.0)
+        assert [closed.at(offer, 1.0) for offer in (far, larger, near)] == [True, True, False]
         assert (await here.control("GET", "leaks"))["leaks"] == []
         assert await here.vms.view("far") is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -15,6 +16,9 @@ from evalfleet.azure import clients, vm
 from evalfleet.azure.views import VmView
 from evalfleet.azure.vm import VmSpec
 from evalfleet.azure.vms import Verb
+from evalfleet.benchmarks.waa import ladder
+from evalfleet.benchmarks.waa.docker import Docker
+from evalfleet.config import WaaSettings
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import LinkChange, Scenario, Times
 
@@ -305,6 +309,25 @@ async def test_windows_answers_some_time_after_its_container_started():
                 assert which[0].name in await answer.text()
         await here.control("POST", f"vms/{which[0].name}/guest", {"silent": True})
         assert (await here.ssh(*which, f'docker exec winarena python3 -c "{probe}"'))[0] == 1
+
+
+async def test_the_ladder_of_waa_finds_its_container_there():
+    async with cloud(Scenario(times=Times(windows=20)), speed=100) as here:
+        here.emulator.world.times.create = here.emulator.world.times.pull = 0
+        which = await one(here)
+        settings = WaaSettings(docker=str(here.folder(which[1]) / "bin" / "docker"), python=sys.executable, kvm=False)
+
+        def climb() -> list[tuple[str, bool]]:
+            docker = Docker(settings.docker)
+            found = [(rung.name, rung.holds) for rung in ladder.host_rungs(settings)]
+            docker.call("pull", settings.image)
+            docker.run(["--name", "winarena", "--cap-add", "NET_ADMIN", settings.image, "-c", settings.entry])
+            rungs = [*ladder.host_rungs(settings), *ladder.container_rungs(settings, "winarena", start=False)]
+            return found + [(rung.name, rung.holds) for rung in rungs]
+
+        found = await anyio.to_thread.run_sync(climb)
+        assert found[:3] == [("docker", True), ("kvm", True), ("image", False)]
+        assert found[3:] == [(name, True) for name in ("docker", "kvm", "image", "container", "guest")]
 
 
 @pytest.mark.parametrize(

@@ -338,6 +338,7 @@ def test_prepare(waa: Arena, fleet: Fleet):
     told = fleet.json("prepare", "waa")
     assert told["ready"] is True
     assert [(rung["rung"], rung["container"]) for rung in told["rungs"]] == [
+        ("disk", None),
         ("docker", None),
         ("kvm", None),
         ("image", None),
@@ -346,7 +347,7 @@ def test_prepare(waa: Arena, fleet: Fleet):
     ]
     configure(fleet, waa, docker="docker")
     done = fleet.command("prepare", PATH=f"{waa.docker}:{os.environ['PATH']}")
-    assert done.stdout.startswith("+ docker: version 28.0.0-stand-in")
+    assert "+ docker: version 28.0.0-stand-in" in done.stdout
     assert done.stdout.endswith("waa is ready\n")
 
 
@@ -376,7 +377,7 @@ def test_prepare_starts_what_is_not_up(waa: Arena, fleet: Fleet):
     (storage / "data.img").touch()
     configure(fleet, waa, containers=[name], storage=str(fleet.folder / "{container}"))
     told = fleet.json("prepare", "waa")
-    assert told["rungs"][3]["seen"] == "started"
+    assert told["rungs"][4]["seen"] == "started"
     assert run(fleet, "--task", PAD)["tasks"]["succeeded"] == 1
 
 

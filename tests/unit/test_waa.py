@@ -234,10 +234,11 @@ def test_kvm_is_more_than_its_file(tmp_path: Path):
 
 def test_the_ladder_ends_at_the_first_rung_that_does_not_hold():
     told: list[ladder.Rung] = []
-    tried = ladder.prepare(WaaSettings(docker="/no/docker"), told.append)
-    assert [(rung.name, rung.holds) for rung in tried] == [("docker", False)]
+    means = ladder.Means(say=lambda _: None, secrets={})
+    tried = ladder.prepare(WaaSettings(docker="/no/docker", disk_gb=0), told.append, means)
+    assert [(rung.name, rung.holds) for rung in tried] == [("disk", True), ("docker", False)]
     assert told == tried
-    assert "install Docker" in tried[0].said()
+    assert "install Docker" in tried[1].said()
     (need,) = waa(docker="/no/docker").requirements()
     assert (need.what, need.present) == ("docker", False)
 

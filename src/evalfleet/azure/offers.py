@@ -58,7 +58,7 @@ def covers(cause: Cause, failed: Offering, other: Offering) -> bool:
     if other.region != failed.region or other.spot != failed.spot:
         return False
     match cause:
-        case Cause.SPOT_QUOTA | Cause.REGION_QUOTA:
+        case Cause.SPOT_QUOTA | Cause.REGION_QUOTA | Cause.IMAGE:
             return True
         case Cause.FAMILY_QUOTA:
             return _family(other) == _family(failed)

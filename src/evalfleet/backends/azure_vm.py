@@ -9,6 +9,7 @@ from evalfleet.backends.ssh import SshBackend, SshSettings
 from evalfleet.backends.ssh_hostsfile import SshHostSpec
 from evalfleet.core.health import OtherWay
 from evalfleet.layout import Home
+from evalfleet.model import Tools
 
 AskCloud: TypeAlias = Callable[[str], Awaitable[OtherWay | None]]
 
@@ -16,12 +17,15 @@ AskCloud: TypeAlias = Callable[[str], Awaitable[OtherWay | None]]
 class AzureVmBackend(SshBackend):
     """Implements `Backend`. Before a silent VM is asked by SSH, the cloud says whether it is still there."""
 
-    def __init__(self, home: Home, spec: SshHostSpec, ask: AskCloud, notice: Callable[[str], None]) -> None:
+    def __init__(
+        self, home: Home, spec: SshHostSpec, ask: AskCloud, notice: Callable[[str], None], tools: Tools | None
+    ) -> None:
         """
         Args:
             ask: what the cloud says of the machine of that name; None: that it is there, or nothing.
+            tools: what the run's tasks need on the machine.
         """
-        super().__init__(home, spec, SshSettings(known_hosts=(), watch_eviction=True), notice)
+        super().__init__(home, spec, SshSettings(known_hosts=(), watch_eviction=True), notice, tools)
         self._ask = ask
 
     async def ask_otherwise(self) -> OtherWay:

@@ -10,6 +10,7 @@ import errno
 import os
 import shutil
 import signal
+import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -143,7 +144,7 @@ class LocalHost(RunnerHost):
     """Implements `Host`."""
 
     def __init__(self, home: Home, link: RunnerLink, inbox: Inbox, info: HostInfo, run_id: str, epoch: int) -> None:
-        super().__init__(link, inbox, info, run_id, epoch)
+        super().__init__(link, inbox, info, run_id, epoch, python=sys.executable)
         self._home = home
 
     async def collect(self, attempt_id: str, destination: Path, secrets: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from evalfleet.backends.base import HostInfo, Inbox, Known, Launch, Observation
 from evalfleet.backends.link import PROTOCOL, OnEvents, RunnerLink, raise_refusal
-from evalfleet.model import JsonObject
+from evalfleet.model import PYTHON, JsonObject
 
 # Answers that say something about the controller or the connection, not about the attempt that was to be launched.
 _OURS = frozenset({"stale_epoch", "shutting_down"})
@@ -23,8 +23,15 @@ def into(inbox: Inbox) -> OnEvents:
 class RunnerHost:
     """Implements `Host` but for `collect`."""
 
-    def __init__(self, link: RunnerLink, inbox: Inbox, info: HostInfo, run_id: str, epoch: int) -> None:
+    def __init__(
+        self, link: RunnerLink, inbox: Inbox, info: HostInfo, run_id: str, epoch: int, *, python: str | None
+    ) -> None:
+        """
+        Args:
+            python: what `{python}` stands for on this host; None: nothing.
+        """
         self._link = link
+        self._python = python
         self._inbox = inbox
         self._info = info
         self._fence = {"run": run_id, "epoch": epoch}
@@ -47,7 +54,7 @@ class RunnerHost:
                 **self._fence,
                 "attempt": launch.attempt_id,
                 "valid_for_s": launch.valid_for_s,
-                "spec": launch.spec,
+                "spec": self._resolved(launch.spec),
                 "secrets": launch.secrets,
             }
             for launch in launches
@@ -79,6 +86,10 @@ class RunnerHost:
 
     async def doomed(self) -> str:
         return await self._link.doomed()
+
+    def _resolved(self, spec: JsonObject) -> JsonObject:
+        program, *words = spec["command"]
+        return spec if program != PYTHON or self._python is None else {**spec, "command": [self._python, *words]}
 
     def _end(self, attempt_id: str, cause: str, message: str, errno: int | None) -> None:
         """The end of an attempt that never began."""

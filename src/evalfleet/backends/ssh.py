@@ -6,9 +6,9 @@ connection; whoever connects next goes on from the last event that was seen.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ from evalfleet.backends.reaching import USERS
 from evalfleet.backends.runner_host import into
 from evalfleet.backends.ssh_hostsfile import SshHostSpec
 from evalfleet.core.health import OtherWay
+from evalfleet.core.rung import Rung
 from evalfleet.errors import BackendError, ConfigError, RunnerRefused, RunnerUnavailable
 from evalfleet.layout import Home
-from evalfleet.model import JsonObject
+from evalfleet.model import JsonObject, Tools
 from evalfleet.runner.build import build
 
 try:
@@ -39,6 +40,7 @@ from evalfleet.backends.ssh_connection import Keepalive, connected
 from evalfleet.backends.ssh_host import SshHost
 from evalfleet.backends.ssh_keys import HostKeys
 from evalfleet.backends.ssh_put import Sums
+from evalfleet.backends.ssh_tools import Equipment, Parcel, Say, Tell, prepare_host, recheck_host
 
 _HELLO_S = 150.0  # the first answer may wait for a runner that ends what its dead predecessor left, on a host far away
 _ENDED_S = 30.0
@@ -62,11 +64,17 @@ class SshBackend:
     """Implements `Backend`."""
 
     def __init__(
-        self, home: Home, spec: SshHostSpec, settings: SshSettings, notice: Callable[[str], None] = lambda _: None
+        self,
+        home: Home,
+        spec: SshHostSpec,
+        settings: SshSettings,
+        notice: Callable[[str], None] = lambda _: None,
+        tools: Tools | None = None,
     ) -> None:
         """
         Args:
             notice: told what a person should know, such as a host key that was learned.
+            tools: brought to the host, and its readiness proved, when a run connects to it first.
         """
         self.name = spec.name
         self.slots = spec.slots
@@ -76,6 +84,7 @@ class SshBackend:
         self._place = Place(folder=spec.folder, python=spec.python)
         self._sums = Sums()
         trust = settings.trust_first_use
+        self._tools = None if tools is None else Equipment(spec, tools, notice)
         self._keys = HostKeys(home.known_hosts, settings.known_hosts, trust_first_use=trust, notice=notice)
 
     @asynccontextmanager
@@ -88,12 +97,17 @@ class SshBackend:
                     if self._settings.watch_eviction:
                         await _watch(link)
                     info = self._info(await _in_time(link, "inventory"))
+                    python = None
+                    if self._tools is not None:
+                        hello = await _in_time(link, "hello", protocol=PROTOCOL, run=run_id, epoch=epoch)
+                        busy = any(one["run"] == run_id and one["state"] == "running" for one in hello["attempts"])
+                        python = await self._tools.brought(connection, busy=busy)
                 bulk = Bulk(lambda: self._linked(connection, lambda _: None))
                 group = await stack.enter_async_context(anyio.create_task_group())
                 stack.callback(group.cancel_scope.cancel)
                 group.start_soon(bulk.serve)
                 caps = self._settings.caps
-                yield SshHost(link, bulk, group, inbox, info, run_id, epoch, sums=self._sums, caps=caps)
+                yield SshHost(link, bulk, group, inbox, info, run_id, epoch, sums=self._sums, caps=caps, python=python)
 
     async def ask_otherwise(self) -> OtherWay:
         """By a connection of its own, which does not speak with the runner but looks at it from beside."""
@@ -111,6 +125,27 @@ class SshBackend:
         with single_error(), self._named():
             async with self._connected() as connection:
                 return await told(connection, self._place, "look")
+
+    async def prepare(self, tools: Tools, tell: Tell, say: Say, parcel: Parcel | None = None) -> list[Rung]:
+        """Make the host ready for the tools' benchmark; see `ssh_tools.prepare_host`. What goes wrong is a rung."""
+        begun = anyio.current_time()
+        login = Rung(name="ssh", holds=True, seen=str(self._spec.login))
+        try:
+            with single_error(), self._named():
+                async with self._connected() as connection:
+                    login = replace(login, took_s=round(anyio.current_time() - begun, 3))
+                    tell(login)
+                    return [login, *await prepare_host(connection, self._spec, tools, tell, say, parcel)]
+        except BackendError as error:
+            login = replace(login, holds=False, seen=str(error), remedy="then prepare again")
+            tell(login)
+            return [login]
+
+    async def recheck(self, tools: Tools, restarted: Collection[str]) -> list[Rung]:
+        """Look whether the host still is ready, by a connection of its own; see `ssh_tools.recheck_host`. Raises BackendError."""
+        with single_error(), self._named():
+            async with self._connected() as connection:
+                return await recheck_host(connection, self._spec, tools, restarted)
 
     async def reset(self) -> None:
         await self._tell("kill")

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import shlex
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -32,7 +32,7 @@ EXIT_S = 10.0  # between the end of a program's output and its exit status
 # One line without single quotes, backslashes or exclamation marks, so that any login shell passes it on as it is. What is read
 # raw leaves the rest of standard input to whoever comes next.
 _FIND = (
-    'for p in "$@"; do "$p" -c "import sys; sys.exit(sys.version_info < (3, 8))" 2>/dev/null && '
+    'for p in "$@"; do "$p" -c "import sys; sys.exit(sys.version_info < (3, LEAST))" 2>/dev/null && '
     'exec "$p" -I -S -c "import sys; exec(sys.stdin.buffer.raw.readline())"; done; '
     'for p in "$@"; do v=$("$p" -V 2>&1) && echo "$p is $v" >&2; done; '
     f"exit {NO_PYTHON}"
@@ -88,7 +88,7 @@ async def opened(connection: asyncssh.SSHClientConnection, place: Place, *words:
         HostRefused: the host has no Python that will do, or no room for the runner.
         HostUnreachable: the connection broke.
     """
-    process = await _python(connection, place)
+    process = await waiting_python(connection, _pythons(place))
     try:
         try:
             with anyio.fail_after(ANSWER_S):
@@ -110,11 +110,11 @@ async def visited(
         HostRefused: the host has no Python that will do.
         HostUnreachable: the connection broke.
     """
-    process = await _python(connection, place)
+    process = await waiting_python(connection, _pythons(place))
     try:
         try:
             with anyio.fail_after(ANSWER_S):
-                process.stdin.write(_text(visitor(), {"folder": place.folder, **orders}))
+                process.stdin.write(program_text(visitor(), {"folder": place.folder, **orders}))
                 await _marked(process, ", ".join(_pythons(place)))
         except TimeoutError as error:
             raise HostUnreachable(f"the host has not answered for {ANSWER_S:.0f} s") from error
@@ -146,16 +146,23 @@ async def _lines(process: Process) -> AsyncGenerator[JsonObject]:
         raise await _failure(process)
 
 
-async def _python(connection: asyncssh.SSHClientConnection, place: Place) -> Process:
-    """A Python on the host that waits for a program."""
-    command = " ".join(["exec sh -c", shlex.quote(_FIND), "sh", *map(shlex.quote, _pythons(place))])
+async def waiting_python(
+    connection: asyncssh.SSHClientConnection, pythons: Sequence[str], *, least: int = 8
+) -> Process:
+    """The first of these Pythons on the host that is 3.`least` or newer; it waits for a program. Raises HostUnreachable."""
+    find = _FIND.replace("LEAST", str(least))
+    return await started(connection, " ".join(["exec sh -c", shlex.quote(find), "sh", *map(shlex.quote, pythons)]))
+
+
+async def started(connection: asyncssh.SSHClientConnection, command: str) -> Process:
+    """A command on the host. Raises HostUnreachable."""
     try:
         return await connection.create_process(command, encoding=None)
     except (asyncssh.Error, OSError) as error:
         raise HostUnreachable(f"the host opens no session: {words_of(error)}") from error
 
 
-def _text(program: bytes, orders: JsonObject) -> bytes:
+def program_text(program: bytes, orders: JsonObject) -> bytes:
     """A program on one line, and its orders on the next."""
     text = base64.b64encode(program).decode()
     return f'import base64; exec(base64.b64decode("{text}").decode())\n{json.dumps(orders)}\n'.encode()
@@ -191,7 +198,7 @@ async def _prepare(process: Process, place: Place, words: tuple[str, ...]) -> No
         "keep": sorted(KEPT),
     }
     try:
-        process.stdin.write(_text(bootstrap(), orders))
+        process.stdin.write(program_text(bootstrap(), orders))
         line = await _marked(process, ", ".join(_pythons(place)))
         if not line.get("has") and "error" not in line:
             process.stdin.write(data)

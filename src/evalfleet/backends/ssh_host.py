@@ -34,8 +34,9 @@ class SshHost(RunnerHost):
         *,
         sums: Sums,
         caps: Caps,
+        python: str | None,
     ) -> None:
-        super().__init__(link, inbox, info, run_id, epoch)
+        super().__init__(link, inbox, info, run_id, epoch, python=python)
         self._bulk = bulk
         self._group = group
         self._files = HostFiles(bulk)

@@ -11,7 +11,7 @@ import msgspec
 from evalfleet.backends.reaching import Absent, Reachable
 from evalfleet.backends.ssh_hostsfile import SshHostSpec, load
 from evalfleet.layout import Home
-from evalfleet.model import JsonObject, Pool, PoolHost
+from evalfleet.model import JsonObject, Pool, PoolHost, Tools
 
 if TYPE_CHECKING:
     from evalfleet.backends.ssh import SshBackend
@@ -37,11 +37,11 @@ def slots(pool: Pool) -> int:
     return sum(host.slots for host in hosts(pool))
 
 
-def backends(pool: Pool, home: Home, notice: Callable[[str], None]) -> list[SshBackend]:
+def backends(pool: Pool, home: Home, notice: Callable[[str], None], tools: Tools | None = None) -> list[SshBackend]:
     from evalfleet.backends.ssh import SshBackend, SshSettings
 
     shared = SshSettings(trust_first_use=pool.settings["trust_first_use"])
-    return [SshBackend(home, host, shared, notice) for host in hosts(pool)]
+    return [SshBackend(home, host, shared, notice, tools) for host in hosts(pool)]
 
 
 def _path(kind: type[Any], value: Any) -> Any:

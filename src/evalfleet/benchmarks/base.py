@@ -7,17 +7,18 @@ act in it. What travels between the two is the task's payload.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from evalfleet.agents.base import Action, Observation
+from evalfleet.core.rung import Rung
 from evalfleet.environments.base import Requirement
-from evalfleet.model import Verdict
+from evalfleet.model import Tools, Verdict
 
-__all__ = ["Benchmark", "Episode", "Requirement", "Selection", "TaskInfo"]
+__all__ = ["Benchmark", "Episode", "Requirement", "Rung", "Selection", "TaskInfo", "Tools"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,8 @@ class Selection:
     model: str | None = None  # of an agent that asks one
     base_url: str | None = None  # of the endpoint that serves the model
     timeout_s: float | None = None  # of an attempt; the benchmark's own, if None
+    remote: bool = False  # on the hosts of a pool, not on this machine
+    files: tuple[str, ...] = ()  # of the run's folder, that the agent needs there besides its own
     json_name: str | None = None  # waa: a list of tasks
     waa_root: str | None = None  # waa: the user's checkout
 
@@ -117,6 +120,39 @@ class Benchmark(Protocol):
         """Open the episode that a payload describes, in a fresh environment that keeps its files in `folder`.
 
         Raises InputError where the benchmark plays its tasks itself (see `OwnAgents`).
+        """
+        ...
+
+
+@runtime_checkable
+class HasTools(Protocol):
+    """Capability: says what the Python of a worker must have. Others need evalfleet and the package that brings them."""
+
+    tools: Tools  # what it ships and installs; the rest is filled in by `equipment`
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """Capability: can make the machine that it is on ready. Of others the requirements are looked at."""
+
+    def prepare(
+        self, tell: Callable[[Rung], None], say: Callable[[str], None], secrets: Mapping[str, str]
+    ) -> list[Rung]:
+        """Try rung after rung, each with a deadline, and end with the first that does not hold.
+
+        Args:
+            tell: hears of each rung as it is tried.
+            say: hears what goes on inside a rung, in words.
+            secrets: values of the variables that `tools.secrets` names, as far as they are set. Not to be kept.
+        """
+        ...
+
+    def recheck(self, restarted: Collection[str]) -> list[Rung]:
+        """Look quickly whether the machine still is ready while tasks run; what is dead there is restarted once.
+
+        Args:
+            restarted: what was restarted before, by the rungs' `of`; it is not again. A rung whose `seen` is "restarted" is
+                to be added to it by the caller.
         """
         ...
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from evalfleet.agents.base import Wish
 from evalfleet.benchmarks.base import Selection
 from evalfleet.benchmarks.selecting import Chosen
 from evalfleet.config import Settings
+from evalfleet.model import PYTHON
 
 
 def episode_tasks(
@@ -48,7 +48,7 @@ def episode_tasks(
         **(payload or {}),
         **({"agent_options": dict(kit.options)} if kit.options else {}),
     }
-    task: dict[str, Any] = {"command": [sys.executable, "-m", "evalfleet.benchmarks.attempt"]}
+    task: dict[str, Any] = {"command": [PYTHON, "-m", "evalfleet.benchmarks.attempt"]}
     if kit.secrets:
         task["secrets"] = list(kit.secrets)
     if kit.env:

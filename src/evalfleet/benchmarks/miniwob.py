@@ -15,7 +15,7 @@ from typing import Any
 
 from evalfleet.agents.oracle import solvable
 from evalfleet.agents.registry import label
-from evalfleet.benchmarks.base import Episode, Requirement, Selection, TaskInfo
+from evalfleet.benchmarks.base import Episode, Requirement, Selection, TaskInfo, Tools
 from evalfleet.config import Settings
 from evalfleet.environments.browser import INSTALL, NAMES, find_chromium, launched
 from evalfleet.errors import InputError
@@ -43,6 +43,7 @@ class Miniwob:
 
     name = "miniwob"
     title = "MiniWoB++: small tasks on web pages, in headless Chromium"
+    tools = Tools(bare=(PACKAGE,))
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -60,6 +61,7 @@ class Miniwob:
                 present=folder is not None,
                 found=str(folder) if folder else f"not installed for {sys.executable}",
                 install=f"pip install {PACKAGE}",
+                here=True,
             ),
         ]
 
@@ -101,8 +103,9 @@ class Miniwob:
         place = pages()
         if place is None:
             raise InputError(f"the package {PACKAGE} is not installed here; pip install {PACKAGE}")
-        chromium = find_chromium(payload.get("chromium"))
+        configured = payload.get("chromium")
+        chromium = find_chromium(configured)
         if chromium is None:
-            raise InputError(f"there is no Chromium here; {INSTALL}")
+            raise InputError(f"there is no {configured or 'Chromium'} here; {INSTALL}")
         with launched(chromium, folder, WINDOW) as browser:
             yield PageEpisode(browser.page, place / f"{payload['task']}.html", payload["seed"])

@@ -8,6 +8,7 @@ from dataclasses import replace
 from evalfleet.agents import registry as agents
 from evalfleet.agents.base import Wish
 from evalfleet.benchmarks.base import Benchmark, OwnAgents, Selection
+from evalfleet.benchmarks.equipment import Baggage, baggage_of, tools_of, with_agent
 from evalfleet.config import Settings
 from evalfleet.errors import InputError
 from evalfleet.taskfile import Submission, from_mappings
@@ -36,17 +37,25 @@ def submission(
     own = isinstance(benchmark, OwnAgents)
     if own:
         benchmark.check_agent(selection.agent)
-    missing = [need for need in benchmark.requirements() if not need.present]
+    # Other machines are asked when the run connects to them.
+    missing = [need for need in benchmark.requirements() if not need.present and (need.here or not selection.remote)]
     if missing:
         said = "; ".join(f"{need.what} ({need.found}), install it with: {need.install}" for need in missing)
         raise InputError(f"{benchmark.name} needs {said}")
+    baggage = Baggage(files=selection.files)
     if not own:
         agent = agents.load(selection.agent, folder=folder)
         wish = Wish(model=selection.model, base_url=selection.base_url)
         for note in agents.equip(selection.agent, agent, wish, settings).notes:
             say(note)
+        baggage = baggage_of(selection, folder)
     tasks, run = benchmark.tasks(selection), benchmark.settings(selection)
     found = from_mappings(tasks, run, folder=folder, name=benchmark.name, shown=benchmark.name)
-    if selection.timeout_s is None:
-        return found
-    return replace(found, policy=replace(found.policy, timeout_s=selection.timeout_s))
+    policy = replace(
+        found.policy,
+        tools=with_agent(tools_of(benchmark, settings), baggage),
+        files=tuple(dict.fromkeys((*found.policy.files, *baggage.files))),
+    )
+    if selection.timeout_s is not None:
+        policy = replace(policy, timeout_s=selection.timeout_s)
+    return replace(found, policy=policy)

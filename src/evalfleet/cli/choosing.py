@@ -29,6 +29,7 @@ class Choice:
     base_url: str | None
     json_name: str | None
     waa_root: str | None
+    file: tuple[str, ...] = ()
 
     def given(self) -> list[str]:
         """Return the names of the options that were given."""
@@ -36,7 +37,9 @@ class Choice:
         return [f"--{name.replace('_', '-')}" for name, value in values.items() if value not in (None, ())]
 
 
-def submission_of(source: str, choice: Choice, settings: Settings, *, timeout_s: float | None = None) -> Submission:
+def submission_of(
+    source: str, choice: Choice, settings: Settings, *, timeout_s: float | None = None, remote: bool = False
+) -> Submission:
     """Check everything that can be checked before anything is written.
 
     Args:
@@ -44,13 +47,14 @@ def submission_of(source: str, choice: Choice, settings: Settings, *, timeout_s:
         choice: of the benchmark's options.
         settings: the machine's.
         timeout_s: of an attempt of a benchmark; the benchmark's own, if None. What a task file says is not changed here.
+        remote: it runs on the hosts of a pool, not on this machine.
 
     Raises:
         InputError: the file, or what was asked of the benchmark, is not usable, or this machine lacks something.
         click.UsageError: options of a benchmark with a task file.
     """
     if _is_word(source) and not os.path.exists(source):
-        return _of_benchmark(source, choice, settings, timeout_s)
+        return _of_benchmark(source, choice, settings, timeout_s, remote)
     if choice.given():
         raise click.UsageError(f"{choice.given()[0]} is for benchmarks only, and {source!r} is a task file.")
     return load(source)
@@ -60,7 +64,7 @@ def _is_word(source: str) -> bool:
     return source != "-" and os.sep not in source and "." not in source
 
 
-def _of_benchmark(name: str, choice: Choice, settings: Settings, timeout_s: float | None) -> Submission:
+def _of_benchmark(name: str, choice: Choice, settings: Settings, timeout_s: float | None, remote: bool) -> Submission:
     from evalfleet.agents import registry as agents
     from evalfleet.benchmarks import registry as benchmarks
     from evalfleet.benchmarks.base import OwnAgents, Selection
@@ -88,6 +92,8 @@ def _of_benchmark(name: str, choice: Choice, settings: Settings, timeout_s: floa
         model=choice.model,
         base_url=choice.base_url,
         timeout_s=timeout_s,
+        remote=remote,
+        files=choice.file,
         json_name=choice.json_name,
         waa_root=choice.waa_root,
     )

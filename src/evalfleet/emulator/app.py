@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from evalfleet.emulator.compute import Compute
 from evalfleet.emulator.control import Control
@@ -58,7 +59,7 @@ def build(world: World, gateway: str | None) -> tuple[web.Application, Machines,
     return app, vms.machines, dockerd, guests
 
 
-def _answering(world: World) -> Any:
+def _answering(world: World) -> Middleware:
     """Return what stands before all handlers: turns errors into answers, and records every exchange but our own."""
 
     @web.middleware

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from evalfleet.backends.base import CanarySpec, HostInfo, Launch, Observation
 from evalfleet.core.breaker import Limits
@@ -25,7 +25,7 @@ from evalfleet.engine.news import News
 from evalfleet.engine.orders import Ended, Live, Mode, Orders
 from evalfleet.engine.reach import Reach
 from evalfleet.engine.roster import Absence, Roster
-from evalfleet.engine.steering import answered
+from evalfleet.engine.steering import answered, barred, pause_reason
 from evalfleet.errors import MissingSecret
 from evalfleet.model import AttemptState, JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
 from evalfleet.store.base import Store
@@ -85,6 +85,7 @@ class Dispatcher:
         self._store.bound_waiting(self.run, self.run.policy.retry_cap_s)
         self._ends.load()
         self._canaries.quarantine_blamed(at_once=True)  # whoever started us may have repaired them
+        self._roster.banned = barred(self._store, self.run.id)
         self._guard.load(proven=self._ends.history.successes > 0)
         for sums in self._store.attempt_sums(self.run.id):
             self._money.load(sums)
@@ -226,12 +227,41 @@ class Dispatcher:
         with self._store.batch():
             if self._store.run(self.run.id).state is not RunState.RUNNING:
                 return False
-            answer = answered(self._store, self.run, request.verb, request.args)
+            pausing = request.verb is Verb.PAUSE  # it goes on until its live attempts have ended
+            answer = (
+                {"pausing": len(self.live)} if pausing else answered(self._store, self.run, request.verb, request.args)
+            )
             self._store.obey(self.run, request, answer)
-        if request.verb is Verb.CANCEL:
-            self.mode = Mode.CANCEL
+        if "error" not in answer or request.verb is Verb.CANCEL:
+            self._follow(request)
         self._admission.look_again()
         return True
+
+    def _follow(self, request: Request) -> None:
+        """Do the part of a request that is not the store's."""
+        match request.verb:
+            case Verb.CANCEL:
+                self.mode = Mode.CANCEL
+            case Verb.PAUSE:
+                self._paused = self._paused or pause_reason(self.run, request.args)
+            case Verb.RESUME | Verb.AMEND:
+                self._amend(unpause=request.verb is Verb.RESUME)
+            case Verb.QUARANTINE | Verb.PARDON:
+                self._roster.banned = barred(self._store, self.run.id)
+            case _:
+                pass
+
+    def _amend(self, *, unpause: bool) -> None:
+        """Go on by the policy as it is in the store now."""
+        before, policy = self.run.policy, self._store.run(self.run.id).policy
+        self.run = replace(self.run, policy=policy)
+        self._money.limit(policy.budget_usd)
+        self._roster.resize(policy.workers)
+        lifted = {PauseCause.OPERATOR} if unpause else set[PauseCause]()
+        if policy.budget_usd != before.budget_usd:
+            lifted.add(PauseCause.BUDGET)
+        if self._paused is not None and self._paused["cause"] in lifted:
+            self._paused = None
 
     def relaunch(self, attempt_id: str) -> Launch | None:
         """The launch of an attempt that its host never heard of; None if it, or one of its secrets, is gone meanwhile."""

@@ -27,8 +27,8 @@ def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: Ca
             from evalfleet.engine.supervisor import owner_name
             from evalfleet.fleet.following import PoolFleet
 
-            return PoolFleet(settings, store, pool, owner_name(), notice)
-        return FixedFleet(ssh_pool.backends(pool, home, notice))
+            return PoolFleet(settings, store, pool, run.policy.tools, owner_name(), notice)
+        return FixedFleet(ssh_pool.backends(pool, home, notice, run.policy.tools))
     local = LocalSettings(
         python=settings.runner_python,
         idle_s=settings.runner_idle_s,

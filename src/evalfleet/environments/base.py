@@ -45,6 +45,7 @@ class Requirement:
     present: bool
     found: str  # where, or why not
     install: str  # the command that brings it
+    here: bool = False  # also needed where a run is submitted, not only where its tasks run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

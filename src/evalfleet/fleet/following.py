@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -16,11 +17,12 @@ from evalfleet.backends.azure_pool import settings_of, spec_of
 from evalfleet.backends.azure_vm import AzureVmBackend
 from evalfleet.backends.base import Fate
 from evalfleet.core.health import OtherWay
-from evalfleet.errors import BackendError, NotFound, Owned
+from evalfleet.errors import BackendError, NotFound, Owned, Refused
 from evalfleet.fleet.keeping import keeping
 from evalfleet.fleet.steward import Steward
+from evalfleet.fleet.wishing import fulfil
 from evalfleet.layout import Home
-from evalfleet.model import HostState, Pool, PoolHost, Wish
+from evalfleet.model import HostState, Pool, PoolHost, Tools, Wish
 from evalfleet.store.base import Store, StoreReader
 from evalfleet.store.clerk import Clerk
 from evalfleet.store.pooling import pool_subject
@@ -36,11 +38,18 @@ class PoolFleet:
     """Implements `Fleet`. Used in the loop's thread; has a store of its own, beside the engine's."""
 
     def __init__(
-        self, settings: config.Settings, reader: StoreReader, pool: Pool, process: str, notice: Callable[[str], None]
+        self,
+        settings: config.Settings,
+        reader: StoreReader,
+        pool: Pool,
+        tools: Tools | None,
+        process: str,
+        notice: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._home = Home(settings.home)
         self._name = pool.name
+        self._tools = tools
         self._process = process
         self._notice = notice
         self._pool = pool
@@ -62,7 +71,7 @@ class PoolFleet:
             if row.state in _USABLE and facts_of(row).address is not None:
                 spec = spec_of(row, wanted)
                 if row.name not in self._known or self._known[row.name][0] != spec:
-                    backend = AzureVmBackend(self._home, spec, self._ask, self._notice)
+                    backend = AzureVmBackend(self._home, spec, self._ask, self._notice, self._tools)
                     self._known[row.name] = (spec, backend)
                 found.append(self._known[row.name][1])
         return found
@@ -101,7 +110,32 @@ class PoolFleet:
         self._blamed.append((host, reason))
 
     async def part(self, *, over: bool) -> None:
-        pass
+        """A pool that was made for the run goes with it. Any other stays, and its machines stop by themselves soon."""
+        store, clerk = open_store(self._settings.home), Clerk()
+        try:
+            own = settings_of(self._pool).run is not None
+            if own and over:
+                await clerk.call(partial(store.doom_pool, self._name))
+                self._notice(f"pool {self._name} was made for this run, and is deleted now")
+                await fulfil(self._settings, store, self._name, self._process, lambda _: None)
+            elif over:
+                await self._loosen(store, clerk)
+        except (BackendError, Refused, NotFound) as error:
+            self._notice(f"pool {self._name}: {error}; `evalfleet reap` ends what has no purpose any more")
+        finally:
+            await clerk.finish(store.close)
+
+    async def _loosen(self, store: Store, clerk: Clerk) -> None:
+        if await clerk.call(partial(store.pool_owner, self._name)) is not None:
+            return  # somebody else has use for it
+        async with keeping(self._settings, store, clerk, self._name, self._process) as steward:
+            until = await steward.part()
+        if until is not None:
+            when = time.strftime("%H:%M", time.localtime(until))
+            self._notice(
+                f"pool {self._name} is still there, and paid for until about {when}: then its machines stop by themselves; "
+                f"`evalfleet pool stop {self._name}` or `pool delete` ends it now"
+            )
 
     def waits_for(self) -> str:
         """What a run without a host waits for, in one line."""

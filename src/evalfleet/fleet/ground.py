@@ -10,6 +10,7 @@ from functools import partial
 
 import anyio
 
+from evalfleet import config
 from evalfleet.azure import prices, vm
 from evalfleet.azure.classify import Action, Problem
 from evalfleet.azure.offers import Closed, Offering, Stop
@@ -42,6 +43,7 @@ class Ground:
         store: Store,
         clerk: Clerk,
         home: Home,
+        settings: config.Settings,
         pool: Pool,
         wanted: AzurePool,
         azure: AzureSettings,
@@ -55,6 +57,7 @@ class Ground:
         self.store = store
         self.clerk = clerk
         self.home = home
+        self.settings = settings
         self.pool = pool
         self.wanted = wanted
         self.azure = azure
@@ -72,6 +75,7 @@ class Ground:
         self._refused = 0
         self._worst: Problem | None = None  # of those that creations had
         self._told = 0  # the weight of what a person was told
+        self.paused_at = 0.0  # when the pool said last why it makes no more
         self.is_proven = False  # whether a VM was made since the last refusal was forgiven
 
     # The store
@@ -109,9 +113,13 @@ class Ground:
             return self._networks[region]
 
     async def drop_networks(self, regions: set[str]) -> None:
-        """Those of the regions that are known, and of others that the cloud shows: an offer may have failed there."""
+        """Those of the regions that are known, and of others that the cloud shows: an offer may have failed there.
+
+        A network that has machines is not ours alone: another home has a pool of the same name. Its last user drops it.
+        """
         found = {each.region for each in await self.vms.owned(self.pool.name)}
-        for region in sorted((regions | found) - {""}):
+        used = {view.region for view in await self.vms.list(self.pool.name)}
+        for region in sorted((regions | found) - used - {""}):
             await self.vms.drop_network(self.pool.name, region)
             self._networks.pop(region, None)
 
@@ -146,11 +154,17 @@ class Ground:
             return
         self._told = 1 + _weight(problem)
         message = stop.message if told or problem is None else problem.message
-        reason: JsonObject = {"cause": str(problem.cause) if problem else "closed", "message": message}
+        await self.explain(str(problem.cause) if problem else "closed", message)
+
+    async def explain(self, cause: str, message: str) -> None:
+        """Say why the pool makes no more machines."""
+        self.paused_at = await self.now()
+        reason: JsonObject = {"cause": cause, "message": message}
         await self.clerk.call(partial(self.store.explain_pool, self.pool.name, reason))
 
-    def forgive(self) -> None:
+    async def forgive(self) -> None:
         """Ask again for what was refused."""
+        await self.clerk.call(partial(self.store.explain_pool, self.pool.name, None))
         self._refused = self._told = 0
         self._worst = None
         self.is_proven = False

@@ -77,6 +77,7 @@ async def keeping(
                 store=store,
                 clerk=clerk,
                 home=home,
+                settings=settings,
                 pool=pool,
                 wanted=wanted,
                 azure=azure,

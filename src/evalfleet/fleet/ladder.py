@@ -21,6 +21,9 @@ from evalfleet.backends.ssh_channel import Place, told
 from evalfleet.backends.ssh_connection import Keepalive, connected
 from evalfleet.backends.ssh_hostsfile import SshHostSpec
 from evalfleet.backends.ssh_keys import HostKeys
+from evalfleet.backends.ssh_tools import fallen, prepare_host
+from evalfleet.benchmarks import registry
+from evalfleet.benchmarks.equipment import tools_of
 from evalfleet.core.failures import one_line
 from evalfleet.errors import BackendError, EvalfleetError, HostRefused, HostUnreachable
 from evalfleet.fleet import rungs
@@ -71,6 +74,8 @@ class Ladder:
             await self._rung("runner", self._runner, replace=False)
             if self._wanted.setup is not None:
                 await self._rung("setup", self._setup, replace=False)
+        if self._wanted.benchmark is not None:
+            await self._rung("benchmark", self._benchmark, replace=False)
 
     async def _rung(self, name: str, try_once: Callable[[], Awaitable[str | None]], *, replace: bool) -> None:
         """Try until it holds; a `try_once` that returns a text says why it does not yet."""
@@ -172,6 +177,17 @@ class Ladder:
     async def _setup(self) -> str | None:
         assert self._wanted.setup is not None
         await self._said(self._wanted.setup)
+        return None
+
+    async def _benchmark(self) -> str | None:
+        """What its tasks need is brought, and the benchmark's own ladder climbed."""
+        assert self._wanted.benchmark is not None
+        settings = self._ground.settings
+        tools = tools_of(registry.find(self._wanted.benchmark, settings), settings)
+        tried = await prepare_host(await self._connected(), self._spec(), tools, lambda _: None, lambda _: None)
+        bad = fallen(tried)
+        if bad is not None:
+            raise Unwell(bad.said())
         return None
 
     # The way there

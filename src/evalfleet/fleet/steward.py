@@ -36,7 +36,6 @@ REST_S = 0.3  # between two looks at all machines, which cost the more the more 
 LEAST_LEFT_S = 1800.0  # a deadline is never moved nearer than this: schedules are not exact
 PATIENCE = 8  # looks at the whole pool that are refused in a row, each after a longer pause
 FAILED_PAUSES = 12  # polls until a machine that could not be brought to its wish is tried again
-_RESTING = (Step.REST, Step.DRAIN)
 _LASTING = ("capacity", "sku", "closed", "server", "throttled", "provisioning", "replaced")
 
 
@@ -58,7 +57,6 @@ class Steward:
         self._tenders: dict[str, Tended] = {}
         self._failed: dict[str, tuple[Refusal, float]] = {}  # and when
         self._idle_since: dict[str, float] = {}
-        self._refused_at: float | None = None
         self._has_looked = False
         self._probes = False
         self._serves = False
@@ -115,33 +113,39 @@ class Steward:
                     except Refusal as error:
                         refused += 1
                         pause_s = max(pause_s, min(60.0, self._ground.pause_s(refused, error)))
-                        await self._explain("cloud", str(error))
+                        await self._ground.explain("cloud", str(error))
                     await self._nap(pause_s)
 
-    async def part(self) -> None:
-        """Leave a pool whose machines run: they stop by themselves soon after, if nobody comes back."""
+    async def part(self) -> float | None:
+        """Leave a pool whose machines run: they stop by themselves soon after, if nobody comes back.
+
+        Returns when that will be, None where no machine runs.
+        """
         ground = self._ground
+        until = None
         left_s = min(max(LEAST_LEFT_S, ground.wanted.idle_s), ground.wanted.max_hours * HOUR_S)
         views = {view.name: view for view in await ground.vms.list(self._name)}
         for host in await ground.clerk.call(partial(self._store.hosts, self._name)):
             view = views.get(host.name)
             if view is not None and view.power == "running":
                 await Tender(ground, host).expire(view, left_s)
+                until = await ground.now() + left_s
+        return until
 
     # One look
 
     async def _tick(self, group: TaskGroup) -> bool:
         """Look at wishes and cloud, set off what is to be done. True: nothing is left to do."""
         ground = self._ground
-        pool = await self._read_pool()
         views = {view.name: view for view in await ground.vms.list(self._name)}
-        pool = await self._resume(pool)
         hosts = await ground.clerk.call(partial(self._store.hosts, self._name))
+        # After the hosts: why one of them was given up is written before its row is closed.
+        pool = await self._resume(await self._read_pool())
         strays = await self._drop_strays(views, hosts)
         if not pool.deleting and not await self._is_spent(pool, hosts):
             await self._balance(pool, hosts)
         hosts = await ground.clerk.call(partial(self._store.hosts, self._name))
-        due = [host for host in hosts if self._step(host, views) not in _RESTING]
+        due = [host for host in hosts if self._is_due(host, views)]
         await self._set_off(group, hosts, due)
         await self._renew(hosts, views)
         await self._export(pool)
@@ -179,10 +183,11 @@ class Steward:
                 self._tenders[host.name] = Tended(wish=host.wish)
                 group.start_soon(self._tend, host)
 
-    def _step(self, host: PoolHost, views: Mapping[str, VmView]) -> Step:
+    def _is_due(self, host: PoolHost, views: Mapping[str, VmView]) -> bool:
         view = views.get(host.name)
         seen = Seen(provisioning=view.provisioning, power=view.power, spot=view.spot) if view else None
-        return next_step(host, seen, busy=self.busy.get(host.name, 0) > 0)
+        step = next_step(host, seen, busy=self.busy.get(host.name, 0) > 0)
+        return step is not Step.REST and not (step is Step.DRAIN and host.state is HostState.DRAINING)
 
     async def _tend(self, host: PoolHost) -> None:
         tender = Tender(self._ground, host)
@@ -249,20 +254,15 @@ class Steward:
     async def _may_request(self, pool: Pool, now: float) -> bool:
         """Not while the pool says why it makes no more; what was only sold out may be there again later."""
         if pool.reason is None:
-            self._refused_at = None
             return True
-        if self._refused_at is None:
-            self._refused_at = now
-        if pool.reason.get("cause") not in _LASTING or now - self._refused_at < RETRY_S:
+        if pool.reason.get("cause") not in _LASTING or now - self._ground.paused_at < RETRY_S:
             return False
         await self._forgive()
         return True
 
     async def _forgive(self) -> None:
-        self._refused_at = None
         self._probes = self._has_looked  # after a refusal of our own one machine finds out for all
-        self._ground.forgive()
-        await self._ground.clerk.call(partial(self._store.explain_pool, self._name, None))
+        await self._ground.forgive()
 
     async def _request(self, count: int) -> None:
         wanted = self._ground.wanted
@@ -273,7 +273,7 @@ class Steward:
         lost = await self._lost_lately()
         if lost > wanted.limit * LOST_MOST:
             message = f"{lost} machines were lost within an hour, of a pool of {wanted.limit}; look why"
-            await self._explain("replaced", f"{message}: `evalfleet events pool:{self._name}`")
+            await self._ground.explain("replaced", f"{message}: `evalfleet events pool:{self._name}`")
             return
         facts: list[JsonObject] = [{} for _ in range(count)]
         await self._ground.clerk.call(partial(self._store.request_hosts, self._name, f"{wanted.prefix}-", facts))
@@ -303,7 +303,7 @@ class Steward:
             return False
         if not was:
             more = f"`evalfleet pool scale {self._name} --budget USD` allows more"
-            await self._explain("budget", f"spent ${spent:.2f} of ${limit:.2f}; {more}")
+            await self._ground.explain("budget", f"spent ${spent:.2f} of ${limit:.2f}; {more}")
         await self._wish(
             [host.name for host in hosts if host.wish is Wish.RUNNING], Wish.STOPPED, "the budget is spent"
         )
@@ -328,10 +328,6 @@ class Steward:
         await ground.drop_networks({facts_of(row).region for row in rows} | set(ground.wanted.regions))
         await ground.clerk.call(partial(self._store.delete_pool, self._name))
         self.is_gone = True
-
-    async def _explain(self, cause: str, message: str) -> None:
-        reason: JsonObject = {"cause": cause, "message": message}
-        await self._ground.clerk.call(partial(self._store.explain_pool, self._name, reason))
 
     async def _export(self, pool: Pool) -> None:
         """For tools that read files; written when it has changed."""

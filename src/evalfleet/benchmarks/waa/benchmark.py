@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from evalfleet import config
-from evalfleet.benchmarks.base import Episode, Requirement, Selection, TaskInfo
+from evalfleet.benchmarks.base import Episode, Requirement, Rung, Selection, TaskInfo, Tools
 from evalfleet.benchmarks.selecting import Chosen, choose
 from evalfleet.benchmarks.waa import ladder
 from evalfleet.benchmarks.waa.catalogue import ALL, FOLDER, Checkout, Domains, index, infos, parse_list
 from evalfleet.benchmarks.waa.docker import Docker, DockerError
 from evalfleet.errors import InputError
+from evalfleet.model import PYTHON
 
 _AGENT = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _OURS = ("oracle", "random", "llm")  # agents that act in evalfleet's own environments
@@ -29,9 +29,11 @@ class Waa:
     name = "waa"
     title = "Windows Agent Arena: tasks in Windows, in WAA's own container with WAA's own agents"
     agents: Sequence[str] = ("navi",)
+    tools: Tools
 
     def __init__(self, settings: config.Settings) -> None:
         self._waa = settings.waa
+        self.tools = Tools(secrets=(settings.waa.registry_secret,) if settings.waa.registry_user else ())
 
     def check_agent(self, name: str) -> None:
         if name in _OURS or not _AGENT.fullmatch(name):
@@ -55,6 +57,14 @@ class Waa:
             for rung in rungs
         ]
 
+    def prepare(
+        self, tell: Callable[[Rung], None], say: Callable[[str], None], secrets: Mapping[str, str]
+    ) -> list[Rung]:
+        return ladder.prepare(self._waa, tell, ladder.Means(say=say, secrets=secrets))
+
+    def recheck(self, restarted: Collection[str]) -> list[Rung]:
+        return ladder.recheck(self._waa, restarted)
+
     def catalogue(self) -> Sequence[TaskInfo]:
         return infos(index())
 
@@ -69,7 +79,7 @@ class Waa:
             "stall": waa.stall_s,
             # Two waits, for a free container and for its Windows, and what Docker takes between them.
             "start_timeout": 2 * waa.guest_timeout_s + 300.0,
-            "workers": len(waa.containers),
+            **({} if selection.remote else {"workers": len(waa.containers)}),  # a pool's hosts have their slots
         }
 
     def tasks(self, selection: Selection) -> Sequence[Mapping[str, Any]]:
@@ -91,7 +101,7 @@ class Waa:
             {
                 "key": key_of(one),
                 "domain": one.task.domain,
-                "command": [sys.executable, "-m", "evalfleet.benchmarks.waa.attempt"],
+                "command": [PYTHON, "-m", "evalfleet.benchmarks.waa.attempt"],
                 "secrets": secrets,
                 "payload": {
                     **shared,

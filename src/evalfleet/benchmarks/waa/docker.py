@@ -13,6 +13,7 @@ from evalfleet.errors import EnvironmentFailed
 
 QUICK_S = 20.0
 MARK = "EVALFLEET_CONTAINER"
+LABEL = "evalfleet=waa"  # of the containers that we make
 _INSIDE = Path(__file__).with_name("inside.py")
 
 
@@ -37,15 +38,46 @@ class Docker:
         said = self._known("container", "inspect", "--format", "{{.State.Running}}", container)
         return None if said is None else said == "true"
 
-    def start(self, container: str) -> None:
-        self.call("start", container, timeout_s=60.0)
+    def state(self, container: str) -> str | None:
+        """Docker's word for how it is: created, running, paused, restarting, exited or dead; None if there is none."""
+        return self._known("container", "inspect", "--format", "{{.State.Status}}", container)
+
+    def is_ours(self, container: str) -> bool:
+        """Whether evalfleet made it, and so may make it anew."""
+        said = self._known("container", "inspect", "--format", '{{index .Config.Labels "evalfleet"}}', container)
+        return said == "waa"
+
+    def start(self, container: str, timeout_s: float = 60.0) -> None:
+        self.call("start", container, timeout_s=timeout_s)
 
     def restart(self, container: str) -> None:
         self.call("restart", "-t", "120", container, timeout_s=180.0)  # Windows is given time to shut down
 
-    def run(self, arguments: Sequence[str]) -> None:
+    def run(self, arguments: Sequence[str], timeout_s: float = 120.0) -> None:
         """`docker run --detach` with these arguments."""
-        self.call("run", "--detach", *arguments, timeout_s=120.0)
+        self.call("run", "--detach", *arguments, timeout_s=timeout_s)
+
+    def remove(self, container: str) -> None:
+        self.call("rm", "--force", container, timeout_s=60.0)
+
+    def last_words(self, container: str) -> str:
+        """The last line of its log."""
+        return _last_line(self.call("logs", "--tail", "5", container))
+
+    def data_folder(self) -> str:
+        """Where it keeps images."""
+        return self.call("info", "--format", "{{.DockerRootDir}}")
+
+    def sweep(self, image: str) -> None:
+        """Remove what we left behind: our containers that have ended, and older images of the same repository."""
+        self.call("container", "prune", "--force", "--filter", f"label={LABEL}", timeout_s=120.0)
+        repository = image.partition("@")[0]
+        head, _, tail = repository.rpartition("/")
+        repository = f"{head}/{tail.partition(':')[0]}" if head else tail.partition(":")[0]
+        filters = ("--filter", "dangling=true", "--filter", f"reference={repository}")
+        old = self.call("image", "ls", "--quiet", *filters, timeout_s=60.0).split()
+        if old:
+            self.call("image", "rm", *dict.fromkeys(old), timeout_s=300.0)
 
     def read(self, container: str, path: str) -> str:
         """The text of a file in the container."""
@@ -66,13 +98,13 @@ class Docker:
         command = ["exec", "--interactive", "--workdir", folder, "--env", f"{MARK}={container}", *named]
         return Inside([self.program, *command, container, python, "-c", _INSIDE.read_text("utf-8"), json.dumps(plan)])
 
-    def call(self, *arguments: str, timeout_s: float = QUICK_S) -> str:
-        """Run to its end, and return what it printed."""
-        words = f"docker {arguments[0]}"
+    def call(self, *arguments: str, timeout_s: float = QUICK_S, stdin: str | None = None) -> str:
+        """Run to its end, and return what it printed. What it is told on standard input shows in no command line."""
+        words = f"docker {next(word for word in arguments if not word.startswith(('-', '/')))}"
         try:
             done = subprocess.run(
                 [self.program, *arguments],
-                stdin=subprocess.DEVNULL,
+                input=stdin or "",
                 capture_output=True,
                 text=True,
                 errors="replace",

@@ -62,6 +62,30 @@ class Arena:
         file = self.docker / "restarts"
         return len(file.read_text("utf-8").splitlines()) if file.exists() else 0
 
+    def lose_image(self, *faults: str) -> None:
+        """Let the image be gone, and the next pulls of it fail, each in its way: `fail` or `hang`."""
+        (self.docker / "no-image").touch()
+        folder = self.docker / "pulls"
+        folder.mkdir(exist_ok=True)
+        for number, fault in enumerate(faults, 1):
+            (folder / f"{number}-{fault}").touch()
+
+    def want_login(self, password: str) -> None:
+        """Let the registry give the image only to whoever has logged in."""
+        (self.docker / "registry-password").write_text(password, "utf-8")
+
+    def break_container(self, container: str) -> None:
+        """Let it be started no more."""
+        (self.docker / f"broken-{container}").touch()
+
+    def end(self, container: str) -> None:
+        """Let a container end, as when the machine in it breaks down."""
+        subprocess.run([self.docker / "docker", "kill", container], check=True, timeout=_START_S)
+
+    def calls(self) -> list[list[str]]:
+        """What Docker was asked for, each call with its first words."""
+        return [json.loads(line) for line in (self.docker / "calls").read_text("utf-8").splitlines()]
+
     def silence(self) -> None:
         """Let Windows answer no more."""
         (self.docker / "silent").touch()

@@ -26,7 +26,7 @@ def main() -> int:
         print("Cannot connect to the Docker daemon. Is the docker daemon running?", file=sys.stderr)
         return 1
     link.sendall(json.dumps({"args": args, "environ": dict(os.environ)}).encode() + b"\n")
-    if "--interactive" in args:
+    if "--interactive" in args or "--password-stdin" in args:
         threading.Thread(target=_pump, args=(link,), daemon=True).start()
     with link.makefile("rb") as answers:
         while True:

@@ -1,0 +1,107 @@
+"""What the workers of a run need: packages for their Python, the benchmark's settings, and the files of a person's own agent."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, replace
+from importlib.metadata import entry_points, packages_distributions
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from evalfleet import config
+from evalfleet.agents import command
+from evalfleet.agents import registry as agents
+from evalfleet.benchmarks import registry as benchmarks
+from evalfleet.benchmarks.base import Benchmark, HasTools, Selection
+from evalfleet.errors import InputError
+from evalfleet.model import Tools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baggage:
+    """What comes along with an agent."""
+
+    files: tuple[str, ...] = ()  # of the run's folder
+    packages: tuple[str, ...] = ()
+
+
+def tools_of(benchmark: Benchmark, settings: config.Settings) -> Tools:
+    """What a machine of a pool needs for a benchmark."""
+    if isinstance(benchmark, HasTools):
+        tools = benchmark.tools
+    else:
+        tools = Tools(shipped=("evalfleet", *_packages_of(benchmarks.GROUP, benchmark.name)))
+    return replace(tools, benchmark=benchmark.name, settings=config.for_workers(settings))
+
+
+def with_agent(tools: Tools, baggage: Baggage) -> Tools:
+    more = [name for name in baggage.packages if name not in tools.shipped]
+    return replace(tools, shipped=(*tools.shipped, *more))
+
+
+def baggage_of(selection: Selection, folder: str) -> Baggage:
+    """What an agent needs on another machine than this one.
+
+    Args:
+        selection: names the agent, which was loaded before, and files of its own.
+        folder: the run's, from which files are brought.
+
+    Raises:
+        InputError: it is to act on other machines, and cannot be brought there.
+    """
+    name, given = selection.agent, selection.files
+    for file in given:
+        if not Path(folder, file).exists():
+            raise InputError(f"--file {file}: there is no such file or folder in {folder}.")
+        if _below(Path(folder, file), folder) is None:
+            raise InputError(
+                f"--file {file}: lies outside of {folder}; only what lies below it can be brought to hosts."
+            )
+    if name.startswith(command.PREFIX):
+        words = command.Command(name, folder=folder).words
+        found = [
+            _below(Path(folder, word), folder)
+            for word in words
+            if not word.startswith("-") and Path(folder, word).is_file()
+        ]
+        return Baggage(files=tuple(dict.fromkeys((*given, *filter(None, found)))))
+    if ":" not in name:
+        return Baggage(files=given, packages=_packages_of(agents.GROUP, name))
+    top = name.partition(":")[0].partition(".")[0]
+    place = _place_of(top)
+    own = _below(place, folder) if place is not None else None
+    if own is not None:
+        return Baggage(files=tuple(dict.fromkeys((*given, own))))
+    if top in sys.stdlib_module_names or top == "evalfleet":
+        return Baggage(files=given)
+    packages = tuple(dict.fromkeys(packages_distributions().get(top, ())))
+    if not packages and selection.remote:
+        raise InputError(
+            f"--agent {name}: its module lies in {place}, which cannot be brought to other machines; start evalfleet in a folder "
+            f"that has it, or install it as a package."
+        )
+    return Baggage(files=given, packages=packages)
+
+
+def _packages_of(group: str, name: str) -> tuple[str, ...]:
+    """The package that brings a benchmark or an agent by an entry point."""
+    points: Any = entry_points(group=group, name=name)
+    return tuple(dict.fromkeys(point.dist.name for point in points if point.dist is not None))
+
+
+def _place_of(module: str) -> Path | None:
+    """A module's file, or a package's folder."""
+    spec = find_spec(module)
+    if spec is None:
+        return None
+    if spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations)))
+    return Path(spec.origin) if spec.origin else None
+
+
+def _below(path: Path, folder: str) -> str | None:
+    """Its path from the folder; None where it lies elsewhere, or among installed packages."""
+    plain = os.path.relpath(path, folder)
+    return None if plain.split(os.sep, 1)[0] == ".." or "site-packages" in plain else plain

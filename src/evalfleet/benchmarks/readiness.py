@@ -1,0 +1,93 @@
+"""Whether the machine that this runs on is ready for a benchmark, and making it so: `prepare` here, and as a program on hosts.
+
+As a program, `python -m evalfleet.benchmarks.readiness`, it reads one line of JSON (`benchmark`, `settings` of the machine that
+asks, values of `secrets`, and `restarted`: null to prepare, a list to check again) and answers in marked lines, because a login
+shell may say things first: ``tell`` (what goes on), ``rung``, and at last ``done`` or ``error``. It ends when its standard
+input does, and what it started ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from evalfleet import config
+from evalfleet.benchmarks import registry
+from evalfleet.benchmarks.base import Benchmark, Prepares
+from evalfleet.core.rung import Rung
+from evalfleet.errors import EvalfleetError
+
+MARK = "EVALFLEET-HOST "
+
+
+def prepare(
+    benchmark: Benchmark, tell: Callable[[Rung], None], say: Callable[[str], None], secrets: Mapping[str, str]
+) -> list[Rung]:
+    """Make this machine ready for a benchmark as far as it can be; see `Prepares`."""
+    if isinstance(benchmark, Prepares):
+        return benchmark.prepare(tell, say, secrets)
+    rungs = _required(benchmark)
+    for rung in rungs:
+        tell(rung)
+    return rungs
+
+
+def recheck(benchmark: Benchmark, restarted: Collection[str]) -> list[Rung]:
+    """Look quickly whether this machine still is ready; see `Prepares`."""
+    return benchmark.recheck(restarted) if isinstance(benchmark, Prepares) else _required(benchmark)
+
+
+def _required(benchmark: Benchmark) -> list[Rung]:
+    return [
+        Rung(name=need.what, holds=need.present, seen=need.found, remedy=f"install it with: {need.install}")
+        for need in benchmark.requirements()
+    ]
+
+
+def _print(**line: Any) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.write(MARK + json.dumps(line) + "\n")
+        sys.stdout.flush()
+
+
+def _tell(rung: Rung) -> None:
+    _print(rung=rung.row())
+
+
+def _end_with_input() -> None:
+    """Nobody listens any more: end all that was started, and this program."""
+    while os.read(0, 4096):
+        pass
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.killpg(0, signal.SIGTERM)
+    os._exit(1)
+
+
+def main() -> None:
+    with contextlib.suppress(PermissionError):
+        os.setpgid(
+            0, 0
+        )  # so that our end is that of our children, and nobody else's; a session's leader is one already
+    orders: dict[str, Any] = json.loads(sys.stdin.buffer.raw.readline())  # type: ignore[attr-defined] - unbuffered
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    try:
+        benchmark = registry.find(orders["benchmark"], config.from_controller(orders["settings"]))
+        if orders["restarted"] is None:
+            prepare(benchmark, _tell, lambda text: _print(tell=text), orders["secrets"])
+        else:
+            for rung in recheck(benchmark, orders["restarted"]):
+                _tell(rung)
+    except EvalfleetError as error:
+        _print(error=str(error))
+        return
+    _print(done=True)
+
+
+if __name__ == "__main__":
+    main()

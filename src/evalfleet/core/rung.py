@@ -1,0 +1,48 @@
+"""One rung of a readiness ladder: what must hold before a machine gets work, tried. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from evalfleet.model import JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """One rung, tried."""
+
+    name: str  # ssh, tools, disk, docker, kvm, image, container, guest; or what a benchmark requires
+    of: str | None = None  # the container, where it is about one
+    holds: bool
+    seen: str
+    remedy: str = ""  # what to do where it does not hold
+    took_s: float = 0.0
+
+    def said(self) -> str:
+        of = f" {self.of}" if self.of else ""
+        return f"{self.name}{of}: {self.seen}" + ("" if self.holds else f"; {self.remedy}")
+
+    def row(self) -> JsonObject:
+        """As JSON, for programs and for the way from a host to us."""
+        return {
+            "rung": self.name,
+            "container": self.of,
+            "holds": self.holds,
+            "seen": self.seen,
+            "remedy": self.remedy or None,
+            "took_s": self.took_s,
+        }
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Rung:
+        """Raises KeyError where it is no row."""
+        return cls(
+            name=str(row["rung"]),
+            of=row["container"],
+            holds=bool(row["holds"]),
+            seen=str(row["seen"]),
+            remedy=row["remedy"] or "",
+            took_s=float(row["took_s"]),
+        )

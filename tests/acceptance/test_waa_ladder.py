@@ -1,0 +1,214 @@
+"""The ladder of waa brings what is missing: against the stand-in's real `docker` command and its daemon."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evalfleet import config
+from evalfleet.benchmarks.waa import install, ladder
+from evalfleet.benchmarks.waa.image import Layers, registry_of
+from evalfleet.config import WaaSettings
+from evalfleet.core.rung import Rung
+from evalfleet.testing.waa.arena import Arena, arena
+
+PASSWORD = "a-password-that-nobody-sees"
+
+
+@pytest.fixture
+def waa(tmp_path: Path) -> Iterator[Arena]:
+    with arena(tmp_path / "arena", (f"waa-{uuid.uuid4().hex[:8]}",)) as made:
+        yield made
+
+
+def settings_of(made: Arena, tmp_path: Path, **more: object) -> WaaSettings:
+    (tmp_path / "evalfleet.toml").write_text(made.config(disk_gb=0, guest_timeout="20s", poll="50ms"))
+    return replace(config.load(tmp_path / "home", environ={}, folder=tmp_path).waa, **more)
+
+
+class Climb:
+    """One preparation, with all that was said in it."""
+
+    def __init__(self, settings: WaaSettings, **secrets: str) -> None:
+        self.said: list[str] = []
+        means = ladder.Means(say=self.said.append, secrets=secrets, pauses_s=(0.01, 0.01))
+        self.rungs = ladder.prepare(settings, lambda _: None, means)
+
+    @property
+    def last(self) -> Rung:
+        return self.rungs[-1]
+
+    @property
+    def ready(self) -> bool:
+        return all(rung.holds for rung in self.rungs)
+
+
+def test_a_pull_that_fails_twice_succeeds(waa: Arena, tmp_path: Path):
+    waa.end(waa.containers[0])
+    waa.lose_image("fail", "fail")
+    climb = Climb(settings_of(waa, tmp_path))
+    assert climb.ready, climb.last
+    assert [rung.seen for rung in climb.rungs if rung.name == "image"] == ["windowsarena/winarena:latest, pulled"]
+    assert sum("connection reset by peer; tries again in" in line for line in climb.said) == 2
+    assert "pulls windowsarena/winarena:latest: 3 of 3 layers, " in climb.said[-1]
+    calls = waa.calls()
+    assert sum(call[0] == "pull" for call in calls) == 3
+    assert sum(call[:2] == ["container", "prune"] for call in calls) == 2, "what failed pulls leave is removed"
+
+
+def test_a_pull_that_fails_thrice_is_told(waa: Arena, tmp_path: Path):
+    waa.end(waa.containers[0])
+    waa.lose_image("fail", "fail", "fail")
+    climb = Climb(settings_of(waa, tmp_path))
+    assert (climb.last.name, climb.last.holds) == ("image", False)
+    assert "connection reset by peer (tried 3 times)" in climb.last.seen
+    assert "docker pull windowsarena/winarena:latest" in climb.last.remedy
+
+
+def test_a_pull_that_hangs_is_ended(waa: Arena, tmp_path: Path):
+    waa.end(waa.containers[0])
+    waa.lose_image("hang")
+    climb = Climb(settings_of(waa, tmp_path, pull_timeout_s=0.5))
+    assert climb.ready, climb.last
+    assert any("docker pull did not end within 0.5 s (1 of 3 layers)" in line for line in climb.said)
+
+
+def test_a_pull_is_told_now_and_then():
+    said: list[str] = []
+    layers = Layers("it", said.append, 0.0)
+    for second in range(200):
+        if second == 1:
+            layers.read("0a1b2c3d: Pulling fs layer")
+            layers.read("Digest: sha256:00")
+        if second == 9:
+            layers.read("0a1b2c3d: Pull complete")
+        layers.look(float(second))
+    assert said == [
+        "pulls it: no layer yet, 0 s",
+        "pulls it: 0 of 1 layers, 5 s",
+        "pulls it: 1 of 1 layers, 10 s",
+        "pulls it: 1 of 1 layers, 70 s",
+        "pulls it: 1 of 1 layers, 130 s",
+        "pulls it: 1 of 1 layers, 190 s",
+    ]
+
+
+def test_a_registry_wants_a_login(waa: Arena, tmp_path: Path):
+    waa.end(waa.containers[0])
+    waa.lose_image()
+    waa.want_login(PASSWORD)
+    settings = settings_of(waa, tmp_path, image="mine.azurecr.io/winarena:3", registry_user="puller")
+    climb = Climb(settings)
+    assert "the variable WAA_REGISTRY_PASSWORD with the password is not" in climb.last.seen
+    climb = Climb(settings, WAA_REGISTRY_PASSWORD="wrong")
+    assert "docker login failed: Error response from daemon: unauthorized" in climb.last.seen
+    climb = Climb(settings, WAA_REGISTRY_PASSWORD=PASSWORD)
+    assert climb.ready, climb.last
+    logins = [call for call in waa.calls() if "login" in call]
+    folder = logins[-1][1]
+    assert logins[-1][2:] == ["login", "mine.azurecr.io", "--username", "puller", "--password-stdin"]
+    assert not os.path.exists(folder), "what Docker keeps of a login is gone"
+    assert PASSWORD not in str(waa.calls())
+
+
+@pytest.mark.parametrize(
+    ("image", "registry"),
+    [
+        ("windowsarena/winarena:latest", None),
+        ("mine.azurecr.io/a/b:1", "mine.azurecr.io"),
+        ("localhost/x", "localhost"),
+        ("box:5000/x@sha256:00", "box:5000"),
+        ("winarena", None),
+    ],
+)
+def test_the_registry_of_an_image(image: str, registry: str | None):
+    assert registry_of(image) == registry
+
+
+def test_a_full_disk_is_swept_and_then_said(waa: Arena, tmp_path: Path):
+    waa.end(waa.containers[0])
+    waa.lose_image()
+    climb = Climb(settings_of(waa, tmp_path, disk_gb=1e9))
+    assert [(rung.name, rung.holds) for rung in climb.rungs] == [("disk", False)]
+    assert f"GB free in {waa.docker}, after our own leftovers were removed" in climb.last.seen
+    assert "[waa] disk_gb" in climb.last.remedy
+    assert ["container", "prune", "--force", "--filter", "label=evalfleet=waa"] in waa.calls()
+    (waa.docker / "no-image").unlink()
+    assert Climb(settings_of(waa, tmp_path, disk_gb=1e9)).ready, "an image that is there needs no room"
+
+
+def test_a_container_of_ours_that_cannot_be_started_is_made_anew(waa: Arena, tmp_path: Path):
+    name, storage = f"{waa.containers[0]}-ours", tmp_path / "storage"
+    storage.mkdir()
+    (storage / "data.img").touch()
+    settings = settings_of(waa, tmp_path, containers=(name,), storage=str(storage))
+    assert Climb(settings).ready
+    waa.end(name)
+    waa.break_container(name)
+    climb = Climb(settings)
+    assert climb.ready, climb.last
+    assert [call[0] for call in waa.calls() if name in call and call[0] in ("rm", "run")] == ["run", "rm", "run"]
+    # One that somebody else made is theirs.
+    theirs = waa.containers[0]
+    waa.end(theirs)
+    waa.break_container(theirs)
+    climb = Climb(replace(settings, containers=(theirs,)))
+    assert "docker start failed" in climb.last.seen
+    assert ["rm", "--force", theirs] not in waa.calls()
+
+
+def test_a_dead_container_is_restarted_once(waa: Arena, tmp_path: Path):
+    settings = settings_of(waa, tmp_path)
+    (name,) = waa.containers
+    assert [(rung.seen, rung.holds) for rung in ladder.recheck(settings)] == [("answers", True)]
+    waa.end(name)
+    assert [(rung.seen, rung.holds) for rung in ladder.recheck(settings)] == [("restarted", True)]
+    assert waa.restarts() == 1
+    waa.end(name)
+    (rung,) = ladder.recheck(settings, restarted={name})
+    assert (rung.name, rung.of, rung.holds, waa.restarts()) == ("container", name, False, 1)
+
+
+def test_docker_is_installed_where_it_is_missing(waa: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    settings = settings_of(waa, tmp_path, docker="docker", install_docker=True)
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setattr(install, "as_root", list)
+    climb = Climb(settings)
+    assert "there is none, and it could not be installed: there is no apt-get here" in climb.last.seen
+    # It brings a command that is a link to the stand-in's, which looks for its daemon beside itself.
+    asked = programs / "asked"
+    apt = programs / "apt-get"
+    apt.write_text(
+        f'#!/bin/sh\necho "$@" >> {asked}\ncase "$*" in *install*) /bin/cp {waa.docker}/docker {programs}/docker; '
+        f"/bin/ln -s {waa.docker}/docker.sock {programs}/docker.sock;; esac\n"
+    )
+    apt.chmod(0o755)
+    os.symlink("/usr/bin/env", programs / "env")
+    assert not Climb(replace(settings, install_docker=False)).ready
+    climb = Climb(settings)
+    assert climb.ready, climb.last
+    assert [rung.seen for rung in climb.rungs if rung.name == "docker"] == ["installed, version 28.0.0-stand-in"]
+    assert asked.read_text().splitlines() == ["-q update", "-q install -y --no-install-recommends docker.io"]
+    assert "installs docker.io with apt-get" in climb.said
+
+
+def test_what_apt_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    os.symlink("/usr/bin/env", programs / "env")
+    (programs / "apt-get").write_text("#!/bin/sh\necho 'E: Could not get lock' >&2\nexit 100\n")
+    (programs / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setattr(install, "as_root", list)
+    climb = Climb(WaaSettings(install_docker=True, disk_gb=0))
+    assert "E: Could not get lock" in climb.last.seen
+    monkeypatch.setattr(install, "as_root", lambda: None)
+    climb = Climb(WaaSettings(install_docker=True, disk_gb=0))
+    assert "not root and has no sudo without a password" in climb.last.seen
