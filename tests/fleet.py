@@ -103,6 +103,19 @@ class Fleet:
                         found.append(f"{entry.name} {command.decode(errors='replace')}")
         return found
 
+    def controllers(self) -> list[int]:
+        """Processes that `evalfleet serve` started to drive runs of this home; they outlive it when it is killed."""
+        wanted = f"EVALFLEET_HOME={self.home}".encode()
+        found: list[int] = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    if b"evalfleet\0resume\0" in (entry / "cmdline").read_bytes() and wanted in (
+                        entry / "environ"
+                    ).read_bytes().split(b"\0"):
+                        found.append(int(entry.name))
+        return found
+
     def close(self) -> None:
         for process in self.started:
             if process.poll() is None:
@@ -110,6 +123,9 @@ class Fleet:
                 process.wait()
             if process.stdout is not None:
                 process.stdout.close()
+        for pid in self.controllers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         pid = self.runner_pid()
         if pid is not None and self.left_processes():
             with contextlib.suppress(ProcessLookupError):
@@ -118,6 +134,10 @@ class Fleet:
 
     def _argv(self, args: tuple[str, ...]) -> list[str]:
         return [sys.executable, "-m", "evalfleet", *args]
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """What commands are started with."""
+        return self._env(more)
 
     def _env(self, more: dict[str, str]) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import json
 import os
 import queue
 import shutil
@@ -180,6 +181,19 @@ class Sshd:
             os.kill(info.pid, signal.SIGCONT)
             os.kill(info.pid, signal.SIGTERM)
             wait_for(lambda: self.runner() is None, "the runner's end")
+
+
+def hosts_file(hosts: list[Sshd], **options: object) -> str:
+    """The text of a hosts file for these hosts."""
+    rows: list[str] = []
+    for host in hosts:
+        known: dict[str, object] = {"name": host.name, "address": "127.0.0.1", "port": host.port}
+        known |= {"user": getpass.getuser(), "key": str(host.user_key), "host_key": host.host_key}
+        rows.append(
+            "[[host]]\n"
+            + "".join(f"{key} = {json.dumps(value)}\n" for key, value in (known | options).items() if value is not None)
+        )
+    return "\n".join(rows)
 
 
 def _children(pid: int) -> list[int]:

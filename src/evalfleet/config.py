@@ -51,6 +51,9 @@ current folder; ``config.toml`` in the home folder; the default. ::
     probe_base = "2s"             # pause before the first probe; EVALFLEET_BREAKER_PROBE_BASE
     slow_start = 3                # attempts in flight until the first success; EVALFLEET_BREAKER_SLOW_START
 
+    [alerts]                      # all keys: `AlertSettings`
+    webhook = "ALERT_WEBHOOK"     # name of the variable with the address; it may hold a secret, so it is never written here
+
     [[judge.pattern]]             # those of evalfleet.toml come first, then those of config.toml
     regex = "CUDA error: device-side assert"
     kind = "task_error"
@@ -78,6 +81,7 @@ HOME_FILE_NAME = "config.toml"
 _PLAIN = re.compile(r"[\w./~+-]+")
 _CONTAINER = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,99}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_QUIET = re.compile(r"([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d")
 RESETS = ("close_all", "restart")
 COLOURS = ("auto", "always", "never")
 AZURE_PROFILES = ("azure", "emulator")
@@ -123,6 +127,27 @@ class WaaSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlertSettings:
+    """`[alerts]`: when something is told, and to whom. Addresses are named by variables, because they may hold secrets."""
+
+    webhook: str | None = None  # variable with the address
+    secret: str | None = None  # variable with the key that signs what is sent there
+    notify: tuple[str, ...] = ()  # variables with addresses of apprise: Slack, e-mail, Teams, ...
+    off: tuple[str, ...] = ()  # rules that never fire
+    quiet: str | None = None  # "22:00-07:00", local time: only what is critical is told then
+    no_progress_s: float = 600.0  # while it is not known how long tasks take
+    failure_rate: float = 0.5  # of the latest 20 attempts
+    retry_rate: float = 0.2
+    budget_shares: tuple[float, ...] = (0.5, 0.8, 1.0)
+    idle_s: float = 900.0  # of a pool that costs money
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """To whom alerts go, by the names of their variables."""
+        return (*(("webhook",) if self.webhook else ()), *self.notify)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How evalfleet works on this machine. Holds no secret."""
 
@@ -164,6 +189,7 @@ class Settings:
     breaker_probe_base_s: float = 2.0
     breaker_slow_start: int = 3
     waa: WaaSettings = WaaSettings()
+    alerts: AlertSettings = AlertSettings()
     judge_patterns: tuple[tuple[str, Kind], ...] = ()  # regular expression over the evidence -> kind, first match wins
 
 
@@ -215,9 +241,10 @@ def load(
         raise ConfigError(f"{chosen / HOME_FILE_NAME}: home: cannot be set in the home's own file; remove the line.")
     lists = {name: here.pop(name, ()) + there.pop(name, ()) for name in ("judge_patterns", "llm_prices")}
     waa = WaaSettings(**{**there.pop("waa", {}), **here.pop("waa", {})})
+    alerts = AlertSettings(**{**there.pop("alerts", {}), **here.pop("alerts", {})})
     merged = {**there, **here, **_from_environment(environ)}
     again = "" if home is None else f"--home {_quoted(str(chosen))}"
-    return Settings(home=chosen, home_option=again, waa=waa, **lists, **merged)
+    return Settings(home=chosen, home_option=again, waa=waa, alerts=alerts, **lists, **merged)
 
 
 def secret_values(names: Iterable[str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -307,7 +334,8 @@ def _from_file(path: Path) -> dict[str, Any]:
     from evalfleet import configfile
 
     found = configfile.read(path) or {}
-    for name, value in [*found.items(), *((f"waa.{key}", value) for key, value in found.get("waa", {}).items())]:
+    tables = [(f"{table}.{key}", value) for table in ("waa", "alerts") for key, value in found.get(table, {}).items()]
+    for name, value in [*found.items(), *tables]:
         _check(name, value, str(path))
     return found
 
@@ -352,6 +380,14 @@ def _are_variables(value: Any) -> bool:
     return all(_VARIABLE.fullmatch(name) for name in value)
 
 
+def _is_quiet(value: Any) -> bool:
+    return _QUIET.fullmatch(value) is not None
+
+
+def _are_shares(value: Any) -> bool:
+    return all(0 < share <= 10 for share in value)
+
+
 _RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     "home": ("home", _is_path, "must be a path"),
     "colour": ("colour", COLOURS.__contains__, f"must be one of {', '.join(COLOURS)}"),
@@ -387,6 +423,21 @@ _RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     "azure_profile": ("azure.profile", AZURE_PROFILES.__contains__, f"must be one of {', '.join(AZURE_PROFILES)}"),
     "azure_ssh_port": ("azure.ssh_port", lambda v: 1 <= v <= 65535, "must be a port, 1 to 65535"),
     "azure_speed": ("azure.speed", lambda v: 0 <= v < math.inf, "must be 0 or more"),
+    "alerts.webhook": (
+        "alerts.webhook",
+        lambda v: _are_variables([v]),
+        "must be the name of a variable, not an address",
+    ),
+    "alerts.secret": (
+        "alerts.secret",
+        lambda v: _are_variables([v]),
+        "must be the name of a variable, never its value",
+    ),
+    "alerts.notify": ("alerts.notify", _are_variables, "must be names of variables, not addresses"),
+    "alerts.quiet": ("alerts.quiet", _is_quiet, 'must be like "22:00-07:00"'),
+    "alerts.failure_rate": ("alerts.failure_rate", lambda v: 0 < v <= 1, "must be more than 0 and at most 1"),
+    "alerts.retry_rate": ("alerts.retry_rate", lambda v: 0 < v <= 1, "must be more than 0 and at most 1"),
+    "alerts.budget_shares": ("alerts.budget_shares", _are_shares, "must be shares such as [0.8, 1.0]"),
     "lease_s": ("lease.duration", lambda v: v >= 1, "must be at least 1s"),
     "give_up_s": ("lease.give_up", lambda v: v >= 1, "must be at least 1s"),
     "breaker_slow_start": ("breaker.slow_start", _is_count, "must be 1 or more"),

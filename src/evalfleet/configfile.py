@@ -24,6 +24,7 @@ _HINTS: dict[str, str] = dict.fromkeys(
     (
         *("local.runner_idle", "lease.duration", "lease.give_up", "breaker.probe_base", "llm.timeout", "llm.patience"),
         *("waa.guest_timeout", "waa.timeout", "waa.stall", "waa.poll", "waa.pull_timeout", "waa.container_timeout"),
+        *("alerts.no_progress", "alerts.idle"),
     ),
     'expected a duration such as "90s" or "15m"',
 )
@@ -150,6 +151,19 @@ class JudgeTable(msgspec.Struct, forbid_unknown_fields=True):
     pattern: list[PatternTable] = []
 
 
+class AlertTable(msgspec.Struct, forbid_unknown_fields=True):
+    webhook: str | None = None
+    secret: str | None = None
+    notify: tuple[str, ...] | None = None
+    off: tuple[str, ...] | None = None
+    quiet: str | None = None
+    no_progress: Duration = None
+    failure_rate: float | None = None
+    retry_rate: float | None = None
+    budget_shares: tuple[float, ...] | None = None
+    idle: Duration = None
+
+
 class ConfigDocument(msgspec.Struct, forbid_unknown_fields=True):
     home: str | None = None
     colour: str | None = None
@@ -163,6 +177,7 @@ class ConfigDocument(msgspec.Struct, forbid_unknown_fields=True):
     pool: dict[str, PoolTable] = {}
     lease: LeaseTable = msgspec.field(default_factory=LeaseTable)
     breaker: BreakerTable = msgspec.field(default_factory=BreakerTable)
+    alerts: AlertTable = msgspec.field(default_factory=AlertTable)
     judge: JudgeTable = msgspec.field(default_factory=JudgeTable)
 
 
@@ -205,6 +220,7 @@ def read(path: Path) -> dict[str, Any] | None:
         "give_up_s": _seconds(path, "lease.give_up", document.lease.give_up),
         "breaker_probe_base_s": _seconds(path, "breaker.probe_base", document.breaker.probe_base),
         "breaker_slow_start": document.breaker.slow_start,
+        "alerts": _alerts(path, document.alerts) or None,
         "judge_patterns": tuple(_pattern(path, n, row) for n, row in enumerate(document.judge.pattern, 1)) or None,
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -228,6 +244,14 @@ def _pool(path: Path, name: str, table: PoolTable) -> dict[str, Any]:
     found["setup"] = _beside(path, table.setup)
     found["hosts"] = _beside(path, table.hosts)
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _alerts(path: Path, table: AlertTable) -> dict[str, Any]:
+    """Return what the table sets, by the names of `config.AlertSettings`."""
+    found = {name: getattr(table, name) for name in AlertTable.__struct_fields__}
+    for name in ("no_progress", "idle"):
+        found[f"{name}_s"] = _seconds(path, f"alerts.{name}", found.pop(name))
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _llm(path: Path, table: LlmTable) -> dict[str, Any]:

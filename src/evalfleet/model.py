@@ -108,6 +108,8 @@ class PauseCause(StrEnum):
     BREAKER = "breaker"
     BUDGET = "budget"
     SECRET = "secret"
+    QUARANTINE = "quarantine"  # no host is left that may work
+    OPERATOR = "operator"
 
 
 class Verb(StrEnum):
@@ -117,6 +119,18 @@ class Verb(StrEnum):
     HOLD = "hold"
     RELEASE = "release"
     RETRY = "retry"
+    PAUSE = "pause"
+    RESUME = "resume"
+    AMEND = "amend"
+    QUARANTINE = "quarantine"
+    PARDON = "pardon"
+
+
+class Role(StrEnum):
+    """What the bearer of a token may do."""
+
+    READER = "reader"
+    OPERATOR = "operator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +175,7 @@ class Policy:
     files: tuple[str, ...] = ()
     pool: str | None = None  # whose hosts it uses; None: this machine
     tools: Tools | None = None  # what hosts over SSH need for its tasks; None: nothing
+    canary: tuple[str, ...] = ()  # what a host must run well to prove itself; (): just a shell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,6 +369,18 @@ class Request:
     args: JsonObject
     asked_by: str
     asked_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessToken:
+    """The right to use the dashboard and its API. Of the token itself only a digest is kept."""
+
+    id: str
+    name: str
+    role: Role
+    digest: str  # SHA-256, as hex
+    created_at: float
+    expires_at: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

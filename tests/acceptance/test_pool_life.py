@@ -130,8 +130,8 @@ async def test_a_machine_deleted_by_another_hand_is_replaced_and_said_so(tmp_pat
     async with site(tmp_path) as here:
         here.wants(workers=2)
         await here.settle()
-        await here.cloud.vms.delete("waa-eval-1")
-        await here.cloud.until("vm.deleted")
+        [vm] = [each for each in await here.cloud.vms.owned(NAME) if each.id.endswith("/virtualMachines/waa-eval-1")]
+        await here.cloud.vms.delete_owned(vm)  # as the portal does: the schedule stays
         await here.settle()
         assert here.states() == {"waa-eval-2": "ready", "waa-eval-3": "ready"}
         assert here.host("waa-eval-1").reason == "deleted by somebody else"

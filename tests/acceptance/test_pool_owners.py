@@ -46,12 +46,13 @@ async def test_a_keeper_that_was_overtaken_changes_nothing_any_more(tmp_path: Pa
                 with pytest.raises(NotOurs, match="is kept by another process now"):
                     await steward.settle()
             states = here.states()
+            here.wants(workers=3)
             with pytest.raises(NotOurs):
                 await steward.serve()
             assert here.states() == states
         await here.settle()
-        assert list(here.states().values()) == ["ready", "ready"]
-        assert len(here.cloud.events("vm.creating")) == 2
+        assert list(here.states().values()) == ["ready"] * 3
+        assert len(here.cloud.events("vm.creating")) == 3
 
 
 @pytest.mark.parametrize("moment", ["vm.creating", "vm.running"])

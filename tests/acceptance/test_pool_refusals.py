@@ -95,6 +95,18 @@ async def test_where_all_regions_are_down_a_pool_of_ten_asks_ten_times_at_most(t
         await gone_without_a_trace(here)
 
 
+async def test_a_look_that_takes_long_does_not_ask_for_what_was_given_up_meanwhile(tmp_path: Path) -> None:
+    faults = [
+        Fault(op="vm.create", preset="authorization_failed", delay=0.6),
+        Fault(op="vm.list", delay=0.8, skip=2),  # the second look begins before the refusal, and ends after it
+    ]
+    async with site(tmp_path, Scenario(fault=faults)) as here:
+        here.wants(workers=1)
+        await here.settle()
+        assert here.creations() == 1
+        assert list(here.states(gone=True).values()) == ["gone"]
+
+
 async def test_what_was_sold_out_is_asked_for_again_later_by_one_machine(tmp_path: Path) -> None:
     async with site(tmp_path, Scenario(fault=[Fault(op="vm.create", preset="allocation_failed")])) as here:
         here.wants(workers=3)

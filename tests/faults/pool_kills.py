@@ -41,10 +41,16 @@ class Point:
     number: int
     how: How
     rng: random.Random
+    only: str = ""  # of requests that begin so
     met: int = 0
     killed_at: str = ""
     _pid: int = 0
     _known: anyio.Event = field(default_factory=anyio.Event)
+
+    def meets(self, where: str) -> bool:
+        """Count a request; whether it is the one."""
+        self.met += where.startswith(self.only)
+        return where.startswith(self.only) and self.met == self.number and not self.killed_at
 
     def aim(self, pid: int) -> None:
         self._pid = pid
@@ -105,9 +111,8 @@ def aimed(here: Site, point: Point) -> Generator[None]:
     fault_of = world.fault_of
 
     async def watched(world: Any, routes: Any, request: Any, body: Any) -> Any:
-        point.met += 1
-        number, where = point.met, f"{request.method} {request.path.rpartition('/')[0].rpartition('/')[2]}"
-        mine = number == point.number and not point.killed_at
+        where = f"{request.method} {request.path.rpartition('/')[0].rpartition('/')[2]}"
+        mine = point.meets(where)
         if mine and point.how is How.LOST_REQUEST:
             await point.kill(where)
             raise Dropped
@@ -119,10 +124,9 @@ def aimed(here: Site, point: Point) -> Generator[None]:
         return answer
 
     def watched_fault(op: str, attributes: Any) -> Any:
-        if op == "host.exec":
-            point.met += 1
-            if point.met == point.number and not point.killed_at:
-                world.tasks.start_soon(point.kill, f"command on {attributes['name']}")
+        where = f"command on {attributes['name']}"
+        if op == "host.exec" and point.meets(where):
+            world.tasks.start_soon(point.kill, where)
         return fault_of(op, attributes)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -14,8 +14,8 @@ from evalfleet.model import Wish
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(300)]
 SPEED = 400  # a creation takes 0.1 s: long enough to be seen on the way
-# Of each part of the life: how many requests it has, about.
-PARTS = {"create": 80, "grow": 35, "stop": 18, "start": 75, "shrink": 24, "delete": 16}
+# Of each part of the life: how many requests it has at least, to the cloud and to machines.
+PARTS = {"create": 56, "grow": 26, "stop": 14, "start": 52, "shrink": 20, "delete": 12}
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +30,28 @@ async def test_a_pool_survives_its_keepers(tmp_path: Path, keepers: Keepers, see
     await _life(tmp_path, keepers, seed)
 
 
+@pytest.mark.parametrize("how", list(How))
+@pytest.mark.parametrize("order", ["PUT virtualMachines", "command"])
+async def test_a_death_at_the_order_itself_makes_no_second_machine(
+    tmp_path: Path, keepers: Keepers, order: str, how: How
+) -> None:
+    """The VM is there, and nobody heard of it; or it has a new host key, and nobody has written that down."""
+    async with site(tmp_path, speed=SPEED) as here:
+        here.wants(workers=2)
+        number = list(How).index(how) + 1 if order == "command" else 1
+        point = Point(number, how, random.Random(3), only=order)
+        with aimed(here, point):
+            assert await keepers.keep(here, point) == 9, point
+        await here.settle()
+        check(here, await here.powers(), {"ready": 2})
+        assert all(host.made_at for host in here.hosts())
+        here.store.doom_pool(NAME)
+        await here.settle()
+        assert await here.leaks() == {"leaks": [], "resources": {}}
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 109))
+@pytest.mark.parametrize("seed", range(100, 110))
 async def test_a_pool_survives_fifty_more(tmp_path: Path, keepers: Keepers, seed: int) -> None:
     await _life(tmp_path, keepers, seed)
 
@@ -56,7 +76,7 @@ async def _life(folder: Path, keepers: Keepers, seed: int) -> None:
         assert here.store.pools() == []
         assert await here.leaks() == {"leaks": [], "resources": {}}
     print(f"seed {seed}: " + "; ".join(killed))
-    assert sum("ended before" in each for each in killed) <= 2, killed
+    assert sum("ended before" in each for each in killed) <= 1, killed
 
 
 def _begin(here: Site, part: str) -> None:

@@ -162,7 +162,7 @@ _EVENT = re.compile(r"(?:run|task|attempt|lease|worker|host|pool|breaker|backend
 def written_types() -> set[str]:
     """The types that some writing part of the source names."""
     found: set[str] = set()
-    for folder in ("store", "engine"):
+    for folder in ("store", "engine", "web"):
         for path in (SOURCE / folder).rglob("*.py"):
             for part in ast.walk(ast.parse(path.read_text("utf-8"))):
                 if isinstance(part, ast.Constant) and isinstance(part.value, str) and _EVENT.fullmatch(part.value):
@@ -334,12 +334,14 @@ def test_configuration_has_the_real_defaults():
     for key, _, default, variable, _ in rows(page("reference/configuration.md")):
         if not default.startswith("`") or key == "`home`":
             continue
-        name = config._VARIABLES[variable.strip("`")][0] if variable else key.strip("`").removeprefix("waa.")
+        section, _, name = key.strip("`").partition(".")
+        table: Any = real if variable else getattr(real, section)
+        name = config._VARIABLES[variable.strip("`")][0] if variable else name
         value = tomllib.loads(f"x = {default.strip('`')}")["x"]
-        if not variable and hasattr(real.waa, f"{name}_s"):
+        if not variable and hasattr(table, f"{name}_s"):
             name = f"{name}_s"
         wanted = duration.parse(value) if name.endswith("_s") else tuple(value) if isinstance(value, list) else value
-        assert wanted == getattr(real if variable else real.waa, name), key
+        assert wanted == getattr(table, name), key
 
 
 def test_example_of_the_configuration_is_good_input(tmp_path: Path):
@@ -357,7 +359,7 @@ def options(command: click.Command) -> set[str]:
     return {
         name
         for parameter in command.params
-        if isinstance(parameter, click.Option)
+        if isinstance(parameter, click.Option) and not parameter.hidden
         for name in (*parameter.opts, *parameter.secondary_opts)
     }
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 from evalfleet.backends.ssh_hostsfile import SshHostSpec
+from evalfleet.errors import BackendError
 
 USERS = (Path("~/.ssh/known_hosts"), Path("/etc/ssh/ssh_known_hosts"))
 FIRST_PAUSE_S = 1.0
@@ -54,10 +56,15 @@ def of_worker(worker: str, hosts: Sequence[Reachable | Absent]) -> Reachable | A
     return by_name.get(worker) or by_worker.get(worker)
 
 
-def names_of(hosts: Iterable[Reachable | Absent]) -> list[str]:
-    return [host.name for host in hosts]
-
-
 def pause_s(failures: int, rng: Random) -> float:
     """How long to wait before the next try after so many that failed, so that many who wait do not knock at once."""
     return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(failures - 1, 10)) * rng.uniform(0.75, 1.0)
+
+
+@contextmanager
+def named(name: str) -> Generator[None]:
+    """Say in every error which host it was."""
+    try:
+        yield
+    except BackendError as error:
+        raise type(error)(f"host {name}: {error}") from error

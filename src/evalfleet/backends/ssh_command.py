@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -15,8 +17,15 @@ from evalfleet.backends.ssh_connection import words_of
 Process: TypeAlias = asyncssh.SSHClientProcess[bytes]
 Sink: TypeAlias = Callable[[str, bytes], None]
 PIECE = 1 << 16
-GRACE_S = 2.0  # between asking a command to end and ending it
+GRACE_S = 4.0  # a command that is told to end has half of it before it is killed
 STREAMS = ("stdout", "stderr")
+# The command ends when the connection does: a watcher beside it reads standard input to its end, and then ends the whole
+# process group. A server need not pass signals on, and OpenSSH's does not for root. Without single quotes, so that any login
+# shell passes it on as it is.
+_TIED = (
+    'exec 3<&0; (trap "" TERM; cat <&3 >/dev/null; kill -s TERM -- -$$; sleep 2; kill -s KILL -- -$$) >/dev/null 2>&1 & w=$!; '
+    '"${SHELL:-/bin/sh}" -c "$1" </dev/null 3<&-; s=$?; kill -s KILL $w; exit $s'
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +44,8 @@ async def run(connection: asyncssh.SSHClientConnection, command: str, sink: Sink
         sink: gets the name of a stream, and what came on it.
     """
     try:
-        process = await connection.create_process(command, stdin=asyncssh.DEVNULL, encoding=None)
+        tied = f"exec sh -c {shlex.quote(_TIED)} sh {shlex.quote(command)}"
+        process = await connection.create_process(tied, encoding=None)
     except (asyncssh.Error, OSError) as error:
         return Ended(error=f"the host opens no session: {words_of(error)}", is_lost=True)
     try:
@@ -77,12 +87,10 @@ def exit_of(process: asyncssh.SSHClientProcess[bytes]) -> int:
 
 
 async def _close(process: Process) -> None:
-    """End what still runs, by a word first."""
+    """End what still runs."""
     with anyio.CancelScope(shield=True):
-        if process.exit_status is None and process.exit_signal is None and not process.is_closing():
-            process.terminate()
-            with anyio.move_on_after(GRACE_S):
-                await process.wait_closed()
-                return
-            process.kill()
+        with suppress(asyncssh.Error, OSError):
+            process.stdin.write_eof()
+        with anyio.move_on_after(GRACE_S):
+            await process.wait_closed()
         process.close()

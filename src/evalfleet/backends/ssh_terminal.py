@@ -109,7 +109,7 @@ def _size() -> tuple[int, int, int, int]:
 def _raw() -> Generator[None]:
     """Every key goes to the host, also Ctrl-C."""
     before = termios.tcgetattr(0)
-    tty.setraw(0)
+    tty.setraw(0, termios.TCSADRAIN)  # what was typed already counts
     try:
         yield
     finally:

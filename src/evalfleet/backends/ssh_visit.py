@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from evalfleet.backends.base import single_error
-from evalfleet.backends.reaching import Reachable
+from evalfleet.backends.reaching import Reachable, named
 from evalfleet.backends.ssh import Keepalive, SshSettings
-from evalfleet.errors import BackendError
+from evalfleet.backends.ssh_config import Hop
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject
 
@@ -47,13 +47,14 @@ async def entered(
         yield connection
 
 
-def is_known(host: Reachable, home: Home) -> bool:
-    """Whether we know which keys the host, and the one on the way to it, must show."""
+def is_known(host: Reachable, hops: Sequence[Hop], home: Home) -> bool:
+    """Whether we know which keys the host, and those on the way to it, must show."""
     keys = _keys(host, home, lambda _: None)
-    jump = host.spec.jump
     with named(host.name):
-        known = not keys.trust(host.spec.login, host.spec.host_key).is_empty
-        return known and (jump is None or not keys.trust(jump, None).is_empty)
+        return not any(
+            keys.trust(hop.known_as or hop.login, given, hop.known_hosts).is_empty
+            for hop, given in zip(hops, [*(None for _ in hops[1:]), host.spec.host_key], strict=True)
+        )
 
 
 def _keys(host: Reachable, home: Home, notice: Notice) -> HostKeys:
@@ -78,12 +79,3 @@ async def showing(
         with named(host.name):
             async with visited(connection, place, orders) as lines:
                 yield lines
-
-
-@contextmanager
-def named(name: str) -> Generator[None]:
-    """Say in every error which host it was."""
-    try:
-        yield
-    except BackendError as error:
-        raise type(error)(f"host {name}: {error}") from error

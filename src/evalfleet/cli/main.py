@@ -27,17 +27,20 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Look": {
         "status": "Show the runs, or one run's progress.",
         "watch": "Follow a run live until it ends.",
+        "serve": "Show all runs in a browser, and drive queued ones.",
         "report": "Show scores, failures and cost of a run.",
         "compare": "Say whether one run is better than another.",
         "export": "Write a run to files, for other programs.",
         "import": "Make a run of the results of another program.",
         "logs": "Print what a task wrote.",
         "events": "Print a run's numbered events.",
+        "alerts": "Show what was told, and test the channels.",
     },
     "Steer": {
         "cancel": "End a run and its running tasks.",
         "hold": "Keep tasks from starting.",
         "release": "Let held tasks start again.",
+        "token": "Say who may use the dashboard.",
         "judge": "Judge a finished run's failures again.",
     },
     "Machines": {

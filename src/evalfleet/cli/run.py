@@ -9,6 +9,7 @@ import click
 
 from evalfleet.cli.options import budget_option, home_option, json_option
 from evalfleet.cli.overriding import Overrides, accept_option, attempts_option, timeout_option
+from evalfleet.cli.owning import Machines, bind, machine_options, made_pool
 
 
 @click.command("run")
@@ -18,6 +19,7 @@ from evalfleet.cli.overriding import Overrides, accept_option, attempts_option, 
     "--distribution", type=click.Choice(["queue", "round-robin"]), help="How tasks find workers.  [default: queue]"
 )
 @click.option("--pool", metavar="NAME", help="Use the hosts of this pool.  [default: this machine]")
+@machine_options
 @click.option("--name", help="What to call the run.  [default: the file's name]")
 @budget_option
 @timeout_option
@@ -43,6 +45,7 @@ from evalfleet.cli.overriding import Overrides, accept_option, attempts_option, 
     "--file", multiple=True, metavar="PATH", help="Benchmark: the agent needs it on a pool's hosts too; repeatable."
 )
 @click.option("--detach", is_flag=True, help="Submit only; `evalfleet resume` drives it.")
+@click.option("--serve", is_flag=True, help="Show it in a browser, too, as long as it runs.")
 @click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
 @json_option
 @home_option
@@ -51,12 +54,19 @@ def command(
     workers: int | None,
     distribution: str | None,
     pool: str | None,
+    backend: str | None,
+    keep: bool,
+    size: str | None,
+    regions: str | None,
+    spot: bool | None,
+    max_hours: float | None,
     name: str | None,
     budget_usd: float | None,
     timeout_s: float | None,
     attempts: int | None,
     accept: float | None,
     detach: bool,
+    serve: bool,
     verbose: bool,
     as_json: bool,
     home: str | None,
@@ -71,7 +81,10 @@ def command(
     Exit codes: 0 enough tasks count; 1 too few do, or cancelled; 2 bad usage or input; 3 paused; 130 interrupted,
     resumable.
     """
+    from contextlib import nullcontext
+
     from evalfleet import config
+    from evalfleet.cli.beside import page_beside
     from evalfleet.cli.choosing import Choice, submission_of
     from evalfleet.cli.driving import Show, drive_and_report
     from evalfleet.engine.controller import take
@@ -81,16 +94,22 @@ def command(
     from evalfleet.store.sqlite import open_store
 
     settings = config.load(home)
+    machines = Machines(backend=backend, keep=keep, size=size, regions=regions, spot=spot, max_hours=max_hours)
+    machines.check(pool)
     overrides = Overrides(timeout_s=timeout_s, attempts=attempts, accept=accept)
-    chosen = submission_of(source, Choice(**benchmark), settings, timeout_s=timeout_s, remote=pool is not None)
+    chosen = submission_of(
+        source, Choice(**benchmark), settings, timeout_s=timeout_s, remote=(pool or backend) is not None
+    )
     submission = overrides.applied(chosen)
     require_secrets(submission)
     store = open_store(settings.home)
+    count = len(submission.tasks)
     try:
-        run = submit(
-            store, submission, name=name, workers=workers, distribution=distribution, budget_usd=budget_usd, pool=pool
-        )
-        count = len(submission.tasks)
+        own = made_pool(settings, store, machines, workers, count) if backend else None
+        wanted: dict[str, Any] = {"workers": workers, "distribution": distribution, "budget_usd": budget_usd}
+        run = submit(store, submission, name=name, pool=own or pool, **wanted)
+        if own:
+            bind(store, own, run, keep=keep)
         tasks_ = counted(count, "task")
         if detach:
             answer = {"run": run.id, "name": run.name, "state": run.state, "tasks": count}
@@ -100,6 +119,7 @@ def command(
         if not as_json:
             workers_ = counted(run.policy.workers, "worker")
             click.echo(f"run {run.id} ({printable(run.name)}): {tasks_} on {workers_}")
-        return drive_and_report(settings, store, take(store, run), Show(as_json=as_json, verbose=verbose))
+        with page_beside(settings) if serve else nullcontext():
+            return drive_and_report(settings, store, take(store, run), Show(as_json=as_json, verbose=verbose))
     finally:
         store.close()

@@ -37,6 +37,7 @@ def command(run: str | None, limit: int, as_json: bool, home: str | None) -> Non
 def _list_runs(settings: Settings, limit: int, *, as_json: bool) -> None:
     from evalfleet.report import lines
     from evalfleet.report.opening import opened
+    from evalfleet.report.runs import run_row
     from evalfleet.report.text import printable
 
     with opened(settings.home) as store:
@@ -44,7 +45,7 @@ def _list_runs(settings: Settings, limit: int, *, as_json: bool) -> None:
             runs, now = [], 0.0
         else:
             with store.snapshot():
-                runs = [_row(store, found) for found in store.runs(limit)]
+                runs = [run_row(store, found) for found in store.runs(limit)]
             now = store.now()
     if as_json:
         _print_json(runs)
@@ -52,35 +53,6 @@ def _list_runs(settings: Settings, limit: int, *, as_json: bool) -> None:
         lines.write(_table(runs, now), colour=settings.colour)
     else:
         click.echo(f"No runs in {printable(str(settings.home))} yet. Start one with `evalfleet run TASKS.toml`.")
-
-
-def _row(store: StoreReader, run: Run) -> dict[str, Any]:
-    from evalfleet.core.stats import scores
-    from evalfleet.model import TaskState
-
-    sums = {row["state"]: row for row in store.state_sums(run.id)}
-    counts = {str(state): sums[state]["count"] if state in sums else 0 for state in TaskState}
-    total = sum(counts.values())
-    found = scores(
-        total=total,
-        verdicts=counts["succeeded"],
-        score_sum=sum(row["score"] for row in sums.values()),
-        failed=counts["failed"],
-    )
-    live = run.state in ("queued", "running", "paused")
-    return {
-        "run": run.id,
-        "name": run.name,
-        "state": str(run.state),
-        "reason": run.reason,
-        "driven": live and store.driver(run.id) is not None,
-        "tasks": {"total": total, **counts},
-        "scores": {"strict": found.strict, "valid": found.valid, "coverage": found.coverage},
-        "cost_usd": round(store.cost_usd(run.id), 6),
-        "created_at": run.created_at,
-        "started_at": run.started_at,
-        "ended_at": run.ended_at,
-    }
 
 
 def _table(runs: list[dict[str, Any]], now: float) -> list[Line]:

@@ -36,6 +36,7 @@ STALL_WORKERS = 2
 OTHER_WORKERS = 3
 _RECENT = 10
 _MOST_CAUSES = 1000
+_SHOWN = 3
 
 _NEVER_THE_TASKS = frozenset({Kind.RUNNER_LOST, Kind.WORKER_LOST, Kind.PREEMPTED, Kind.ENVIRONMENT_FAILED})
 
@@ -197,6 +198,15 @@ class History:
     def blamed_hosts(self) -> Iterator[str]:
         """The hosts that should be quarantined now."""
         return (host for host in self._hosts if self.blames_host(host))
+
+    def accusation(self, host: str) -> str:
+        """What speaks against a blamed host, for a person."""
+        log = self._hosts[host]
+        shown = ", ".join(sorted(log.failed)[:_SHOWN]) + (", …" if len(log.failed) > _SHOWN else "")
+        return (
+            f"{len(log.failed)} different tasks failed there by no fault of their own ({shown}), and {len(log.cleared)} "
+            "of them succeeded on another host since"
+        )
 
     def pardon(self, host: str) -> None:
         """Forgets what speaks against the host, after it has proved itself."""

@@ -57,7 +57,7 @@ class Admission:
             Slot(worker=name, host=host.name)
             for host in hosts
             for name in self._roster.workers(host.name)
-            if name not in busy
+            if name not in busy and not self._roster.is_banned(name)
         ]
 
     def pick(

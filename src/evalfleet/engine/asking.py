@@ -17,25 +17,30 @@ _QUEUES = frozenset({Verb.RETRY, Verb.RELEASE})
 _OVER = frozenset({RunState.COMPLETED, RunState.CANCELLED})
 
 
-def ask_or_do(store: Store, run: Run, verb: Verb, args: JsonObject) -> tuple[Run | None, JsonObject]:
+def ask_or_do(
+    store: Store, run: Run, verb: Verb, args: JsonObject, *, by: str | None = None
+) -> tuple[Run | None, JsonObject]:
     """Do it, and own the run from now on; or have its owner do it, then the first part is None.
 
     An owner that leaves without an answer is replaced. A run that was over and has waiting tasks again is running again,
     in the same transaction: whoever drives it next goes on with them.
+
+    Args:
+        by: who asks, where that is not this process: then it is an event also where nobody had to be asked.
 
     Raises what the request raises, whoever obeys it; Refused if the owner does not answer.
     """
     owned = _taken(store, run)
     number = None
     if owned is None:
-        number = store.request(run.id, verb, args, owner_name())
+        number = store.request(run.id, verb, args, by or owner_name())
         owned = _wait(store, run, number)
     if owned is None or (number is not None and store.answer(number) is not None):
         if owned is not None:
             store.leave(owned)
         return None, _checked((store.answer(number) if number is not None else None) or {})
     try:
-        return _do(store, owned, verb, args, number)
+        return _do(store, owned, verb, args, number, by)
     except BaseException:
         store.leave(owned)
         raise
@@ -68,9 +73,13 @@ def _wait(store: Store, run: Run, number: int) -> Run | None:
     return None
 
 
-def _do(store: Store, owned: Run, verb: Verb, args: JsonObject, number: int | None) -> tuple[Run, JsonObject]:
+def _do(
+    store: Store, owned: Run, verb: Verb, args: JsonObject, number: int | None, by: str | None
+) -> tuple[Run, JsonObject]:
     over = owned.state in _OVER
     with store.batch():
+        if by is not None and number is None:
+            store.note(owned.id, "run.requested", {**args, "verb": verb, "by": by})
         answer = steer(store, owned, verb, args)
         for request in store.requests(owned.id):
             if request.number == number:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from evalfleet.backends.base import HostInfo, Launch, Observation
+from evalfleet.backends.base import CanarySpec, HostInfo, Launch, Observation
 from evalfleet.core.breaker import Limits
 from evalfleet.core.health import Patience
 from evalfleet.core.judge import Pattern
+from evalfleet.core.quarantine import Terms
 from evalfleet.engine.admission import Admission
+from evalfleet.engine.canaries import Canaries
 from evalfleet.engine.ends import Ends
 from evalfleet.engine.guard import Guard
 from evalfleet.engine.launching import launch_of
@@ -23,7 +25,7 @@ from evalfleet.engine.news import News
 from evalfleet.engine.orders import Ended, Live, Mode, Orders
 from evalfleet.engine.reach import Reach
 from evalfleet.engine.roster import Absence, Roster
-from evalfleet.engine.steering import answered
+from evalfleet.engine.steering import answered, barred, pause_reason
 from evalfleet.errors import MissingSecret
 from evalfleet.model import AttemptState, JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
 from evalfleet.store.base import Store
@@ -42,6 +44,7 @@ class EngineSettings:
     audit_age_s: float = 30.0  # an attempt that its host does not know by then is not on its way any more
     farewell_s: float = 20.0  # most time for a last look at a host that leaves the fleet
     patience: Patience = field(default_factory=Patience)
+    quarantine: Terms = field(default_factory=Terms)
     breaker: Limits = field(default_factory=Limits)
     patterns: tuple[Pattern, ...] = ()
 
@@ -72,6 +75,7 @@ class Dispatcher:
         self._guard = Guard(store, run, settings.breaker)
         self._ends = Ends(store, run, self._guard, self._money, settings.patterns, rng)
         self._roster = roster
+        self._canaries = Canaries(store, run, roster, self._ends.history, settings.quarantine, settings.lease_s)
         self._admission = Admission(store, run, settings.lease_s, roster)
         patience_s = settings.patience.give_up_s if roster.is_remote else 0.0
         self._reach = Reach(self._guard, roster.hosts, settings.reconnect_s, patience_s)
@@ -80,6 +84,8 @@ class Dispatcher:
         """Load what earlier controllers left. Returns the attempts whose files are still to be brought."""
         self._store.bound_waiting(self.run, self.run.policy.retry_cap_s)
         self._ends.load()
+        self._canaries.quarantine_blamed(at_once=True)  # whoever started us may have repaired them
+        self._roster.banned = barred(self._store, self.run.id)
         self._guard.load(proven=self._ends.history.successes > 0)
         for sums in self._store.attempt_sums(self.run.id):
             self._money.load(sums)
@@ -106,6 +112,8 @@ class Dispatcher:
         for host in hosts:
             self._roster.met(host)
             self._money.price(host.name, host.price_usd_per_hour)
+        reached = {host.name for host in hosts}
+        observations = self._canaries.take(observations, orders)
         hosts = self._serving(hosts)
         ended = [seen for seen in observations if self._news.note(self.live, seen)]
         admits = self._admits(hosts)
@@ -113,13 +121,17 @@ class Dispatcher:
             with self._store.batch():
                 for seen in ended:
                     self._finish(seen, orders)
+                self._canaries.quarantine_blamed()
+                hosts = self._serving(hosts)
                 self._news.flush(self.live)
                 if self._admits(hosts):
                     self._admit(hosts, orders)
         self._order_stops(orders)
+        orders.want = self._want()
+        self._canaries.launch(reached, orders, wanted=orders.want > len(self.live))
         if not (collecting or orders.collect) or self._unreachable:
             self._settle(orders)
-        orders.want = self._want()
+        orders.proving = frozenset(self._canaries.in_flight.values())
         orders.wait_s = self._wait_s(hosts)
         return orders
 
@@ -207,12 +219,41 @@ class Dispatcher:
         with self._store.batch():
             if self._store.run(self.run.id).state is not RunState.RUNNING:
                 return False
-            answer = answered(self._store, self.run, request.verb, request.args)
+            pausing = request.verb is Verb.PAUSE  # it goes on until its live attempts have ended
+            answer = (
+                {"pausing": len(self.live)} if pausing else answered(self._store, self.run, request.verb, request.args)
+            )
             self._store.obey(self.run, request, answer)
-        if request.verb is Verb.CANCEL:
-            self.mode = Mode.CANCEL
+        if "error" not in answer or request.verb is Verb.CANCEL:
+            self._follow(request)
         self._admission.look_again()
         return True
+
+    def _follow(self, request: Request) -> None:
+        """Do the part of a request that is not the store's."""
+        match request.verb:
+            case Verb.CANCEL:
+                self.mode = Mode.CANCEL
+            case Verb.PAUSE:
+                self._paused = self._paused or pause_reason(self.run, request.args)
+            case Verb.RESUME | Verb.AMEND:
+                self._amend(unpause=request.verb is Verb.RESUME)
+            case Verb.QUARANTINE | Verb.PARDON:
+                self._roster.banned = barred(self._store, self.run.id)
+            case _:
+                pass
+
+    def _amend(self, *, unpause: bool) -> None:
+        """Go on by the policy as it is in the store now."""
+        before, policy = self.run.policy, self._store.run(self.run.id).policy
+        self.run = replace(self.run, policy=policy)
+        self._money.limit(policy.budget_usd)
+        self._roster.resize(policy.workers)
+        lifted = {PauseCause.OPERATOR} if unpause else set[PauseCause]()
+        if policy.budget_usd != before.budget_usd:
+            lifted.add(PauseCause.BUDGET)
+        if self._paused is not None and self._paused["cause"] in lifted:
+            self._paused = None
 
     def relaunch(self, attempt_id: str) -> Launch | None:
         """The launch of an attempt that its host never heard of; None if it, or one of its secrets, is gone meanwhile."""
@@ -258,14 +299,20 @@ class Dispatcher:
         self._reach.returned(host)
         self._roster.take_back(host, Absence.LOST)
 
-    def host_joined(self, host: str, slots: int | None) -> None:
+    def host_joined(self, host: str, slots: int | None, canary: CanarySpec | None) -> None:
         """The fleet brought a host."""
         self._roster.add([(host, slots)])
+        self._canaries.joined(host, canary)
         self._reach.joined(host, self._store.now())
+
+    def prove(self, host: str, canary: CanarySpec | None) -> None:
+        """A host that is there from the start gets no work before its canary has passed, where it has one."""
+        self._canaries.joined(host, canary)
 
     def host_left(self, host: str) -> None:
         """The fleet has it no more. Its live attempts stay live until somebody says how they ended."""
         self._roster.remove(host)
+        self._canaries.left(host)
         self._reach.left(host)
         self._admission.freed()  # others may serve its shards
 
@@ -288,6 +335,9 @@ class Dispatcher:
             return
         if self.live or orders.launch or self.mode is Mode.STOP:
             return
+        if self._canaries.in_flight and (self.mode is not Mode.DRIVE or self._paused is not None or not orders.want):
+            self._canaries.stop(orders)  # nothing of us stays on a host
+            return
         if self.mode is Mode.WITHDRAW:
             orders.done = True
             return
@@ -297,6 +347,8 @@ class Dispatcher:
             return
         if self._paused is None and self._guard.exhausted:
             self.pause(PauseCause.BREAKER, self._guard.message())
+        if hopeless := self._canaries.message:
+            self.pause(PauseCause.QUARANTINE, hopeless)
         waiting = self._store.counts(self.run.id)[TaskState.QUEUED]
         if waiting == 0:
             orders.done = self._store.complete(self.run) is not None
@@ -308,7 +360,7 @@ class Dispatcher:
 
     def _wait_s(self, hosts: Sequence[HostInfo]) -> float:
         now = self._store.now()
-        moments = [now + _LONG_S, self._news.due_at(self.live)]
+        moments = [now + _LONG_S, self._news.due_at(self.live), self._canaries.next_at]
         if hosts and self.mode is Mode.DRIVE and self._paused is None:
             probe = self._guard.next_probe_at
             if len(self.live) < self.run.policy.workers and self._allowance() > 0:

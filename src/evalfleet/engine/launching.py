@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evalfleet.backends.base import Launch
+from evalfleet.backends.base import CanarySpec, Launch
 from evalfleet.model import Attempt, JsonObject, Run, Task
 
 
@@ -30,4 +30,30 @@ def launch_of(run: Run, task: Task, attempt: Attempt, secrets: dict[str, str], v
         valid_for_s=valid_for_s,
         inherited=frozenset(run.base_env.keys() - spec.env.keys()),
         files={name: Path(run.folder, name) for name in policy.files},
+    )
+
+
+def canary_of(run: Run, canary: str, spec: CanarySpec, valid_for_s: float) -> Launch:
+    """A launch that belongs to no task. The run's own command finds the run's files, as its tasks do."""
+    own = run.policy.canary
+    data: JsonObject = {
+        "key": "canary",
+        "domain": "canary",
+        "number": 1,
+        "command": list(own or spec.command),
+        "cwd": run.folder,
+        "env": run.base_env,
+        "payload": None,
+        "timeout_s": spec.timeout_s,
+        "stall_s": None,
+        "start_timeout_s": None,
+        "progress": "output",
+    }
+    return Launch(
+        attempt_id=canary,
+        spec=data,
+        secrets={},
+        valid_for_s=valid_for_s,
+        inherited=frozenset(run.base_env),
+        files={name: Path(run.folder, name) for name in run.policy.files} if own else {},
     )

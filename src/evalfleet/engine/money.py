@@ -23,6 +23,9 @@ class Money:
     def price(self, host: str, usd_per_hour: float) -> None:
         self._prices[host] = usd_per_hour
 
+    def limit(self, usd: float | None) -> None:
+        self._budget = Budget(limit_usd=usd)
+
     def load(self, sums: dict[str, Any]) -> None:
         """Add the attempts of one outcome that are stored already."""
         if sums["outcome"] is not None:

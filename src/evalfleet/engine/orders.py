@@ -51,6 +51,8 @@ class Orders:
     stop_reason: str = ""
     collect: list[Ended] = field(default_factory=list[Ended])
     forget: list[str] = field(default_factory=list[str])  # by whichever host has them
+    blamed: dict[str, str] = field(default_factory=dict[str, str])  # hosts that were quarantined, and why
+    proving: frozenset[str] = frozenset()  # hosts that have a canary
     want: int = 0  # workers that the run could use
     wait_s: float = 60.0  # look again after this long, if nothing happens before
     done: bool = False

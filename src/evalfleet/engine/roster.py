@@ -34,7 +34,13 @@ class Roster:
         self._absent: dict[str, set[Absence]] = {}
         self._infos: dict[str, HostInfo] = {}
         self._shards: list[str | None] = [None] * most
+        self.banned: frozenset[str] = frozenset()  # workers, and hosts, to which an operator gives no more work
         self.add(hosts)
+
+    def resize(self, most: int) -> None:
+        """Let the run have so many workers from now on. Fixed shards stay as they are."""
+        self.most = most
+        self._slots |= dict.fromkeys(self._unlimited, most)
 
     @property
     def hosts(self) -> Collection[str]:
@@ -52,7 +58,7 @@ class Roster:
     @property
     def orphans(self) -> list[int]:
         """The shards that any worker may serve, because theirs is not there or gets no work."""
-        return [i for i, worker in enumerate(self._shards) if worker is None or not self.serves(host_of(worker))]
+        return [i for i, worker in enumerate(self._shards) if worker is None or not self._works(worker)]
 
     @property
     def known(self) -> list[HostInfo]:
@@ -63,6 +69,12 @@ class Roster:
     def expects(self) -> bool:
         """Whether a host was not reached yet: it may be larger than those that are known."""
         return any(name not in self._infos and not self._is_off(name) for name in self._slots)
+
+    def _works(self, worker: str) -> bool:
+        return self.serves(host_of(worker)) and not self.is_banned(worker)
+
+    def is_banned(self, worker: str) -> bool:
+        return worker in self.banned or host_of(worker) in self.banned
 
     def workers(self, host: str) -> list[str]:
         return [f"{host}-{turn}" for turn in range(1, self._slots.get(host, 0) + 1)]

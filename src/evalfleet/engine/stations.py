@@ -96,13 +96,17 @@ class Stations:
             station.courier.put(
                 orders.launch.get(name, ()), orders.stop.get(name, ()), orders.stop_reason, orders.forget
             )
+        for name, reason in orders.blamed.items():
+            self._fleet.blame(name, reason)
+            self._notice(f"host {name} is quarantined and gets no more work: {reason}")
         self._fleet.want(orders.want)
-        self._tell_load()
+        self._tell_load(orders.proving)
         self._stepped.set()
         self._stepped = anyio.Event()
 
-    def _tell_load(self) -> None:
+    def _tell_load(self, proving: Iterable[str]) -> None:
         load = Counter(live.attempt.host for live in self._dispatcher.live.values())
+        load.update(proving)
         for name, station in self._stations.items():
             load[name] += station.recorder.waiting
         for name in self._stations:
@@ -134,7 +138,7 @@ class Stations:
                 group.start_soon(self._dismiss, station)
         for name, backend in given.items():
             if name not in self._stations:
-                await self._clerk.call(partial(self._dispatcher.host_joined, name, backend.slots))
+                await self._clerk.call(partial(self._dispatcher.host_joined, name, backend.slots, backend.canary))
                 self._stations[name] = station = self._station(backend)
                 group.start_soon(self._attend, station)
                 await self._note("worker.joined", {"host": name})

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from evalfleet.errors import EvalfleetError, InputError, WrongState
-from evalfleet.model import JsonObject, Run, RunState, TaskState, Verb
-from evalfleet.store.base import Store
+from evalfleet.model import Distribution, JsonObject, PauseCause, Run, RunState, TaskState, Verb
+from evalfleet.store.base import Store, StoreReader
 
 RETRIABLE = (TaskState.FAILED, TaskState.HELD, TaskState.CANCELLED)
 
@@ -33,6 +33,12 @@ def steer(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject:
             return {"tasks": store.release(run, keys)}
         case Verb.RETRY:
             return {"tasks": _retry(store, run, args.get("only") or [])}
+        case Verb.PAUSE:
+            return _pause(store, run, args)
+        case Verb.RESUME | Verb.AMEND:
+            return amend(store, run, args)
+        case Verb.QUARANTINE | Verb.PARDON:
+            return _bar(store, run, verb, args)
 
 
 def answered(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject:
@@ -51,6 +57,55 @@ def amended(run: Run, *, workers: int | None = None, budget_usd: float | None = 
     if budget_usd is not None:
         policy = replace(policy, budget_usd=budget_usd)
     return replace(run, policy=policy)
+
+
+def amend(store: Store, run: Run, args: JsonObject) -> JsonObject:
+    """Change what is given of the number of workers and the budget. Returns both as they are then."""
+    workers, budget_usd = args.get("workers"), args.get("budget_usd")
+    if workers is not None and run.policy.distribution is Distribution.ROUND_ROBIN:
+        raise InputError("the workers of a round-robin run are its fixed shards; their number cannot change")
+    policy = amended(run, workers=workers, budget_usd=budget_usd).policy
+    if policy != run.policy:
+        store.amend(run, policy)
+    return {"workers": policy.workers, "budget_usd": policy.budget_usd}
+
+
+def pause_reason(run: Run, args: JsonObject) -> JsonObject:
+    why = str(args.get("reason") or "an operator paused it")
+    return {"cause": str(PauseCause.OPERATOR), "message": f"{why}; `evalfleet resume {run.id}` goes on"}
+
+
+def barred(store: StoreReader, run_id: str) -> frozenset[str]:
+    """The workers and hosts that get no work in this run, because somebody said so."""
+    names: set[str] = set()
+    for event in store.quarantine_events(run_id):
+        name = event.data.get("worker")
+        if name is None:
+            continue  # the engine's own: it lets a host prove itself
+        (names.add if event.type == "worker.quarantined" else names.discard)(name)
+    return frozenset(names)
+
+
+def _pause(store: Store, run: Run, args: JsonObject) -> JsonObject:
+    """Of a run that nobody drives: whatever still runs of it is looked after by the next controller."""
+    if run.state is RunState.QUEUED:
+        run = store.begin(run) or run
+    if store.pause(run, pause_reason(run, args)) is None:
+        raise WrongState(f"run {run.id} is {run.state}; only one that is queued or running can be paused")
+    return {"pausing": 0}
+
+
+def _bar(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject:
+    worker = str(args.get("worker") or "")
+    known = barred(store, run.id)
+    if not worker:
+        raise InputError("no worker is named; give its name, such as local-1, or that of a host")
+    if verb is Verb.PARDON and worker not in known:
+        raise WrongState(f"{worker} is not quarantined in run {run.id}")
+    if worker not in known or verb is Verb.PARDON:
+        event = "worker.quarantined" if verb is Verb.QUARANTINE else "worker.pardoned"
+        store.note(run.id, event, {"worker": worker, "reason": args.get("reason")})
+    return {"workers": sorted(barred(store, run.id))}
 
 
 def _retry(store: Store, run: Run, only: Sequence[str]) -> list[str]:

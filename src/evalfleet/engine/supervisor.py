@@ -83,6 +83,8 @@ class Supervisor:
         backends = fleet.backends()
         roster = Roster(run.policy.workers, [(backend.name, backend.slots) for backend in backends])
         self._dispatcher = Dispatcher(store, run, settings, secrets, rng or random.Random(), roster)
+        for backend in backends:
+            self._dispatcher.prove(backend.name, backend.canary)
         record = partial(Recorder, store, self._clerk, home, run, secrets, self._inbox.poke)
         self._stations = Stations(
             fleet, backends, self._dispatcher, self._clerk, self._inbox, store, settings, record, notice

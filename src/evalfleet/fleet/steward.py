@@ -137,10 +137,10 @@ class Steward:
     async def _tick(self, group: TaskGroup) -> bool:
         """Look at wishes and cloud, set off what is to be done. True: nothing is left to do."""
         ground = self._ground
-        pool = await self._read_pool()
         views = {view.name: view for view in await ground.vms.list(self._name)}
-        pool = await self._resume(pool)
         hosts = await ground.clerk.call(partial(self._store.hosts, self._name))
+        # After the hosts: why one of them was given up is written before its row is closed.
+        pool = await self._resume(await self._read_pool())
         strays = await self._drop_strays(views, hosts)
         if not pool.deleting and not await self._is_spent(pool, hosts):
             await self._balance(pool, hosts)

@@ -93,7 +93,7 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> Summary:
         summary["held"] = store.held(run.id, _MOST_HELD)
         _add_repeats(summary, repeats_of(store.episode_sums(run.id)), by_task=results)
         if results:
-            summary["results"] = [_result(row) for row in store.result_rows(run.id)]
+            summary["results"] = [task_row(row) for row in store.result_rows(run.id)]
     return summary
 
 
@@ -285,7 +285,8 @@ def _by_domain(sums: list[Row]) -> dict[str, JsonObject]:
     return by_domain
 
 
-def _result(row: Row) -> JsonObject:
+def task_row(row: Row) -> JsonObject:
+    """One of `results`."""
     state = row["state"]
     failure = None
     if row["kind"] is not None and state != "succeeded":

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from evalfleet.model import (
+    AccessToken,
     Attempt,
     Event,
     Failure,
@@ -26,6 +27,7 @@ from evalfleet.model import (
     Policy,
     Request,
     Requests,
+    Role,
     Run,
     Task,
     TaskSpec,
@@ -34,6 +36,7 @@ from evalfleet.model import (
     Verdict,
 )
 from evalfleet.store.base_pools import PoolReader, PoolWriter
+from evalfleet.store.pages import PageReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +124,7 @@ class Judged:
     ended_at: float
 
 
-class StoreReader(PoolReader, Protocol):
+class StoreReader(PoolReader, PageReader, Protocol):
     """Reading. Any number of readers; none blocks a writer."""
 
     def close(self) -> None: ...
@@ -384,6 +387,16 @@ class Store(PoolWriter, StoreReader, Protocol):
 
     def obey(self, run: Run, request: Request, answer: JsonObject) -> bool:
         """Mark a request as done; False if it was before, or if the run is not ours any more."""
+        ...
+
+    # Access
+
+    def add_token(self, name: str, role: Role, digest: str, expires_at: float | None = None) -> AccessToken:
+        """Keep a token by its digest. Those that have expired are forgotten."""
+        ...
+
+    def revoke_token(self, text: str) -> AccessToken:
+        """Forget a token, by its id or its unique name. Raises NotFound."""
         ...
 
     def note(

@@ -10,6 +10,7 @@ from evalfleet.errors import AmbiguousId, NotFound
 from evalfleet.model import Attempt, Event, JsonObject, Outcome, Pool, PoolHost, Request, Run, Task, TaskState
 from evalfleet.store import rows
 from evalfleet.store.base import Judged
+from evalfleet.store.pages import Paging
 
 PAGE = 500
 
@@ -52,7 +53,7 @@ class Database(Protocol):
     def close(self) -> None: ...
 
 
-class Reading:
+class Reading(Paging):
     """Implements `StoreReader`."""
 
     def __init__(self, database: Database) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from evalfleet.model import (
+    AccessToken,
     Attempt,
     AttemptState,
     Blame,
@@ -22,6 +23,7 @@ from evalfleet.model import (
     PoolHost,
     Request,
     Requests,
+    Role,
     Run,
     RunState,
     Task,
@@ -197,6 +199,17 @@ def event(row: Row) -> Event:
         task=row["task"],
         attempt=row["attempt"],
         data=from_json(row["data"]),
+    )
+
+
+def access_token(row: Row) -> AccessToken:
+    return AccessToken(
+        id=row["id"],
+        name=row["name"],
+        role=Role(row["role"]),
+        digest=row["digest"],
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
     )
 
 

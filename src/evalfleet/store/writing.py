@@ -7,6 +7,7 @@ from typing import Any
 
 from evalfleet.model import Attempt, AttemptState, Failure, JsonObject, Outcome, Policy, Run, Task, TaskState
 from evalfleet.store import rows
+from evalfleet.store.access import Access
 from evalfleet.store.base import Claim, Claimed, Finish, Finished, Progress
 from evalfleet.store.hosting import Hosting
 from evalfleet.store.recording import place
@@ -21,7 +22,7 @@ _TASK_EVENTS = {
 }
 
 
-class Writing(Submitting, Steering, Hosting):
+class Writing(Submitting, Steering, Hosting, Access):
     """Implements `Store`."""
 
     # A run and its owner

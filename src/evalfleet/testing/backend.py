@@ -1,6 +1,7 @@
 """A backend without machines, for tests of the engine. It passes the same `BackendContract` as the real ones.
 
-It knows three programs: `true` and `false` end at once, `sleep` runs until it is stopped or told to `end`.
+It knows three programs: `true` and `false` end at once, `sleep` runs until it is stopped or told to `end`. A shell is what
+canaries are made of: it ends at once, and well as long as `is_sound`.
 """
 
 from __future__ import annotations
@@ -45,12 +46,14 @@ class FakeBackend:
         self.unreachable: str | None = None  # why nobody can connect
         self.silent = False  # connected, and does not answer
         self.forgets = True  # False: it refuses to forget anything
+        self.is_sound = True  # False: canaries fail
         self.collects = True  # False: files do not come
         self.breaks_on_launch = False  # the connection breaks instead of an answer
         self.other_way = OtherWay.ALIVE
         self.doom_line: str | None = None  # see `doom`
         self.attempts: dict[str, FakeAttempt] = {}
         self.launched: list[str] = []  # every launch that started something
+        self.canaries: list[str] = []  # launches that belong to no task
         self.forgotten: list[str] = []
         self.resets = 0
         self.acquired = 0
@@ -128,11 +131,12 @@ class FakeBackend:
     def start(self, run_id: str, launch: Launch) -> None:
         program = launch.spec["command"][0]
         self.attempts[launch.attempt_id] = FakeAttempt(run_id, program)
-        self.launched.append(launch.attempt_id)
+        (self.canaries if launch.spec["key"] == "canary" else self.launched).append(launch.attempt_id)
         self.tell(launch.attempt_id, "launched", {})
         self.tell(launch.attempt_id, "started", {})
         if program != "sleep":
-            self.end(launch.attempt_id, exit_code=int(program != "true"))
+            well = self.is_sound if program == "/bin/sh" else program == "true"
+            self.end(launch.attempt_id, exit_code=int(not well))
 
     def fence(self, run_id: str, epoch: int) -> None:
         if epoch < self._epochs.get(run_id, 0):

@@ -14,6 +14,7 @@ of two controllers are skipped.
 
 from __future__ import annotations
 
+from evalfleet.testing.store_contract_access import AccessContract
 from evalfleet.testing.store_contract_attempts import AttemptContract
 from evalfleet.testing.store_contract_hosts import HostContract
 from evalfleet.testing.store_contract_pools import PoolContract
@@ -22,5 +23,7 @@ from evalfleet.testing.store_contract_runs import RunContract
 from evalfleet.testing.store_contract_steering import SteeringContract
 
 
-class StoreContract(RunContract, AttemptContract, SteeringContract, ReadingContract, PoolContract, HostContract):
+class StoreContract(
+    RunContract, AttemptContract, SteeringContract, ReadingContract, PoolContract, HostContract, AccessContract
+):
     """All promises of `evalfleet.store.base.Store` that one store can show."""

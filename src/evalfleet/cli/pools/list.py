@@ -32,7 +32,7 @@ def command(as_json: bool, home: str | None) -> None:
 
 
 def _row(reader: StoreReader, pool: Pool) -> dict[str, Any]:
-    from evalfleet.cli.pools.showing import told
+    from evalfleet.report.pools import told
 
     answer = told(reader, pool)
     return {**answer, "hosts": len(answer["hosts"])}

@@ -61,7 +61,8 @@ def made_true(settings: Settings, store: Store, name: str, *, as_json: bool) -> 
 
 
 def _shown(settings: Settings, store: Store, pool: Pool, *, as_json: bool) -> int:
-    from evalfleet.cli.pools.showing import page, told
+    from evalfleet.cli.pools.showing import page
+    from evalfleet.report.pools import told
 
     answer = told(store, pool, settings.azure_speed)
     failed = pool.reason is not None or any(row["state"] == "quarantined" for row in answer["hosts"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,7 @@ from evalfleet.cli.pools.hosts import one, require_library, say
 
 if TYPE_CHECKING:
     from evalfleet.backends.reaching import Reachable
+    from evalfleet.backends.ssh_config import Hop
     from evalfleet.layout import Home
 
 LOST = 255
@@ -58,31 +60,35 @@ def _joined(host: Reachable, home: Home, line: str | None, *, tty: bool) -> int:
     import anyio
 
     from evalfleet.backends import ssh_client
+    from evalfleet.backends.reaching import named
+    from evalfleet.backends.ssh_config import route
 
     program = ssh_client.program()
     if program is None or host.trust_first_use:
         require_library()
     if program is None:
         return anyio.run(_by_ourselves, host, home, line, tty)
+    with named(host.name):
+        hops = anyio.run(route, host.spec)
     if host.trust_first_use:
-        _learn(host, home)
-    status, said = ssh_client.run(program, host, home, line, terminal=tty)
+        _learn(host, hops, home)
+    status, said = ssh_client.run(program, host, hops, home, line, terminal=tty)
     if status != LOST or not said:
         return status
-    if said == ssh_client.UNVERIFIED:
+    if said == ssh_client.UNVERIFIED or len(hops) > 1:
         require_library()
-        anyio.run(_knock, host, home)  # says which key it is, and what to do
+        anyio.run(_knock, host, home)  # says which key it is and what to do, or where on the way it broke
     say(f"host {host.name}: {said.removeprefix('ssh: ')}")
     return LOST
 
 
-def _learn(host: Reachable, home: Home) -> None:
+def _learn(host: Reachable, hops: Sequence[Hop], home: Home) -> None:
     """Learn the key of a host of which nothing is known: by our rule, which is stricter than ssh's own."""
     import anyio
 
     from evalfleet.backends.ssh_visit import is_known
 
-    if not is_known(host, home):
+    if not is_known(host, hops, home):
         anyio.run(_knock, host, home)
 
 
@@ -96,8 +102,9 @@ async def _knock(host: Reachable, home: Home) -> None:
 
 async def _by_ourselves(host: Reachable, home: Home, line: str | None, tty: bool) -> int:
     from evalfleet import config
+    from evalfleet.backends.reaching import named
     from evalfleet.backends.ssh_terminal import joined
-    from evalfleet.backends.ssh_visit import entered, named
+    from evalfleet.backends.ssh_visit import entered
 
     terminal = config.environment().get("TERM", "vt100") if line is None or tty else None
     async with entered(host, home, say) as connection:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 def command(name: str | None, probe: bool, as_json: bool, home: str | None) -> None:
     """Show a pool's hosts: workers, price, and what runs there. NAME may be left out when there is one pool."""
     from evalfleet import config
-    from evalfleet.cli.pools.showing import page, told
+    from evalfleet.cli.pools.showing import page
+    from evalfleet.report.pools import told
 
     with opened(home) as (reader, pools):
         pool = chosen(name, pools)

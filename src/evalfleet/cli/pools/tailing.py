@@ -79,6 +79,8 @@ class Tails:
                     failures, was_there = 0, True
                     async for line in lines:
                         self._take(host.name, line, seen)
+                if not seen:
+                    say(f"host {host.name}: nothing is logged there; no run has used it lately")
                 return
             except HostUnreachable as error:
                 if not (self._follow and was_there):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from evalfleet.backends.ssh_tunnel import Target
     from evalfleet.layout import Home
 
-_WAY = re.compile(
+WAY = re.compile(
     r"(?:(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]*[^\s:\[\]\d][^\s:\[\]]*):)?(?P<port>\d{1,5})(?::(?P<local>\d{1,5}))?"
 )
 
@@ -35,7 +35,7 @@ def command(worker: str, way: str, as_json: bool, home: str | None) -> None:
     """
     import anyio
 
-    match = _WAY.fullmatch(way)
+    match = WAY.fullmatch(way)
     ports = [int(text) for text in (match["port"], match["local"]) if text is not None] if match else []
     if match is None or not all(1 <= port <= 65535 for port in ports):
         raise click.UsageError(

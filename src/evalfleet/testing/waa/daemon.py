@@ -2,7 +2,7 @@
 
     python -m evalfleet.testing.waa.daemon FOLDER CONTAINER…
 
-Listens on FOLDER/docker.sock, and answers `/probe` as Windows would on a port of its own, written to
+Listens on FOLDER/docker.sock, and answers `/probe` and `/screenshot` as Windows would on a port of its own, written to
 FOLDER/guest-port; while there is a file FOLDER/silent it does not answer. `docker run` makes a container of any name.
 
 The image is there unless there is a file FOLDER/no-image. A pull brings it, and wants a login where there is a file
@@ -27,6 +27,7 @@ from typing import Any
 
 from evalfleet import config
 from evalfleet.benchmarks.waa.inside import end_all
+from evalfleet.testing.pages import picture
 from evalfleet.testing.waa.docker import END, ERROR, HEAD, OUT
 
 _OPTIONS = {"--workdir", "--env", "-t", "--format", "--name", "--platform", "--cap-add", "--stop-timeout", "--device",
@@ -44,6 +45,9 @@ class Guest(BaseHTTPRequestHandler):
             return
         self.send_response(200)
         self.end_headers()
+        if self.path == "/screenshot":
+            self.wfile.write(picture())
+            return
         self.wfile.write(b'{"status": "Probe successful", "message": "Service is operational"}')
 
     def log_message(self, format: str, *args: Any) -> None:

@@ -1,0 +1,94 @@
+"""A run that makes its own machines: the options, and the pool that comes and goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from evalfleet.config import Settings
+    from evalfleet.model import Run
+    from evalfleet.store.base import Store
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """What was asked for."""
+
+    backend: str | None
+    keep: bool
+    size: str | None
+    regions: str | None
+    spot: bool | None
+    max_hours: float | None
+
+    def check(self, pool: str | None) -> None:
+        """Raises click.UsageError where options do not go together."""
+        given = [
+            f"--{name.replace('_', '-')}"
+            for name in ("keep", "size", "regions", "spot", "max_hours")
+            if getattr(self, name)
+        ]
+        if self.backend is not None and pool is not None:
+            raise click.UsageError(
+                "--backend makes machines for this run, --pool uses those of a pool; give one of them."
+            )
+        if self.backend is None and given:
+            raise click.UsageError(f"{given[0]} is for machines that are made for the run: add --backend azure-vm.")
+
+
+def machine_options(function: F) -> F:
+    """Give a command the options of `Machines`."""
+    for option in reversed(
+        (
+            click.option(
+                "--backend",
+                type=click.Choice(["azure-vm"]),
+                help="Make machines for this run, and delete them after it.",
+            ),
+            click.option("--keep", is_flag=True, help="--backend: keep them as a pool."),
+            click.option("--size", metavar="SIZES", help="--backend: of the machines; others after a comma."),
+            click.option("--regions", metavar="REGIONS", help="--backend: where, in the order of wish."),
+            click.option(
+                "--spot", is_flag=True, default=None, help="--backend: cheaper, and taken away at any moment."
+            ),
+            click.option(
+                "--max-hours", type=click.FloatRange(0.5, 720), help="--backend: stop by themselves so long after us."
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def made_pool(settings: Settings, store: Store, machines: Machines, workers: int | None, tasks: int) -> str:
+    """Write down the pool of a run that is about to be submitted; its machines are asked for when the run is driven.
+
+    Raises InputError, and NotFound for a size that nobody knows.
+    """
+    import secrets
+
+    from evalfleet.azure import settings as azure_settings
+    from evalfleet.cli.pools.renting import wanted_pool
+    from evalfleet.errors import InputError
+
+    azure_settings.of(settings).admitted()
+    if workers is None:
+        raise InputError("--backend azure-vm needs --workers: how many machines to make")
+    most = min(workers, tasks)
+    given = {"size": machines.size, "regions": machines.regions, "spot": machines.spot, "max_hours": machines.max_hours}
+    wanted = wanted_pool({}, {**given, "workers": most, "least": 0, "most": most, "deadline": ()}, None)
+    name = f"run-{secrets.token_hex(3)}"
+    store.create_pool(name, "azure-vm", wanted)
+    return name
+
+
+def bind(store: Store, pool: str, run: Run, *, keep: bool) -> None:
+    """Let the pool go with the run."""
+    if not keep:
+        store.amend_pool(pool, {**store.pool(pool).settings, "run": run.id})

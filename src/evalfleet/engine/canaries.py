@@ -1,0 +1,173 @@
+"""Hosts that must prove themselves: who is in quarantine, whose canary is due, and what it said.
+
+A canary goes to its host the way an attempt does, but belongs to no task and is not stored; events tell how it went.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from math import inf
+
+from evalfleet.backends.base import CanarySpec, Observation
+from evalfleet.core.attribution import History
+from evalfleet.core.ends import end_from_json
+from evalfleet.core.judge import judge
+from evalfleet.core.quarantine import Quarantine, Terms
+from evalfleet.engine.launching import canary_of
+from evalfleet.engine.orders import Orders
+from evalfleet.engine.roster import Absence, Roster
+from evalfleet.model import JsonObject, Kind, Policy, Run, Verdict
+from evalfleet.store.base import Store
+
+_DEFAULT = CanarySpec()
+_SILENT_KINDS = (Kind.CANCELLED, Kind.PREEMPTED)  # they say nothing about the host's work
+
+
+class Canaries:
+    """Part of the dispatcher, and used like it."""
+
+    def __init__(self, store: Store, run: Run, roster: Roster, history: History, terms: Terms, lease_s: float) -> None:
+        self._store = store
+        self._run = run
+        self._roster = roster
+        self._history = history
+        self._terms = terms
+        self._lease_s = lease_s
+        self._specs: dict[str, CanarySpec] = {}
+        self._hosts: dict[str, Quarantine] = {}
+        self.next_at = inf  # when something is to be done next
+        self._blamed: dict[str, str] = {}  # what the fleet was not told yet
+
+    @property
+    def hosts(self) -> Mapping[str, Quarantine]:
+        """Those that must prove themselves."""
+        return self._hosts
+
+    @property
+    def in_flight(self) -> dict[str, str]:
+        """The canaries that are on their way, and their hosts."""
+        return {one.canary: host for host, one in self._hosts.items() if one.canary is not None}
+
+    def joined(self, host: str, spec: CanarySpec | None) -> None:
+        """A host is new to the run. Whatever its name stood for before is forgotten: it is another machine, or made anew."""
+        self.left(host)
+        self._history.pardon(host)
+        if spec is not None:
+            self._specs[host] = spec
+            self._hosts[host] = Quarantine.of_new(self._store.now(), self._terms)
+            self._roster.set_apart(host, Absence.QUARANTINED)
+
+    def left(self, host: str) -> None:
+        self._hosts.pop(host, None)
+        self._specs.pop(host, None)
+
+    def quarantine_blamed(self, *, at_once: bool = False) -> None:
+        """Set those apart whom the history blames."""
+        for host in list(self._history.blamed_hosts()):
+            known = self._hosts.get(host)
+            if host in self._roster.hosts and (known is None or known.is_new):
+                reason = self._history.accusation(host)
+                self._hosts[host] = Quarantine.of_blamed(reason, self._store.now(), self._terms, at_once=at_once)
+                self._set_apart(host, reason)
+
+    def take(self, observations: Sequence[Observation], orders: Orders) -> list[Observation]:
+        """Take out what is said of canaries; returns the rest."""
+        rest: list[Observation] = []
+        for seen in observations:
+            if not _is_canary(seen.attempt_id):
+                rest.append(seen)
+            elif seen.type == "ended":
+                orders.forget.append(seen.attempt_id)
+                host = self.in_flight.get(seen.attempt_id)
+                if host is not None:
+                    self._ended(host, seen)
+        return rest
+
+    def launch(self, reached: Collection[str], orders: Orders, *, wanted: bool) -> None:
+        """Start what is due, where the host is reached and somebody wants its work."""
+        now = self._store.now()
+        self.next_at = inf
+        for host, one in self._hosts.items():
+            if one.canary is not None and host not in reached:
+                self._hosts[host] = one.forgotten(now)  # what becomes of it is not its fault
+            elif one.canary is not None and now >= one.ends_by:
+                orders.stop.setdefault(host, []).append(one.canary)
+                self._failed(host, f"its canary did not end within {self._spec(host).timeout_s:g} s")
+            elif wanted and one.is_due(now) and host in reached and self._may_prove(host):
+                canary = f"{self._run.id}.canary.{secrets.token_hex(6)}"
+                spec = self._spec(host)
+                self._hosts[host] = one.started(canary, now + spec.timeout_s + self._lease_s)
+                orders.launch.setdefault(host, []).append(canary_of(self._run, canary, spec, self._lease_s))
+        for one in self._hosts.values():
+            # One that is due and was not started waits for its host, or for work: whoever brings either wakes us.
+            moment = one.ends_by if one.canary is not None else one.due_at
+            self.next_at = min(self.next_at, inf if moment is None or moment <= now else moment)
+        orders.blamed, self._blamed = self._blamed, {}
+
+    def stop(self, orders: Orders) -> None:
+        """End all canaries: nobody needs their answer any more."""
+        for canary, host in self.in_flight.items():
+            orders.stop.setdefault(host, []).append(canary)
+
+    @property
+    def message(self) -> str | None:
+        """Why no host can get work any more, and what to do; None while there is hope."""
+        hopeless = {Absence.BARRED, Absence.LOST, Absence.DRAINING}
+        barred = [host for host, one in self._hosts.items() if one.is_barred]
+        if not barred or any(hopeless.isdisjoint(self._roster.absences(host)) for host in self._roster.hosts):
+            return None
+        reasons = "; ".join(f"{host}: {self._hosts[host].reason}" for host in barred)
+        others = [host for host in self._roster.hosts if host not in barred]
+        more = f". Not reached or about to be taken away: {', '.join(others)}" if others else ""
+        return (
+            f"every host that is left is quarantined, and {self._terms.canaries} canaries failed on each ({reasons}){more}. "
+            f"Repair or replace them, then `evalfleet resume {self._run.id}`, which tries each again"
+        )
+
+    def _may_prove(self, host: str) -> bool:
+        return {Absence.LOST, Absence.DRAINING}.isdisjoint(self._roster.absences(host))
+
+    def _spec(self, host: str) -> CanarySpec:
+        return self._specs.get(host, _DEFAULT)
+
+    def _ended(self, host: str, seen: Observation) -> None:
+        judged = judge(end_from_json(seen.data), Policy())
+        if isinstance(judged, Verdict):
+            if judged.success:
+                self._passed(host)
+            else:
+                self._failed(host, f"its canary's result is no success (score {judged.score:g})")
+        elif judged.kind in _SILENT_KINDS:
+            self._hosts[host] = self._hosts[host].forgotten(self._store.now())
+        else:
+            self._failed(host, f"its canary failed: {judged.kind}: {judged.evidence}")
+
+    def _passed(self, host: str) -> None:
+        one = self._hosts.pop(host)
+        self._roster.take_back(host, Absence.QUARANTINED)
+        self._note("worker.canary_passed", {"host": host})
+        if not one.is_new or one.failed:
+            self._history.pardon(host)
+            self._note("worker.returned", {"host": host})
+
+    def _failed(self, host: str, why: str) -> None:
+        before = self._hosts[host]
+        self._hosts[host] = one = before.refuted(why, self._store.now())
+        self._note("worker.canary_failed", {"host": host, "reason": why, "failed": one.failed, "next_at": one.due_at})
+        if before.is_new and before.failed == 0:
+            self._set_apart(host, why)
+        if one.is_barred:
+            self._roster.set_apart(host, Absence.BARRED)
+
+    def _set_apart(self, host: str, reason: str) -> None:
+        self._roster.set_apart(host, Absence.QUARANTINED)
+        self._blamed[host] = reason
+        self._note("worker.quarantined", {"host": host, "reason": reason})
+
+    def _note(self, event: str, data: JsonObject) -> None:
+        self._store.note(self._run.id, event, data)
+
+
+def _is_canary(attempt_id: str) -> bool:
+    return attempt_id.rpartition(".")[0].endswith(".canary")

@@ -1,0 +1,37 @@
+"""Who may use the dashboard: tokens, by their digests."""
+
+from __future__ import annotations
+
+from evalfleet.errors import NotFound
+from evalfleet.model import AccessToken, Role
+from evalfleet.store import rows
+from evalfleet.store.recording import Recording
+from evalfleet.store.submitting import new_id
+
+
+class Access(Recording):
+    """The part of `Store` that keeps tokens."""
+
+    def add_token(self, name: str, role: Role, digest: str, expires_at: float | None = None) -> AccessToken:
+        with self._db.transaction():
+            self._db.rows("delete_expired_tokens", now=self.now())
+            made = self._db.rows(
+                "insert_token",
+                id=new_id(),
+                name=name,
+                role=str(role),
+                digest=digest,
+                now=self.now(),
+                expires_at=expires_at,
+            )
+            return rows.access_token(made[0])
+
+    def revoke_token(self, text: str) -> AccessToken:
+        with self._db.transaction():
+            known = self.tokens()
+            found = [one for one in known if one.id == text] or [one for one in known if one.name == text]
+            if len(found) != 1:
+                what = f"{len(found)} tokens are named" if found else "there is no token"
+                raise NotFound(f"{what} {text!r}; `evalfleet token list` shows them with their ids")
+            self._db.rows("delete_token", id=found[0].id)
+            return found[0]

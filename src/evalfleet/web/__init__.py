@@ -1,0 +1,1 @@
+"""The dashboard's server: a JSON API, the live feed of events, and the page."""

@@ -1,0 +1,204 @@
+"""The live feed: every event once, in order, to any number of readers, by server-sent events.
+
+One thread looks for commits of all processes. What is new is encoded once and put together to one frame per tenth of a second, which all
+readers share. A reader joins at a number, gets what came before from the store, then the frames; as event numbers rise without gaps
+becoming visible, nothing is missed and nothing comes twice, whatever was between: a sleeping laptop, or another server. One that does
+not read is disconnected; it comes back with the last number that it saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from evalfleet.errors import StoreError
+from evalfleet.model import Event
+from evalfleet.report.feed import as_object
+from evalfleet.store.base import StoreReader
+from evalfleet.store.sqlite import open_reader
+
+T = TypeVar("T")
+
+FRAME_S = 0.1
+MOST_BEHIND = 20_000  # events; whoever is further behind begins anew
+MOST_READERS = 1000
+_PAGE = 2000
+_REPLAY = 2000
+_MOST_BYTES = 2 << 20  # that wait for one reader
+
+_encoder = msgspec.json.Encoder()
+
+
+class Behind(Exception):
+    """The reader is too far behind to be told one by one; go on after `number`."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@dataclass(slots=True, eq=False)
+class Subscriber:
+    """One reader: the frames that wait for it."""
+
+    runs: frozenset[str]
+    since: int  # frames hold what is above this number
+    after: int  # what it has; an answer may have told it of more than we have seen ourselves
+    frames: list[bytes] = field(default_factory=list[bytes])
+    waiting: int = 0
+    dropped: bool = False
+    abort: Callable[[], None] = lambda: None  # ends its connection: what waits there would never be read
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, frame: bytes) -> None:
+        if self.waiting > _MOST_BYTES:  # of earlier frames: one alone may be large
+            self.drop()
+            return
+        self.waiting += len(frame)
+        self.frames.append(frame)
+        self.wake.set()
+
+    def drop(self) -> None:
+        self.dropped = True
+        self.frames.clear()
+        self.wake.set()
+        self.abort()
+
+    async def next(self, at_most_s: float) -> bytes:
+        """What is new, as soon as there is something; empty after that time, or once it was dropped."""
+        if not self.frames:
+            try:
+                async with asyncio.timeout(at_most_s):
+                    await self.wake.wait()
+            except TimeoutError:
+                return b""
+        frame = b"".join(self.frames)
+        self.frames.clear()
+        self.wake.clear()
+        self.waiting = 0
+        return frame
+
+
+class Feed:
+    """Used in the event loop's thread."""
+
+    def __init__(self, home: Path, happened: Callable[[list[Event]], None]) -> None:
+        self._home = home
+        self._happened = happened
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="web-feed")
+        self._reader: StoreReader | None = None
+        self._subscribers: set[Subscriber] = set()
+        self._more = True  # than was read; at first, what was committed between opening and the first look
+        self.last = 0
+
+    @property
+    def readers(self) -> int:
+        return len(self._subscribers)
+
+    async def open(self) -> None:
+        """Raises StoreError."""
+        self.last = await self._call(self._open)
+
+    async def close(self) -> None:
+        for one in self._subscribers:
+            one.dropped = True
+            one.wake.set()
+        if self._reader is not None:
+            await self._call(self._reader.close)
+        self._thread.shutdown(wait=True)
+
+    async def serve(self) -> None:
+        """Look for events until cancelled."""
+        while True:
+            await asyncio.sleep(FRAME_S)
+            if events := await self._call(self._news):
+                self.last = events[-1].number
+                self._happened(events)
+                self._share(events)
+
+    def join(self, runs: frozenset[str], after: int | None) -> Subscriber:
+        """Begin to listen at this moment; `replay` gives what lies between `after` and it. To be left again."""
+        subscriber = Subscriber(runs=runs, since=self.last, after=self.last if after is None else after)
+        self._subscribers.add(subscriber)
+        return subscriber
+
+    def leave(self, subscriber: Subscriber) -> None:
+        self._subscribers.discard(subscriber)
+
+    async def replay(self, subscriber: Subscriber) -> AsyncGenerator[bytes]:
+        """Frames of what the reader does not have at the moment of joining.
+
+        Raises Behind, where that is too much, or where it says to have a number that this store never gave.
+        """
+        after = subscriber.after
+        unknown = after > subscriber.since and after > await self._call(lambda: self._opened().last_number())
+        if unknown or subscriber.since - after > MOST_BEHIND:
+            subscriber.after = subscriber.since
+            raise Behind(subscriber.since)
+        while after < subscriber.since:
+            page = await self._call(lambda start=after: self._opened().all_events(start, _REPLAY))
+            page = [event for event in page if event.number <= subscriber.since]
+            if not page:
+                return
+            after = page[-1].number
+            yield _frame([(event, encoded(event)) for event in page], subscriber.runs)
+        subscriber.after = max(subscriber.after, subscriber.since)
+
+    def _share(self, events: list[Event]) -> None:
+        if not self._subscribers:
+            return
+        told = [(event, encoded(event)) for event in events]
+        frames: dict[frozenset[str], bytes] = {}
+        for subscriber in self._subscribers:
+            frame = frames.get(subscriber.runs)
+            if subscriber.after >= events[0].number:
+                known = subscriber.after
+                frame = _frame([one for one in told if one[0].number > known], subscriber.runs)
+            elif frame is None:
+                frame = frames[subscriber.runs] = _frame(told, subscriber.runs)
+            if frame and not subscriber.dropped:
+                subscriber.put(frame)
+
+    # In the thread
+
+    def _open(self) -> int:
+        self._reader = open_reader(self._home)
+        return self._opened().last_number()
+
+    def _opened(self) -> StoreReader:
+        if self._reader is None:
+            raise StoreError(f"there is no database in {self._home}")
+        return self._reader
+
+    def _news(self) -> list[Event]:
+        reader = self._opened()
+        # A full page says that there may be more without another commit.
+        if not reader.changed() and not self._more:
+            return []
+        events = reader.all_events(self.last, _PAGE)
+        self._more = len(events) == _PAGE
+        return events
+
+    async def _call(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
+
+def encoded(event: Event) -> bytes:
+    """One message. JSON has no line ends of its own, so that it is one line."""
+    return b"id: %d\ndata: %b\n\n" % (event.number, _encoder.encode(as_object(event)))
+
+
+def named(name: str, data: object, number: int | None = None) -> bytes:
+    """A message with a name, such as `hello`."""
+    place = b"" if number is None else b"id: %d\n" % number
+    return b"%bevent: %b\ndata: %b\n\n" % (place, name.encode(), _encoder.encode(data))
+
+
+def _frame(told: list[tuple[Event, bytes]], runs: frozenset[str]) -> bytes:
+    return b"".join(message for event, message in told if not runs or event.run_id in runs)

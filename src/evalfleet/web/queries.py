@@ -1,0 +1,226 @@
+"""What the API tells of runs: plain objects, read from the store. The same words as `--json` of the commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from evalfleet.engine.steering import barred
+from evalfleet.model import JsonObject, Run, RunState, Task, TaskState
+from evalfleet.report.compare import Comparison
+from evalfleet.report.compare import compare as compared
+from evalfleet.report.live import WorkerLine, live_state, natural
+from evalfleet.report.runs import bounds, open_breaker, outlook, problems, run_row
+from evalfleet.report.summary import summarise, task_row
+from evalfleet.report.timeline import look_of
+from evalfleet.store.base import StoreReader
+from evalfleet.web.alerts import firing_of
+
+_OVER = (RunState.COMPLETED, RunState.CANCELLED)
+_POINTS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Which part of a list is wanted."""
+
+    limit: int
+    cursor: str | None
+
+
+def runs(store: StoreReader, page: Page, states: Sequence[str], search: str | None) -> JsonObject:
+    before = int(page.cursor) if page.cursor else None
+    with store.snapshot():
+        found = store.runs_page(before=before, limit=page.limit, states=states, search=search)
+        firing = firing_of(store.alert_events())
+        rows: list[JsonObject] = []
+        for one in found:
+            run: Run = one["run"]
+            row = run_row(store, run)
+            alerts = [alert for alert in firing if alert["run"] == run.id]
+            breaker = open_breaker(store, run) if run.state is RunState.RUNNING else None
+            rows.append(
+                {
+                    **row,
+                    "eta_s": outlook(store, run, row["tasks"]["queued"]),
+                    "problems": problems(row, breaker, alerts),
+                }
+            )
+    return {"runs": rows, "next": _next(found, page, "place")}
+
+
+def run(store: StoreReader, text: str) -> JsonObject:
+    with store.snapshot():
+        found = store.find_run(text)
+        over = found.state in _OVER
+        driver = None if over else store.driver(found.id)
+        live = live_state(store, found, failures=0)
+        numbers = {row["key"]: row["task_number"] for row in store.live_attempts(found.id)}
+        out = barred(store, found.id)
+        alerts = [alert for alert in firing_of(store.alert_events()) if alert["run"] == found.id]
+        row = run_row(store, found)
+        return {
+            **summarise(store, found, results=False),
+            "driven": driver is not None,
+            "driver": driver,
+            "cancelling": found.cancelling,
+            "workers": [] if over else [_worker(one, numbers, out) for one in live.workers],
+            "eta_s": bounds(live.eta),
+            "breaker": live.breaker,
+            "policy": msgspec.to_builtins(found.policy),
+            "problems": problems(row, live.breaker if not over else None, alerts),
+            "alerts": alerts,
+            "quarantined": sorted(out),
+            "folder": found.folder,
+        }
+
+
+def _worker(one: WorkerLine, numbers: dict[str, int], out: frozenset[str]) -> JsonObject:
+    host = one.name.rpartition("-")[0]
+    state = "quarantined" if one.key is None and (one.name in out or host in out) else str(one.state)
+    return {
+        "name": one.name,
+        "host": host,
+        "state": state,
+        "task": one.key,
+        "task_number": numbers.get(one.key) if one.key is not None else None,
+        "attempt": one.attempt,
+        "step": one.step,
+        "elapsed_s": one.elapsed_s,
+        "starting": one.starting,
+        "assigned": one.assigned,
+        "completed": one.completed,
+        "screen": one.key is not None and host == "local" and (one.step or 0) > 0,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which tasks of a run are wanted."""
+
+    states: tuple[str, ...] = ()
+    domain: str | None = None
+    search: str | None = None
+    key: str | None = None
+
+
+def tasks(store: StoreReader, text: str, page: Page, choice: Choice) -> JsonObject:
+    found = store.find_run(text)
+    rows = store.tasks_page(
+        found.id,
+        after=int(page.cursor or 0),
+        limit=page.limit,
+        states=choice.states,
+        domain=choice.domain,
+        key=choice.key,
+        search=choice.search,
+    )
+    told = [{"number": row["number"], **task_row(row)} for row in rows]
+    return {"tasks": told, "next": _next(rows, page, "number")}
+
+
+def grid(store: StoreReader, text: str) -> JsonObject:
+    """All tasks by columns: for ten thousand of them names would be most of the answer."""
+    found = store.find_run(text)
+    names = ("number", "key", "domain", "state", "score", "attempts", "duration_s", "kind", "blame", "worker")
+    columns: dict[str, list[Any]] = {name: [] for name in (*names, "success")}
+    with store.snapshot():
+        for row in store.result_rows(found.id):
+            for name in names:
+                columns[name].append(row[name])
+            columns["success"].append(None if row["success"] is None else bool(row["success"]))
+    return columns
+
+
+def lanes(store: StoreReader, text: str, since: float) -> JsonObject:
+    found = store.find_run(text)
+    by_worker: dict[str, list[Any]] = {}
+    hosts: dict[str, str] = {}
+    with store.snapshot():
+        for row in store.lane_rows(found.id, since):
+            start = row["started_at"] or row["claimed_at"]
+            bar = [row["task_number"], row["number"], start, row["ended_at"], look_of(row), row["key"]]
+            by_worker.setdefault(row["worker"], []).append(bar)
+            hosts[row["worker"]] = row["host"]
+        now = store.now()
+    told = [
+        {"worker": worker, "host": hosts[worker], "bars": by_worker[worker]}
+        for worker in sorted(by_worker, key=natural)
+    ]
+    return {"now": now, "started_at": found.started_at, "lanes": told}
+
+
+def series(store: StoreReader, text: str) -> JsonObject:
+    """How the scores and the cost came to be, attempt by attempt, thinned to so many points as a chart can show."""
+    found = store.find_run(text)
+    with store.snapshot():
+        total = sum(store.counts(found.id).values())
+        ended = sorted((row for row in store.lane_rows(found.id) if row["ended_at"]), key=lambda row: row["ended_at"])
+        failed = {row["number"] for row in store.tasks_page(found.id, limit=1 << 31, states=["failed"])}
+        last = {row["task_number"]: row["number"] for row in ended}
+    names = ("at", "decided", "succeeded", "strict", "valid", "cost_usd", "waste_usd")
+    points: list[tuple[Any, ...]] = []
+    verdicts, lost, score, cost, waste = 0, 0, 0.0, 0.0, 0.0
+    for row in ended:
+        cost += row["cost_usd"]
+        if row["outcome"] == "ok":
+            verdicts, score = verdicts + 1, score + row["score"]
+        else:
+            waste += row["cost_usd"]
+            lost += row["task_number"] in failed and last[row["task_number"]] == row["number"]
+        counted = verdicts + lost
+        valid = score / counted if counted else None
+        points.append((row["ended_at"], counted, verdicts, score / total if total else None, valid, cost, waste))
+    thinned = [points[i * len(points) // _POINTS] for i in range(_POINTS)] + points[-1:]
+    kept = points if len(points) <= _POINTS else thinned
+    return {name: [point[i] for point in kept] for i, name in enumerate(names)}
+
+
+def failures(store: StoreReader, text: str, page: Page, kind: str | None, blame: str | None) -> JsonObject:
+    found = store.find_run(text)
+    before = _failure_cursor(page.cursor)
+    with store.snapshot():
+        kinds = summarise(store, found, results=False)["failure_kinds"]
+        rows = store.failed_page(found.id, kind=kind, blame=blame, before=before, limit=page.limit)
+    attempts = [{("task" if name == "task_number" else name): value for name, value in row.items()} for row in rows]
+    full = len(rows) == page.limit
+    cursor = f"{rows[-1]['ended_at']!r},{rows[-1]['task_number']},{rows[-1]['number']}" if full and rows else None
+    return {"kinds": kinds, "attempts": attempts, "next": cursor}
+
+
+def _failure_cursor(cursor: str | None) -> tuple[float, int, int] | None:
+    if cursor is None:
+        return None
+    at, task, number = cursor.split(",")
+    return float(at), int(task), int(number)
+
+
+def queue(store: StoreReader, text: str, limit: int) -> JsonObject:
+    found = store.find_run(text)
+    with store.snapshot():
+        due = store.candidates(found.id, limit)
+        counts = store.counts(found.id)
+        next_due = store.next_due(found.id)
+    return {"due": [_waiting(task) for task in due], "waiting": counts[TaskState.QUEUED], "next_due_at": next_due}
+
+
+def _waiting(task: Task) -> JsonObject:
+    return {
+        "number": task.number,
+        "key": task.key,
+        "domain": task.spec.domain,
+        "expected_s": task.expected_s,
+        "attempts": task.attempts,
+        "not_before": task.not_before,
+    }
+
+
+def compare(store: StoreReader, a: str, b: str) -> Comparison:
+    return compared(store, store.find_run(a), store.find_run(b))
+
+
+def _next(rows: Sequence[dict[str, Any]], page: Page, name: str) -> str | None:
+    return str(rows[-1][name]) if len(rows) == page.limit and rows else None

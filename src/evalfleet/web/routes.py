@@ -1,0 +1,145 @@
+"""All addresses of the server in one table: who may use each, and what it takes. The OpenAPI document is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+from aiohttp import web
+
+from evalfleet.model import Role, RunState, TaskState
+from evalfleet.web import acting
+from evalfleet.web.acting import Acting
+from evalfleet.web.desktops import Desktops
+from evalfleet.web.files import Files
+from evalfleet.web.reading import Reading
+from evalfleet.web.site import Site
+from evalfleet.web.streaming import Streaming
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+API = "/api/v1"
+_RUN = f"{API}/runs/{{run}}"
+_TASK = f"{_RUN}/tasks/{{task:\\d+}}"
+_ATTEMPT = f"{_TASK}/attempts/{{attempt:\\d+}}"
+_STATES = tuple(str(state) for state in RunState)
+_TASK_STATES = tuple(str(state) for state in TaskState)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One of the query."""
+
+    name: str
+    kind: str = "string"  # or integer, number
+    words: tuple[str, ...] = ()
+    many: bool = False
+    least: int | None = None
+    most: int | None = None
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    method: str
+    path: str
+    handler: Handler
+    text: str
+    role: Role | None = Role.READER  # None: anybody
+    query: tuple[Parameter, ...] = ()
+    body: type[msgspec.Struct] | None = None
+    answer: str = "application/json"
+    status: int = 200
+
+
+LIMIT = Parameter(name="limit", kind="integer", least=1, most=1000)
+CURSOR = Parameter(name="cursor")
+PAGE = (LIMIT, CURSOR)
+
+
+def routes(site: Site) -> list[Route]:
+    """Those of the API."""
+    return [
+        *_reading(Reading(site)),
+        *_files(Files(site)),
+        *_streaming(Streaming(site), Desktops(site)),
+        *_acting(Acting(site)),
+    ]
+
+
+def _get(path: str, handler: Handler, text: str, *query: Parameter, answer: str = "application/json") -> Route:
+    return Route(method="GET", path=path, handler=handler, text=text, query=query, answer=answer)
+
+
+def _reading(reading: Reading) -> list[Route]:
+    whole = Parameter(name="after", kind="integer", least=0)
+    before = Parameter(name="before", kind="integer", least=0)
+    search = Parameter(name="search")
+    states = Parameter(name="state", words=_STATES, many=True)
+    task_states = Parameter(name="state", words=_TASK_STATES, many=True)
+    named = [Parameter(name=name) for name in ("domain", "key")]
+    sides = [Parameter(name=name, required=True) for name in ("a", "b")]
+    kinds = [Parameter(name=name) for name in ("kind", "blame")]
+    chosen = [Parameter(name="type"), Parameter(name="task"), Parameter(name="order", words=("asc", "desc"))]
+    alert_state = Parameter(name="state", words=("firing", "resolved"))
+    pieces = [Parameter(name=name, kind="integer", least=0) for name in ("offset",)]
+    sizes = [Parameter(name=name, kind="integer", least=1, most=1 << 20) for name in ("limit", "tail")]
+    return [
+        _get(f"{API}/me", reading.me, "who asks, and what server this is"),
+        _get(f"{API}/runs", reading.runs, "the runs, newest first", *PAGE, states, search),
+        _get(_RUN, reading.run, "one run: scores, cost, workers, what it waits for"),
+        _get(f"{_RUN}/tasks", reading.tasks, "its tasks", *PAGE, task_states, search, *named),
+        _get(f"{_RUN}/grid", reading.grid, "all its tasks, by columns"),
+        _get(f"{_RUN}/lanes", reading.lanes, "its attempts by worker", Parameter(name="after_at", kind="number")),
+        _get(f"{_RUN}/series", reading.series, "score and cost over time"),
+        _get(f"{_RUN}/failures", reading.failures, "what failed, and why", *PAGE, *kinds),
+        _get(f"{_RUN}/queue", reading.queue, "what starts next", LIMIT),
+        _get(f"{_RUN}/events", reading.events, "its numbered events", *PAGE, whole, before, *chosen),
+        _get(_TASK, reading.task, "one task with all its attempts"),
+        _get(_ATTEMPT, reading.attempt, "one attempt with its film and files"),
+        _get(f"{_ATTEMPT}/logs/{{stream:stdout|stderr}}", reading.log, "what it wrote", *pieces, *sizes),
+        _get(f"{API}/compare", reading.compare, "whether run b is better than run a", *sides),
+        _get(f"{API}/pools", reading.pools, "the pools"),
+        _get(f"{API}/pools/{{pool}}", reading.pool, "one pool and its hosts"),
+        _get(f"{API}/alerts", reading.alerts, "alerts, newest first", *PAGE, alert_state, Parameter(name="run")),
+        _get(f"{API}/requests/{{request:\\d+}}", reading.answer, "what became of a request"),
+    ]
+
+
+def _files(files: Files) -> list[Route]:
+    any_type = "application/octet-stream"
+    return [
+        _get(f"{_ATTEMPT}/files/{{path:.+}}", files.artifact, "a file that it left", answer=any_type),
+        _get(f"{_ATTEMPT}/screenshot", files.screenshot, "its newest screenshot", answer=any_type),
+    ]
+
+
+def _streaming(streaming: Streaming, desktops: Desktops) -> list[Route]:
+    query = (Parameter(name="after", kind="integer", least=0), Parameter(name="run", many=True))
+    control = Parameter(name="control", words=("0", "1"))
+    watch = _get(f"{_ATTEMPT}/vnc", desktops.vnc, "its live desktop (WebSocket)", control, answer="websocket")
+    return [
+        watch,
+        _get(f"{API}/events", streaming.events, "all new events, as they come", *query, answer="text/event-stream"),
+    ]
+
+
+def _acting(act: Acting) -> list[Route]:
+    def post(path: str, handler: Handler, body: type[msgspec.Struct], text: str, status: int = 200) -> Route:
+        return Route(method="POST", path=path, handler=handler, text=text, role=Role.OPERATOR, body=body, status=status)
+
+    return [
+        post(f"{API}/runs", act.submit, acting.NewRun, "make a run", 201),
+        post(f"{_RUN}/pause", act.pause, acting.Reason, "admit no more work; what runs ends first"),
+        post(f"{_RUN}/resume", act.resume, acting.Amendment, "go on with it"),
+        post(f"{_RUN}/cancel", act.cancel, acting.Nothing, "end it and its running tasks"),
+        post(f"{_RUN}/retry", act.retry, acting.Only, "give failed or held tasks new attempts"),
+        post(f"{_RUN}/hold", act.hold, acting.Keys, "keep tasks from starting"),
+        post(f"{_RUN}/release", act.release, acting.Keys, "let held tasks start again"),
+        post(f"{_RUN}/amend", act.amend, acting.Amendment, "change its number of workers or its budget"),
+        post(f"{_RUN}/quarantine", act.quarantine, acting.WorkerName, "give a worker or host no more work"),
+        post(f"{_RUN}/pardon", act.pardon, acting.WorkerName, "let a quarantined worker work again"),
+        post(f"{API}/alerts/test", act.test_alerts, acting.Nothing, "send a test message to every channel"),
+        post(f"{API}/pools/{{pool}}/delete", act.delete_pool, acting.Nothing, "forget a pool"),
+    ]

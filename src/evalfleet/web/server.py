@@ -1,0 +1,163 @@
+"""The server as a process, or inside a test: opens its door, tells its address, and ends in order."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+from aiohttp import web
+
+from evalfleet.config import Settings
+from evalfleet.errors import InputError
+from evalfleet.model import Event, Role
+from evalfleet.store.sqlite import open_store
+from evalfleet.web import tokens
+from evalfleet.web.app import application
+from evalfleet.web.drivers import Drivers
+from evalfleet.web.feed import Feed
+from evalfleet.web.gate import Entrance, Gate, is_loopback, names_of
+from evalfleet.web.readers import Readers
+from evalfleet.web.site import Site
+from evalfleet.web.watching import Watch
+
+PORT = 8765
+_BACKLOG = 512
+_SHUTDOWN_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to serve."""
+
+    host: str = "127.0.0.1"
+    port: int = PORT  # 0: a free one
+    token: bool = True  # False: anybody on this machine may look, nobody may act
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    behind_proxy: bool = False
+    allow_hosts: tuple[str, ...] = ()
+    drive: bool = True
+    runs: int = 4  # driven at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A running server."""
+
+    url: str  # without a token
+    address: str = field(repr=False)  # with one, for a person
+    site: Site
+
+
+def _refuse_unsafe(settings: Settings, options: Options) -> None:
+    """Raise InputError where others could reach the server and it would not be safe."""
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise InputError("--tls-cert and --tls-key belong together; give both, or none")
+    if is_loopback(options.host):
+        return
+    if not options.token:
+        raise InputError("--no-token is for 127.0.0.1 only; leave it out, or serve there")
+    with closing(open_store(settings.home)) as store:
+        made = [token for token in store.tokens() if token.name != tokens.START_NAME]
+    if not made:
+        raise InputError(
+            f"{options.host} can be reached by others, and there is no token yet; `evalfleet token new NAME` makes one"
+        )
+    if options.tls_cert is None and not options.behind_proxy:
+        raise InputError(
+            f"{options.host} can be reached by others; give --tls-cert and --tls-key, or --behind-proxy where a proxy "
+            "does TLS"
+        )
+
+
+@asynccontextmanager
+async def running(
+    settings: Settings, options: Options, notice: Callable[[str], None] = lambda _: None
+) -> AsyncGenerator[Server]:
+    """Serve until the block ends; then no run is driven by us, and all can be resumed.
+
+    Raises InputError: unsafe, or the port is taken. StoreError: the home cannot be used.
+    """
+    _refuse_unsafe(settings, options)
+    start_token = _start_token(settings) if options.token and is_loopback(options.host) else None
+    listening = _listen(options)
+    port: int = listening.getsockname()[1]
+    secure = options.tls_cert is not None or options.behind_proxy
+    entrance = Entrance(
+        port=port,
+        hosts=names_of(options.host, options.allow_hosts),
+        any_port=options.behind_proxy,
+        secure=secure,
+        open=not options.token,
+    )
+    readers = Readers(settings.home)
+    readers.open()
+
+    def happened(events: list[Event]) -> None:
+        readers.happened(events[-1].number)
+        watch.look_soon(events)
+
+    feed = Feed(settings.home, happened)
+    drivers = Drivers(settings=settings, readers=readers, most=options.runs, notice=notice) if options.drive else None
+    site = Site(settings=settings, gate=Gate(entrance, readers), readers=readers, feed=feed, drivers=drivers)
+    watch = Watch(settings=settings, readers=readers, write=site.write, notice=notice)
+    await feed.open()
+    runner = web.AppRunner(
+        application(site), access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_S, keepalive_timeout=75
+    )
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listening, ssl_context=_tls(options), backlog=_BACKLOG).start()
+        async with anyio.create_task_group() as group:
+            group.start_soon(feed.serve)
+            group.start_soon(watch.serve)
+            if drivers is not None:
+                group.start_soon(drivers.serve)
+            yield _server(options, port, start_token, site)
+            group.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await feed.close()
+            await runner.cleanup()
+            site.writers.shutdown(wait=True)
+            readers.close()
+
+
+def _server(options: Options, port: int, token: str | None, site: Site) -> Server:
+    shown = f"[{options.host}]" if ":" in options.host else options.host
+    url = f"{'https' if options.tls_cert else 'http'}://{shown}:{port}/"
+    return Server(url=url, address=f"{url}?token={token}" if token else url, site=site)
+
+
+def _start_token(settings: Settings) -> str:
+    """A token for the person who started the server. It stays valid, so that an open page outlives a restart."""
+    with closing(open_store(settings.home)) as store:
+        return tokens.make(store, tokens.START_NAME, Role.OPERATOR, tokens.START_LIFE_S).text
+
+
+def _listen(options: Options) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+        listening = socket.create_server((options.host, options.port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise InputError(
+            f"cannot listen at {options.host} port {options.port}: {error.strerror or error}; choose another with --port"
+        ) from None
+    listening.setblocking(False)
+    return listening
+
+
+def _tls(options: Options) -> ssl.SSLContext | None:
+    if options.tls_cert is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(options.tls_cert, options.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(f"--tls-cert {options.tls_cert}: cannot be used: {error}") from None
+    return context

@@ -1,0 +1,64 @@
+"""What all handlers share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from aiohttp import web
+
+from evalfleet.config import Settings
+from evalfleet.layout import Home
+from evalfleet.store.base import Store
+from evalfleet.store.sqlite import open_store
+from evalfleet.web.feed import Feed
+from evalfleet.web.gate import Gate
+from evalfleet.web.readers import Readers
+from evalfleet.web.tokens import Bearer
+
+if TYPE_CHECKING:
+    from evalfleet.web.drivers import Drivers
+
+T = TypeVar("T")
+
+_BEARER = web.RequestKey("bearer", Bearer)
+_WRITERS = 4  # an action waits up to ten seconds for the run's controller
+
+
+@dataclass(slots=True, kw_only=True)
+class Site:
+    settings: Settings
+    gate: Gate
+    readers: Readers
+    feed: Feed
+    drivers: Drivers | None = None  # None: this server drives no runs
+    writers: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_WRITERS, thread_name_prefix="web-writer")
+    )
+
+    @property
+    def home(self) -> Home:
+        return Home(self.settings.home)
+
+    async def write(self, function: Callable[[Store], T]) -> T:
+        """Call with a store of its own, in a thread. Once it has begun it is carried through, whoever waits for it."""
+
+        def call() -> T:
+            with closing(open_store(self.settings.home)) as store:
+                return function(store)
+
+        return await asyncio.get_running_loop().run_in_executor(self.writers, call)
+
+
+def admitted(request: web.Request, bearer: Bearer) -> None:
+    """Remember who asks."""
+    request[_BEARER] = bearer
+
+
+def bearer_of(request: web.Request) -> Bearer:
+    """Who asks."""
+    return request[_BEARER]

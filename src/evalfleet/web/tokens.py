@@ -1,0 +1,76 @@
+"""Tokens: who may look, who may act. Only digests are kept; a token is shown once, when it is made."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from dataclasses import dataclass
+
+from evalfleet.model import AccessToken, Role
+from evalfleet.store.base import Store
+
+PREFIX = "ef_"
+START_NAME = "serve"
+START_LIFE_S = 30 * 86_400.0  # of the token that `serve` makes for the address that it prints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A new token. `text` is its only copy."""
+
+    text: str
+    token: AccessToken
+
+    def __repr__(self) -> str:
+        return f"<new token {self.token.id}>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bearer:
+    """Who asks."""
+
+    id: str
+    name: str
+    role: Role
+
+    def __str__(self) -> str:
+        return f"token {self.name} ({self.id})"
+
+
+NOBODY = Bearer(id="", name="without a token", role=Role.READER)
+
+
+def digest_of(text: str) -> str:
+    # One round is enough: the token is 256 random bits, not a word that somebody chose.
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def make(store: Store, name: str, role: Role, life_s: float | None = None) -> Made:
+    """Make a token and keep its digest."""
+    text = PREFIX + secrets.token_urlsafe(32)
+    expires_at = None if life_s is None else store.now() + life_s
+    return Made(text=text, token=store.add_token(name, role, digest_of(text), expires_at))
+
+
+class Limiter:
+    """How often something may happen per minute, by whom. Remembers few and forgets them soon."""
+
+    def __init__(self, most: int, window_s: float = 60.0) -> None:
+        self._most = most
+        self._window_s = window_s
+        self._times: dict[str, list[float]] = {}
+
+    def retry_after_s(self, who: str) -> float | None:
+        """After how many seconds it is allowed again; None: now."""
+        recent = self._recent(who)
+        return None if len(recent) < self._most else max(1.0, recent[0] + self._window_s - time.monotonic())
+
+    def count(self, who: str) -> None:
+        if len(self._times) > 1000:
+            self._times = {name: recent for name in list(self._times) if (recent := self._recent(name))}
+        self._times[who] = [*self._recent(who), time.monotonic()]
+
+    def _recent(self, who: str) -> list[float]:
+        since = time.monotonic() - self._window_s
+        return [at for at in self._times.get(who, ()) if at > since][-self._most :]

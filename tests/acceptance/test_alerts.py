@@ -1,0 +1,171 @@
+"""Alerts by real causes, sent by a real server to a real receiver: each once, through a restart."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from fleet import Fleet, wait_for
+from webserver import Served, serve
+
+KEY = "a signing key"
+
+
+class Receiver:
+    """Takes what is posted to it; may be told to refuse."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.refused = 0
+        self.refuse = False
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                signature = "sha256=" + hmac.new(KEY.encode(), body, hashlib.sha256).hexdigest()
+                assert hmac.compare_digest(self.headers["X-Evalfleet-Signature"], signature)
+                if outer.refuse:
+                    outer.refused += 1
+                    self.send_response(503)
+                else:
+                    outer.messages.append(json.loads(body))
+                    self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/hook/very-secret-path"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def of(self, rule: str) -> list[str]:
+        return [message["what"] for message in self.messages if message["rule"] == rule]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.close()
+
+
+def configured(fleet: Fleet, receiver: Receiver, **alerts: Any) -> Fleet:
+    lines = [f"{name} = {json.dumps(value)}" for name, value in alerts.items()]
+    text = "\n".join(["[alerts]", 'webhook = "HOOK"', 'secret = "HOOK_KEY"', *lines])
+    (fleet.folder / "evalfleet.toml").write_text(text + "\n")
+    fleet.env |= {"HOOK": receiver.url, "HOOK_KEY": KEY}
+    return fleet
+
+
+def sh(key: str, script: str) -> dict[str, Any]:
+    return {"key": key, "command": ["sh", "-c", script]}
+
+
+GATE = "until [ -e gate ]; do sleep 0.05; done"
+
+
+def run(fleet: Fleet, tasks: list[dict[str, Any]], **settings: Any) -> str:
+    return fleet.json("run", fleet.tasks(tasks, **settings), "--detach")["run"]
+
+
+def completed(server: Served, run_id: str) -> bool:
+    return server.get(f"runs/{run_id}")["state"] == "completed"
+
+
+@pytest.mark.slow
+def test_budget_failures_and_the_end_are_told_once_through_a_restart(fleet: Fleet, receiver: Receiver):
+    configured(fleet, receiver)
+    server = serve(fleet)
+    spend = """echo '{"cost_usd": 0.9}' >> "$EVALFLEET_EVENTS"; """
+    run_id = run(fleet, [sh("a", spend + GATE)], budget_usd=1.0)
+    wait_for(lambda: len(receiver.of("budget")) == 2, "the alerts at 50 % and 80 %")
+    server.kill()
+    again = serve(fleet, port=server.port)
+    (fleet.folder / "gate").touch()
+    wait_for(lambda: completed(again, run_id), "the run to be completed")
+    wait_for(lambda: receiver.of("finished"), "the notice of the end")
+    listed = fleet.json("alerts", run_id)["alerts"]
+    wait_for(lambda: all(one["delivered"] for one in fleet.json("alerts", run_id)["alerts"]), "all to be delivered")
+    assert sorted((one["rule"], one["subject"]) for one in listed if one["rule"] == "budget") == [
+        ("budget", "50"),
+        ("budget", "80"),
+    ]
+    ids = [message["id"] for message in receiver.messages]
+    assert len(ids) == len(set(ids)), "nothing came twice"
+    assert receiver.of("budget").count("fired") == 2
+    assert receiver.of("finished") == ["fired"]
+    assert all("run" in message["text"] for message in receiver.messages)
+    kept = b"".join(path.read_bytes() for path in fleet.home.rglob("*") if path.is_file())
+    assert b"very-secret-path" not in kept
+
+
+@pytest.mark.slow
+def test_no_progress_quarantine_and_failures_fire_and_resolve(fleet: Fleet, receiver: Receiver):
+    configured(fleet, receiver, no_progress="2s", failure_rate=0.3)
+    server = serve(fleet)
+    failing = [sh(f"f{i}", "exit 1") for i in range(12)]
+    run_id = run(fleet, [*failing, sh("slow", GATE)], workers=2, attempts=1, breaker=False, distribution="round-robin")
+    wait_for(lambda: receiver.of("failure_rate"), "the failure rate to be told")
+    server.post(f"runs/{run_id}/quarantine", {"worker": "local-2"})
+    wait_for(lambda: receiver.of("quarantine") == ["fired"], "the quarantine to be told")
+    server.post(f"runs/{run_id}/pardon", {"worker": "local-2"})
+    wait_for(lambda: receiver.of("quarantine") == ["fired", "resolved"], "the pardon to be told")
+    (fleet.folder / "gate").touch()
+    wait_for(lambda: receiver.of("finished"), "the notice of the end")
+    wait_for(lambda: receiver.of("failure_rate") == ["fired", "resolved"], "the end of the failure rate")
+    assert not [one for one in server.get("alerts")["alerts"] if one["state"] == "firing"]
+
+
+@pytest.mark.slow
+def test_a_stuck_run_and_an_open_breaker(fleet: Fleet, receiver: Receiver):
+    configured(fleet, receiver, no_progress="2s")
+    server = serve(fleet)
+    stuck = run(fleet, [sh("stuck", GATE)])
+    wait_for(lambda: receiver.of("no_progress") == ["fired"], "the stuck run to be told")
+    (fleet.folder / "gate").touch()
+    wait_for(lambda: receiver.of("no_progress") == ["fired", "resolved"], "that it goes on")
+    wait_for(lambda: completed(server, stuck), "the run to be completed")
+    broken = """echo '{"error": "it does not answer", "error_kind": "service_failed"}' > "$EVALFLEET_RESULT"; exit 1"""
+    run(fleet, [sh(f"b{i}", broken) for i in range(12)], workers=4, retry_base="1ms")
+    wait_for(lambda: receiver.of("breaker"), "the open breaker to be told")
+    wait_for(lambda: receiver.of("paused"), "the pause to be told")
+    assert server.get("runs")["runs"][0]["problems"][0]["severity"] == "critical"
+
+
+@pytest.mark.slow
+def test_what_the_receiver_refuses_is_sent_again(fleet: Fleet, receiver: Receiver):
+    configured(fleet, receiver)
+    receiver.refuse = True
+    serve(fleet)
+    run(fleet, [sh("a", "true")])
+    wait_for(lambda: receiver.refused, "the first try")
+    receiver.refuse = False
+    wait_for(lambda: receiver.of("finished") == ["fired"], "the second try")
+
+
+def test_a_test_message_and_what_is_wrong_with_a_channel(fleet: Fleet, receiver: Receiver):
+    assert fleet.command("alerts", "test").returncode == 2
+    configured(fleet, receiver)
+    assert fleet.json("alerts", "test")["channels"] == [{"channel": "webhook", "error": None, "ok": True}]
+    assert receiver.messages[0]["rule"] == "test"
+    done = fleet.command("alerts", "test", HOOK="http://127.0.0.1:1/very-secret-path")
+    assert (done.returncode, "very-secret-path" in done.stdout + done.stderr) == (3, False)
+    missing = fleet.command("alerts", "test", HOOK="")
+    assert (missing.returncode, "HOOK" in missing.stdout) == (3, True)
+    assert "12 rules" in fleet.command("alerts").stdout
+    (fleet.folder / "evalfleet.toml").write_text('[alerts]\nwebhook = "https://hooks.example/secret"\n')
+    wrong = fleet.command("alerts")
+    assert (wrong.returncode, "name of a variable" in wrong.stderr) == (2, True)

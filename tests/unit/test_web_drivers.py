@@ -1,0 +1,30 @@
+"""When a run is driven again after its controller ended. Pure."""
+
+from __future__ import annotations
+
+import pytest
+
+from evalfleet.model import RunState
+from evalfleet.web.drivers import again_after_s
+
+CASES = [
+    (0, RunState.COMPLETED, None, 0, None),
+    (1, RunState.CANCELLED, None, 0, None),
+    (130, RunState.RUNNING, None, 0, None),  # somebody stopped the controller
+    (3, RunState.PAUSED, "budget", 0, None),  # waits for a person
+    (3, RunState.PAUSED, "secret", 0, None),
+    (3, RunState.PAUSED, "operator", 0, None),
+    (3, RunState.PAUSED, "breaker", 0, 60.0),  # probed on
+    (3, RunState.PAUSED, "breaker", 2, 240.0),
+    (3, RunState.PAUSED, "breaker", 20, 900.0),
+    (3, RunState.RUNNING, None, 0, None),  # another process drives it
+    (2, RunState.QUEUED, None, 0, None),
+    (70, RunState.RUNNING, None, 0, 5.0),  # crashed
+    (-9, RunState.RUNNING, None, 1, 10.0),  # killed
+    (-9, RunState.RUNNING, None, 5, None),
+]
+
+
+@pytest.mark.parametrize(("code", "state", "cause", "times", "wanted"), CASES)
+def test_again(code: int, state: RunState, cause: str | None, times: int, wanted: float | None):
+    assert again_after_s(code, state, cause, times) == wanted
