@@ -13,7 +13,7 @@ import pytest
 from fleet import Fleet, wait_for
 from rented import rented
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def reaped(home: Fleet, *options: str) -> dict[str, Any]:
@@ -86,10 +86,18 @@ def test_bake_and_begin_with_the_image(tmp_path: Path):
         here.create("--workers", "1", "--image", "golden", "--name-prefix", "two", name="p2")
         said = fleet.command("pool", "exec", "p2", "--", "cat", "prepared")
         assert "from the first one" in said.stdout, said.stdout + said.stderr
-        summary = fleet.json("run", here.work(3, 0.1), "--pool", "p2")
+        summary = here.run("run", here.work(3, 0.1), "--pool", "p2")
         assert summary["scores"]["verdicts"] == 3
         here.delete("p2")
         here.delete("p1")
         assert reaped(fleet)["resources"] == []  # golden images stay
         assert here.leaks()["leaks"] == []
-        assert fleet.command("pool", "create", "p3", "--backend", "azure-vm", "--image", "silver").returncode == 2
+
+
+def test_an_image_that_is_not_there_is_said(tmp_path: Path):
+    with rented(tmp_path, 100) as here:
+        made = here.fleet.command("pool", "create", "p1", "--backend", "azure-vm", "--image", "silver")
+        assert made.returncode == 3
+        assert "there is no image 'silver'" in made.stdout
+        here.delete()  # nothing that is missing keeps a pool alive
+        assert here.is_empty(), here.leaks()

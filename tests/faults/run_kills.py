@@ -30,7 +30,7 @@ def rounds(folder: Path, seed: int, deaths: int) -> list[str]:
             if _dies(here, words, rng, died):
                 break
         if here.fleet.json("status")[0]["state"] != "completed":
-            assert here.fleet.json("resume")["state"] == "completed"
+            assert here.run("resume")["state"] == "completed"
         _check(here)
         here.delete()
         assert here.is_empty(), here.leaks()
