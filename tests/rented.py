@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evalfleet.azure.settings import EMULATOR_SUBSCRIPTION
 from fleet import Fleet, fleet_at, wait_for
 
 NAME = "p1"
@@ -34,6 +35,17 @@ class Rented:
         with urllib.request.urlopen(urllib.request.Request(url, data, method=method), timeout=60) as answer:
             text = answer.read()
         return json.loads(text) if text else None
+
+    def arm(self, method: str, path: str, body: Any, api: str) -> Any:
+        """Ask the cloud for something in the resource group, as another hand would."""
+        group = f"subscriptions/{EMULATOR_SUBSCRIPTION}/resourceGroups/evalfleet/providers"
+        url = f"{self.settings['EVALFLEET_AZURE_EMULATOR']}/{group}/{path}?api-version={api}"
+        data = None if body is None else json.dumps(body).encode()
+        asked = urllib.request.Request(url, data, method=method)
+        asked.add_header("Authorization", "Bearer any")
+        asked.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return json.loads(answer.read())
 
     def events(self, *types: str) -> list[dict[str, Any]]:
         """What happened in the cloud, of the types that are named or all of it."""

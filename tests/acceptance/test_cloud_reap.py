@@ -16,6 +16,10 @@ from rented import rented
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
+VM_API = "2024-07-01"
+NETWORK_API = "2022-11-01"
+
+
 def reaped(home: Fleet, *options: str) -> dict[str, Any]:
     return home.json("reap", *options)
 
@@ -58,11 +62,52 @@ def test_another_homes_machines_stay_until_they_expire(tmp_path: Path):
         other = here.another_home(tmp_path / "other-home")
         assert reaped(other) == {"dry_run": False, "resources": [], "left": 0, "runners": []}
         assert set(here.states().values()) == {"ready"}
-        shutil.rmtree(here.fleet.home)  # its owner will never come back
-        here.control("POST", "clock", {"seconds": 2 * 3600})
-        # The clock of a person's machine does not jump: what is seen is a later look.
-        found = reaped(other, "--dry-run")["resources"]
-        assert found == []
+        tags = here.arm("GET", "Microsoft.Compute/virtualMachines/waa-eval-1", None, VM_API)["tags"]
+        past = {**tags, "evalfleet-expires": "2026-01-01T00:00:00Z"}
+        here.arm("PATCH", "Microsoft.Compute/virtualMachines/waa-eval-1", {"tags": past}, VM_API)
+        done = reaped(other)
+        assert done["left"] == 0
+        assert {row["why"] for row in done["resources"]} == {f"expired; made by {tags['evalfleet-owner']}"}
+        assert here.births() == {"waa-eval-1": 1}
+        assert len(here.events("vm.deleted")) == 1
+        here.delete()  # by the home that it belongs to
+        assert here.is_empty(), here.leaks()
+
+
+def test_parts_without_a_machine(tmp_path: Path):
+    with rented(tmp_path, 100) as here:
+        here.create("--workers", "1")
+        tags = here.arm("GET", "Microsoft.Compute/virtualMachines/waa-eval-1", None, VM_API)["tags"]
+        body = {"location": "eastus", "tags": tags, "properties": {"publicIPAllocationMethod": "Static"}}
+        here.arm("PUT", "Microsoft.Network/publicIPAddresses/waa-eval-7-ip", body, NETWORK_API)
+        assert reaped(here.fleet, "--dry-run")["resources"] == [
+            {
+                "type": "Microsoft.Network/publicIPAddresses",
+                "name": "waa-eval-7-ip",
+                "region": "eastus",
+                "why": "pool 'p1' does not want it",
+            }
+        ]
+        assert reaped(here.fleet)["left"] == 0
+        assert set(here.states().values()) == {"ready"}
+        here.delete()
+        assert here.is_empty(), here.leaks()
+
+
+def test_a_pool_whose_run_is_over(tmp_path: Path):
+    with rented(tmp_path, 100) as here:
+        fleet = here.fleet
+        run = fleet.start("run", here.work(4, 30), "--backend", "azure-vm", "--workers", "2", "--regions", "eastus")
+        wait_for(lambda: len(here.begun()) == 2, "two tasks to run")
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+        (pool,) = fleet.json("pool", "list")["pools"]
+        assert reaped(fleet)["resources"] == []  # the run may be resumed
+        assert len(fleet.json("pool", "list")["pools"]) == 1
+        assert fleet.command("cancel", "latest").returncode == 0
+        reaped(fleet)
+        assert fleet.json("pool", "list")["pools"] == [], pool
+        assert here.is_empty(), here.leaks()
 
 
 def test_a_pool_that_is_wanted_stays_whole(tmp_path: Path):

@@ -12,9 +12,10 @@ from pathlib import Path
 from fleet import wait_for
 from rented import Rented, rented
 
-TASKS = 14
+TASKS = 20
 MACHINES = 3
-_LONGEST_S = 2.5
+_EARLY_S = 4.0
+_LATE_S = 1.0
 
 
 def rounds(folder: Path, seed: int, deaths: int) -> list[str]:
@@ -39,21 +40,21 @@ def rounds(folder: Path, seed: int, deaths: int) -> list[str]:
 
 def _dies(here: Rented, words: tuple[str, ...], rng: random.Random, died: list[str]) -> bool:
     """Kill a controller some time after something was seen to happen. True: it had ended before."""
-    before = (len(here.fleet.lines()), len(here.events()))
+    lines, events = len(here.fleet.lines()), len(here.events())
     process = here.fleet.start(*words)
-    beginning = rng.random() < 0.4  # a machine is started, or looked at
+    early = rng.random() < 0.4  # while it starts machines, connects to them, or learns what they have done meanwhile
 
     def moved() -> bool:
-        news = (len(here.events()) > before[1]) if beginning else (len(here.fleet.lines()) > before[0])
-        return news or process.poll() is not None
+        started = early or len(here.fleet.lines()) > lines or (words[0] == "run" and len(here.events()) > events)
+        return started or process.poll() is not None
 
     wait_for(moved, "the run to do something")
-    time.sleep(rng.uniform(0, _LONGEST_S))  # the moment itself is the chance that the seed draws
+    time.sleep(rng.uniform(0, _EARLY_S if early else _LATE_S))  # the moment itself is the chance that the seed draws
     if process.poll() is not None:
         return True
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    died.append(f"{len(here.ended())} ended of {len(here.begun())} begun")
+    died.append(f"{'early' if early else 'late'}, {len(here.ended())} ended of {len(here.begun())} begun")
     return False
 
 

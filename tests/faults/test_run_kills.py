@@ -14,12 +14,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 def test_a_run_on_a_pool_survives_its_controllers(tmp_path: Path, seed: int) -> None:
     died = rounds(tmp_path, seed, 4)
     print(f"seed {seed}: {died}")
-    assert len(died) >= 2
+    assert len(died) >= 3
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 113))
+@pytest.mark.parametrize("seed", range(100, 114))
 def test_a_run_on_a_pool_survives_fifty_more(tmp_path: Path, seed: int) -> None:
     died = rounds(tmp_path, seed, 4)
     print(f"seed {seed}: {died}")
-    assert len(died) >= 2
+    assert len(died) >= 3
