@@ -18,6 +18,7 @@ from evalfleet.environments.base import Executed, Probe, Requirement, Size
 from evalfleet.environments.desktop_session import Session
 from evalfleet.environments.picture import png
 from evalfleet.environments.sandbox import Mode
+from evalfleet.environments.viewing import Viewing
 from evalfleet.environments.xinput import XInput
 from evalfleet.environments.xwindows import Window, XWindows
 from evalfleet.errors import DesktopError
@@ -63,6 +64,7 @@ def launched(
     mode: Mode = Mode.AUTO,
     env: Mapping[str, str] | None = None,
     timeout_s: float = _START_S,
+    view: Path | None = None,
 ) -> Generator[Desktop]:
     """Start a desktop, and end it.
 
@@ -71,12 +73,15 @@ def launched(
         mode: whether it is sandboxed.
         env: variables for all programs inside.
         timeout_s: for all parts to come up.
+        view: where to make a socket by which people can watch and use it; None: nobody can.
 
     Raises:
         EnvironmentFailed: it could not be started; names the part, with its last words.
     """
     desktop = Desktop(folder, size=size, mode=mode, env=env or {}, timeout_s=timeout_s)
     try:
+        if view is not None:
+            desktop.let_view(view)
         yield desktop
     finally:
         desktop.close()
@@ -87,7 +92,13 @@ class Desktop:
 
     def __init__(self, folder: Path, *, size: Size, mode: Mode, env: Mapping[str, str], timeout_s: float) -> None:
         self._folder, self._size, self._mode, self._env, self._timeout_s = folder, size, mode, dict(env), timeout_s
+        self._viewing: Viewing | None = None
         self._start()
+
+    def let_view(self, path: Path) -> None:
+        """Let people watch and use it by VNC, on a socket in this place, until it is closed."""
+        self._viewing = Viewing(path, self._size)
+        self._viewing.use(self._session.connect())
 
     @property
     def sandboxed(self) -> bool:
@@ -133,9 +144,11 @@ class Desktop:
         self._session.write(path, data)
 
     def reset(self) -> None:
-        """Throw the whole desktop away and start another one."""
-        self.close()
+        """Throw the whole desktop away and start another one. Whoever watches sees the new one."""
+        self._end()
         self._start()
+        if self._viewing is not None:
+            self._viewing.use(self._session.connect())
 
     def windows(self) -> list[Window]:
         """Return the windows of applications, the topmost last."""
@@ -165,6 +178,12 @@ class Desktop:
 
     def close(self) -> None:
         """End it. May be called twice."""
+        if self._viewing is not None:
+            self._viewing.close()
+            self._viewing = None
+        self._end()
+
+    def _end(self) -> None:
         self._connection.close()
         self._session.close()
 

@@ -77,6 +77,21 @@ class XInput:
         if not self._windows.manager_answers(timeout_s=_MANAGER_S):
             raise DesktopError(f"the window manager did not answer within {_MANAGER_S:g} s")
 
+    def hold(self, symbol: int, *, down: bool) -> None:
+        """Press or let go of the key with a symbol, as a person does; Shift is a key of its own then."""
+        if symbol not in self._codes and symbol not in self._borrowed:
+            self._borrow([symbol])
+        code, _ = self._codes.get(symbol) or self._borrowed[symbol]
+        self._fake(_KEY_DOWN if down else _KEY_UP, code)
+
+    def point(self, x: float, y: float, before: int, now: int) -> None:
+        """Move the pointer, and press and let go of the buttons that differ; bit 0 stands for the first."""
+        self._move(x, y)
+        for button in range(1, 8):
+            bit = 1 << (button - 1)
+            if (before ^ now) & bit:
+                self._fake(_BUTTON_DOWN if now & bit else _BUTTON_UP, button)
+
     def _write(self, text: str) -> None:
         left = [xkeys.of_character(character) for character in text]
         while left:

@@ -12,8 +12,9 @@ from evalfleet.agents.oracle import solvable
 from evalfleet.agents.registry import label
 from evalfleet.benchmarks.base import Episode, Requirement, Selection, TaskInfo
 from evalfleet.benchmarks.desk.task import BUILT_IN, DeskTask, load, parse
-from evalfleet.config import Settings
+from evalfleet.config import Settings, environment
 from evalfleet.environments import desktop
+from evalfleet.environments.viewing import NAME as VIEW
 from evalfleet.errors import InputError, TaskFileError
 
 MAX_STEPS = 50
@@ -90,7 +91,7 @@ class Desk:
         for need in self.requirements():
             if not need.present:
                 raise InputError(f"desk cannot run here: {need.found}; {need.install}")
-        with desktop.launched(folder) as fresh:
+        with desktop.launched(folder, view=_view()) as fresh:
             yield DeskEpisode(fresh, task)
 
     def _tasks(self) -> list[DeskTask]:
@@ -104,3 +105,9 @@ class Desk:
             known.add(task.id)
             tasks.append(task)
         return tasks
+
+
+def _view() -> Path | None:
+    """Where people can watch the attempt's desktop: beside its result. Outside an attempt nobody does."""
+    result = environment().get("EVALFLEET_RESULT")
+    return Path(result).parent / VIEW if result else None
