@@ -54,6 +54,11 @@ class View:
     def open(self, path: str) -> None:
         self.page.open(self.base + path)
 
+    def go(self, path: str) -> None:
+        """Follow a link inside the page, which loads nothing anew."""
+        self.js(f"""(() => {{ const link = document.createElement("a"); link.href = {json.dumps(path)};
+            document.querySelector("main").append(link); link.click(); link.remove(); }})()""")
+
     def js(self, expression: str) -> Any:
         return self.page.evaluate(expression)
 

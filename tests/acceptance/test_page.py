@@ -192,6 +192,7 @@ def test_names_and_logs_are_words_never_markup(fleet: Fleet, server: Served, vie
     assert view.js("document.querySelectorAll('img[src=\"x\"]').length") == 0
 
 
+@pytest.mark.timeout(300)
 def test_all_pages_fit_a_screen_and_a_phone_in_light_and_dark(fleet: Fleet, server: Served, view: View):
     troubles = [{}, {"score": 0.0}, {"trouble": "crash_once"}, {"trouble": "crash"}, {}, {}]
     runs = [
@@ -201,6 +202,7 @@ def test_all_pages_fit_a_screen_and_a_phone_in_light_and_dark(fleet: Fleet, serv
     for run in runs:
         done(server, run)
     a, b = runs
+    view.sees("before", "after")
     pages = {
         "runs": "/",
         "run": f"/runs/{a}",
@@ -218,11 +220,11 @@ def test_all_pages_fit_a_screen_and_a_phone_in_light_and_dark(fleet: Fleet, serv
         for scheme in ("light", "dark"):
             view.wear(size, scheme)
             for name, path in pages.items():
-                view.open(path)
+                view.go(path)
                 view.until(
-                    "document.querySelector('main h1') && !document.querySelector('main [role=status].wait')", name
+                    f"location.pathname + location.search === {path!r} && document.querySelector('main h1')", name
                 )
-                view.until("document.querySelector('main .card')", f"something on {name}")
+                view.until("document.querySelector('main .card') && !document.querySelector('main .wait')", name)
                 view.shoot(f"{name}-{size.width}-{scheme}")
                 wide = view.js("document.documentElement.scrollWidth")
                 assert wide <= size.width, f"{name} is {wide} wide on a window of {size.width}"
