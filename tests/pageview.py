@@ -83,9 +83,10 @@ class View:
         self.js(f"{find}.click()")
 
     def key(self, name: str, text: str = "") -> None:
-        params = {"key": name, "code": name, **({"text": text} if text else {})}
         codes = {"ArrowRight": 39, "ArrowLeft": 37, "Enter": 13, "Tab": 9, "End": 35}
-        params["windowsVirtualKeyCode"] = codes.get(name, 0)
+        params: dict[str, Any] = {"key": name, "code": name, "windowsVirtualKeyCode": codes.get(name, 0)}
+        if text:
+            params["text"] = text
         self.call("Input.dispatchKeyEvent", type="keyDown", **params)
         self.call("Input.dispatchKeyEvent", type="keyUp", **params)
 
