@@ -107,7 +107,7 @@ def test_every_button_asks_first_and_then_acts(fleet: Fleet, server: Served, vie
     view.open(f"/runs/{run}")
     view.click("Pause")
     view.sees("Pause steered?")
-    view.click("Cancel", within="dialog")
+    view.click("Back", within="dialog")
     view.lacks("Pause steered?")
     assert not [event for event in fleet.events(run) if event["type"] == "run.requested"], "nothing without a yes"
     view.open(f"/runs/{run}/tasks/3")
