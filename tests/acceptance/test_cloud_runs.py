@@ -98,7 +98,7 @@ def test_wishes_are_obeyed_while_a_run_uses_the_pool(tmp_path: Path):
         assert run.poll() is None
         assert len(fleet.json("pool", "scale", "p1", "2")["hosts"]) == 2
         stopped = fleet.json("pool", "stop", "p1", "--worker", "waa-eval-1")
-        assert {row["host"]: row["wish"] for row in stopped["hosts"]}["waa-eval-1"] in ("stopped", "running")
+        assert {row["host"]: row["state"] for row in stopped["hosts"]}["waa-eval-1"] == "stopped"
         assert len(fleet.json("pool", "scale", "p1", "3")["hosts"]) == 3
         assert run.wait(PATIENCE_S) == 0
         report = fleet.json("report")
@@ -109,14 +109,19 @@ def test_wishes_are_obeyed_while_a_run_uses_the_pool(tmp_path: Path):
         assert here.is_empty(), here.leaks()
 
 
-def test_a_stop_of_the_whole_pool_waits_for_its_work(tmp_path: Path):
+def test_what_a_person_stops_stays_so_until_a_person_starts_it(tmp_path: Path):
     with rented(tmp_path, 100) as here:
         here.create("--workers", "2")
         run = here.fleet.start("run", here.work(8, 2), "--pool", "p1")
         wait_for(lambda: len(here.begun()) >= 2, "the run to work")
         assert here.fleet.command("pool", "stop", "p1").returncode == 0
-        assert run.wait(PATIENCE_S) in (0, 3)
-        assert here.fleet.json("report")["attempts"]["by_outcome"]["lost"] == 0
+        assert set(here.states().values()) == {"stopped"}
+        assert len(here.ended()) == len(here.begun()) < 8  # it waited for the work
+        assert run.poll() is None
+        assert here.fleet.command("pool", "start", "p1").returncode == 0
+        assert run.wait(PATIENCE_S) == 0
+        report = here.fleet.json("report")
+        assert report["attempts"]["by_outcome"]["ok"] == report["attempts"]["total"] == 8
 
 
 def test_a_pool_at_its_budget_takes_no_more_work(tmp_path: Path):
