@@ -11,7 +11,7 @@ import click
 from evalfleet.cli.options import home_option, json_option, run_argument
 
 if TYPE_CHECKING:
-    from evalfleet.model import Event, Run
+    from evalfleet.model import Event
     from evalfleet.report.lines import Line
     from evalfleet.store.base import StoreReader
 
@@ -28,30 +28,30 @@ _POLL_S = 0.1
 @json_option
 @home_option
 def command(run: str, follow: bool, pattern: str, key: str | None, after: int, as_json: bool, home: str | None) -> None:
-    """Print the numbered events of a run, oldest first. With --json one object per line."""
+    """Print the numbered events of a run, oldest first, or those of a pool: `pool:NAME`. With --json one object per line."""
     from fnmatch import fnmatchcase
 
     from evalfleet import config
-    from evalfleet.report.opening import opened_run
+    from evalfleet.report.opening import opened_subject
 
     settings = config.load(home)
-    with opened_run(settings.home, run) as (store, found):
+    with opened_subject(settings.home, run) as (store, subject):
         if key is not None:
-            store.task(found.id, key)
+            store.task(subject, key)
 
         def wanted(event: Event) -> bool:
             return fnmatchcase(event.type, pattern) and (key is None or event.task == key)
 
         show = _json_printer() if as_json else _line_printer(settings.colour)
-        for page in _pages(store, found, after, follow=follow):
+        for page in _pages(store, subject, after, follow=follow):
             show([event for event in page if wanted(event)])
 
 
-def _pages(store: StoreReader, run: Run, after: int, *, follow: bool) -> Iterator[list[Event]]:
+def _pages(store: StoreReader, subject: str, after: int, *, follow: bool) -> Iterator[list[Event]]:
     while True:
         # The state is read first: what was written before the end is then sure to be in the last page.
-        over = not follow or store.run(run.id).state in ("completed", "cancelled")
-        while page := store.events(run.id, after, _PAGE):
+        over = not follow or _is_over(store, subject)
+        while page := store.events(subject, after, _PAGE):
             after = page[-1].number
             yield page
         if over:
@@ -97,3 +97,9 @@ def _line(event: Event) -> Line:
         Span(f"{task}  " if task else "", Style.STRONG),
         Span(data, Style.FAINT),
     )
+
+
+def _is_over(store: StoreReader, subject: str) -> bool:
+    if subject.startswith("pool:"):
+        return subject[5:] not in [pool.name for pool in store.pools()]
+    return store.run(subject).state in ("completed", "cancelled")

@@ -116,6 +116,20 @@ class Steward:
                         await self._ground.explain("cloud", str(error))
                     await self._nap(pause_s)
 
+    async def pardon(self) -> None:
+        """Let machines in quarantine prove themselves again."""
+        ground = self._ground
+        for host in await ground.clerk.call(partial(self._store.hosts, self._name)):
+            if host.state is HostState.QUARANTINED:
+                await Tender(ground, host).move(state=HostState.PREPARING, reason=None)
+
+    async def quarantine(self, name: str, reason: str) -> None:
+        """Give a machine that was ready, and is unwell now, no more work."""
+        ground = self._ground
+        for host in await ground.clerk.call(partial(self._store.hosts, self._name)):
+            if host.name == name and host.state is HostState.READY:
+                await Tender(ground, host).move(state=HostState.QUARANTINED, reason=reason)
+
     async def part(self) -> float | None:
         """Leave a pool whose machines run: they stop by themselves soon after, if nobody comes back.
 

@@ -30,3 +30,19 @@ def opened_run(home: Path, text: str) -> Generator[tuple[StoreReader, Run]]:
         if reader is None:
             raise NotFound(f"there is no run in {home} yet; `evalfleet run TASKS.toml` makes one")
         yield reader, reader.find_run(text)
+
+
+@contextmanager
+def opened_subject(home: Path, text: str) -> Generator[tuple[StoreReader, str]]:
+    """A reader, and what events are about: the id of the run that `text` names, or `pool:NAME`, which may be gone by now.
+
+    Raises NotFound, AmbiguousId.
+    """
+    if not text.startswith("pool:"):
+        with opened_run(home, text) as (reader, run):
+            yield reader, run.id
+        return
+    with opened(home) as reader:
+        if reader is None or reader.last_event(text) is None:
+            raise NotFound(f"there is and was no pool {text[5:]!r} in {home}")
+        yield reader, text
