@@ -9,13 +9,16 @@ JOBS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: help setup demo test check unit bench chaos desk fmt lock clean
+.PHONY: help setup page demo test check unit bench chaos desk fmt lock clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
 
 setup: ## make .venv, or bring it up to date
 	@scripts/setup
+
+page: setup ## build the dashboard into the package
+	@scripts/page
 
 demo: setup ## run a real benchmark with two agents on 4 local workers and show the result
 	@scripts/demo
@@ -27,8 +30,10 @@ check: setup ## format, lint, types, layers
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
+	@scripts/page types
 
 unit: setup ## the tests alone
+	@scripts/page
 	@scripts/browser
 	@scripts/desktop
 	@scripts/sshd
@@ -53,5 +58,5 @@ lock: ## pin every dependency anew in constraints.txt
 	@scripts/lock
 
 clean: ## remove what the targets made
-	rm -rf .venv .bench .setup.lock .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .bench .setup.lock .page.lock frontend/node_modules src/evalfleet/web/static .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

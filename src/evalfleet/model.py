@@ -91,6 +91,11 @@ class Kind(StrEnum):
 class WorkerState(StrEnum):
     READY = "ready"
     BUSY = "busy"
+    SUSPECT = "suspect"  # its host does not answer
+    QUARANTINED = "quarantined"  # its host must prove itself before it gets work
+    DRAINING = "draining"  # its host will be taken away, and gets no more
+    LOST = "lost"  # its host is given up; it may come back
+    GONE = "gone"
 
 
 class Distribution(StrEnum):

@@ -59,7 +59,7 @@ async def spoken(url: str, token: str, words: list[bytes], **headers: str) -> tu
     sent: dict[str, Any] = {"Authorization": f"Bearer {token}", **headers}
     async with (
         aiohttp.ClientSession() as session,
-        session.ws_connect(url, headers=sent, protocols=["binary"], receive_timeout=20) as ws,
+        session.ws_connect(url, headers=sent, protocols=["binary"], timeout=aiohttp.ClientWSTimeout(20)) as ws,
     ):
         heard = await ws.receive_bytes(timeout=20)
         for word in words:

@@ -119,12 +119,16 @@ def bash(fleet: Fleet, script: str) -> str:
 
 @pytest.mark.slow
 def test_every_command_of_the_readme_does_what_is_said(checkout: Fleet):
-    version, agents, sweep, promises = follow(checkout, ROOT / "README.md")
+    version, agents, sweep, cloud, promises = follow(checkout, ROOT / "README.md")
     assert version.startswith("evalfleet ")
     assert "2 of 2 tasks got a verdict" in agents
     assert "report.html" in agents
     assert "12 of 12 tasks got a verdict" in sweep
     assert "batch-32_block-16_prefill-chunked True 2860.0" in sweep
+    assert "cloud completed after" in cloud
+    assert "24 of 24 tasks count" in cloud
+    assert "pool lab is deleted: nothing of it is left" in cloud
+    assert "nothing of ours is left without a purpose" in cloud
     assert promises.count("demo completed after") == 2  # by `resume`, and again by `report`
     assert "24 of 24 tasks count" in promises
     assert "the breaker is open: launch_failed" in promises
@@ -154,6 +158,7 @@ def test_every_command_of_the_page_works(checkout: Fleet, page: Path):
         "steer-a-run": ["held: good_2", "released: good_2", "is cancelled", "3 of 3 tasks count"],
         "compare-runs": ["B is better by 40.0 points (95% interval 23.3 to 56.7; 12 tasks gained, 0 lost, p < 0.001)."],
         "run-in-ci": ["report.html", "Wrote 1 file of run", "is cancelled"],
+        "run-on-azure": ["2 of 2 tasks got a verdict", "is deleted: nothing of it is left", '"leaks": []'],
         "run-waa": ["154 tasks in 12 domains"],
         "run-miniwob": ["130 tasks in 50 domains", "login-user_0  score 1"],
         "write-an-agent": ["click-link_0  score 1"],

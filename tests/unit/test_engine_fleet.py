@@ -9,10 +9,14 @@ import anyio
 import pytest
 from engine_play import PATIENT, QUICK, Play, end_all, host, played
 
+from evalfleet.backends.base import HostInfo, Observation
 from evalfleet.core.health import OtherWay
 from evalfleet.engine.controller import take
+from evalfleet.engine.supervisor import Supervisor
+from evalfleet.layout import Home
 from evalfleet.model import Distribution, Kind, Outcome, Policy, Requests, RunState, TaskSpec
-from evalfleet.store.sqlite import open_reader
+from evalfleet.store.sqlite import open_reader, open_store
+from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.fleet import FakeFleet
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +31,7 @@ async def test_a_run_waits_for_its_first_host_and_says_so(home: Path):
         await play.launched(one)
         assert play.fleet.is_served
         await play.finish()
-    assert play.notices == [f"run {play.run.id} waits: pool cloud has no worker that is ready yet"]
+    assert play.notices == [f"run {play.run.id} waits for a worker: {play.fleet.waits_for()}"]
     assert not any(kind.startswith("breaker") for kind, _ in play.types())
     assert ("worker.joined", "one") in play.types()
     assert not play.fleet.is_served
@@ -318,6 +322,36 @@ async def test_a_run_that_wants_more_workers_than_there_are_does_not_turn_in_cir
         await play.finish()
 
 
+async def test_a_task_that_becomes_due_while_the_queue_is_looked_at_is_not_overlooked(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    clock, backend = FakeClock(), host("one", slots=2)
+    store = open_store(home, clock)
+    specs = [TaskSpec(key=key, domain="t", command=("sleep",)) for key in ("a", "b")]
+    policy = Policy(workers=2, attempts=3, retry_base_s=10.0)
+    run = take(store, store.submit("x", policy, specs, folder="/", base_env={}))
+    supervisor = Supervisor(
+        store=store, home=Home(home), fleet=FakeFleet(backend), run=run, settings=PATIENT, secrets=lambda _: {}
+    )
+    dispatcher = supervisor._dispatcher
+    dispatcher.start()
+    info = HostInfo(name="one", memory_mb=None, gpus=0, price_usd_per_hour=0.0)
+    first = dispatcher.step([], [info]).launch["one"]
+    failed = Observation(first[0].attempt_id, 2, 0.0, "ended", {"cause": "exited", "exit_code": 1})
+    candidates = store.candidates
+
+    def slowly(*args: object) -> object:
+        found = candidates(*args)  # pyright: ignore[reportArgumentType]
+        clock.advance(20.0)
+        return found
+
+    monkeypatch.setattr(store, "candidates", slowly)
+    assert dispatcher.step([failed], [info]).wait_s == 0.0
+    monkeypatch.undo()
+    assert len(dispatcher.step([], [info]).launch["one"]) == 1
+    store.close()
+
+
 async def test_a_task_is_not_held_for_its_size_while_a_host_may_still_come_that_carries_it(home: Path):
     small, large = host("small", memory_mb=1000), host("large", memory_mb=8000)
     large.unreachable = "it is still starting"
@@ -356,6 +390,17 @@ async def test_fixed_shards_of_a_lost_host_are_served_by_others(home: Path):
         two.cut()
         await play.said("worker.lost", two)
         await play.finish()
+    play.assert_all_ok()
+
+
+async def test_fixed_shards_of_a_host_that_the_fleet_drains_are_served_by_others(home: Path):
+    one, two = host("one"), host("two")
+    async with played(Play(home, 4, one, two, workers=2, distribution=Distribution.ROUND_ROBIN)) as play:
+        await play.launched(one)
+        await play.launched(two)
+        play.fleet.drained = {"two"}
+        await play.finish()
+    assert {a.task_number for a in play.attempts() if a.host == "two"} == {2}
     play.assert_all_ok()
 
 

@@ -48,6 +48,7 @@ def database(store: Writing) -> SqliteDatabase:
         ("expect_tasks", "INDEX task_history (key=?)"),
         ("select_has_history", "INDEX task_history"),
         ("select_events", "INDEX event_run (run_id=? AND number>?)"),
+        ("select_worker_events", "INDEX event_worker (run_id=?)"),
         ("select_pending_requests", "INDEX request_pending (run_id=?)"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+from evalfleet.backends.base import CanarySpec
 from evalfleet.backends.ssh import SshBackend, SshSettings
 from evalfleet.backends.ssh_hostsfile import SshHostSpec
 from evalfleet.core.health import OtherWay
@@ -27,6 +28,7 @@ class AzureVmBackend(SshBackend):
         """
         super().__init__(home, spec, SshSettings(known_hosts=(), watch_eviction=True), notice, tools)
         self._ask = ask
+        self.canary = CanarySpec()  # a machine that was made a moment ago proves itself before it gets paid work
 
     async def ask_otherwise(self) -> OtherWay:
         said = await self._ask(self.name)

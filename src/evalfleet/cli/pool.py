@@ -8,6 +8,7 @@ COMMANDS: dict[str, str] = {
     "create": "Make a pool: of machines that exist, or of VMs that are made now.",
     "list": "List the pools.",
     "status": "Show a pool's hosts: workers, price, and what runs there.",
+    "prepare": "Make its hosts ready, rung by rung.",
     "logs": "Show what happens on its hosts.",
     "ssh": "Open a shell on a host, or run one command there.",
     "exec": "Run a command on all hosts at the same time.",

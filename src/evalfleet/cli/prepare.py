@@ -54,7 +54,7 @@ def command(benchmark: str, pool: str | None, wheels: Path | None, as_json: bool
         return _here(settings, found, as_json)
     from evalfleet.benchmarks.equipment import tools_of
 
-    return _there(settings, home, pool, tools_of(found, settings), wheels, as_json)
+    return on_hosts(settings, home, pool, tools_of(found, settings), wheels, as_json)
 
 
 def _here(settings: Settings, benchmark: Benchmark, as_json: bool) -> int:
@@ -72,7 +72,8 @@ def _here(settings: Settings, benchmark: Benchmark, as_json: bool) -> int:
     return 0 if ready else NOT_READY
 
 
-def _there(settings: Settings, home: str | None, name: str, tools: Tools, wheels: Path | None, as_json: bool) -> int:
+def on_hosts(settings: Settings, home: str | None, name: str, tools: Tools, wheels: Path | None, as_json: bool) -> int:
+    """Make the hosts of a pool ready and show how; returns the exit code."""
     import anyio
 
     from evalfleet.backends.ssh_tools import parcel_of

@@ -80,6 +80,8 @@ class Admission:
             return []
         most = min(most, self._roster.most - len(live))
         rooms = {host.name: self._room(host, live) for host in self._roster.known}
+        # Asked before the candidates: one that becomes due between the two questions must be in one of the answers.
+        due = self._store.next_due(self._run.id)
         limit = len(slots) + (_MORE if fresh_first is None else _MANY)
         while True:
             tasks, offered = self._offers(slots) if self._fixed else (self._candidates(limit), slots)
@@ -97,7 +99,6 @@ class Admission:
             self._look_at = 0.0
         elif len(picked) < min(most, len(slots)):
             left = len(tasks) - len(picked)
-            due = self._store.next_due(self._run.id)
             self._look_at = min(now + _CROWDED_S if left else inf, inf if due is None else due)
         return picked
 

@@ -126,7 +126,8 @@ class Canaries:
         )
 
     def _may_prove(self, host: str) -> bool:
-        return {Absence.LOST, Absence.DRAINING}.isdisjoint(self._roster.absences(host))
+        stays = host not in self._roster.draining
+        return stays and {Absence.LOST, Absence.DRAINING}.isdisjoint(self._roster.absences(host))
 
     def _spec(self, host: str) -> CanarySpec:
         return self._specs.get(host, _DEFAULT)
@@ -143,22 +144,26 @@ class Canaries:
         else:
             self._failed(host, f"its canary failed: {judged.kind}: {judged.evidence}")
 
+    # State first, then words: a store that is busy for long must not leave a host between two states.
+
     def _passed(self, host: str) -> None:
         one = self._hosts.pop(host)
+        was_out = not one.is_new or one.failed > 0
+        if was_out:
+            self._history.pardon(host)
         self._roster.take_back(host, Absence.QUARANTINED)
         self._note("worker.canary_passed", {"host": host})
-        if not one.is_new or one.failed:
-            self._history.pardon(host)
-            self._note("worker.returned", {"host": host})
+        if was_out:
+            self._note("worker.returned", {"host": host, "from": "quarantined"})
 
     def _failed(self, host: str, why: str) -> None:
         before = self._hosts[host]
         self._hosts[host] = one = before.refuted(why, self._store.now())
+        if one.is_barred:
+            self._roster.set_apart(host, Absence.BARRED)
         self._note("worker.canary_failed", {"host": host, "reason": why, "failed": one.failed, "next_at": one.due_at})
         if before.is_new and before.failed == 0:
             self._set_apart(host, why)
-        if one.is_barred:
-            self._roster.set_apart(host, Absence.BARRED)
 
     def _set_apart(self, host: str, reason: str) -> None:
         self._roster.set_apart(host, Absence.QUARANTINED)

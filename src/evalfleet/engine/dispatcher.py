@@ -101,7 +101,12 @@ class Dispatcher:
         return collecting
 
     def step(
-        self, observations: Sequence[Observation], hosts: Sequence[HostInfo], *, collecting: bool = False
+        self,
+        observations: Sequence[Observation],
+        hosts: Sequence[HostInfo],
+        *,
+        draining: frozenset[str] = frozenset(),
+        collecting: bool = False,
     ) -> Orders:
         """Take in what was seen, admit what may run, and find out whether the run is over.
 
@@ -109,8 +114,10 @@ class Dispatcher:
 
         Args:
             hosts: those that are reached now.
+            draining: those that the fleet wants no new work for.
         """
         orders = Orders()
+        self._roster.draining = draining
         for host in hosts:
             self._roster.met(host)
             self._money.price(host.name, host.price_usd_per_hour)
@@ -151,8 +158,9 @@ class Dispatcher:
         """Those that may get new work."""
         serving = [host for host in hosts if self._roster.serves(host.name)]
         names = {host.name for host in serving}
-        if not names <= self._served:
+        if names != self._served:
             self._admission.freed()
+        if not names <= self._served:
             self._admission.look_again()
         self._served = names
         return serving

@@ -103,8 +103,9 @@ class Recorder:
     async def _go_without(self, batch: list[Ended]) -> None:
         for one in batch:
             await self._give_up(one, "its host is given up")
-            self._waiting.pop(one.attempt.id, None)
         await self._clerk.call(partial(self._store_collected, batch))
+        for one in batch:
+            self._waiting.pop(one.attempt.id, None)
 
     async def _give_up(self, one: Ended, why: str) -> None:
         """Missing files never change a verdict, nor hold up the run: they stay where they are, and an event says so."""

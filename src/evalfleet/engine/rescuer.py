@@ -172,7 +172,7 @@ class Rescuer:
         """It said that it would be taken away, and now, over another connection, it does not: it was not."""
         self._doom = None
         await self._clerk.call(partial(self._dispatcher.take_back, self._backend.name, Absence.DRAINING))
-        await self._note("worker.returned")
+        await self._note("worker.returned", {"from": "draining"})
         self._inbox.poke()
 
     async def _keeps_waiting(self) -> bool:

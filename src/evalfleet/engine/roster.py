@@ -29,6 +29,7 @@ class Roster:
 
     def __init__(self, most: int, hosts: Iterable[tuple[str, int | None]] = ()) -> None:
         self.most = most
+        self.draining: frozenset[str] = frozenset()  # hosts that the fleet wants no new work for
         self._slots: dict[str, int] = {}
         self._unlimited: set[str] = set()
         self._absent: dict[str, set[Absence]] = {}
@@ -81,7 +82,7 @@ class Roster:
 
     def serves(self, host: str) -> bool:
         """Whether the host may get new work."""
-        return host in self._slots and not self._absent.get(host)
+        return host in self._slots and not self._absent.get(host) and host not in self.draining
 
     def absences(self, host: str) -> Collection[Absence]:
         return self._absent.get(host, ())

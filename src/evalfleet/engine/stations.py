@@ -74,15 +74,19 @@ class Stations:
 
     @property
     def reached(self) -> list[HostInfo]:
-        """Those that may get work."""
-        stations, draining = self._stations.items(), self._fleet.draining()
-        usable = [station for name, station in stations if name not in draining and not station.is_leaving]
-        return [station.host.info for station in usable if station.host]
+        stations = self._stations.values()
+        return [station.host.info for station in stations if station.host and not station.is_leaving]
+
+    @property
+    def draining(self) -> frozenset[str]:
+        """Hosts that the fleet wants no new work for."""
+        return frozenset(self._fleet.draining())
 
     @property
     def is_collecting(self) -> bool:
         """Whether files of ended attempts are still on their way."""
-        return self._elsewhere.is_busy or any(station.recorder.is_busy for station in self._stations.values())
+        busy = any(station.recorder.is_busy for station in self._stations.values())
+        return busy or self._elsewhere.is_busy or bool(self._homeless)
 
     def bring(self, ended: Iterable[Ended]) -> None:
         for one in ended:
@@ -146,6 +150,7 @@ class Stations:
         self._homeless = []
         await self._bury()
         self._say_what_is_missing()
+        self._inbox.poke()  # who drains may have changed
 
     def _station(self, backend: Backend) -> Station:
         return Station(backend, Courier(_DELIVERY_S), self._record(), self._inbox.poke)

@@ -131,6 +131,7 @@ class Supervisor:
                 self._dispatcher.step,
                 self._inbox.take(),
                 self._stations.reached,
+                draining=self._stations.draining,
                 collecting=self._stations.is_collecting,
             )
             orders = await self._clerk.call(step)

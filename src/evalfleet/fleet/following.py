@@ -16,6 +16,7 @@ from evalfleet.azure.vms import Refusal, Vms
 from evalfleet.backends.azure_pool import settings_of, spec_of
 from evalfleet.backends.azure_vm import AzureVmBackend
 from evalfleet.backends.base import Fate
+from evalfleet.backends.ssh_tools import fallen
 from evalfleet.core.health import OtherWay
 from evalfleet.errors import BackendError, NotFound, Owned, Refused
 from evalfleet.fleet.keeping import keeping
@@ -29,6 +30,7 @@ from evalfleet.store.pooling import pool_subject
 from evalfleet.store.sqlite import open_store
 
 _LOOK_S = 0.5
+_RECHECK_S = 60.0
 _AGAIN_S = 2.0  # before we ask again whether the pool has no owner any more
 _USABLE = (HostState.READY, HostState.QUARANTINED, HostState.DRAINING)
 _OFF = ("deallocated", "deallocating", "stopped")
@@ -60,6 +62,7 @@ class PoolFleet:
         self._vms: Vms | None = None
         self._wanted = 0
         self._busy: dict[str, int] = {}
+        self._unwell: dict[str, str] = {}
         self._blamed: list[tuple[str, str]] = []
 
     # What the engine asks
@@ -154,6 +157,7 @@ class PoolFleet:
                 self._vms = Vms(opened)
                 group.start_soon(self._follow, store, clerk)
                 group.start_soon(self._keep, store, clerk)
+                group.start_soon(self._recheck)
         finally:
             self._vms = None
             await clerk.finish(store.close)
@@ -191,11 +195,34 @@ class PoolFleet:
                 return
             for row in await clerk.call(partial(store.hosts, self._name, gone=True)):
                 self._note(row)
+            unwell, self._unwell = self._unwell, {}
+            for host, reason in unwell.items():
+                if self._steward is not None:  # else whoever keeps the pool finds out by itself
+                    await self._steward.quarantine(host, reason)
             blamed, self._blamed = self._blamed, []
             for host, reason in blamed:
                 data = {"host": host, "reason": reason}
                 await clerk.call(partial(store.note, pool_subject(self._name), "worker.blamed", data))
             await anyio.sleep(_LOOK_S)
+
+    async def _recheck(self) -> None:
+        """Look again and again whether what the run's tasks need on each machine still is there: a dead container is
+        restarted once; what is unwell after that is quarantined."""
+        restarted: dict[str, set[str]] = {}
+        while self._tools is not None and self._tools.benchmark is not None:
+            await anyio.sleep(_RECHECK_S)
+            for backend in self.backends():
+                name = backend.name
+                if name in self.draining():
+                    continue
+                try:
+                    rungs = await backend.recheck(self._tools, restarted.setdefault(name, set()))
+                except BackendError:
+                    continue  # whether it is there at all is for others to find out
+                restarted[name] |= {rung.of for rung in rungs if rung.of and rung.seen == "restarted"}
+                bad = fallen(rungs)
+                if bad is not None:
+                    self._unwell[name] = bad.said()
 
     def _note(self, row: PoolHost) -> None:
         if self._rows.get(row.name) != row:

@@ -12,7 +12,8 @@ import anyio
 
 from evalfleet import config
 from evalfleet.azure import prices, vm
-from evalfleet.azure.classify import Action, Problem
+from evalfleet.azure.classify import Action, Cause, Problem
+from evalfleet.azure.images import Images
 from evalfleet.azure.offers import Closed, Offering, Stop
 from evalfleet.azure.pool import AzurePool
 from evalfleet.azure.settings import AzureSettings
@@ -50,7 +51,7 @@ class Ground:
         vms: Vms,
         login: LoginKey,
         owner: str,
-        image: str | None,
+        images: Images,
         tell: Callable[[PoolHost], None],
         rng: random.Random,
     ) -> None:
@@ -64,7 +65,8 @@ class Ground:
         self.vms = vms
         self.login = login
         self.owner = owner
-        self.image = image
+        self._images = images
+        self._image: str | None = None  # id, once found
         self.rng = rng
         self.closed = Closed()
         self._tell = tell
@@ -111,6 +113,27 @@ class Ground:
                 await self.vms.ensure_group(region, self.owner)
                 self._networks[region] = await self.vms.ensure_network(self.pool.name, region, self.owner)
             return self._networks[region]
+
+    async def image(self) -> str | None:
+        """The id of the image that new machines are made from; a name stands for its newest version.
+
+        Looked for when a machine is to be made, and not before: a pool whose image is gone can still be stopped and deleted.
+
+        Raises:
+            Refusal: there is no such image.
+        """
+        name = self.wanted.image
+        if name is None or name.startswith("/"):
+            return name
+        if self._image is None:
+            found = await self._images.find(name)
+            if found is None:
+                message = (
+                    f"there is no image {name!r}; `evalfleet pool bake --image {name}` makes it of a prepared machine"
+                )
+                raise Refusal(Problem(cause=Cause.IMAGE, action=Action.GIVE_UP, message=message))
+            self._image = found.id
+        return self._image
 
     async def drop_networks(self, regions: set[str]) -> None:
         """Those of the regions that are known, and of others that the cloud shows: an offer may have failed there.

@@ -17,7 +17,6 @@ from evalfleet.azure import settings as azure_settings
 from evalfleet.azure.images import Images
 from evalfleet.azure.vms import Vms
 from evalfleet.backends.azure_pool import settings_of
-from evalfleet.errors import NotFound
 from evalfleet.fleet.ground import Ground
 from evalfleet.fleet.login import login_key
 from evalfleet.fleet.steward import Steward
@@ -37,22 +36,6 @@ def owner_label(home: Path) -> str:
         who = "nobody"
     mark = hashlib.sha256(f"{socket.gethostname()}:{home.absolute()}".encode()).hexdigest()[:8]
     return f"{who}@{socket.gethostname()}-{mark}"
-
-
-async def _image(opened: clients.Clients, wanted: str | None) -> str | None:
-    """The id of the image that new machines are made from; a name stands for its newest version.
-
-    Raises:
-        NotFound: there is no such image.
-    """
-    if wanted is None or wanted.startswith("/"):
-        return wanted
-    found = await Images(opened).find(wanted)
-    if found is None:
-        raise NotFound(
-            f"there is no image {wanted!r}; `evalfleet pool bake --image {wanted}` makes it of a prepared machine"
-        )
-    return found.id
 
 
 @asynccontextmanager
@@ -84,7 +67,7 @@ async def keeping(
                 vms=Vms(opened),
                 login=login,
                 owner=owner_label(settings.home),
-                image=await _image(opened, wanted.image),
+                images=Images(opened),
                 tell=tell,
                 rng=random.Random(),
             )

@@ -93,6 +93,7 @@ class Making:
         )
         tender.host = ground.priced(tender.host, offering)
         await tender.move(state=HostState.CREATING, facts=facts, reason=None, rung="arm")
+        image = await ground.image()
         network = await ground.network(offering.region)
         now = await ground.now()
         spec = VmSpec(
@@ -106,7 +107,7 @@ class Making:
             region=offering.region,
             spot=offering.spot,
             max_price_usd=ground.wanted.max_price_usd,
-            image=ground.image,
+            image=image,
             disk_gb=ground.wanted.disk_gb,
             login_key=ground.login.public,
             host_key=key,

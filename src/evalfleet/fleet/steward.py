@@ -58,6 +58,9 @@ class Steward:
         self._failed: dict[str, tuple[Refusal, float]] = {}  # and when
         self._idle_since: dict[str, float] = {}
         self._has_looked = False
+        # Machines that a run may start: those that were stopped when it came, or by the budget. What a person stops while
+        # it uses the pool stays so, until a person starts it.
+        self._asleep: set[str] | None = None
         self._probes = False
         self._serves = False
         self._exported = ""
@@ -115,6 +118,20 @@ class Steward:
                         pause_s = max(pause_s, min(60.0, self._ground.pause_s(refused, error)))
                         await self._ground.explain("cloud", str(error))
                     await self._nap(pause_s)
+
+    async def pardon(self) -> None:
+        """Let machines in quarantine prove themselves again."""
+        ground = self._ground
+        for host in await ground.clerk.call(partial(self._store.hosts, self._name)):
+            if host.state is HostState.QUARANTINED:
+                await Tender(ground, host).move(state=HostState.PREPARING, reason=None)
+
+    async def quarantine(self, name: str, reason: str) -> None:
+        """Give a machine that was ready, and is unwell now, no more work."""
+        ground = self._ground
+        for host in await ground.clerk.call(partial(self._store.hosts, self._name)):
+            if host.name == name and host.state is HostState.READY:
+                await Tender(ground, host).move(state=HostState.QUARANTINED, reason=reason)
 
     async def part(self) -> float | None:
         """Leave a pool whose machines run: they stop by themselves soon after, if nobody comes back.
@@ -245,7 +262,11 @@ class Steward:
         running = sum(1 for host in hosts if counts_as_worker(host))
         needed = -(-(self.wanted_by_run or 0) // self._ground.wanted.slots) - running
         stopped = [host.name for host in hosts if host.state is HostState.STOPPED and host.wish is Wish.STOPPED]
-        await self._wish(stopped[: max(0, needed)], Wish.RUNNING, "the run needs it")
+        if self._asleep is None:
+            self._asleep = set(stopped)
+        usable = [name for name in stopped if name in self._asleep]
+        await self._wish(usable[: max(0, needed)], Wish.RUNNING, "the run needs it")
+        self._asleep -= {host.name for host in hosts if host.wish is Wish.RUNNING}
 
     def _note_idle(self, hosts: list[PoolHost], now: float) -> None:
         ready = {host.name for host in hosts if host.state is HostState.READY and not self.busy.get(host.name)}
@@ -304,9 +325,9 @@ class Steward:
         if not was:
             more = f"`evalfleet pool scale {self._name} --budget USD` allows more"
             await self._ground.explain("budget", f"spent ${spent:.2f} of ${limit:.2f}; {more}")
-        await self._wish(
-            [host.name for host in hosts if host.wish is Wish.RUNNING], Wish.STOPPED, "the budget is spent"
-        )
+        running = [host.name for host in hosts if host.wish is Wish.RUNNING]
+        self._asleep = {*(self._asleep or ()), *running}
+        await self._wish(running, Wish.STOPPED, "the budget is spent")
         return True
 
     async def _renew(self, hosts: list[PoolHost], views: Mapping[str, VmView]) -> None:

@@ -21,8 +21,13 @@ _REACHED = {
 }
 
 
-async def fulfil(settings: config.Settings, store: Store, name: str, process: str, tell: Tell) -> None:
+async def fulfil(
+    settings: config.Settings, store: Store, name: str, process: str, tell: Tell, *, again: bool = False
+) -> None:
     """Return when the machines of the pool are what they should be, or cannot be now: `Pool.reason` says why not.
+
+    Args:
+        again: let machines in quarantine prove themselves again, where we are the keeper.
 
     Raises:
         Refusal: the cloud does not let us do anything.
@@ -32,6 +37,8 @@ async def fulfil(settings: config.Settings, store: Store, name: str, process: st
     while True:
         try:
             async with keeping(settings, store, clerk, name, process, tell) as steward:
+                if again:
+                    await steward.pardon()
                 await steward.settle()
                 return
         except NotFound:

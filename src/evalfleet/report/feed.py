@@ -20,6 +20,8 @@ _STYLES = {
     "retried": Style.WARN,
     "paused": Style.WARN,
     "opened": Style.WARN,
+    "draining": Style.WARN,
+    "quarantined": Style.WARN,
     "completed": Style.GOOD,
     "cancelled": Style.WARN,
 }
@@ -115,6 +117,11 @@ def _worker(event: Event, _end: JsonObject) -> str:
     return ", ".join(f"{name} {value}" for name, value in event.data.items())
 
 
+def _host(event: Event, _end: JsonObject) -> str:
+    why = event.data.get("reason") or event.data.get("message")
+    return f"{event.data.get('host')}: {why}" if why else str(event.data.get("host"))
+
+
 def _claimed(event: Event, _end: JsonObject) -> str:
     return f"attempt {event.data.get('number')} on {event.data.get('worker')}"
 
@@ -142,6 +149,9 @@ _SAYERS: dict[str, Callable[[Event, JsonObject], str]] = {
     "task.cancelled": _reason,
     "breaker.opened": _breaker,
     "breaker.closed": _nothing,
+    "worker.draining": _host,
+    "worker.quarantined": _host,
+    "worker.left": _host,
     "run.started": _nothing,
     "run.resumed": _nothing,
     "run.requested": _requested,
@@ -160,4 +170,8 @@ _VERBOSE_SAYERS: dict[str, Callable[[Event, JsonObject], str]] = {
     "run.left": _nothing,
     "worker.suspected": _worker,
     "worker.lost": _worker,
+    "worker.returned": _worker,
+    "worker.joined": _host,
+    "worker.canary_passed": _host,
+    "worker.canary_failed": _host,
 }

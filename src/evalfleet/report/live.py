@@ -12,6 +12,7 @@ from typing import Any
 from evalfleet.core import stats
 from evalfleet.core.breaker import Breaker
 from evalfleet.model import Blame, BreakerState, JsonObject, Kind, Outcome, Run, RunState, TaskState, WorkerState
+from evalfleet.report.standing import standings
 from evalfleet.store.base import StoreReader
 
 FAILURES = 12
@@ -29,6 +30,7 @@ class WorkerLine:
     attempt: int | None = None
     step: int | None = None
     elapsed_s: float | None = None
+    standing: WorkerState | None = None  # of its host, where that is not just ready or busy
     starting: bool = False  # its process has not said that it runs
 
 
@@ -83,7 +85,7 @@ def live_state(store: StoreReader, run: Run, *, failures: int = FAILURES) -> Liv
         now = store.now()
         sums = store.task_sums(run.id)
         counts = {state: sum(row["count"] for row in sums if row["state"] == state) for state in TaskState}
-        lines = _workers(run, store.worker_sums(run.id), store.live_attempts(run.id), now)
+        lines = _workers(store, run, now)
         attempts = store.attempt_sums(run.id)
         return LiveState(
             run=run,
@@ -111,14 +113,18 @@ def workers(store: StoreReader, run: Run) -> tuple[WorkerLine, ...]:
     """The workers alone: much less to read."""
     with store.snapshot():
         run = store.run(run.id)
-        return _workers(run, store.worker_sums(run.id), store.live_attempts(run.id), store.now())
+        return _workers(store, run, store.now())
 
 
-def _workers(run: Run, shares: list[dict[str, Any]], live: list[dict[str, Any]], now: float) -> tuple[WorkerLine, ...]:
-    """One line per worker that was ever used, by name, and per slot that nothing has run on yet."""
-    busy = {row["worker"]: row for row in live}
+def _workers(store: StoreReader, run: Run, now: float) -> tuple[WorkerLine, ...]:
+    """One line per worker that was ever used and whose host is there, by name, and per slot that nothing has run on yet."""
+    busy = {row["worker"]: row for row in store.live_attempts(run.id)}
+    hosts = standings(store.worker_events(run.id)) if run.state is RunState.RUNNING else {}
+    sums = store.worker_sums(run.id)
+    standing = {row["worker"]: hosts.get(row["worker"].rpartition("-")[0]) for row in sums}
+    shares = [row for row in sums if row["worker"] in busy or standing[row["worker"]] is not WorkerState.GONE]
     lines = [
-        _worker(row, busy.get(row["worker"]), now)
+        _worker(row, busy.get(row["worker"]), standing[row["worker"]], now)
         for row in sorted(shares, key=lambda row: natural(row["worker"]))
         # A slot of an earlier, wider drive of this run that is no longer in use says nothing about now.
         if row["worker"] in busy or len(shares) <= run.policy.workers
@@ -127,10 +133,10 @@ def _workers(run: Run, shares: list[dict[str, Any]], live: list[dict[str, Any]],
     return (*lines, *(WorkerLine(name="", state=WorkerState.READY) for _ in range(unused)))
 
 
-def _worker(share: dict[str, Any], row: dict[str, Any] | None, now: float) -> WorkerLine:
+def _worker(share: dict[str, Any], row: dict[str, Any] | None, standing: WorkerState | None, now: float) -> WorkerLine:
     name, assigned, completed = share["worker"], share["assigned"], share["completed"]
     if row is None:
-        return WorkerLine(name=name, state=WorkerState.READY, assigned=assigned, completed=completed)
+        return WorkerLine(name=name, state=WorkerState.READY, assigned=assigned, completed=completed, standing=standing)
     return WorkerLine(
         name=name,
         state=WorkerState.BUSY,
@@ -141,6 +147,7 @@ def _worker(share: dict[str, Any], row: dict[str, Any] | None, now: float) -> Wo
         step=row["step"],
         elapsed_s=max(0.0, now - (row["ready_at"] or row["started_at"] or row["claimed_at"])),
         starting=row["state"] != "running",
+        standing=standing,
     )
 
 
@@ -206,7 +213,7 @@ def parallel_live(live: LiveState) -> JsonObject:
         "workers": [
             {
                 "name": line.name,
-                "status": str(line.state),
+                "status": str(line.standing or line.state),
                 "assigned": line.assigned,
                 "completed": line.completed,
                 "current_task": line.key,

@@ -204,8 +204,11 @@ _READY = Span("○ ", Style.FAINT)
 def _worker(one: WorkerLine, width: int, names: int, drift_s: float) -> Line:
     name = Span(text.pad(text.clip(text.printable(one.name), names), names), Style.FAINT)
     if one.key is None or one.elapsed_s is None:
+        if one.standing is not None:
+            return [_READY, name, Span(f"  {one.standing}", Style.WARN)]
         return [_READY, name, Span("  ready", Style.FAINT)]
-    facts = [f"attempt {one.attempt}"] if one.attempt and one.attempt > 1 else []
+    facts = [str(one.standing)] if one.standing is not None else []
+    facts += [f"attempt {one.attempt}"] if one.attempt and one.attempt > 1 else []
     facts += ["starting"] if one.starting else [f"step {one.step}"] if one.step is not None else []
     after = f"{'  '.join(facts):>19}  {text.span(one.elapsed_s + drift_s):>7}"
     room = max(8, width - names - 4 - len(after) - 2)
@@ -219,10 +222,9 @@ def _mark(one: WorkerLine) -> Span:
 
 def _cell(one: WorkerLine, width: int, drift_s: float) -> Line:
     if one.key is None or one.elapsed_s is None:
-        return [
-            _READY,
-            Span(text.pad(text.clip(text.printable(one.name or "ready"), width - 2), width - 2), Style.FAINT),
-        ]
+        style = Style.FAINT if one.standing is None else Style.WARN
+        name = text.printable(one.name or "ready")
+        return [_READY, Span(text.pad(text.clip(name, width - 2), width - 2), style)]
     elapsed = text.span(one.elapsed_s + drift_s).split()[0]
     room = width - 3 - len(elapsed)
     key = text.pad(text.clip_middle(text.printable(one.key), room), room)

@@ -252,6 +252,10 @@ class StoreReader(PoolReader, PageReader, Protocol):
         """Per worker: assigned (attempts that it was given), completed (those that gave a verdict)."""
         ...
 
+    def worker_events(self, run_id: str) -> list[Event]:
+        """What was said of hosts (`worker.*`) and who took the run (`run.taken`), oldest first."""
+        ...
+
     def failure_sums(self, run_id: str) -> list[dict[str, Any]]:
         """Per kind and blame: count (attempts), tasks, and key and evidence of the latest."""
         ...

@@ -219,6 +219,9 @@ class Reading(Paging):
     def worker_sums(self, run_id: str) -> list[dict[str, Any]]:
         return [dict(row) for row in self._db.rows("sum_workers", run_id=run_id)]
 
+    def worker_events(self, run_id: str) -> list[Event]:
+        return [rows.event(row) for row in self._db.rows("select_worker_events", run_id=run_id)]
+
     def failure_sums(self, run_id: str) -> list[dict[str, Any]]:
         return [dict(row) for row in self._db.rows("sum_failures", run_id=run_id)]
 

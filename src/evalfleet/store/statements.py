@@ -39,4 +39,7 @@ def migrations(dialect: str) -> tuple[Migration, ...]:
     for entry in (_FOLDER / "migrations" / dialect).iterdir():
         if entry.name.endswith(".sql"):
             found.append(Migration(int(entry.name.split("_")[0]), entry.name, entry.read_text("utf-8")))
-    return tuple(sorted(found))
+    found.sort()
+    if [each.version for each in found] != list(range(1, len(found) + 1)):
+        raise ValueError(f"the migrations of {dialect} are not numbered 1, 2, 3, …: {[each.name for each in found]}")
+    return tuple(found)

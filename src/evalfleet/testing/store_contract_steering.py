@@ -168,3 +168,11 @@ class SteeringContract:
         event = store.events(run.id)[-1]
         assert (event.type, event.data, event.at) == ("worker.suspected", {"host": "h"}, clock())
         assert (event.task, event.attempt) == ("task_1", "x.1.1")
+
+    def test_what_is_said_of_workers_is_found_apart(self, store: Store) -> None:
+        run = cases.drive(store)
+        store.note(run.id, "worker.suspected", {"host": "h"})
+        store.note(run.id, "worker.returned", {"host": "h"})
+        kinds = [event.type for event in store.worker_events(run.id)]
+        assert kinds == ["run.taken", "worker.suspected", "worker.returned"]
+        assert store.worker_events("nobody") == []

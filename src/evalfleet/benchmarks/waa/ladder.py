@@ -158,7 +158,7 @@ def _disk(docker: Docker, settings: WaaSettings) -> Rung:
     try:
         if docker.has_image(settings.image) or all(docker.is_running(one) for one in settings.containers):
             return rung(holds=True, seen="nothing is to be pulled")
-        folder = docker.data_folder()
+        folder = os.path.abspath(docker.data_folder() or folder)
     except DockerError:
         pass  # the next rung is about that
     while not os.path.isdir(folder):

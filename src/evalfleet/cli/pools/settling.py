@@ -45,14 +45,20 @@ def _line(host: PoolHost) -> str:
     return f"{told} ({host.reason})" if host.reason else told
 
 
-def made_true(settings: Settings, store: Store, name: str, *, as_json: bool) -> int:
-    """Make the pool what it should be; print how it stands; return the exit code that says whether it is."""
+def made_true(settings: Settings, store: Store, name: str, *, as_json: bool, again: bool = False) -> int:
+    """Make the pool what it should be; print how it stands; return the exit code that says whether it is.
+
+    Args:
+        again: machines in quarantine may prove themselves again.
+    """
+    from functools import partial
+
     import anyio
 
     from evalfleet.engine.supervisor import owner_name
     from evalfleet.fleet.wishing import fulfil
 
-    anyio.run(fulfil, settings, store, name, owner_name(), Teller(quiet=as_json))
+    anyio.run(partial(fulfil, settings, store, name, owner_name(), Teller(quiet=as_json), again=again))
     left = [pool for pool in store.pools() if pool.name == name]
     if not left:
         click.echo(json.dumps({"deleted": name}) if as_json else f"pool {name} is deleted: nothing of it is left")

@@ -14,7 +14,7 @@ from evalfleet.cli.pools.renting import worker_option
 @json_option
 @home_option
 def command(name: str | None, worker: str | None, as_json: bool, home: str | None) -> int:
-    """Start the stopped machines of a pool, or one, and prove that they are ready.
+    """Start the stopped machines of a pool, or one, and prove that they are ready; those in quarantine try again.
 
     NAME may be left out when there is one pool. Exit codes: 0 ready; 3 not all of it.
     """
@@ -30,6 +30,6 @@ def command(name: str | None, worker: str | None, as_json: bool, home: str | Non
         with store.batch():
             store.wish(pool.name, machines(store, pool, worker), Wish.RUNNING, "evalfleet pool start")
             store.explain_pool(pool.name, None)
-        return made_true(settings, store, pool.name, as_json=as_json)
+        return made_true(settings, store, pool.name, as_json=as_json, again=True)
     finally:
         store.close()

@@ -51,6 +51,9 @@ select task_number, number, state, outcome, host, worker, claimed_at, started_at
 -- name: select_last_event
 select * from event where run_id = :run_id and (:type is null or type = :type) order by number desc limit 1;
 
+-- name: select_worker_events
+select * from event where run_id = :run_id and (type glob 'worker.*' or type = 'run.taken') order by number;
+
 -- name: select_durations
 select duration_s from task
  where run_id = :run_id and state in ('succeeded', 'failed') and duration_s is not null limit :limit;

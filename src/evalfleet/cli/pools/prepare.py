@@ -1,0 +1,52 @@
+"""`evalfleet pool prepare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from evalfleet.cli.options import home_option, json_option
+
+
+@click.command("prepare")
+@click.argument("name", required=False)
+@click.option("--benchmark", metavar="NAME", help="What for.  [default: what the pool was made for]")
+@click.option(
+    "--wheels",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    metavar="DIR",
+    help="Install packages from these wheels, and ask no index.",
+)
+@json_option
+@home_option
+def command(name: str | None, benchmark: str | None, wheels: Path | None, as_json: bool, home: str | None) -> int:
+    """Make the hosts of a pool ready, rung by rung, and say which rung does not hold.
+
+    Machines of a cloud climb the readiness ladder first, those in quarantine again; with --benchmark machines that come
+    later are made ready for it, too. NAME may be left out when there is one pool. Exit codes: 0 ready; 3 not all.
+    """
+    from evalfleet import config
+    from evalfleet.benchmarks import registry
+    from evalfleet.benchmarks.equipment import tools_of
+    from evalfleet.cli.pools.choosing import chosen
+    from evalfleet.cli.pools.settling import made_true, merged
+    from evalfleet.cli.prepare import on_hosts
+    from evalfleet.store.sqlite import open_store
+
+    settings = config.load(home)
+    tools = tools_of(registry.find(benchmark, settings), settings) if benchmark else None
+    store = open_store(settings.home)
+    try:
+        pool = chosen(name, store.pools())
+        if pool.backend != "ssh":
+            if benchmark is not None:
+                store.amend_pool(pool.name, merged(pool, benchmark=benchmark, kvm=benchmark == "waa"))
+            code = made_true(settings, store, pool.name, as_json=as_json, again=True)
+            if code != 0 or tools is None:
+                return code
+    finally:
+        store.close()
+    if tools is None:
+        raise click.UsageError("--benchmark: say what the hosts are to be made ready for.")
+    return on_hosts(settings, home, pool.name, tools, wheels, as_json)

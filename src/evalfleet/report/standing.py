@@ -1,0 +1,45 @@
+"""How the hosts of a run stand, from what the events say of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from evalfleet.model import Event, WorkerState
+
+_BEGINS = {
+    "worker.suspected": WorkerState.SUSPECT,
+    "worker.lost": WorkerState.LOST,
+    "worker.draining": WorkerState.DRAINING,
+    "worker.quarantined": WorkerState.QUARANTINED,
+    "worker.canary_failed": WorkerState.QUARANTINED,
+    "worker.left": WorkerState.GONE,
+}
+# The one that says most comes first.
+_ORDER = (
+    WorkerState.GONE,
+    WorkerState.LOST,
+    WorkerState.DRAINING,
+    WorkerState.QUARANTINED,
+    WorkerState.SUSPECT,
+)
+
+
+def standings(events: Iterable[Event]) -> dict[str, WorkerState]:
+    """The hosts that are not just ready or busy, and what they are.
+
+    Args:
+        events: those of workers, and of controllers that took the run, in their order. A new controller sees for itself.
+    """
+    found: dict[str, set[WorkerState]] = {}
+    for event in events:
+        if event.type == "run.taken":
+            found.clear()
+            continue
+        states = found.setdefault(str(event.data.get("host")), set())
+        if event.type in _BEGINS:
+            states.add(_BEGINS[event.type])
+        elif event.type == "worker.joined":
+            states.clear()
+        elif event.type == "worker.returned":
+            states -= {WorkerState.SUSPECT, WorkerState.LOST} if "from" not in event.data else {event.data["from"]}
+    return {host: next(state for state in _ORDER if state in states) for host, states in found.items() if states}

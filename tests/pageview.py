@@ -1,0 +1,134 @@
+"""The page in a real browser: opened at a real server, read, clicked and typed into. It notes what it must never do."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from evalfleet.environments import browser
+from evalfleet.environments.base import Size
+from evalfleet.environments.browser_page import Page
+from evalfleet.web.app import STATIC
+from fleet import wait_for
+from webserver import Served
+
+CHROMIUM = browser.find_chromium()
+BUILT = (STATIC / "index.html").is_file()
+MISSING = "this machine has no Chromium, or the page is not built: see scripts/browser and scripts/page"
+WIDE, PHONE = Size(width=1280, height=900), Size(width=375, height=800)
+# The browser of the environments reaches nothing; this one reaches our server, and nothing else.
+_FLAGS = tuple(flag.replace("~NOTFOUND", "~NOTFOUND, EXCLUDE 127.0.0.1") for flag in browser._FLAGS)
+
+
+@dataclass
+class View:
+    """One window."""
+
+    page: Page
+    base: str
+    shots: Path
+    asked: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        connection = self.page._connection
+        connection.on("Network.requestWillBeSent", lambda told: self.asked.append(told["request"]["url"]))
+        connection.on(
+            "Network.webSocketCreated", lambda told: self.asked.append(told["url"].replace("ws://", "http://"))
+        )
+        connection.on("Runtime.exceptionThrown", lambda told: self.errors.append(json.dumps(told)))
+        connection.on("Log.entryAdded", lambda told: self._log(told["entry"]))
+        for domain in ("Network", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        return self.page._call(method, params)
+
+    def open(self, path: str) -> None:
+        self.page.open(self.base + path)
+
+    def go(self, path: str) -> None:
+        """Follow a link inside the page, which loads nothing anew."""
+        self.js(f"""(() => {{ const link = document.createElement("a"); link.href = {json.dumps(path)};
+            document.querySelector("main").append(link); link.click(); link.remove(); }})()""")
+
+    def js(self, expression: str) -> Any:
+        return self.page.evaluate(expression)
+
+    @property
+    def text(self) -> str:
+        return self.js("document.body.innerText")
+
+    def sees(self, *words: str) -> None:
+        wait_for(lambda: all(word in self.text for word in words), f"{words} on the page: {self.text[:1500]!r}")
+
+    def lacks(self, word: str) -> None:
+        wait_for(lambda: word not in self.text, f"{word!r} to leave the page")
+
+    def until(self, expression: str, what: str) -> None:
+        wait_for(lambda: self.js(f"!!({expression})"), what)
+
+    def click(self, name: str, within: str = "body") -> None:
+        """A button or link, by what it says."""
+        find = f"""[...document.querySelectorAll({json.dumps(within + " :is(button, a)")})].find(
+            (one) => (one.getAttribute("aria-label") ?? one.innerText).trim().startsWith({json.dumps(name)}) && !one.disabled)"""
+        self.until(f"!!{find}", f"a button {name!r}")
+        self.js(f"{find}.click()")
+
+    def key(self, name: str, text: str = "") -> None:
+        codes = {"ArrowRight": 39, "ArrowLeft": 37, "Enter": 13, "Tab": 9, "End": 35}
+        params: dict[str, Any] = {"key": name, "code": name, "windowsVirtualKeyCode": codes.get(name, 0)}
+        if text:
+            params["text"] = text
+        self.call("Input.dispatchKeyEvent", type="keyDown", **params)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **params)
+
+    def wear(self, size: Size, scheme: str = "light") -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=size.width,
+            height=size.height,
+            deviceScaleFactor=1,
+            mobile=size.width < 600,
+        )
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def shoot(self, name: str) -> None:
+        """Keep a picture of the whole page, for people."""
+        height = min(2600, max(500, self.js("document.documentElement.scrollHeight")))
+        shot = self.call(
+            "Page.captureScreenshot",
+            clip={"x": 0, "y": 0, "width": self.js("innerWidth"), "height": height, "scale": 1},
+            captureBeyondViewport=True,
+        )
+        (self.shots / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
+
+    @property
+    def foreign(self) -> list[str]:
+        return [url for url in self.asked if not url.startswith((self.base, "data:", "blob:"))]
+
+    def _log(self, entry: dict[str, Any]) -> None:
+        # A server that is away or refuses makes the browser say so; that is what some tests want.
+        if entry["level"] == "error" and entry["source"] != "network":
+            self.errors.append(f"{entry['source']}: {entry['text']}")
+
+
+@contextmanager
+def viewed(server: Served, folder: Path, token: str | None = "", size: Size = WIDE) -> Iterator[View]:
+    """Open the page as a person does, by the address that was printed. Token "" is the server's own; None: none."""
+    shots = Path(os.environ.get("EVALFLEET_PAGE_SHOTS", folder / "shots"))
+    shots.mkdir(parents=True, exist_ok=True)
+    assert CHROMIUM is not None
+    with mock.patch.object(browser, "_FLAGS", _FLAGS), browser.launched(CHROMIUM, folder / "view", size) as window:
+        view = View(window.page, f"http://127.0.0.1:{server.port}", shots)
+        view.open("/" if token is None else f"/?token={token or server.token}")
+        yield view
+        assert not view.errors, "the page threw, or broke its content policy"
+        assert not view.foreign, "a request left the server's own origin"

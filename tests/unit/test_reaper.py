@@ -1,0 +1,90 @@
+"""What may go: pure decisions about resources and their tags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evalfleet.azure.image import TAG_IMAGE
+from evalfleet.azure.views import Owned
+from evalfleet.azure.vm import TAG_OWNER, TAG_POOL
+from evalfleet.fleet.reaper import Finding, Purposes, findings
+
+NOW = 1_800_000_000.0
+OURS = Purposes(owner="me@here-1", pools=["p1"], hosts={"waa-eval-1"})
+VM = "Microsoft.Compute/virtualMachines"
+
+
+def one(name: str, type: str = VM, *, owner: str = OURS.owner, pool: str = "p1", **more: str) -> Owned:
+    tags = {TAG_OWNER: owner, TAG_POOL: pool, **{key.replace("_", "-"): value for key, value in more.items()}}
+    return Owned(id=f"/{type}/{name}", type=type, name=name, region="eastus", tags=tags)
+
+
+def found(*resources: Owned, purposes: Purposes = OURS) -> list[tuple[str, str]]:
+    return [(each.resource.name, each.why) for each in findings(resources, purposes, NOW)]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("waa-eval-1", VM),
+        ("waa-eval-1-nic", "Microsoft.Network/networkInterfaces"),
+        ("waa-eval-1-ip", "Microsoft.Network/publicIPAddresses"),
+        ("waa-eval-1-disk", "Microsoft.Compute/disks"),
+        ("shutdown-computevm-waa-eval-1", "Microsoft.DevTestLab/schedules"),
+        ("evalfleet-p1-eastus", "Microsoft.Network/virtualNetworks"),
+        ("evalfleet-p1-eastus", "Microsoft.Network/networkSecurityGroups"),
+    ],
+)
+def test_what_a_wanted_machine_needs_stays(name: str, kind: str):
+    assert found(one(name, kind)) == []
+
+
+@pytest.mark.parametrize("name", ["waa-eval-11", "waa-eval-2", "waa-eval-1-nic-old", "waa-eval"])
+def test_a_machine_that_the_pool_does_not_want_goes(name: str):
+    assert found(one(name)) == [(name, "pool 'p1' does not want it")]
+
+
+def test_everything_of_a_pool_that_is_no_more_goes_networks_too():
+    kinds = ("Microsoft.Network/virtualNetworks", VM)
+    assert [why for _, why in found(*(one("x", kind, pool="old") for kind in kinds))] == [
+        "there is no pool 'old' here any more"
+    ] * 2
+
+
+def test_what_others_made_goes_only_when_it_has_expired():
+    mine = "2027-01-15T07:59:59Z"  # a second before NOW
+    assert found(one("a", owner="you@there-2", evalfleet_expires=mine)) == [("a", "expired; made by you@there-2")]
+    for later in ("2027-01-15T08:00:01Z", "some day", ""):
+        assert found(one("a", owner="you@there-2", evalfleet_expires=later)) == []
+    assert found(one("a", owner="you@there-2")) == []  # a network has no such moment
+    nobody = Owned(id="/a", type=VM, name="a", region="eastus", tags={TAG_POOL: "p1"})
+    assert found(nobody) == []
+
+
+def test_another_home_with_a_pool_and_machines_of_the_same_names_is_not_ours():
+    assert found(one("waa-eval-2", owner="me@here-2")) == []
+
+
+def test_a_golden_image_stays_whoever_made_it():
+    image = one("golden", "Microsoft.Compute/galleries/images/versions", pool="old", **{TAG_IMAGE: "golden"})
+    assert found(image) == []
+
+
+def test_what_needs_others_gone_comes_after_them():
+    kinds = [
+        "Microsoft.Network/networkSecurityGroups",
+        "Microsoft.Network/virtualNetworks",
+        "Microsoft.Something/unheardOf",
+        "Microsoft.Compute/disks",
+        "Microsoft.Network/publicIPAddresses",
+        "Microsoft.Network/networkInterfaces",
+        VM,
+    ]
+    order = [each.resource.type for each in _all(kinds)]
+    assert order == [*reversed([kind for kind in kinds if "unheardOf" not in kind]), kinds[2]]
+
+
+def _all(kinds: list[Any]) -> list[Finding]:
+    return findings([one("x", kind, pool="old") for kind in kinds], OURS, NOW)

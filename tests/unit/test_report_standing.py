@@ -1,0 +1,79 @@
+"""How hosts stand, as views show it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalfleet.model import Event, Policy, Requests, WorkerState
+from evalfleet.report.feed import Feed
+from evalfleet.report.lines import Line
+from evalfleet.report.live import live_state, parallel_live, workers
+from evalfleet.report.screen import worker_lines
+from evalfleet.report.standing import standings
+from evalfleet.store.base import Claim
+from evalfleet.store.sqlite import open_store
+from evalfleet.testing import store_cases as cases
+
+
+def told(*types: str | tuple[str, dict[str, Any]]) -> list[Event]:
+    given = [(one, {}) if isinstance(one, str) else one for one in types]
+    return [
+        Event(number=n, run_id="r", at=0.0, type=kind, task=None, attempt=None, data={"host": "h", **data})
+        for n, (kind, data) in enumerate(given)
+    ]
+
+
+BACK = ("worker.returned", {"from": "quarantined"})
+
+
+@pytest.mark.parametrize(
+    ("events", "state"),
+    [
+        (told("run.taken"), None),
+        (told("worker.suspected"), "suspect"),
+        (told("worker.suspected", "worker.returned"), None),
+        (told("worker.suspected", "worker.lost"), "lost"),
+        (told("worker.suspected", "worker.lost", "worker.returned"), None),
+        (told("worker.suspected", "run.taken"), None),
+        (told("worker.draining", "worker.suspected", "worker.returned"), "draining"),
+        (told("worker.draining", ("worker.returned", {"from": "draining"})), None),
+        (told("worker.quarantined", "worker.canary_failed"), "quarantined"),
+        (told("worker.quarantined", "worker.suspected", "worker.returned"), "quarantined"),
+        (told("worker.quarantined", "worker.canary_passed", BACK), None),
+        (told("worker.draining", "worker.lost", "worker.left"), "gone"),
+        (told("worker.left", "worker.joined"), None),
+    ],
+)
+def test_events_tell_how_a_host_stands(events: list[Event], state: str | None):
+    assert standings(events).get("h") == state
+
+
+def plain(lines: list[Line]) -> str:
+    return "\n".join("".join(span.text for span in one) for one in lines)
+
+
+def test_views_show_hosts_that_are_not_well(home: Path):
+    store = open_store(home)
+    run = cases.drive(store, 2, Policy(workers=2))
+    for number, host in ((1, "a"), (2, "b")):
+        claim = Claim(task_number=number, worker=f"{host}-1", host=host, token="t", lease_s=60.0, requests=Requests())
+        assert store.claim(run, claim)
+    store.note(run.id, "worker.draining", {"host": "a", "reason": "Preempt"})
+    shown = {line.name: line for line in workers(store, run)}
+    assert (shown["a-1"].state, shown["a-1"].standing) == (WorkerState.BUSY, WorkerState.DRAINING)
+    assert shown["b-1"].standing is None
+    assert "draining" in plain(worker_lines(workers(store, run), 100))
+    rows = {row["name"]: row["status"] for row in parallel_live(live_state(store, run))["workers"]}
+    assert rows == {"a-1": "draining", "b-1": "busy"}
+    store.close()
+
+
+def test_a_line_says_why_a_host_gets_no_more_work():
+    event = told(("worker.quarantined", {"reason": "3 tasks failed there"}))[0]
+    line = Feed().line(event)
+    assert line is not None
+    assert "worker quarantined" in plain([line])
+    assert "h: 3 tasks failed there" in plain([line])
