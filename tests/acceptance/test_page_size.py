@@ -17,6 +17,7 @@ from pageview import BUILT, CHROMIUM, MISSING, View, viewed
 from webserver import serve
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(CHROMIUM is None or not BUILT, reason=MISSING),
     pytest.mark.slow,
     pytest.mark.timeout(300),

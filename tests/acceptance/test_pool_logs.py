@@ -30,6 +30,8 @@ def slow_task(fleet: Fleet, *more: str) -> str:
             f"pathlib.Path({str(fleet.ledger)!r}).write_text('begun\\n')",
             f"while not os.path.exists({str(fleet.folder / 'go')!r}): time.sleep(0.05)",
             "print('goodbye', flush=True)",
+            # Its files go with it: whoever follows them must have seen its last words before.
+            f"while not os.path.exists({str(fleet.folder / 'end')!r}): time.sleep(0.05)",
         ]
     )
     (fleet.folder / "task.py").write_text(program)
@@ -62,6 +64,7 @@ def test_logs_show_the_runner_and_live_attempts_but_no_secret(fleet: Fleet, host
     idle = fleet.command("pool", "logs", "--worker", "b" if busy == "a" else "a")
     assert "slow_1" not in idle.stdout
     (fleet.folder / "go").touch()
+    (fleet.folder / "end").touch()
     assert run.wait(DEADLINE_S) == 0
     assert "slow_1" not in fleet.command("pool", "logs").stdout  # it is over, and collected
 
@@ -80,6 +83,7 @@ def test_logs_are_followed_across_a_broken_connection_without_a_line_twice(fleet
     until(tail.stdout, lines, "connected again")
     (fleet.folder / "go").touch()
     until(tail.stdout, lines, "goodbye")
+    (fleet.folder / "end").touch()
     until(tail.stdout, lines, "attempt is over")
     assert sum("hello from the task" in line for line in lines) == 1
     assert run.wait(DEADLINE_S) == 0
@@ -126,6 +130,7 @@ def test_a_screenshot_is_the_newest_picture_of_a_live_attempt(fleet: Fleet, host
     piped = machines.begun(fleet, "pool", "screenshot", "a", "--to", "-", stdout=subprocess.PIPE)
     assert piped.communicate(timeout=DEADLINE_S)[0] == picture(20, 10)
     (fleet.folder / "go").touch()
+    (fleet.folder / "end").touch()
     assert run.wait(DEADLINE_S) == 0
 
 
