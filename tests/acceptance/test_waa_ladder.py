@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,6 +81,43 @@ def test_a_pull_that_hangs_is_ended(waa: Arena, tmp_path: Path):
     climb = Climb(settings_of(waa, tmp_path, pull_timeout_s=0.5))
     assert climb.ready, climb.last
     assert any("docker pull did not end within 0.5 s (1 of 3 layers)" in line for line in climb.said)
+
+
+def test_a_pull_that_nobody_waits_for_any_more_ends_and_leaves_no_login(waa: Arena, tmp_path: Path):
+    waa.end(waa.containers[0])
+    waa.lose_image("hang")
+    waa.want_login(PASSWORD)
+    settings = replace(
+        config.load(tmp_path / "home", environ={}, folder=tmp_path),
+        waa=settings_of(waa, tmp_path, registry_user="puller", registry_secret="KEY", pull_timeout_s=600.0),
+    )
+    orders = {
+        "benchmark": "waa",
+        "settings": config.for_workers(settings),
+        "secrets": {"KEY": PASSWORD},
+        "restarted": None,
+    }
+    program = [sys.executable, "-m", "evalfleet.benchmarks.readiness"]
+    process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(json.dumps(orders).encode() + b"\n")
+        process.stdin.flush()
+        while b"pulls windowsarena/winarena:latest" not in process.stdout.readline():
+            assert process.poll() is None
+        folder = Path(next(call for call in waa.calls() if "login" in call)[1])
+        assert folder.is_dir()
+        process.stdin.close()
+        assert process.wait(20) == 1
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)
+        assert not folder.exists()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
 
 
 def test_a_pull_is_told_now_and_then():

@@ -33,7 +33,9 @@ from evalfleet.runner.bootstrap import MARK
 
 LEAST_PYTHON = 11
 INSTALL_S = 15 * 60.0
-CLIMB_S = 3 * 3600.0  # each rung has a deadline of its own; this is for a program that forgot them
+CLIMB_S = (
+    4 * 3600.0
+)  # three pulls of an hour fit into it. Each rung has a deadline of its own; this is for a program that forgot them
 AGAIN_S = 60.0  # a host that refused the tools or is not ready is not asked again before
 UNUSED_S = 14 * 86400.0
 MOST_WHEELS = 1 << 30

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ from evalfleet.core.rung import Rung
 from evalfleet.errors import EvalfleetError
 
 MARK = "EVALFLEET-HOST "
+CLEAN_UP_S = 5.0  # such as a login that must not stay
 
 
 def prepare(
@@ -61,12 +63,17 @@ def _tell(rung: Rung) -> None:
 
 
 def _end_with_input() -> None:
-    """Nobody listens any more: end all that was started, and this program."""
+    """Nobody listens any more: end all that was started, and this program, which may clean up first."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # it is the main thread that it must wake
     while os.read(0, 4096):
         pass
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.killpg(0, signal.SIGTERM)
-    os._exit(1)
+    time.sleep(CLEAN_UP_S)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _leave(*_: object) -> None:
+    raise SystemExit(1)
 
 
 def main() -> None:
@@ -74,6 +81,7 @@ def main() -> None:
         os.setpgid(
             0, 0
         )  # so that our end is that of our children, and nobody else's; a session's leader is one already
+    signal.signal(signal.SIGTERM, _leave)
     orders: dict[str, Any] = json.loads(sys.stdin.buffer.raw.readline())  # type: ignore[attr-defined] - unbuffered
     threading.Thread(target=_end_with_input, daemon=True).start()
     try:

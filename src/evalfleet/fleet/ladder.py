@@ -21,7 +21,7 @@ from evalfleet.backends.ssh_channel import Place, told
 from evalfleet.backends.ssh_connection import Keepalive, connected
 from evalfleet.backends.ssh_hostsfile import SshHostSpec
 from evalfleet.backends.ssh_keys import HostKeys
-from evalfleet.backends.ssh_tools import fallen, prepare_host
+from evalfleet.backends.ssh_tools import CLIMB_S, INSTALL_S, fallen, prepare_host
 from evalfleet.benchmarks import registry
 from evalfleet.benchmarks.equipment import tools_of
 from evalfleet.core.failures import one_line
@@ -38,7 +38,7 @@ DEADLINES_S = {
     "kvm": 60.0,
     "runner": 180.0,
     "setup": 1800.0,
-    "benchmark": 3600.0,
+    "benchmark": INSTALL_S + CLIMB_S,  # its own rungs have shorter ones, and say better what is wrong
 }
 Connection = asyncssh.SSHClientConnection
 
@@ -62,6 +62,7 @@ class Ladder:
         self._pause_s = min(2.0, 5 * tender.ground.azure.poll_s)
         self._line = AsyncExitStack()
         self._connection: tuple[str | None, Connection] | None = None  # and the host key that it was verified by
+        self._heard = ""  # the latest of the rung that is tried: where its time runs out, that is why
 
     async def climb(self) -> None:
         """Raises Fallen at the first rung that does not hold in its time."""
@@ -74,14 +75,14 @@ class Ladder:
             await self._rung("runner", self._runner, replace=False)
             if self._wanted.setup is not None:
                 await self._rung("setup", self._setup, replace=False)
-        if self._wanted.benchmark is not None:
-            await self._rung("benchmark", self._benchmark, replace=False)
+            if self._wanted.benchmark is not None:
+                await self._rung("benchmark", self._benchmark, replace=False)
 
     async def _rung(self, name: str, try_once: Callable[[], Awaitable[str | None]], *, replace: bool) -> None:
         """Try until it holds; a `try_once` that returns a text says why it does not yet."""
         limit_s = self._wanted.deadlines.get(name, DEADLINES_S[name])
         await self._tender.move(rung=name, reason=None)
-        why = "nothing came of it"
+        self._heard = "nothing came of it"
         with anyio.move_on_after(limit_s):
             while True:
                 try:
@@ -93,9 +94,12 @@ class Ladder:
                     raise Fallen(name, str(error), replace=replace) from None
                 if said is None:
                     return
-                why = said
+                self._hear(said)
                 await anyio.sleep(self._pause_s)
-        raise Fallen(name, f"does not hold after {limit_s:g} s: {why}", replace=replace)
+        raise Fallen(name, f"does not hold after {limit_s:g} s: {self._heard}", replace=replace)
+
+    def _hear(self, text: str) -> None:
+        self._heard = text
 
     # Rungs
 
@@ -184,7 +188,8 @@ class Ladder:
         assert self._wanted.benchmark is not None
         settings = self._ground.settings
         tools = tools_of(registry.find(self._wanted.benchmark, settings), settings)
-        tried = await prepare_host(await self._connected(), self._spec(), tools, lambda _: None, lambda _: None)
+        connection = await self._connected()
+        tried = await prepare_host(connection, self._spec(), tools, lambda rung: self._hear(rung.said()), self._hear)
         bad = fallen(tried)
         if bad is not None:
             raise Unwell(bad.said())
