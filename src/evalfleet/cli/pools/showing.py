@@ -16,6 +16,8 @@ def page(answer: dict[str, Any]) -> str:
     for row in hosts:
         line = f"  {row['host']:<{width}}  {_state(row)}{row['price_usd_per_hour']:.3f} $/h"
         lines.append(f"{line}  {_probed(row['probe'])}" if "probe" in row else line)
+    if any(row.get("state") == "ready" for row in hosts):
+        lines += ["", f"`evalfleet pool vnc {hosts[0]['host']}` opens a machine's screen, `pool vnc --all` all of them"]
     return "\n".join(lines).rstrip()
 
 
