@@ -129,6 +129,7 @@ def test_no_progress_quarantine_and_failures_fire_and_resolve(fleet: Fleet, rece
     assert not [one for one in server.get("alerts")["alerts"] if one["state"] == "firing"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_stuck_run_and_an_open_breaker(fleet: Fleet, receiver: Receiver):
     configured(fleet, receiver, no_progress="2s")

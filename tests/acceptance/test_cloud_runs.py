@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 HOUR_S = 3600.0
 
 
+@pytest.mark.long
 def test_thirty_tasks_of_eight_minutes_cost_what_the_bill_says(tmp_path: Path):
     """Five workers, 30 tasks: six rounds of 8 minutes. A slow start lasts a minute of our clock, which no hour here has."""
     speed = 80

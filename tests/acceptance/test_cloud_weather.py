@@ -13,7 +13,9 @@ from rented import PATIENCE_S, rented
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("silent", [False, True], ids=["announced", "silent"])
+@pytest.mark.parametrize(
+    "silent", [pytest.param(False, id="announced", marks=pytest.mark.long), pytest.param(True, id="silent")]
+)
 def test_an_eviction_of_a_third_consumes_no_attempt(tmp_path: Path, silent: bool):
     with rented(tmp_path, 60) as here:
         here.fleet.command("prices", "--refresh", "--region", "eastus")  # spot prices

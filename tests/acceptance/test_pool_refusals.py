@@ -124,6 +124,7 @@ async def test_what_was_sold_out_is_asked_for_again_later_by_one_machine(tmp_pat
         assert here.creations() == asked + 1 + 3
 
 
+@pytest.mark.long
 async def test_a_storm_of_refusals_for_haste_is_waited_out(tmp_path: Path) -> None:
     fault = Fault(op="vm.*", preset="throttled", retry_after=0.05, times=30)
     async with site(tmp_path, Scenario(fault=[fault])) as here:

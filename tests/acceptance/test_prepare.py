@@ -275,6 +275,7 @@ def test_two_at_once_a_killed_one_and_old_ones(fleet: Fleet, lone: Callable[[], 
 NAME = f"waa-{uuid.uuid4().hex[:8]}"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_waa_on_a_host(fleet: Fleet, lone: Callable[[], Sshd], wheels: Path, tmp_path: Path):
     host = lone()

@@ -202,6 +202,7 @@ async def drive(home: Path, backend: SshBackend, script: str, spoil) -> tuple[En
         return ending, events, store.attempts(run.id)
 
 
+@pytest.mark.long
 async def test_a_frozen_line_costs_no_attempt(line: sshd.Line, box: sshd.Sshd, home: Path):
     async def spoil(store, run) -> None:
         running = lambda: any(one.state is AttemptState.RUNNING for one in store.attempts(run.id))  # noqa: E731

@@ -87,6 +87,7 @@ EVIDENCE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_all_tasks_on_10_workers_with_faults(tmp_path: Path, fleet: Fleet):
     words = [fault for fault, count in FAULTS.items() for _ in range(count)]
@@ -381,6 +382,7 @@ def test_prepare_starts_what_is_not_up(waa: Arena, fleet: Fleet):
     assert run(fleet, "--task", PAD)["tasks"]["succeeded"] == 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_dead_guests_cost_a_handful_of_attempts(waa: Arena, fleet: Fleet):
     configure(fleet, waa, guest_timeout="200ms")

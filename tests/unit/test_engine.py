@@ -237,7 +237,7 @@ async def test_an_attempt_that_its_host_forgot_is_lost_and_retried(home: Path):
 
 async def test_a_controller_that_was_replaced_stops(home: Path):
     store, run = submitted(home, "sleep")
-    one = Driven(home, store, run, FakeBackend())
+    one = Driven(home, store, run, FakeBackend(), replace(PATIENT, lease_s=3.0))  # it looks three times in a lease
 
     async def be_replaced() -> None:
         async with anyio.create_task_group() as group:
