@@ -42,7 +42,7 @@ class Bayesian:
         self._seed = seed
 
     def propose(self, trials: Sequence[Trial], count: int) -> Proposal:
-        tried = {identity(trial.parameters) for trial in trials}
+        tried = {trial.point for trial in trials}
         number = max((trial.number for trial in trials), default=0)
         study = self._replayed(trials, number)
         points: list[Point] = []

@@ -14,6 +14,7 @@ from evalfleet.model import JsonObject, Requests
 from evalfleet.schema import explain, sentence
 from evalfleet.tune import expression
 from evalfleet.tune.expression import Expression, Value
+from evalfleet.tune.halving import Halving, halving_of
 from evalfleet.tune.objective import Objective, objective_of
 from evalfleet.tune.space import Point, Space, space_of
 from evalfleet.tune.strategy import STRATEGIES, Strategy, strategy_of
@@ -36,6 +37,8 @@ class _StudyRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     seed: int = 0
     attempts: int = 1
     files: list[str] = []
+    halving: dict[str, Any] | None = None
+    confirm: bool | None = None
 
 
 class _TrialRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -86,8 +89,15 @@ class Study:
     seed: int
     attempts: int
     files: tuple[str, ...]
+    halving: Halving | None
+    confirm: bool  # the winner is measured once more, alone
     trial: TrialSpec
     table: JsonObject = field(repr=False)  # as it was read, and is kept
+
+    @property
+    def top(self) -> int | None:
+        """The rung whose numbers count; None without rungs."""
+        return None if self.halving is None else self.halving.top
 
     def searcher(self) -> Strategy:
         return strategy_of(self.strategy, self.space, self.objective, self.seed)
@@ -116,6 +126,8 @@ def study_of(table: Mapping[str, Any]) -> Study:
         seed=row.seed,
         attempts=row.attempts,
         files=tuple(row.files),
+        halving=_halving(row),
+        confirm=row.max_parallel_experiments > 1 if row.confirm is None else row.confirm,
         trial=_trial(file.trial, space),
         table=dict(table),
     )
@@ -144,8 +156,16 @@ def _check(row: _StudyRow) -> None:
 def strategy_name_known(name: str) -> None:
     """Raises InputError."""
     if name not in STRATEGIES:
-        more = "; halving is not built yet" if name == "halving" else ""
-        raise InputError(f"study.strategy: {name!r} is not one of {', '.join(STRATEGIES)}{more}.")
+        raise InputError(f"study.strategy: {name!r} is not one of {', '.join(STRATEGIES)}.")
+
+
+def _halving(row: _StudyRow) -> Halving | None:
+    if (row.strategy == "halving") != (row.halving is not None):
+        raise InputError(
+            'study.halving: goes with strategy = "halving", and that with it; write both, such as '
+            'halving = { resource = "seconds", min = 10, max = 270 }, or neither.'
+        )
+    return None if row.halving is None else halving_of(row.halving)
 
 
 def _baseline(values: dict[str, Any] | None) -> Point | None:
