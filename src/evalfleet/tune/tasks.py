@@ -50,6 +50,7 @@ def trial_spec(study: Study, wanted: Wanted, number: int) -> TaskSpec:
         stall_s=trial.stall_s,
         start_timeout_s=trial.start_timeout_s,
         requests=trial.requests(wanted.parameters),
+        gpu_env=trial.env_style,
     )
 
 
