@@ -149,7 +149,7 @@ class Dispatcher:
         """Let a study ask for its next trials, when they could start."""
         if self._studying is None or not self._has_room(hosts):
             return
-        changed = self._studying.propose(len(self.live))
+        changed = self._studying.propose(len(self.live), hosts)
         if self._studying.trouble is not None:
             self.pause(PauseCause.STUDY, self._studying.trouble)
         if changed is not None:
