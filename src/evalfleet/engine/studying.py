@@ -79,18 +79,18 @@ class Studying:
         """Trials that have ended may have changed after all: somebody gave them new attempts."""
         self._trials = None
 
-    def propose(self, live: int, hosts: Sequence[HostInfo]) -> Run | None:
+    def propose(self, free: int, hosts: Sequence[HostInfo]) -> Run | None:
         """Add the trials for which there is room now. Returns the run if something changed: tasks, or that it is closed.
 
         Args:
-            live: how many run now.
+            free: how many more may run now.
             hosts: those that may get work.
         """
         if not self._run.open:
             return None
         due = len(self._store.candidates(self._run.id, self._run.policy.workers))
         trials = self._known()
-        step = next_step(self._study, self._searcher, trials, self._run.policy.workers - live - due, self._told)
+        step = next_step(self._study, self._searcher, trials, free - due, self._told)
         if step.trouble is not None:
             self._tell(step.trouble, len(trials))
             return None
