@@ -12,10 +12,10 @@ import pytest
 
 from evalfleet.azure.quota import Usage, by_name
 from evalfleet.fleet.quotas import tightest
-from evalfleet.model import HostState, Wish
+from evalfleet.model import HostState, Policy, Wish
 from evalfleet.store.sqlite import open_store
 from evalfleet.web.server import Options
-from evalfleet.web.stewards import Standing, again_after_s
+from evalfleet.web.stewards import Standing, again_after_s, standings
 from webclient import Client, serving
 
 HOSTS = '[[host]]\nname = "box"\naddress = "127.0.0.1"\nslots = 3\nprice_usd_per_hour = 0.5\n'
@@ -223,6 +223,44 @@ def test_what_failed_is_tried_again_later_and_what_is_done_is_left_alone():
     assert again_after_s(-9, standing(settled=True), 0) == 5.0  # killed: who knows
     assert again_after_s(0, standing(), 1) == 10.0
     assert again_after_s(2, standing(), 50) == 900.0
+
+
+async def test_how_a_pool_stands_is_read_from_what_is_written(home: Path):
+    async with keeping(home) as (client, _):
+        await client.post("pools", {**VMS, "budget_usd": 1.0}, 201)
+
+        def standings_now() -> Standing:
+            with closing(open_store(home)) as store:
+                return standings(store)["p1"]
+
+        assert standings_now() == standing(), "two machines are missing"
+        first, second = machines(home, HostState.READY, HostState.PREPARING)
+        assert not standings_now().settled, "one is on its way"
+        with closing(open_store(home)) as store:
+            store.explain_pool("p1", {"cause": "quota", "message": "no more"})
+            assert not standings(store)["p1"].settled, "what is there is still looked after"
+            pool = store.take_pool("p1", "me")
+            assert standings(store)["p1"].kept
+            hosts = {host.name: host for host in store.hosts("p1")}
+            ready = replace(hosts[second], state=HostState.READY)
+            assert store.move_host(pool, HostState.PREPARING, ready)
+            store.leave_pool(pool)
+            assert standings(store)["p1"] == standing(settled=True)
+            store.submit("r", Policy(workers=1, pool="p1"), [], folder="/", base_env={}, open=True)
+            assert standings(store)["p1"] == standing(settled=True, used=True)
+            pool = store.take_pool("p1", "me")
+            dear = replace(hosts[first], usd_per_hour=1.0, allocated_since=store.now() - 3 * 3600)
+            assert store.move_host(pool, HostState.READY, dear)
+            store.leave_pool(pool)
+            assert not standings(store)["p1"].settled, "its budget is spent, and machines run"
+            store.wish("p1", [first, second], Wish.STOPPED, "")
+            pool = store.take_pool("p1", "me")
+            for host in store.hosts("p1"):
+                assert store.move_host(pool, HostState.READY, replace(host, state=HostState.STOPPED))
+            store.leave_pool(pool)
+            assert standings(store)["p1"].settled, "they are stopped"
+            store.wish("p1", [first], Wish.GONE, "")
+            assert not standings(store)["p1"].settled
 
 
 def test_the_quota_that_binds_is_the_one_with_the_least_left():
