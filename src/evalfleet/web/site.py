@@ -18,6 +18,7 @@ from evalfleet.store.sqlite import open_store
 from evalfleet.web.feed import Feed
 from evalfleet.web.gate import Gate
 from evalfleet.web.readers import Readers
+from evalfleet.web.remote import Remote
 from evalfleet.web.tokens import Bearer
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Site:
     gate: Gate
     readers: Readers
     feed: Feed
+    remote: Remote
     drivers: Drivers | None = None  # None: this server drives no runs
     writers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_WRITERS, thread_name_prefix="web-writer")
