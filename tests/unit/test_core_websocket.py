@@ -20,10 +20,8 @@ ACCEPTED = (
 def served(payload: bytes, kind: int = 2, *, last: bool = True) -> bytes:
     """A frame as a server sends it."""
     size = len(payload)
-    if size < 126:
-        length = bytes([size])
-    else:
-        length = b"\x7e" + size.to_bytes(2, "big") if size < 1 << 16 else b"\x7f" + size.to_bytes(8, "big")
+    short = b"\x7e" + size.to_bytes(2, "big") if size < 1 << 16 else b"\x7f" + size.to_bytes(8, "big")
+    length = bytes([size]) if size < 126 else short
     return bytes([(0x80 if last else 0) | kind]) + length + payload
 
 
@@ -49,8 +47,12 @@ def test_the_handshake_of_the_standard():
     assert not is_accepted(b"", NONCE)
 
 
-@given(st.lists(st.binary(max_size=300) | st.binary(min_size=65_500, max_size=65_600), max_size=5), st.data())
-def test_what_comes_is_told_however_it_is_cut(messages: list[bytes], data: st.DataObject):
+SIZES = st.sampled_from([0, 1, 125, 126, 300, 65_535, 65_536])
+
+
+@given(st.lists(SIZES, max_size=4), st.data())
+def test_what_comes_is_told_however_it_is_cut(sizes: list[int], data: st.DataObject):
+    messages = [bytes([65 + place]) * size for place, size in enumerate(sizes)]
     stream = b"".join(served(one) for one in messages)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     frames = Frames()
@@ -58,9 +60,10 @@ def test_what_comes_is_told_however_it_is_cut(messages: list[bytes], data: st.Da
     assert b"".join(frames.feed(piece) for piece in pieces) == b"".join(messages)
 
 
-@given(st.binary(max_size=70_000), st.binary(min_size=4, max_size=4))
-def test_what_goes_is_masked(payload: bytes, mask: bytes):
-    assert unmasked(frame(payload, mask)) == payload
+@pytest.mark.parametrize("size", [0, 1, 3, 125, 126, 65_535, 65_536])
+def test_what_goes_is_masked(size: int):
+    payload = bytes(range(256)) * (size // 256 + 1)
+    assert unmasked(frame(payload[:size], b"\x00\xff\x10\x07")) == payload[:size]
 
 
 def test_pings_are_answered_and_a_close_ends_it():
