@@ -55,6 +55,7 @@ class Readers:
         self._home = home
         self._kept: dict[Hashable, _Kept] = {}
         self._newest = 0
+        self._wrote_at = float("-inf")
 
     def open(self) -> None:
         """Raises StoreError."""
@@ -72,6 +73,10 @@ class Readers:
     def happened(self, number: int) -> None:
         """An event was seen: answers that do not include it are old."""
         self._newest = max(self._newest, number)
+
+    def wrote(self) -> None:
+        """We changed something: whoever asks from now on sees it, however young the last answer is."""
+        self._wrote_at = time.monotonic()
 
     async def call(self, function: Callable[[StoreReader], T]) -> T:
         """Call with a connection, in a thread."""
@@ -98,6 +103,8 @@ class Readers:
             del self._kept[key]
 
     def _is_good(self, kept: _Kept) -> bool:
+        if kept.asked_at <= self._wrote_at:
+            return False
         if not kept.answer.done():
             return True
         age = time.monotonic() - kept.asked_at

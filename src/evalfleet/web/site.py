@@ -17,6 +17,7 @@ from evalfleet.store.base import Store
 from evalfleet.store.sqlite import open_store
 from evalfleet.web.feed import Feed
 from evalfleet.web.gate import Gate
+from evalfleet.web.latency import Latency
 from evalfleet.web.readers import Readers
 from evalfleet.web.tokens import Bearer
 
@@ -36,6 +37,7 @@ class Site:
     readers: Readers
     feed: Feed
     drivers: Drivers | None = None  # None: this server drives no runs
+    latency: Latency = field(default_factory=Latency)
     writers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_WRITERS, thread_name_prefix="web-writer")
     )
@@ -51,7 +53,10 @@ class Site:
             with closing(open_store(self.settings.home)) as store:
                 return function(store)
 
-        return await asyncio.get_running_loop().run_in_executor(self.writers, call)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.writers, call)
+        finally:
+            self.readers.wrote()
 
 
 def admitted(request: web.Request, bearer: Bearer) -> None:
