@@ -35,7 +35,7 @@ def study(fleet: Fleet, parameters: str = 'a = { type = "integer", low = 1, high
     """A study whose trials write down that they ran."""
     limit, nap = fields.pop("limit", 10**9), fields.pop("nap", 0)
     (fleet.folder / "trial.py").write_text(PROGRAM.replace("LIMIT", str(limit)))
-    lines = [f"{name} = {json.dumps(value)}" for name, value in {"name": "s", **fields}.items()]
+    lines = [f"{name} = {json.dumps(value)}" for name, value in {"name": "s", "confirm": False, **fields}.items()]
     path = fleet.folder / "study.toml"
     path.write_text(
         "[study]\n" + "\n".join(lines) + '\nobjective = { maximize = "speed" }\n'
@@ -56,7 +56,11 @@ def test_the_example_finds_a_configuration_that_keeps_the_limit(fleet: Fleet):
     assert facts["best"]["measurements"] == facts["baseline"]["measurements"] == 3
     assert facts["best"]["metrics"]["throughput_tok_s"] > facts["baseline"]["metrics"]["throughput_tok_s"]
     assert "do not overlap" in facts["verdict"]
-    assert {row["role"] for row in facts["trials"]} == {"baseline", "search", "repeat"}
+    roles = [row["role"] for row in facts["trials"]]
+    assert {role: roles.count(role) for role in set(roles)} == {"baseline": 1, "search": 24, "repeat": 8, "confirm": 6}
+    assert facts["confirmed"]["alone"]["measurements"] == 3
+    assert facts["confirmed"]["alone"]["parameters"] == facts["best"]["parameters"]
+    assert "alone on its machine" in facts["confirmed"]["text"]
     assert fleet.json("study", "best") == facts["best"]["parameters"]
     flags = fleet.command("study", "best", "server").stdout.split()
     assert flags[:2] == ["--tp", str(facts["best"]["parameters"]["tp"])]

@@ -17,6 +17,7 @@ from evalfleet.tune.random import drawn
 from evalfleet.tune.space import Choice, Parameter, Point, Space, identity
 from evalfleet.tune.strategy import Proposal
 from evalfleet.tune.trial import Progress, Role, Trial
+from evalfleet.tune.trouble import INNOCENT
 
 if TYPE_CHECKING:
     from evalfleet.tune.expression import Value
@@ -42,7 +43,7 @@ class Bayesian:
         self._seed = seed
 
     def propose(self, trials: Sequence[Trial], count: int) -> Proposal:
-        tried = {identity(trial.parameters) for trial in trials}
+        tried = {trial.point for trial in trials}
         number = max((trial.number for trial in trials), default=0)
         study = self._replayed(trials, number)
         points: list[Point] = []
@@ -82,7 +83,7 @@ class Bayesian:
         study = optuna.create_study(sampler=sampler, directions=directions)
         worst = self._worst(trials)
         for trial in trials:
-            if trial.role is not Role.REPEAT and trial.progress is not Progress.VOID and self._within(trial):
+            if _speaks(trial) and self._within(trial):
                 study.add_trial(self._told(trial, worst))
         return study
 
@@ -123,6 +124,13 @@ class Bayesian:
             return kinds.CategoricalDistribution(parameter.values)
         kind = kinds.IntDistribution if parameter.whole else kinds.FloatDistribution
         return kind(parameter.low, parameter.high, log=parameter.log)
+
+
+def _speaks(trial: Trial) -> bool:
+    """Whether it says something about its parameters. A taken port does not; out of memory does."""
+    if trial.progress is Progress.FAILED:
+        return trial.kind not in INNOCENT
+    return trial.progress is not Progress.VOID and trial.role in (Role.BASELINE, Role.SEARCH)
 
 
 def _excess(trial: Any) -> list[float]:

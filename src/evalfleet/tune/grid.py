@@ -24,7 +24,7 @@ class Grid:
         random.Random(seed).shuffle(self._points)  # among equals no corner goes first
 
     def propose(self, trials: Sequence[Trial], count: int) -> Proposal:
-        tried = {identity(trial.parameters) for trial in trials}
+        tried = {trial.point for trial in trials}
         used: Counter[tuple[str, str]] = Counter()
         for trial in trials:
             used.update(_values(trial.parameters))

@@ -30,6 +30,14 @@ def trial_spec(study: Study, wanted: Wanted, number: int) -> TaskSpec:
     }
     if wanted.of is not None:
         payload["measurement"] = wanted.of
+    if study.halving is not None and wanted.rung is not None:
+        budgets = study.halving.budgets
+        payload["rung"] = wanted.rung
+        payload["budget"] = {
+            "resource": study.halving.resource,
+            "amount": budgets[wanted.rung],
+            "max": budgets[-1],
+        }
     trial = study.trial
     return TaskSpec(
         key=f"trial_{number:04d}",
@@ -42,6 +50,7 @@ def trial_spec(study: Study, wanted: Wanted, number: int) -> TaskSpec:
         stall_s=trial.stall_s,
         start_timeout_s=trial.start_timeout_s,
         requests=trial.requests(wanted.parameters),
+        gpu_env=trial.env_style,
     )
 
 
@@ -58,6 +67,7 @@ def _trial(task: Task, objective: Objective) -> Trial:
         progress, reason = Progress.FAILED, f"its metrics lack {', '.join(absent)}"
     elif task.verdict is not None and not task.verdict.success:
         progress, reason = Progress.FAILED, "it says that it did not succeed"
+    budget = payload.get("budget")
     return Trial(
         number=task.number,
         parameters=payload["parameters"],
@@ -66,7 +76,11 @@ def _trial(task: Task, objective: Objective) -> Trial:
         metrics=metrics,
         key=task.key,
         reason=reason,
+        kind=None if task.failure is None else str(task.failure.kind),
+        evidence=None if task.failure is None else task.failure.evidence,
         duration_s=task.duration_s,
+        rung=payload.get("rung"),
+        final=budget is None or budget["amount"] == budget["max"],
     )
 
 

@@ -21,14 +21,27 @@ def summary_lines(facts: JsonObject) -> list[str]:
         lines.append(f"  {printable(facts['reason'])}")
     if facts["best"] is not None:
         lines += [_leader("best", facts["best"]), f"  {facts['verdict']}"]
+        if facts["confirmed"] is not None:
+            lines.append(f"  {facts['confirmed']['text']}")
         lines += [_leader("front", one) for one in facts["front"] or ()]
         lines.append(f"  `evalfleet study best {facts['run']} --format flags` prints what to paste")
     elif facts["nearest"] is not None:
         broken = "; ".join(facts["nearest"]["broken"])
         lines += ["no configuration keeps all limits", _leader("nearest", facts["nearest"]), f"  breaks {broken}"]
     else:
-        lines.append("nothing is measured yet")
+        lines.append(
+            "nothing is measured yet" if facts["rungs"] is None else "nothing has reached the highest rung yet"
+        )
+    lines += [_rung(facts["resource"], one) for one in facts["rungs"] or ()]
     return lines
+
+
+def _rung(resource: str, one: JsonObject) -> str:
+    leads = "" if one["leads"] is None else f"; {one['leads']} leads"
+    return (
+        f"  rung {one['rung']} ({one['budget']:g} {printable(resource)}): {one['measured']} of {one['wanted']} measured, "
+        f"{one['failed']} failed, {one['open']} open{leads}"
+    )
 
 
 def trial_lines(facts: JsonObject) -> list[str]:
