@@ -11,6 +11,7 @@ from evalfleet.model import Attempt, Event, JsonObject, Outcome, Pool, PoolHost,
 from evalfleet.store import rows
 from evalfleet.store.base import Judged
 from evalfleet.store.pages import Paging
+from evalfleet.store.series import SeriesReading
 
 PAGE = 500
 
@@ -53,7 +54,7 @@ class Database(Protocol):
     def close(self) -> None: ...
 
 
-class Reading(Paging):
+class Reading(Paging, SeriesReading):
     """Implements `StoreReader`."""
 
     def __init__(self, database: Database) -> None:

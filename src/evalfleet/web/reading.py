@@ -13,7 +13,7 @@ from evalfleet.model import JsonObject, RunState, TaskState
 from evalfleet.report import pools
 from evalfleet.report.feed import as_object
 from evalfleet.store.base import StoreReader
-from evalfleet.web import alerts, attempts, params, queries
+from evalfleet.web import alerts, attempts, params, queries, series
 from evalfleet.web.answering import answered
 from evalfleet.web.queries import Choice, Page
 from evalfleet.web.site import Site, bearer_of
@@ -73,6 +73,12 @@ class Reading:
     async def series(self, request: web.Request) -> web.Response:
         text = _run(request)
         return await self._told(request, ("series", text), lambda store: queries.series(store, text))
+
+    async def host_series(self, request: web.Request) -> web.Response:
+        text, host, since = _run(request), params.text(request, "host"), params.moment(request, "since_at")
+        return await self._told(
+            request, ("host_series", text, host, since), lambda store: series.host_series(store, text, host, since)
+        )
 
     async def failures(self, request: web.Request) -> web.Response:
         text, page = _run(request), params.page(request, parts=3)

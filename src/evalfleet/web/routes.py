@@ -80,6 +80,7 @@ def _reading(reading: Reading) -> list[Route]:
     whole = Parameter(name="after", kind="integer", least=0)
     before = Parameter(name="before", kind="integer", least=0)
     search = Parameter(name="search")
+    host, since = Parameter(name="host"), Parameter(name="since_at", kind="number")
     states = Parameter(name="state", words=_STATES, many=True)
     task_states = Parameter(name="state", words=_TASK_STATES, many=True)
     named = [Parameter(name=name) for name in ("domain", "key")]
@@ -97,6 +98,7 @@ def _reading(reading: Reading) -> list[Route]:
         _get(f"{_RUN}/grid", reading.grid, "all its tasks, by columns"),
         _get(f"{_RUN}/lanes", reading.lanes, "its attempts by worker", Parameter(name="after_at", kind="number")),
         _get(f"{_RUN}/series", reading.series, "score and cost over time"),
+        _get(f"{_RUN}/workers/series", reading.host_series, "how busy its hosts are and were", host, since),
         _get(f"{_RUN}/failures", reading.failures, "what failed, and why", *PAGE, *kinds),
         _get(f"{_RUN}/queue", reading.queue, "what starts next", LIMIT),
         _get(f"{_RUN}/events", reading.events, "its numbered events", *PAGE, whole, before, *chosen),
