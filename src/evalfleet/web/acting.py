@@ -177,12 +177,6 @@ class Acting:
         wanted = await params.body(request, WorkerName)
         return await self._steered(request, Verb.PARDON, {"worker": wanted.worker, "reason": wanted.reason})
 
-    async def delete_pool(self, request: web.Request) -> web.Response:
-        await params.body(request, params.Nothing)
-        name = request.match_info["pool"]
-        await self._site.write(lambda store: store.delete_pool(name))
-        return web.json_response({"deleted": name})
-
     async def test_alerts(self, request: web.Request) -> web.Response:
         await params.body(request, params.Nothing)
         courier = Courier(self._site.settings.alerts)

@@ -9,11 +9,12 @@ import msgspec
 from aiohttp import web
 
 from evalfleet.model import Role, RunState, TaskState
-from evalfleet.web import acting, params, studies
+from evalfleet.web import acting, params, pools, studies
 from evalfleet.web.acting import Acting
 from evalfleet.web.choices import Choices
 from evalfleet.web.desktops import Desktops
 from evalfleet.web.files import Files
+from evalfleet.web.pools import Pools
 from evalfleet.web.reading import Reading
 from evalfleet.web.site import Site
 from evalfleet.web.streaming import Streaming
@@ -68,6 +69,7 @@ def routes(site: Site) -> list[Route]:
         *_streaming(Streaming(site), Desktops(site)),
         *_acting(Acting(site)),
         *_studies(Studies(site)),
+        *_pools(Pools(site)),
         _get(f"{API}/benchmarks", Choices(site).benchmarks, "the benchmarks, and who may act in them"),
     ]
 
@@ -148,7 +150,6 @@ def _acting(act: Acting) -> list[Route]:
         _post(f"{_RUN}/quarantine", act.quarantine, acting.WorkerName, "give a worker or host no more work"),
         _post(f"{_RUN}/pardon", act.pardon, acting.WorkerName, "let a quarantined worker work again"),
         _post(f"{API}/alerts/test", act.test_alerts, params.Nothing, "send a test message to every channel"),
-        _post(f"{API}/pools/{{pool}}/delete", act.delete_pool, params.Nothing, "forget a pool"),
     ]
 
 
@@ -161,4 +162,15 @@ def _studies(found: Studies) -> list[Route]:
         _post(f"{one}/add-trials", found.add_trials, studies.MoreTrials, "let it try more"),
         _post(f"{one}/retry-failed", found.retry_failed, params.Nothing, "give failed trials new attempts"),
         _post(f"{one}/parallel", found.parallel, studies.Parallel, "change how many trials run at a time"),
+    ]
+
+
+def _pools(found: Pools) -> list[Route]:
+    one = f"{API}/pools/{{pool}}"
+    return [
+        _post(f"{API}/pools", found.create, pools.NewPool, "make a pool", 201),
+        _post(f"{one}/start", found.start, pools.OfPool, "start its stopped machines, or one"),
+        _post(f"{one}/stop", found.stop, pools.OfPool, "deallocate its machines, or one; their disks stay"),
+        _post(f"{one}/scale", found.scale, pools.Size, "give it another size, or other limits"),
+        _post(f"{one}/delete", found.delete, pools.OfPool, "delete it with the machines that we made, or one of them"),
     ]

@@ -23,6 +23,7 @@ from evalfleet.web.tokens import Bearer
 
 if TYPE_CHECKING:
     from evalfleet.web.drivers import Drivers
+    from evalfleet.web.stewards import Stewards
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ class Site:
     readers: Readers
     feed: Feed
     drivers: Drivers | None = None  # None: this server drives no runs
+    stewards: Stewards | None = None  # None: it keeps no pools
     latency: Latency = field(default_factory=Latency)
     writers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_WRITERS, thread_name_prefix="web-writer")

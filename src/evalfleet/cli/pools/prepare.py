@@ -25,8 +25,9 @@ def command(name: str | None, benchmark: str | None, wheels: Path | None, as_jso
     from evalfleet.benchmarks import registry
     from evalfleet.benchmarks.equipment import tools_of
     from evalfleet.cli.pools.choosing import chosen
-    from evalfleet.cli.pools.settling import made_true, merged
+    from evalfleet.cli.pools.settling import made_true
     from evalfleet.cli.prepare import on_hosts
+    from evalfleet.fleet.ordering import merged
     from evalfleet.store.sqlite import open_store
 
     settings = config.load(home)
