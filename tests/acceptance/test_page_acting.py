@@ -19,7 +19,7 @@ from webserver import Served, serve
 pytestmark = [pytest.mark.skipif(CHROMIUM is None or not BUILT, reason=MISSING), pytest.mark.slow]
 
 GATED = "echo $EVALFLEET_ATTEMPT >> ledger; until [ -e gate ]; do sleep 0.05; done"
-HOSTS = '[[host]]\nname = "box1"\naddress = "127.0.0.1"\nuser = "nobody"\nworkers = 2\n'
+HOSTS = '[[host]]\nname = "box1"\naddress = "127.0.0.1"\nuser = "nobody"\nslots = 2\n'
 # A task that shows a picture, says that it took a step, and waits.
 PAINTER = """
 import base64, os, pathlib, time
