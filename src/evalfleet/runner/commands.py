@@ -8,7 +8,13 @@ import os
 import time
 
 from . import spec as words
+<<<<<<< HEAD
 from .attempt import Attempt
+=======
+from .attempt import Attempt, write_task
+from .gpus import Gpus
+from .hostload import HostLoad
+>>>>>>> main
 from .inventory import inventory
 from .journal import Journal
 from .protocol import PROTOCOL, Feed
@@ -34,6 +40,11 @@ class Commands:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._spool = runner.spool
+<<<<<<< HEAD
+=======
+        self._gpus = Gpus(runner.spool.folder)
+        self._load = HostLoad(runner.spool.folder)
+>>>>>>> main
         self._notices: Notices | None = None
         self._table: dict[str, Callable[[Connection, dict[str, Any]], Answer]] = {
             "hello": self._hello,
@@ -72,6 +83,11 @@ class Commands:
             "now": self._runner.now(),
             "boot_id": self._runner.boot_id,
             "doomed": self._runner.doomed,
+<<<<<<< HEAD
+=======
+            "gpus": self._gpus.look(),
+            "load": self._load.look() if message.get("load") is True else None,
+>>>>>>> main
             "attempts": [
                 {
                     "attempt": attempt.name,

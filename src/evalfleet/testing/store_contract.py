@@ -17,7 +17,9 @@ from __future__ import annotations
 from evalfleet.testing.store_contract_access import AccessContract
 from evalfleet.testing.store_contract_attempts import AttemptContract
 from evalfleet.testing.store_contract_devices import DeviceContract
+from evalfleet.testing.store_contract_gpus import GpuContract
 from evalfleet.testing.store_contract_hosts import HostContract
+from evalfleet.testing.store_contract_loads import LoadContract
 from evalfleet.testing.store_contract_pools import PoolContract
 from evalfleet.testing.store_contract_reading import ReadingContract
 from evalfleet.testing.store_contract_runs import RunContract
@@ -28,10 +30,12 @@ class StoreContract(
     RunContract,
     AttemptContract,
     DeviceContract,
+    GpuContract,
     SteeringContract,
     ReadingContract,
     PoolContract,
     HostContract,
     AccessContract,
+    LoadContract,
 ):
     """All promises of `evalfleet.store.base.Store` that one store can show."""
