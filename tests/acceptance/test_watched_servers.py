@@ -32,6 +32,7 @@ trials = 20
 max_parallel_experiments = 3
 objective = { maximize = "speed" }
 attempts = ATTEMPTS
+confirm = false
 files = ["llm_server.py", "bench.py"]
 [parameters]
 PARAMETERS
@@ -69,11 +70,13 @@ def test_servers_that_behave_and_misbehave_side_by_side(fleet: Fleet):
         **{(behaviour, "/tokens"): "measured" for behaviour in ("well", "selfish", "fork")},
         **{(behaviour, "/die"): "failed" for behaviour in ("well", "selfish", "fork", "oom")},
         ("oom", "/tokens"): "failed",
-        **{("hub", path): "void" for path in ("/tokens", "/die")},
+        **{("hub", path): "failed" for path in ("/tokens", "/die")},
     }
-    assert "out_of_memory: torch.OutOfMemoryError: CUDA out of memory" in found["oom", "/tokens"]["reason"]
-    assert "before it was ready" in found["oom", "/tokens"]["reason"]
-    assert "exit status 1 while it was used" in found["well", "/die"]["reason"]
+    failure = found["oom", "/tokens"]["failure"]
+    assert (failure["kind"], "exit status 1 before it was ready" in failure["evidence"]) == ("out_of_memory", True)
+    assert "torch.OutOfMemoryError: CUDA out of memory" in failure["evidence"]
+    assert "exit status 1 while it was used" in found["well", "/die"]["failure"]["evidence"]
+    assert min(found["well", "/tokens"]["phases"].values()) > 0.01
     assert "2 of 2 attempts used; last: download: " in found["hub", "/tokens"]["reason"]
     # Only what is nobody's parameters was tried again.
     claimed = [event["task"] for event in fleet.events() if event["type"] == "attempt.claimed"]
@@ -111,8 +114,8 @@ def test_a_host_over_ssh_needs_nothing_but_the_files(fleet: Fleet, hosts: Hosts)
     facts = fleet.json("tune", study(fleet, behave=["well", "oom"]), "--pool", "lab")
     found = {row["parameters"]["behave"]: row for row in facts["trials"]}
     assert (found["well"]["progress"], found["oom"]["progress"]) == ("measured", "failed")
-    assert "out_of_memory: torch.OutOfMemoryError" in found["oom"]["reason"]
+    assert found["oom"]["failure"]["kind"] == "out_of_memory"
     folder = Path(fleet.json("logs", facts["run"], found["well"]["key"])["folder"])
     assert "GET /tokens" in (folder / "artifacts" / "server.log").read_text()
-    ready = [event["task"] for event in fleet.events() if event["data"].get("state") == "running"]
-    assert ready == [found["well"]["key"]]  # it was deploying, then benchmarking; the other never got so far
+    assert found["well"]["phases"]["deploying_s"] > 0.05
+    assert found["oom"]["phases"] is None  # it never got so far

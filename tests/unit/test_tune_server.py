@@ -14,7 +14,7 @@ from evalfleet.errors import InputError
 from evalfleet.report.study import as_flags
 from evalfleet.store.sqlite import open_store
 from evalfleet.testing.store_cases import claimed, drive
-from evalfleet.tune.server import Phases, flag_words, phases_of
+from evalfleet.tune.server import flag_words
 from evalfleet.tune.study import Study, study_of
 from evalfleet.tune.tasks import trial_spec
 from evalfleet.tune.trial import Role, Wanted
@@ -135,12 +135,5 @@ def test_only_a_trial_is_run_with_something_around_it(tmp_path: Path):
         searched = replace(run, policy=replace(run.policy, study={}))
         assert launch_of(searched, trial, attempt, {}, 1.0).spec["around"] == "server"
         assert launch_of(searched, task, attempt, {}, 1.0).spec["around"] is None
-
-        # Phases
-        assert phases_of(replace(attempt, started_at=None), 9.0) is None
-        begun = replace(attempt, started_at=2.0)
-        assert phases_of(begun, 9.0) == Phases(deploying_s=7.0, benchmarking_s=None)
-        assert phases_of(replace(begun, ready_at=5.0), 9.0) == Phases(deploying_s=3.0, benchmarking_s=4.0)
-        assert phases_of(replace(begun, ready_at=5.0, ended_at=6.5), 9.0) == Phases(deploying_s=3.0, benchmarking_s=1.5)
     finally:
         store.close()

@@ -64,6 +64,7 @@ RULES: Mapping[Kind, Rule] = {
     Kind.LAUNCH_FAILED: _own(systemic=Systemic.KIND),
     Kind.DISK_FULL: _free(Blame.WORKER, Outcome.INFRA_ERROR, systemic=Systemic.SINCE),
     Kind.ENVIRONMENT_FAILED: _free(Blame.WORKER, Outcome.INFRA_ERROR, systemic=Systemic.KIND),
+    Kind.GPU_TAKEN: _free(Blame.WORKER, Outcome.INFRA_ERROR),
     Kind.SERVICE_FAILED: _free(Blame.POOL, Outcome.INFRA_ERROR),
     # It follows from what the task asks for: another attempt would end in the same way.
     Kind.BAD_FLAG: Rule(blame=Blame.TASK, retryable=False, consumes=True, outcome=Outcome.TASK_ERROR),

@@ -10,14 +10,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
 from evalfleet import duration
 from evalfleet.errors import InputError
-from evalfleet.model import Attempt, JsonObject
+from evalfleet.model import JsonObject
 from evalfleet.schema import quoted
 from evalfleet.tune.expression import Value
 from evalfleet.tune.space import Space
@@ -126,23 +125,6 @@ def flag_words(parameters: Mapping[str, Value]) -> list[str]:
 def filled(text: str, point: Mapping[str, Value]) -> str:
     """The text with the point's values in the places of its parameters; any other brace stays as it is."""
     return _NAME.sub(lambda found: _shown(point[found[1]]) if found[1] in point else found[0], text)
-
-
-class Phases(NamedTuple):
-    deploying_s: float
-    benchmarking_s: float | None  # None: it has not come to that
-
-
-def phases_of(attempt: Attempt, now: float) -> Phases | None:
-    """How long a trial's server took to be ready, and what came after; None where nothing was started."""
-    if attempt.started_at is None:
-        return None
-    end = now if attempt.ended_at is None else attempt.ended_at
-    if attempt.ready_at is None:
-        return Phases(deploying_s=max(0.0, end - attempt.started_at), benchmarking_s=None)
-    return Phases(
-        deploying_s=max(0.0, attempt.ready_at - attempt.started_at), benchmarking_s=max(0.0, end - attempt.ready_at)
-    )
 
 
 def _shown(value: Value) -> str:

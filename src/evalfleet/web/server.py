@@ -23,6 +23,7 @@ from evalfleet.web.feed import Feed
 from evalfleet.web.gate import Entrance, Gate, is_loopback, names_of
 from evalfleet.web.readers import Readers
 from evalfleet.web.site import Site
+from evalfleet.web.stewards import Stewards
 from evalfleet.web.watching import Watch
 
 PORT = 8765
@@ -41,7 +42,7 @@ class Options:
     tls_key: Path | None = None
     behind_proxy: bool = False
     allow_hosts: tuple[str, ...] = ()
-    drive: bool = True
+    drive: bool = True  # runs, and pools
     runs: int = 4  # driven at a time
 
 
@@ -104,7 +105,9 @@ async def running(
 
     feed = Feed(settings.home, happened)
     drivers = Drivers(settings=settings, readers=readers, most=options.runs, notice=notice) if options.drive else None
-    site = Site(settings=settings, gate=Gate(entrance, readers), readers=readers, feed=feed, drivers=drivers)
+    stewards = Stewards(settings=settings, readers=readers, notice=notice) if options.drive else None
+    gate = Gate(entrance, readers)
+    site = Site(settings=settings, gate=gate, readers=readers, feed=feed, drivers=drivers, stewards=stewards)
     watch = Watch(settings=settings, readers=readers, write=site.write, notice=notice)
     await feed.open()
     runner = web.AppRunner(
@@ -118,6 +121,8 @@ async def running(
             group.start_soon(watch.serve)
             if drivers is not None:
                 group.start_soon(drivers.serve)
+            if stewards is not None:
+                group.start_soon(stewards.serve)
             yield _server(options, port, start_token, site)
             group.cancel_scope.cancel()
     finally:
