@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import anyio
@@ -43,7 +44,7 @@ async def test_each_answer_is_a_sample(home: Path):
                     await anyio.sleep(0.01)
             group.cancel_scope.cancel()
         found = store.loads("a", 0, clock())
-        assert {round(b.at - a.at) for a, b in zip(found, found[1:], strict=False)} == {5}
+        assert {round(b.at - a.at) for a, b in pairwise(found)} == {5}
         assert store.loads("mute", 0, clock()) == []
         assert set(writes) == {2}, "both hosts in one transaction"
         assert len(writes) <= len(found), "not one for each answer"
