@@ -7,19 +7,9 @@ from typing import Any
 
 import pytest
 
-from evalfleet.core.alerts import (
-    RULES,
-    AlertLimits,
-    Condition,
-    LiveTask,
-    PoolFacts,
-    RunFacts,
-    Severity,
-    conditions,
-    latch,
-    pool_conditions,
-    stall_limit_s,
-)
+from evalfleet.core.alert_hosts import PoolFacts, pool_conditions
+from evalfleet.core.alert_runs import LiveTask, RunFacts, conditions, stall_limit_s
+from evalfleet.core.alerts import RULES, AlertLimits, Condition, Severity, latch
 from evalfleet.model import Event, RunState
 from evalfleet.web.alerts import fold
 
