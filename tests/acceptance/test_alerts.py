@@ -12,6 +12,7 @@ from fleet import Fleet, wait_for
 from receiving import Receiver, configured
 from webserver import Served, serve
 
+
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     made = Receiver()
@@ -123,6 +124,7 @@ def test_a_test_message_and_what_is_wrong_with_a_channel(fleet: Fleet, receiver:
     assert (wrong.returncode, "name of a variable" in wrong.stderr) == (2, True)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_apprise_is_sent_through_and_quiet_hours_are_kept(fleet: Fleet, receiver: Receiver):
     now = time.time()
@@ -147,3 +149,40 @@ def test_a_key_that_does_not_fit_is_noticed(fleet: Fleet, receiver: Receiver):
     configured(fleet, receiver)
     assert fleet.json("alerts", "test", code=3, HOOK_KEY="another key")["channels"][0]["error"] == "it answered 401"
     assert (receiver.forged, receiver.messages) == (1, [])
+
+
+def tried_of(server: Served, run_id: str) -> list[dict[str, Any]]:
+    return [server.get(f"runs/{run_id}/tasks/1/attempts/{number}") for number in (1, 2)]
+
+
+STUCK_FIRST = """[ "${EVALFLEET_ATTEMPT##*.}" = 2 ] && exit 0; """ + GATE
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_rules_act_and_say_so(fleet: Fleet, receiver: Receiver):
+    rules = {"slow_task": {"action": "retry_elsewhere", "severity": "critical"}, "budget": {"action": "pause"}}
+    configured(fleet, receiver, slow_least="1s", budget_shares=[0.5], rules=rules)
+    server = serve(fleet)
+    first = run(fleet, [sh("same", "true")], name="tried")
+    wait_for(lambda: completed(server, first), "how long it takes")
+    second = run(fleet, [sh("same", STUCK_FIRST)], name="tried", workers=2)
+    wait_for(lambda: completed(server, second), "the stuck task to be tried elsewhere")
+    outcomes = [(one["outcome"], one["worker"], (one["failure"] or {}).get("kind")) for one in tried_of(server, second)]
+    assert [outcome for outcome, *_ in outcomes] == ["infra_error", "ok"]
+    assert outcomes[0][2] == "environment_failed"
+    assert outcomes[0][1] != outcomes[1][1], "another worker"
+    asked = [one["data"] for one in fleet.events(second) if one["type"] == "run.requested"]
+    assert [(one["verb"], one["by"]) for one in asked] == [("withdraw", "alert slow_task")]
+    assert [one["data"]["step"] for one in fleet.events(second) if one["type"] == "alert.acted"] == ["withdraw"]
+    assert "withdrawn: alert slow_task" in fleet.command("events", second, "--type", "attempt.finished").stdout
+    assert fleet.command("judge", second).returncode == 0, "judged again, it stays so"
+    assert tried_of(server, second)[0]["failure"]["kind"] == "environment_failed"
+    assert [one["severity"] for one in receiver.messages if one["rule"] == "slow_task"] == ["critical"] * 2
+
+    spend = """echo '{"cost_usd": 0.9}' >> "$EVALFLEET_EVENTS"; """
+    third = run(fleet, [sh("a", spend + GATE), sh("b", "true")], budget_usd=1.0, workers=1)
+    wait_for(lambda: [one for one in fleet.events(third) if one["type"] == "alert.acted"], "the run to be paused")
+    (fleet.folder / "gate").touch()
+    wait_for(lambda: server.get(f"runs/{third}")["state"] == "paused", "its live task to end")
+    assert "alert budget" in str(server.get(f"runs/{third}")["reason"])
