@@ -161,7 +161,7 @@ def test_no_step_on_any_task():
     assert rules(live=STEPPING, stepped_at=9_941.0, **busy) == [], "never before a minute"
     assert rules(live=STEPPING, stepped_at=9_939.0, **busy) == [("no_progress", "")]
     assert rules(live=LIVE, stepped_at=9_000.0, **busy) == [], "who tells of no steps is not measured by them"
-    slow = busy | {"step_times": [30.0] * 5}
+    slow: dict[str, Any] = busy | {"step_times": [30.0] * 5}
     assert rules(live=STEPPING, stepped_at=9_912.0, **slow) == []
     assert rules(live=STEPPING, stepped_at=9_909.0, **slow) == [("no_progress", "")]
     quick = AlertLimits(stall_least_s=1.0)
