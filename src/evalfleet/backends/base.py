@@ -18,6 +18,7 @@ from typing import Literal, Protocol, cast
 import anyio
 
 from evalfleet.core.health import OtherWay
+from evalfleet.core.loads import Load
 from evalfleet.model import JsonObject
 
 
@@ -69,6 +70,7 @@ class HostInfo:
     price_usd_per_hour: float
     others: frozenset[str] = frozenset()  # live attempts of other runs that it had when it was asked last
     devices: tuple[Gpu, ...] = ()  # its GPUs, as they were then
+    load: Load | None = None  # how busy it was then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

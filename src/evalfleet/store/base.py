@@ -38,6 +38,7 @@ from evalfleet.model import (
 )
 from evalfleet.store.base_pools import PoolReader, PoolWriter
 from evalfleet.store.pages import PageReader
+from evalfleet.store.series import SeriesReader, SeriesWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,7 @@ class Judged:
     ended_at: float
 
 
-class StoreReader(PoolReader, PageReader, Protocol):
+class StoreReader(PoolReader, PageReader, SeriesReader, Protocol):
     """Reading. Any number of readers; none blocks a writer."""
 
     def close(self) -> None: ...
@@ -275,7 +276,7 @@ class StoreReader(PoolReader, PageReader, Protocol):
         ...
 
 
-class Store(PoolWriter, StoreReader, Protocol):
+class Store(PoolWriter, SeriesWriter, StoreReader, Protocol):
     """Reading and writing."""
 
     def batch(self) -> AbstractContextManager[None]:

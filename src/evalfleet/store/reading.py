@@ -11,6 +11,7 @@ from evalfleet.model import Attempt, Event, JsonObject, Outcome, Pool, PoolHost,
 from evalfleet.store import rows
 from evalfleet.store.base import Judged
 from evalfleet.store.pages import Paging
+from evalfleet.store.series import SeriesReading
 
 PAGE = 500
 
@@ -53,7 +54,7 @@ class Database(Protocol):
     def close(self) -> None: ...
 
 
-class Reading(Paging):
+class Reading(Paging, SeriesReading):
     """Implements `StoreReader`."""
 
     def __init__(self, database: Database) -> None:
@@ -256,7 +257,8 @@ class Reading(Paging):
 
     def pool_tallies(self, pool: Pool) -> dict[str, Any]:
         values = {"pool": pool.name, "since": pool.created_at}
-        hosts = {row["host"]: dict(row) for row in self._db.rows("select_host_tallies", **values)}
+        found = self._db.rows("select_host_tallies", **values, now=self._db.now())
+        hosts = {row["host"]: dict(row) for row in found}
         return {**dict(self._db.rows("select_pool_tallies", **values)[0]), "hosts": hosts}
 
     def host_loads(self) -> dict[str, int]:

@@ -11,6 +11,7 @@ from evalfleet.store.access import Access
 from evalfleet.store.base import Claim, Claimed, Finish, Finished, Progress
 from evalfleet.store.hosting import Hosting
 from evalfleet.store.recording import place
+from evalfleet.store.series_keeping import SeriesKeeping
 from evalfleet.store.steering import Steering
 from evalfleet.store.submitting import Submitting
 
@@ -22,7 +23,7 @@ _TASK_EVENTS = {
 }
 
 
-class Writing(Submitting, Steering, Hosting, Access):
+class Writing(Submitting, Steering, Hosting, Access, SeriesKeeping):
     """Implements `Store`."""
 
     # A run and its owner

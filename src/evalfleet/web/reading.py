@@ -13,15 +13,14 @@ from evalfleet.model import JsonObject, RunState, TaskState
 from evalfleet.report import pools
 from evalfleet.report.feed import as_object
 from evalfleet.store.base import StoreReader
-from evalfleet.web import alerts, attempts, params, queries
+from evalfleet.web import alerts, attempts, params, queries, series
+from evalfleet.web.answering import answered
 from evalfleet.web.attempts import Place, Wanted
 from evalfleet.web.queries import Choice, Page
 from evalfleet.web.site import Site, bearer_of
 
 _RUN_STATES = tuple(str(state) for state in RunState)
 _TASK_STATES = tuple(str(state) for state in TaskState)
-_COMPRESSED = 2000  # bytes; below it costs more than it saves
-_EVENT = "X-Evalfleet-Event"
 
 
 class Reading:
@@ -75,6 +74,12 @@ class Reading:
     async def series(self, request: web.Request) -> web.Response:
         text = _run(request)
         return await self._told(request, ("series", text), lambda store: queries.series(store, text))
+
+    async def host_series(self, request: web.Request) -> web.Response:
+        text, host, since = _run(request), params.text(request, "host"), params.moment(request, "since_at")
+        return await self._told(
+            request, ("host_series", text, host, since), lambda store: series.host_series(store, text, host, since)
+        )
 
     async def failures(self, request: web.Request) -> web.Response:
         text, page = _run(request), params.page(request, parts=3)
@@ -182,16 +187,8 @@ class Reading:
         self, request: web.Request, key: Hashable | None, ask: Callable[[StoreReader], Any]
     ) -> web.Response:
         """The answer as JSON. One without a key is computed for this request alone."""
-        readers = self._site.readers
-        found = await (readers.fresh(ask) if key is None else readers.answer(key, ask))
-        response = web.Response(
-            body=found.body,
-            content_type="application/json",
-            headers={_EVENT: str(found.event), "Cache-Control": "no-store"},
-        )
-        if len(found.body) > _COMPRESSED:
-            response.enable_compression()
-        return response
+        del request  # who asks does not matter
+        return await answered(self._site, key, ask)
 
 
 def _run(request: web.Request) -> str:

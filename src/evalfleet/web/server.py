@@ -26,6 +26,7 @@ from evalfleet.web.reaching import Lines
 from evalfleet.web.readers import Readers
 from evalfleet.web.remote import Remote
 from evalfleet.web.site import Site
+from evalfleet.web.stewards import Stewards
 from evalfleet.web.watching import Watch
 
 PORT = 8765
@@ -44,7 +45,7 @@ class Options:
     tls_key: Path | None = None
     behind_proxy: bool = False
     allow_hosts: tuple[str, ...] = ()
-    drive: bool = True
+    drive: bool = True  # runs, and pools
     runs: int = 4  # driven at a time
 
 
@@ -107,10 +108,13 @@ async def running(
 
     feed = Feed(settings.home, happened)
     drivers = Drivers(settings=settings, readers=readers, most=options.runs, notice=notice) if options.drive else None
+    stewards = Stewards(settings=settings, readers=readers, notice=notice) if options.drive else None
     lines = Lines(Home(settings.home))
     remote = Remote(lines, settings.waa)
     gate = Gate(entrance, readers)
-    site = Site(settings=settings, gate=gate, readers=readers, feed=feed, remote=remote, drivers=drivers)
+    site = Site(
+        settings=settings, gate=gate, readers=readers, feed=feed, remote=remote, drivers=drivers, stewards=stewards
+    )
     watch = Watch(settings=settings, readers=readers, write=site.write, notice=notice)
     await feed.open()
     runner = web.AppRunner(
@@ -125,6 +129,8 @@ async def running(
             group.start_soon(lines.serve)
             if drivers is not None:
                 group.start_soon(drivers.serve)
+            if stewards is not None:
+                group.start_soon(stewards.serve)
             yield _server(options, port, start_token, site)
             group.cancel_scope.cancel()
     finally:
