@@ -109,11 +109,14 @@ async def running(
     feed = Feed(settings.home, happened)
     drivers = Drivers(settings=settings, readers=readers, most=options.runs, notice=notice) if options.drive else None
     stewards = Stewards(settings=settings, readers=readers, notice=notice) if options.drive else None
-    lines = Lines(Home(settings.home))
-    remote = Remote(lines, settings.waa)
-    gate = Gate(entrance, readers)
     site = Site(
-        settings=settings, gate=gate, readers=readers, feed=feed, remote=remote, drivers=drivers, stewards=stewards
+        settings=settings,
+        gate=Gate(entrance, readers),
+        readers=readers,
+        feed=feed,
+        remote=Remote(Lines(Home(settings.home)), settings.waa),
+        drivers=drivers,
+        stewards=stewards,
     )
     watch = Watch(settings=settings, readers=readers, write=site.write, notice=notice)
     await feed.open()
@@ -126,7 +129,7 @@ async def running(
         async with anyio.create_task_group() as group:
             group.start_soon(feed.serve)
             group.start_soon(watch.serve)
-            group.start_soon(lines.serve)
+            group.start_soon(site.remote.lines.serve)
             if drivers is not None:
                 group.start_soon(drivers.serve)
             if stewards is not None:
@@ -137,7 +140,7 @@ async def running(
         with anyio.CancelScope(shield=True):
             await feed.close()
             await runner.cleanup()
-            remote.close()
+            site.remote.close()
             site.writers.shutdown(wait=True)
             readers.close()
 
