@@ -48,7 +48,7 @@ class Remote:
     def __init__(self, lines: Lines, waa: WaaSettings) -> None:
         self.lines = lines
         self._waa = waa
-        self._folder = Path(tempfile.mkdtemp(prefix="evalfleet-seen-"))
+        self._made: Path | None = None
         self._looks: Shared[Seen | None] = Shared(FRESH_S, 500)
         self._blocks: Shared[bytes] = Shared(30.0, 200)
         self._copies: Shared[Path] = Shared(_KEPT_S, _KEPT_FILES)
@@ -57,7 +57,15 @@ class Remote:
     def close(self) -> None:
         for shared in (self._looks, self._blocks, self._copies, self._ports):
             shared.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._made is not None:
+            shutil.rmtree(self._made, ignore_errors=True)
+
+    @property
+    def _folder(self) -> Path:
+        """Made when it is needed: a server that is killed leaves none behind unless it looked at other machines."""
+        if self._made is None:
+            self._made = Path(tempfile.mkdtemp(prefix="evalfleet-seen-"))
+        return self._made
 
     async def seen(self, found: Place) -> Seen | None:
         """How far an attempt on another machine is. None: its files are here, or nowhere.
@@ -74,7 +82,7 @@ class Remote:
         try:
             return await self.seen(found)
         except BackendError as error:
-            return Seen(folder=self._folder / "none", problem=str(error)) if found.is_live else None
+            return Seen(folder=found.folder, problem=str(error)) if found.is_live else None
 
     async def log(self, found: Place, stream: str, begin: int, limit: int) -> bytes:
         """A piece of what an attempt writes; `seen` says how much there is."""
