@@ -123,6 +123,7 @@ class View:
 
     def shoot(self, name: str) -> None:
         """Keep a picture of the whole page, for people."""
+        self.js("scrollTo(0, 0)")
         height = min(2600, max(500, self.js("document.documentElement.scrollHeight")))
         shot = self.call(
             "Page.captureScreenshot",

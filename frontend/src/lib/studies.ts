@@ -122,6 +122,9 @@ export function parametersOf(study: StudyFacts): Parameter[] {
   });
 }
 
+/** Roles of trials that measure a configuration once more. */
+export const AGAIN: ReadonlySet<string> = new Set(["repeat", "confirm"]);
+
 export type TrialLook = "pass" | "wrong" | "own" | "off" | "live" | "queued";
 
 export function trialLook(trial: Trial): TrialLook {
