@@ -154,7 +154,9 @@ export interface Gpu {
   quarantine: { reason: string; since_at: number | null } | null;
   foreign: { pid: number; memory_mb: number | null; name: string | null }[];
   unexplained_mb?: number | null;
-  holders: { run: string | null; run_name: string | null; task: number | null; key: string | null; attempt: number | null; worker: string | null; since_at: number | null; memory_mb: number | null; program: string | null }[];
+  /** Who outside of this home has it, in words. */
+  held?: string | null;
+  holders: { run: string | null; run_name: string | null; task: number | null; key: string | null; attempt: number | string | null; worker: string | null; since_at: number | null; memory_mb: number | null; program: string | null }[];
 }
 
 export interface GpuTicket {
