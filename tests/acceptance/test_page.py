@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.skipif(CHROMIUM is None or not BUILT, reason=MISSING),
 EXAMPLES = Path(__file__).parents[2] / "examples"
 GATED = "echo $EVALFLEET_ATTEMPT >> ledger; echo begun; until [ -e gate ]; do sleep 0.05; done; echo over"
 STEPPING = 'i=0; while [ $i -lt 12 ]; do i=$((i+1)); echo "{\\"step\\": $i}" >> "$EVALFLEET_EVENTS"; sleep 0.1; done'
+FIRST_LOAD = 150_000  # bytes on the wire, packed
 NASTY = "<img src=x onerror=\"document.title='owned'\">"
 
 
@@ -177,9 +178,18 @@ def test_a_reader_sees_all_and_can_change_nothing(fleet: Fleet, server: Served, 
     (fleet.folder / "gate").touch()
 
 
-def test_without_a_token_it_says_how_to_come_in(server: Served, tmp_path: Path):
+def test_without_a_token_it_says_how_to_come_in_and_the_first_load_is_small(server: Served, tmp_path: Path):
     with viewed(server, tmp_path, None) as view:
         view.sees("This browser is not let in", "evalfleet serve")
+        view.open(f"/?token={server.token}")
+        view.sees("No runs yet")
+        loaded = view.js(
+            "[performance.getEntriesByType('navigation')[0], ...performance.getEntriesByType('resource')]"
+            ".filter((one) => !one.name.includes('/api/')).map((one) => [one.name, one.encodedBodySize])"
+        )
+        assert sum(size for _, size in loaded) < FIRST_LOAD, loaded
+        assert any(name.endswith(".js") and size > 10_000 for name, size in loaded), "sizes are those on the wire"
+        assert not any("rfb" in name or "Study" in name for name, _ in loaded), "what few open is loaded later"
 
 
 def test_names_and_logs_are_words_never_markup(fleet: Fleet, server: Served, view: View):
