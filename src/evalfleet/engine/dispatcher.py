@@ -146,10 +146,11 @@ class Dispatcher:
         return orders
 
     def _propose(self, hosts: Sequence[HostInfo]) -> None:
-        """Let a study ask for its next trials, when they could start."""
-        if self._studying is None or not self._has_room(hosts):
+        """Let a study ask for its next trials, when they could start; it may see without that that it had better stop."""
+        if self._studying is None or not hosts or self.mode is not Mode.DRIVE or self._paused is not None:
             return
-        changed = self._studying.propose(len(self.live))
+        free = self.run.policy.workers - len(self.live) if self._has_room(hosts) else 0
+        changed = self._studying.propose(free, hosts)
         if self._studying.trouble is not None:
             self.pause(PauseCause.STUDY, self._studying.trouble)
         if changed is not None:

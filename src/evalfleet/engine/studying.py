@@ -6,17 +6,21 @@ the search is kept that does not follow from the tasks: whoever drives the study
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from evalfleet import config
-from evalfleet.model import Policy, Run
+from evalfleet.backends.base import HostInfo
+from evalfleet.model import Policy, Run, TaskSpec
 from evalfleet.store.base import Store
+from evalfleet.tune.crowding import crowding
 from evalfleet.tune.planning import next_step
 from evalfleet.tune.study import Study, study_of
 from evalfleet.tune.tasks import trial_spec, trials_of
 from evalfleet.tune.trial import Progress, Trial
 
 TROUBLED = "run.troubled"
+CROWDED = "run.crowded"
 
 
 def submit_study(
@@ -67,19 +71,26 @@ class Studying:
         by_default = "confirm" not in study.table["study"]
         self._study = replace(study, confirm=True) if by_default and run.policy.workers > 1 else study
         self._searcher = self._study.searcher()
+        said = self._store.last_event(run.id, CROWDED)
+        self._looked = said is not None and said.data["workers"] == run.policy.workers
         self.forget()
 
     def forget(self) -> None:
         """Trials that have ended may have changed after all: somebody gave them new attempts."""
         self._trials = None
 
-    def propose(self, live: int) -> Run | None:
-        """Add the trials for which there is room now. Returns the run if something changed: tasks, or that it is closed."""
+    def propose(self, free: int, hosts: Sequence[HostInfo]) -> Run | None:
+        """Add the trials for which there is room now. Returns the run if something changed: tasks, or that it is closed.
+
+        Args:
+            free: how many more may run now.
+            hosts: those that may get work.
+        """
         if not self._run.open:
             return None
         due = len(self._store.candidates(self._run.id, self._run.policy.workers))
         trials = self._known()
-        step = next_step(self._study, self._searcher, trials, self._run.policy.workers - live - due, self._told)
+        step = next_step(self._study, self._searcher, trials, free - due, self._told)
         if step.trouble is not None:
             self._tell(step.trouble, len(trials))
             return None
@@ -90,6 +101,8 @@ class Studying:
             return self._run
         specs = [trial_spec(self._study, one, len(trials) + place) for place, one in enumerate(step.wanted, start=1)]
         added = self._store.add_tasks(self._run, specs)
+        if added and not self._looked:
+            self._look(specs, hosts)
         trials += trials_of(added, self._study.objective)
         return self._run if added else None
 
@@ -103,6 +116,14 @@ class Studying:
                 task = self._store.task_at(self._run.id, trial.number)
                 (self._trials[place],) = trials_of([task], self._study.objective)
         return self._trials
+
+    def _look(self, specs: Sequence[TaskSpec], hosts: Sequence[HostInfo]) -> None:
+        """Say so where the GPUs carry fewer trials at a time than are wanted: once for each number that is wanted."""
+        self._looked = True
+        policy = self._run.policy
+        asked = [spec.requests for spec in specs]
+        if said := crowding(policy.workers, asked, [host.devices for host in hosts], policy.gpus):
+            self._store.note(self._run.id, CROWDED, {"message": said, "workers": policy.workers})
 
     def _tell(self, trouble: str, trials: int) -> None:
         run = self._run.id

@@ -65,7 +65,8 @@ def wanted_pool(
     for name in ("sizes", "regions"):
         if values.get(name) == ():
             raise InputError(f"{name}: none is named; leave it out to take the default")
-    return msgspec.to_builtins(AzurePool(**values))
+    # As the store gives them back, so that two orders can be compared.
+    return msgspec.json.decode(msgspec.json.encode(AzurePool(**values)))
 
 
 def require_limits(least: int, most: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from evalfleet.errors import InputError
-from evalfleet.model import JsonObject, Run
+from evalfleet.model import JsonObject, Run, RunState
 from evalfleet.report.trials import deciding, trial_row
 from evalfleet.store.base import StoreReader
 from evalfleet.tune.confirmation import confirmation
@@ -34,11 +34,19 @@ def study_facts(store: StoreReader, run: Run) -> JsonObject:
     with store.snapshot():
         run = store.run(run.id)
         now = store.now()
+        crowded = store.last_event(run.id, "run.crowded")
         tasks = {task.number: task for task in store.tasks(run.id)}
         attempts = deciding(tasks, store.attempts(run.id))
     trials = trials_of(tasks.values(), study.objective)
     rows = [trial_row(study, trial, attempts.get(trial.number), now) for trial in trials]
-    return {**_head(study, run), **_found(study, trials), **_searched(study, trials, rows), "trials": rows}
+    said = crowded is not None and run.state is RunState.RUNNING and crowded.data["workers"] == run.policy.workers
+    return {
+        **_head(study, run),
+        "crowded": crowded.data["message"] if crowded is not None and said else None,
+        **_found(study, trials),
+        **_searched(study, trials, rows),
+        "trials": rows,
+    }
 
 
 def studies_facts(store: StoreReader) -> list[JsonObject]:

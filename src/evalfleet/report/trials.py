@@ -20,7 +20,7 @@ def trial_row(study: Study, trial: Trial, attempt: Attempt | None, now: float) -
         "role": trial.role,
         "rung": trial.rung,
         "progress": trial.progress,
-        "phase": phase(trial, attempt),
+        "phase": phase(study, trial, attempt),
         "parameters": dict(trial.parameters),
         "metrics": dict(trial.metrics),
         "feasible": study.objective.feasible(trial.metrics) if measured else None,
@@ -36,13 +36,15 @@ def trial_row(study: Study, trial: Trial, attempt: Attempt | None, now: float) -
     }
 
 
-def phase(trial: Trial, attempt: Attempt | None) -> str | None:
+def phase(study: Study, trial: Trial, attempt: Attempt | None) -> str | None:
     """What an open trial does now: waiting, deploying until it says that it is ready, then benchmarking."""
     if trial.progress is not Progress.OPEN:
         return None
     if attempt is None or attempt.outcome is not None or attempt.state is AttemptState.LEASED:
         return "waiting"
-    return "deploying" if attempt.state is AttemptState.STARTING else "benchmarking"
+    served = "server" in study.table["trial"]
+    deploying = attempt.ready_at is None and (served or attempt.state is AttemptState.STARTING)
+    return "deploying" if deploying else "benchmarking"
 
 
 def phases(attempt: Attempt, now: float) -> JsonObject | None:

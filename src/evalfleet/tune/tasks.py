@@ -62,6 +62,8 @@ def trials_of(tasks: Iterable[Task], objective: Objective) -> list[Trial]:
 def _trial(task: Task, objective: Objective) -> Trial:
     payload = cast("JsonObject", task.spec.payload)
     progress, reason = _PROGRESS[task.state], task.reason
+    if task.state is TaskState.HELD and task.failure is not None and task.failure.consumes:
+        progress = Progress.FAILED  # such as one that hung until its time was over: that may be its parameters
     metrics = _numbers(task.verdict.metrics) if task.verdict else {}
     if task.verdict is not None and (absent := objective.missing(metrics)):
         progress, reason = Progress.FAILED, f"its metrics lack {', '.join(absent)}"

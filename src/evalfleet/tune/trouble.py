@@ -28,6 +28,9 @@ _ADVICE = {
     "result_missing": "let the program write its metrics to EVALFLEET_RESULT",
     "launch_failed": "correct [trial] command: the program could not be started",
 }
+_FOREIGN = frozenset(
+    {"gpu_taken", "runner_lost", "worker_lost", "preempted", "backend_error", "disk_full", "cancelled"}
+)
 INNOCENT = frozenset({"port_taken", "download", "disk_full", "service_failed", "environment_failed", "gpu_taken"})
 """Failures that say nothing about the trial's parameters."""
 
@@ -43,8 +46,7 @@ def trouble(trials: Sequence[Trial], told: int) -> str | None:
     for trial in recent:
         if trial.role is Role.BASELINE and trial.progress is Progress.FAILED:
             return f"the baseline failed ({trial.key}: {_said(trial)}), so there is nothing to compare with; {advice(trial)}"
-    ended = [trial for trial in recent if trial.progress in (Progress.MEASURED, Progress.FAILED)]
-    row = _row(ended)
+    row = _row([trial for trial in recent if trial.progress is Progress.MEASURED or _failed(trial)])
     if len(row) < _LEAST:
         return None
     before = [trial for trial in trials if trial.progress in (Progress.MEASURED, Progress.FAILED)]
@@ -60,11 +62,17 @@ def advice(trial: Trial) -> str:
     return _ADVICE.get(trial.kind or "", _PROGRAM)
 
 
+def _failed(trial: Trial) -> bool:
+    """Also one that is tried again because what it failed of is everybody's."""
+    own = trial.kind is not None and trial.kind not in _FOREIGN
+    return trial.progress is Progress.FAILED or (trial.progress is Progress.OPEN and own)
+
+
 def _row(ended: Sequence[Trial]) -> list[Trial]:
     """The equal failures at the end, the latest first."""
     row: list[Trial] = []
     for trial in reversed(ended):
-        if trial.progress is not Progress.FAILED or (row and _cause(trial) != _cause(row[0])):
+        if trial.progress is Progress.MEASURED or (row and _cause(trial) != _cause(row[0])):
             break
         row.append(trial)
     return row

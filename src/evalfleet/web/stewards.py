@@ -23,7 +23,9 @@ import anyio
 
 from evalfleet import config
 from evalfleet.azure import settings as azure_settings
+from evalfleet.core.hosts import total_usd
 from evalfleet.fleet.wishing import is_settled
+from evalfleet.model import Pool, Wish
 from evalfleet.store.base import StoreReader
 from evalfleet.web.readers import Readers
 
@@ -192,8 +194,16 @@ def standings(store: StoreReader) -> dict[str, Standing]:
         return {
             pool.name: Standing(
                 kept=store.pool_owner(pool.name) is not None,
-                settled=is_settled(pool, store.hosts(pool.name)),
+                settled=is_settled(pool, store.hosts(pool.name)) and not _is_overspent(store, pool),
                 used=pool.name in used,
             )
             for pool in rented
         }
+
+
+def _is_overspent(store: StoreReader, pool: Pool) -> bool:
+    """Whether machines run that the pool's budget does not allow any more: then somebody must stop them."""
+    limit: float | None = pool.settings.get("budget_usd")
+    if limit is None or not any(host.wish is Wish.RUNNING for host in store.hosts(pool.name)):
+        return False
+    return total_usd(store.hosts(pool.name, gone=True), store.now()) >= limit

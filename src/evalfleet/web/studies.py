@@ -11,10 +11,11 @@ from aiohttp import web
 from evalfleet.engine.studyfile import require_files, study_in_table, study_in_toml
 from evalfleet.engine.studying import submit_study
 from evalfleet.errors import InputError
-from evalfleet.model import JsonObject, Run, RunState, Verb
+from evalfleet.model import Run, RunState, Verb
 from evalfleet.report.studies import find_study
-from evalfleet.report.study import study_facts
-from evalfleet.store.base import Store, StoreReader
+from evalfleet.report.study import studies_facts, study_facts
+from evalfleet.store.base import Store
+from evalfleet.taskrow import Problem, gpu_places
 from evalfleet.tune.study import Study
 from evalfleet.web import params
 from evalfleet.web.answering import answered
@@ -33,6 +34,7 @@ class NewStudy(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     parallel: int | None = None
     trials: int | None = None
     pool: str | None = None
+    gpus: str | list[int] | None = None  # only those with these indices: "0,1"
     name: str | None = None
     budget_usd: float | None = None
     folder: str | None = None
@@ -55,7 +57,7 @@ class Studies:
 
     async def listed(self, request: web.Request) -> web.Response:
         del request
-        return await answered(self._site, ("studies",), _listed)
+        return await answered(self._site, ("studies",), lambda store: {"studies": studies_facts(store)})
 
     async def one(self, request: web.Request) -> web.Response:
         text = request.match_info["run"]
@@ -67,6 +69,7 @@ class Studies:
         params.workers(wanted.parallel, "parallel", _MOST_PARALLEL)
         params.workers(wanted.trials, "trials", _MOST_TRIALS)
         params.title(wanted.name)
+        gpus = _places(wanted.gpus)
         by = str(bearer_of(request))
 
         def make(store: Store) -> Run:
@@ -77,7 +80,13 @@ class Studies:
                 store.pool(wanted.pool)
             with store.batch():
                 run = submit_study(
-                    store, study, folder=folder, name=wanted.name, pool=wanted.pool, budget_usd=wanted.budget_usd
+                    store,
+                    study,
+                    folder=folder,
+                    name=wanted.name,
+                    pool=wanted.pool,
+                    budget_usd=wanted.budget_usd,
+                    gpus=gpus,
                 )
                 store.note(run.id, "run.requested", {"verb": "submit", "by": by})
             return run
@@ -125,7 +134,15 @@ def _study(wanted: NewStudy) -> Study:
     return study_in_table(wanted.study or {}, "study", parallel=wanted.parallel, trials=wanted.trials)
 
 
-def _listed(store: StoreReader) -> JsonObject:
-    with store.snapshot():
-        found = [study_facts(store, run) for run in store.runs() if run.policy.study is not None]
-    return {"studies": [{name: value for name, value in one.items() if name != "trials"} for one in found]}
+def _places(gpus: str | list[int] | None) -> tuple[int, ...]:
+    """Indices of GPUs; none: all of them."""
+    if isinstance(gpus, str):
+        words = gpus.replace(",", " ").split()
+        wrong = next((word for word in words if not (word.isascii() and word.isdigit() and len(word) < 6)), None)
+        if wrong is not None:
+            raise InputError(f'gpus: {wrong[:40]!r} is no index; write them like "0,1"')
+        gpus = [int(word) for word in words]
+    try:
+        return gpu_places("gpus", gpus) if gpus else ()
+    except Problem as problem:
+        raise InputError(str(problem)) from None

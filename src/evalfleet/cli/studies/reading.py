@@ -28,3 +28,15 @@ def read_study(file: str, *, parallel: int | None = None, trials: int | None = N
     folder = path.absolute().parent
     require_files(study, folder, quoted(file))
     return study, str(folder)
+
+
+def read_places(text: str | None) -> tuple[int, ...]:
+    """The GPUs that `--gpus` names, by index; () for all. Raises InputError."""
+    if text is None:
+        return ()
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() for word in words):
+        raise InputError(
+            f"--gpus: {quoted(text)} is no list of indices; write such as 0,1,2,3 (`evalfleet gpus` shows them)"
+        )
+    return tuple(sorted({int(word) for word in words}))
