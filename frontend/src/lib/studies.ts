@@ -85,7 +85,6 @@ export interface Rung {
 export interface StudyFacts extends StudyRow {
   trials: Trial[];
   parameters?: Parameter[];
-  history?: { number: number; at: number | null; value: number | null; best: number | null }[];
   importance?: { name: string; share: number }[] | null;
   confirmed?: { alone: Contender | null; beside: number | null; change: number | null; text: string } | null;
   flags?: string | null;
