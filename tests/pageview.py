@@ -147,6 +147,7 @@ class View:
                     assert wide <= size.width, f"{name} is {wide} wide on a window of {size.width}"
                     unnamed = self.js(UNNAMED)
                     assert not unnamed, f"{name}: without a name for those who cannot see: {unnamed}"
+        self.wear(WIDE)
 
     @property
     def foreign(self) -> list[str]:

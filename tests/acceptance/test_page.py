@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleet import Fleet, wait_for
-from pageview import BUILT, CHROMIUM, MISSING, View, viewed
+from pageview import BUILT, CHROMIUM, MISSING, WIDE, View, viewed
 from webserver import Served, serve
 
 pytestmark = [pytest.mark.skipif(CHROMIUM is None or not BUILT, reason=MISSING), pytest.mark.slow]
@@ -230,6 +230,7 @@ def test_all_pages_fit_a_screen_and_a_phone_in_light_and_dark(fleet: Fleet, serv
         "alerts": "/alerts",
     }
     view.look_at(pages)
+    view.wear(WIDE, "dark")
     dark = "getComputedStyle(document.body).backgroundColor"
     before = view.js(dark)
     view.click("Colours: system")

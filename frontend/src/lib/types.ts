@@ -126,7 +126,7 @@ export interface Run {
   workers: WorkerLine[];
   eta_s: Range | null;
   breaker: string | null;
-  policy: { workers: number; pool: string | null; distribution: string; attempts: number };
+  policy: { workers: number; pool: string | null; distribution: string; attempts: number; study?: unknown };
   problems: Problem[];
   alerts: Alert[];
   quarantined: string[];
