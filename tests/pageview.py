@@ -159,6 +159,17 @@ class View:
             self.errors.append(f"{entry['source']}: {entry['text']}")
 
 
+def type_in(view: View, text: str) -> None:
+    """Small letters and Enter, as a keyboard sends them."""
+    for letter in text:
+        code = "Enter" if letter == "\r" else f"Key{letter.upper()}"
+        key = "Enter" if letter == "\r" else letter
+        for kind in ("keyDown", "keyUp"):
+            view.call(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=code, windowsVirtualKeyCode=ord(letter.upper())
+            )
+
+
 @contextmanager
 def viewed(server: Served, folder: Path, token: str | None = "", size: Size = WIDE) -> Iterator[View]:
     """Open the page as a person does, by the address that was printed. Token "" is the server's own; None: none."""

@@ -226,6 +226,8 @@ export interface AttemptDetail extends Attempt {
   artifacts: Artifact[];
   logs: { stdout: number; stderr: number };
   desktop: { vnc: boolean; screenshot: boolean };
+  /** Why what lies on its host cannot be shown now. */
+  problem?: string | null;
 }
 
 export interface LogPiece {
