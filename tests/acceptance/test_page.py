@@ -175,6 +175,10 @@ def test_a_reader_sees_all_and_can_change_nothing(fleet: Fleet, server: Served, 
         refused = view.js(f"""fetch('/api/v1/runs/{run}/cancel', {{method: 'POST', body: '{{}}',
             headers: {{'Content-Type': 'application/json', 'X-Evalfleet': '1'}}}}).then((answer) => answer.status)""")
         assert refused == 403
+        for path in ("/runs/new", "/studies/new", "/pools/new"):
+            view.go(path)
+            view.sees("This needs an operator")
+            assert view.js("document.querySelectorAll('main form').length") == 0
     (fleet.folder / "gate").touch()
 
 

@@ -130,14 +130,19 @@ export function trialLook(trial: Trial): TrialLook {
   if (trial.progress === "measured") return trial.feasible === false ? "wrong" : "pass";
   if (trial.progress === "failed") return "own";
   if (trial.progress === "void") return "off";
-  return trial.started_at ? "live" : "queued";
+  return waits(trial) ? "queued" : "live";
+}
+
+/** Also one that is tried again: its first attempt began, and it waits all the same. */
+function waits(trial: Trial): boolean {
+  return trial.phase ? trial.phase === "waiting" : !trial.started_at;
 }
 
 /** In words, what a trial is at. */
 export function trialState(trial: Trial): string {
   if (trial.progress === "measured") return trial.feasible === false ? "breaks a limit" : "measured";
   if (trial.progress !== "open") return trial.progress;
-  if (!trial.started_at || trial.phase === "waiting") return "waits";
+  if (waits(trial)) return "waits";
   return trial.phase ?? "running";
 }
 
