@@ -8,13 +8,8 @@ import os
 import time
 
 from . import spec as words
-<<<<<<< HEAD
 from .attempt import Attempt
-=======
-from .attempt import Attempt, write_task
-from .gpus import Gpus
 from .hostload import HostLoad
->>>>>>> main
 from .inventory import inventory
 from .journal import Journal
 from .protocol import PROTOCOL, Feed
@@ -40,11 +35,7 @@ class Commands:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._spool = runner.spool
-<<<<<<< HEAD
-=======
-        self._gpus = Gpus(runner.spool.folder)
         self._load = HostLoad(runner.spool.folder)
->>>>>>> main
         self._notices: Notices | None = None
         self._table: dict[str, Callable[[Connection, dict[str, Any]], Answer]] = {
             "hello": self._hello,
@@ -72,10 +63,11 @@ class Commands:
         if message.get("run") is not None:
             self._fence(message)
         connection.wants_notices = message.get("notices") is True
+        load = self._load.look() if message.get("load") is True else None
         # who only looks at the runner shall not wait for a driver that wakes up
-        return self._with_gpus(self._standing, wait=message.get("run") is not None)
+        return self._with_gpus(lambda: self._standing(load), wait=message.get("run") is not None)
 
-    def _standing(self) -> dict[str, Any]:
+    def _standing(self, load: dict[str, Any] | None) -> dict[str, Any]:
         return {
             "protocol": PROTOCOL,
             "version": self._runner.version,
@@ -83,11 +75,7 @@ class Commands:
             "now": self._runner.now(),
             "boot_id": self._runner.boot_id,
             "doomed": self._runner.doomed,
-<<<<<<< HEAD
-=======
-            "gpus": self._gpus.look(),
-            "load": self._load.look() if message.get("load") is True else None,
->>>>>>> main
+            "load": load,
             "attempts": [
                 {
                     "attempt": attempt.name,
