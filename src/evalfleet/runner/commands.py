@@ -6,7 +6,6 @@ import base64
 import binascii
 import os
 import time
-from functools import partial
 
 from . import spec as words
 from .attempt import Attempt
@@ -64,11 +63,11 @@ class Commands:
         if message.get("run") is not None:
             self._fence(message)
         connection.wants_notices = message.get("notices") is True
+        load = self._load.look() if message.get("load") is True else None
         # who only looks at the runner shall not wait for a driver that wakes up
-        standing = partial(self._standing, message.get("load") is True)
-        return self._with_gpus(standing, wait=message.get("run") is not None)
+        return self._with_gpus(lambda: self._standing(load), wait=message.get("run") is not None)
 
-    def _standing(self, with_load: bool) -> dict[str, Any]:
+    def _standing(self, load: dict[str, Any] | None) -> dict[str, Any]:
         return {
             "protocol": PROTOCOL,
             "version": self._runner.version,
@@ -76,7 +75,7 @@ class Commands:
             "now": self._runner.now(),
             "boot_id": self._runner.boot_id,
             "doomed": self._runner.doomed,
-            "load": self._load.look() if with_load else None,
+            "load": load,
             "attempts": [
                 {
                     "attempt": attempt.name,
