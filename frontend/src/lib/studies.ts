@@ -44,6 +44,7 @@ export interface Trial {
   gpus?: number[] | null;
   started_at?: number | null;
   ended_at?: number | null;
+  phase?: "waiting" | "deploying" | "benchmarking" | null;
   phases?: { deploying_s: number | null; benchmarking_s: number | null } | null;
   failure?: { kind: string; evidence: string | null } | null;
 }
@@ -69,10 +70,16 @@ export interface StudyRow {
   created_at?: number;
 }
 
+/** One level of successive halving: how many trials may climb to it, with how much of the resource, and how they fared. */
 export interface Rung {
   rung: number;
-  trials: number;
-  [name: string]: unknown;
+  budget: number | null;
+  wanted: number;
+  made: number;
+  measured: number;
+  failed: number;
+  open: number;
+  leads: string | null;
 }
 
 export interface StudyFacts extends StudyRow {
@@ -83,6 +90,7 @@ export interface StudyFacts extends StudyRow {
   confirmed?: { alone: Contender | null; beside: number | null; change: number | null; text: string } | null;
   flags?: string | null;
   rungs?: Rung[] | null;
+  resource?: string | null;
 }
 
 export interface Goal {
@@ -127,9 +135,8 @@ export function trialLook(trial: Trial): TrialLook {
 export function trialState(trial: Trial): string {
   if (trial.progress === "measured") return trial.feasible === false ? "breaks a limit" : "measured";
   if (trial.progress !== "open") return trial.progress;
-  if (!trial.started_at) return "waits";
-  if (!trial.phases) return "running";
-  return trial.phases.benchmarking_s === null ? "deploying" : "benchmarking";
+  if (!trial.started_at || trial.phase === "waiting") return "waits";
+  return trial.phase ?? "running";
 }
 
 export interface Gpu {

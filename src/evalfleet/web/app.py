@@ -18,6 +18,8 @@ from aiohttp.typedefs import Middleware
 from evalfleet.errors import (
     BackendError,
     EvalfleetError,
+    HostRefused,
+    HostUnreachable,
     InputError,
     NotFound,
     Refused,
@@ -179,9 +181,9 @@ def _status(error: EvalfleetError) -> int:
         return 404
     if isinstance(error, InputError):
         return 400
-    if isinstance(error, Refused | BackendError):
-        return 409
-    return 503 if isinstance(error, StoreBusy) else 500
+    if isinstance(error, StoreBusy | HostUnreachable | HostRefused):
+        return 503
+    return 409 if isinstance(error, Refused | BackendError) else 500
 
 
 def _error(

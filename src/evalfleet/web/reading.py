@@ -15,6 +15,7 @@ from evalfleet.report.feed import as_object
 from evalfleet.store.base import StoreReader
 from evalfleet.web import alerts, attempts, params, queries, series
 from evalfleet.web.answering import answered
+from evalfleet.web.attempts import Place, Wanted
 from evalfleet.web.queries import Choice, Page
 from evalfleet.web.site import Site, bearer_of
 
@@ -114,17 +115,26 @@ class Reading:
     async def attempt(self, request: web.Request) -> web.Response:
         text, task, number = _attempt(request)
         home = self._site.home
-        return await self._told(request, None, lambda store: attempts.attempt(store, home, text, task, number))
+        seen = await self._site.remote.seen_or_problem(await self._place(request))
+        return await self._told(request, None, lambda store: attempts.attempt(store, home, text, task, number, seen))
 
     async def log(self, request: web.Request) -> web.Response:
-        text, task, number = _attempt(request)
-        stream, home = request.match_info["stream"], self._site.home
         offset, tail = params.whole(request, "offset", None), params.whole(request, "tail", None, 0, 1 << 20)
         limit = params.whole(request, "limit", 1 << 18, 1, 1 << 20) or 1
+        stream = request.match_info["stream"]
+        wanted = Wanted(stream=stream, offset=offset, limit=max(limit, tail or 0), tail=tail)
+        found = await self._place(request)
+        remote = self._site.remote
+        seen = await remote.seen(found)
+        if seen is not None:
+            size = seen.logs.get(stream, 0)
+            data = await remote.log(found, stream, wanted.begin(size), wanted.limit)
+            return await self._told(request, None, lambda _: attempts.log_row(found, wanted, size, data))
+        text, task, number = _attempt(request)
+        home = self._site.home
 
         def ask(store: StoreReader) -> JsonObject:
-            found = attempts.place(store, home, text, task, number)
-            return attempts.log(found, stream, offset, max(limit, tail or 0), tail)
+            return attempts.log(attempts.place(store, home, text, task, number), wanted)
 
         return await self._told(request, None, ask)
 
@@ -167,6 +177,11 @@ class Reading:
     async def answer(self, request: web.Request) -> web.Response:
         number = params.number(request, "request")
         return await self._told(request, None, lambda store: {"number": number, "answer": store.answer(number)})
+
+    async def _place(self, request: web.Request) -> Place:
+        text, task, number = _attempt(request)
+        home = self._site.home
+        return await self._site.readers.call(lambda store: attempts.place(store, home, text, task, number))
 
     async def _told(
         self, request: web.Request, key: Hashable | None, ask: Callable[[StoreReader], Any]

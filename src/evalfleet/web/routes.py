@@ -26,6 +26,7 @@ API = "/api/v1"
 _RUN = f"{API}/runs/{{run}}"
 _TASK = f"{_RUN}/tasks/{{task:\\d+}}"
 _ATTEMPT = f"{_TASK}/attempts/{{attempt:\\d+}}"
+_HOST = f"{API}/pools/{{pool}}/hosts/{{host}}"
 _STATES = tuple(str(state) for state in RunState)
 _TASK_STATES = tuple(str(state) for state in TaskState)
 
@@ -127,8 +128,12 @@ def _streaming(streaming: Streaming, desktops: Desktops) -> list[Route]:
     query = (Parameter(name="after", kind="integer", least=0), Parameter(name="run", many=True))
     control = Parameter(name="control", words=("0", "1"))
     watch = _get(f"{_ATTEMPT}/vnc", desktops.vnc, "its live desktop (WebSocket)", control, answer="websocket")
+    shown = "the screen of a pool's host (WebSocket)"
+    picture = "what that screen shows now"
     return [
         watch,
+        _get(f"{_HOST}/vnc", desktops.host_vnc, shown, control, answer="websocket"),
+        _get(f"{_HOST}/screenshot", desktops.host_screenshot, picture, answer="application/octet-stream"),
         _get(f"{API}/events", streaming.events, "all new events, as they come", *query, answer="text/event-stream"),
     ]
 

@@ -19,6 +19,7 @@ from evalfleet.web.feed import Feed
 from evalfleet.web.gate import Gate
 from evalfleet.web.latency import Latency
 from evalfleet.web.readers import Readers
+from evalfleet.web.remote import Remote
 from evalfleet.web.tokens import Bearer
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Site:
     gate: Gate
     readers: Readers
     feed: Feed
+    remote: Remote
     drivers: Drivers | None = None  # None: this server drives no runs
     stewards: Stewards | None = None  # None: it keeps no pools
     latency: Latency = field(default_factory=Latency)
