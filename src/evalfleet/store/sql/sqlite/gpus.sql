@@ -30,10 +30,11 @@ update gpu set quarantine = null, quarantined_at = null, clean_since = null
 update gpu set avoid_until = :until where host = :host and uuid = :uuid;
 
 -- name: release_gpus
--- What a program's processes looked like to others is no stranger's.
+-- Who seemed to lock it was the holder, and the processes of a program seemed to be a stranger's.
 update gpu
    set released_at = :now,
-       facts = case when :programs then json_set(facts, '$.foreign', json('[]'), '$.held', null, '$.unexplained_mb', null) else facts end
+       facts = case when :programs then json_set(facts, '$.foreign', json('[]'), '$.held', null, '$.unexplained_mb', null)
+                    else json_set(facts, '$.held', null, '$.unexplained_mb', null) end
  where (host, uuid) in (select host, uuid from gpu_lease where holder = :holder);
 
 -- name: delete_gpu_leases
