@@ -129,9 +129,9 @@ def test_every_card_is_checked_and_nobody_is_let_through_with_a_warning_10(asked
 
 
 def test_owners_take_turns():
-    many = [ticket(n, owner="many") for n in range(1, 6)]
-    few = [ticket(6, owner="few"), ticket(7, owner="few"), ticket(8, owner="single")]
-    assert [one.number for one in in_turn([*many, *few])] == [1, 6, 8, 2, 7, 3, 4, 5]
+    many = [ticket(n, owner="many", line=3) for n in range(1, 6)]  # it was served a moment ago
+    few = [ticket(6, owner="few", line=1), ticket(7, owner="few", line=1), ticket(8, owner="single", line=2)]
+    assert [one.number for one in in_turn([*many, *few])] == [6, 8, 1, 7, 2, 3, 4, 5]
 
 
 # Ranking

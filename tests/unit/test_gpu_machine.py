@@ -146,6 +146,8 @@ class Gpus(RuleBasedStateMachine):
         with self.store.batch():
             kept = self.store._db.rows("select_gpu_tickets")  # also those at which it has not looked for long
             self.numbers = {row["task_number"]: row["number"] for row in kept if row["owner"] == run.id}
+            end = max((row["line"] for row in kept), default=0) + 1
+            self.line = min((row["line"] for row in kept if row["owner"] == run.id), default=end)
             turn = self.store.ask_gpus(run, self.wants[run.id])
             for task, granted in turn.grants.items():
                 assert task is not None
@@ -182,6 +184,7 @@ class Gpus(RuleBasedStateMachine):
             Ticket(
                 number=self.numbers.get(ask.task_number, 10**9 + place),
                 owner=ticket.owner,
+                line=self.line,
                 gpus=ask.gpus,
                 hosts=HERE,
                 task_number=ask.task_number,

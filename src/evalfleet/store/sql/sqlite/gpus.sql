@@ -63,9 +63,14 @@ select * from gpu_ticket order by number;
 
 -- name: insert_gpu_ticket
 insert into gpu_ticket (owner, run_id, task_number, program, pid, born, boot, gpus, memory_mb, least_mb, hosts, places, pack, reserved,
-                        since_at, seen_at)
+                        line, since_at, seen_at)
 values (:owner, :run_id, :task_number, :program, :pid, :born, :boot, :gpus, :memory_mb, :least_mb, :hosts, :places, :pack, :reserved,
-        :now, :now);
+        :line, :now, :now);
+
+-- name: rejoin_gpu_line
+-- Somebody who had his turn goes to the end, unless he was served out of turn: another of his tickets is older.
+update gpu_ticket set line = (select max(line) + 1 from gpu_ticket)
+ where owner = :owner and not exists (select 1 from gpu_ticket where owner = :owner and number < :number);
 
 -- name: update_gpu_ticket
 update gpu_ticket set hosts = :hosts, reserved = :reserved, seen_at = :seen_at where number = :number;
