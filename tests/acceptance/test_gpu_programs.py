@@ -243,6 +243,7 @@ def test_programs_are_served_in_the_order_of_their_arrival(fleet: Fleet, holders
     assert [row["program"].split()[0] for row in facts(fleet)["waiting"]] == ["w3"]
 
 
+@pytest.mark.long
 def test_a_killed_program_frees_its_gpu_when_its_children_are_gone_too(fleet: Fleet, holders: Holders):
     gpus(fleet, 1)
     holders.begin("holder", child=True)

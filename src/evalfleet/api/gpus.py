@@ -5,7 +5,7 @@
     from evalfleet import GpuPool
 
     async with GpuPool().acquire(gpus=2, min_memory_mb=8000, timeout=300) as lease:
-        subprocess.run(["vllm", "serve", "…"], env=os.environ | lease.env, pass_fds=lease.fds)
+        subprocess.run(["vllm", "serve", "…"], env={**environment, **lease.env}, pass_fds=lease.fds)
 
 Programs wait in the same queue as the tasks of all runs of the home, and nobody else gets the cards meanwhile: the lease is in
 the home's store, and each card is locked on this machine, for other homes and users too. A program that dies gives its lease
