@@ -115,6 +115,7 @@ class PauseCause(StrEnum):
     BUDGET = "budget"
     SECRET = "secret"
     QUARANTINE = "quarantine"  # no host is left that may work
+    STUDY = "study"  # its baseline failed, or one failure came again and again
     OPERATOR = "operator"
 
 

@@ -163,12 +163,28 @@ def test_a_file_takes_the_place_of_the_driver(tmp_path: Path):
         assert read_stand_in(spool, 0) == []
 
 
-def test_the_freest_scores_highest_and_what_is_unknown_is_not_free():
-    def score(**fields: object) -> float:
-        return gpus_of([{"index": 0, "uuid": "GPU-a", **fields}])[0].score
-
-    assert score(memory_mb=100, used_mb=0, utilization=0) == 1.0
-    assert score(memory_mb=100, used_mb=90, utilization=0) == pytest.approx(0.46)
-    assert score(memory_mb=100, used_mb=0, utilization=None) == pytest.approx(0.6)
-    assert score() == 0.0
-    assert gpus_of([{"index": 0}, {"uuid": "GPU-a"}]) == ()
+def test_what_a_runner_tells_is_read_as_it_is_and_no_word_is_a_number():
+    rows = [
+        {"index": 0, "uuid": "GPU-a", "memory_mb": 100, "used_mb": "[N/A]", "utilization": None, "processes": None},
+        {
+            "index": 1,
+            "uuid": "GPU-b",
+            "memory_mb": True,
+            "used_mb": 3,
+            "processes": [7],
+            "foreign": [7],
+            "links": {"GPU-a": 0},
+        },
+        {"index": 2},
+        {"uuid": "GPU-c"},
+    ]
+    first, second = gpus_of("here", rows)
+    assert (first.host, first.memory_mb, first.used_mb, first.utilization, first.processes) == (
+        "here",
+        100,
+        None,
+        None,
+        None,
+    )
+    assert (second.memory_mb, second.foreign, second.processes) == (None, (7,), ({"pid": 7},))
+    assert second.links == {"GPU-a": 0}

@@ -9,6 +9,7 @@ import time
 
 from . import spec as words
 from .attempt import Attempt
+from .hostload import HostLoad
 from .inventory import inventory
 from .journal import Journal
 from .protocol import PROTOCOL, Feed
@@ -34,6 +35,7 @@ class Commands:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._spool = runner.spool
+        self._load = HostLoad(runner.spool.folder)
         self._notices: Notices | None = None
         self._table: dict[str, Callable[[Connection, dict[str, Any]], Answer]] = {
             "hello": self._hello,
@@ -62,9 +64,10 @@ class Commands:
             self._fence(message)
         connection.wants_notices = message.get("notices") is True
         # who only looks at the runner shall not wait for a driver that wakes up
-        return self._with_gpus(self._standing, wait=message.get("run") is not None)
+        looks = message.get("load") is True
+        return self._with_gpus(lambda: self._standing(looks), wait=message.get("run") is not None)
 
-    def _standing(self) -> dict[str, Any]:
+    def _standing(self, looks: bool) -> dict[str, Any]:
         return {
             "protocol": PROTOCOL,
             "version": self._runner.version,
@@ -72,6 +75,7 @@ class Commands:
             "now": self._runner.now(),
             "boot_id": self._runner.boot_id,
             "doomed": self._runner.doomed,
+            "load": self._load.look() if looks else None,
             "attempts": [
                 {
                     "attempt": attempt.name,
