@@ -36,6 +36,7 @@ from evalfleet.model import (
     Verb,
     Verdict,
 )
+from evalfleet.store.base_gpus import GpuReader, GpuWriter
 from evalfleet.store.base_pools import PoolReader, PoolWriter
 from evalfleet.store.pages import PageReader
 
@@ -126,7 +127,7 @@ class Judged:
     ended_at: float
 
 
-class StoreReader(PoolReader, PageReader, Protocol):
+class StoreReader(PoolReader, GpuReader, PageReader, Protocol):
     """Reading. Any number of readers; none blocks a writer."""
 
     def close(self) -> None: ...
@@ -179,11 +180,6 @@ class StoreReader(PoolReader, PageReader, Protocol):
 
     def next_due(self, run_id: str) -> float | None:
         """When the next waiting task becomes due; None if none waits."""
-        ...
-
-    def held_devices(self, host: str, others: Iterable[str] = ()) -> frozenset[str]:
-        """The GPUs of a host, by uuid, that live attempts of any run hold. One whose lease has expired holds them as
-        long as it is among `others`, which the host is known to run."""
         ...
 
     def attempts(self, run_id: str, task_number: int | None = None) -> list[Attempt]: ...
@@ -275,7 +271,7 @@ class StoreReader(PoolReader, PageReader, Protocol):
         ...
 
 
-class Store(PoolWriter, StoreReader, Protocol):
+class Store(PoolWriter, GpuWriter, StoreReader, Protocol):
     """Reading and writing."""
 
     def batch(self) -> AbstractContextManager[None]:
