@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
 
+from evalfleet.core.gpu_cards import Card
 from evalfleet.model import Requests
-
-
-class Card(Protocol):
-    @property
-    def index(self) -> int: ...
-
-    @property
-    def memory_mb(self) -> int | None: ...
 
 
 def crowding(
