@@ -36,7 +36,7 @@ strategy = "STRATEGY"
 trials = 18
 max_parallel_experiments = 4
 objective = { maximize = "speed" }
-baseline = { a = 5 }
+baseline = { a = 3 }
 repeats = 2
 contenders = 2
 MORE
