@@ -50,6 +50,11 @@ def database(store: Writing) -> SqliteDatabase:
         ("select_events", "INDEX event_run (run_id=? AND number>?)"),
         ("select_worker_events", "INDEX event_worker (run_id=?)"),
         ("select_pending_requests", "INDEX request_pending (run_id=?)"),
+        ("select_load_piece", "PRIMARY KEY (host=? AND begins=?)"),
+        ("select_load_pieces", "PRIMARY KEY (host=? AND begins>? AND begins<?)"),
+        ("select_thick_pieces", "INDEX host_load_old (thin=? AND begins<?)"),
+        ("select_last_pieces", "INDEX host_load_old (thin=? AND begins>?)"),
+        ("drop_old_pieces", "INDEX host_load_old (thin=? AND begins<?)"),
     ],
 )
 def test_an_index_is_used(store: Writing, name: str, index: str) -> None:

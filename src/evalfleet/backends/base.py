@@ -19,6 +19,7 @@ import anyio
 
 from evalfleet.core.gpu_cards import Card
 from evalfleet.core.health import OtherWay
+from evalfleet.core.loads import Load
 from evalfleet.model import JsonObject
 
 
@@ -66,6 +67,7 @@ class HostInfo:
     others: frozenset[str] = frozenset()  # live attempts of other runs that it had when it was asked last
     devices: tuple[Card, ...] = ()  # its GPUs, as they were then
     looked_at: float | None = None  # when, by `time.monotonic()`; None: just now
+    load: Load | None = None  # how busy it was then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

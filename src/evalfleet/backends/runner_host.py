@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from evalfleet.backends.base import HostInfo, Inbox, Known, Launch, Observation, gpus_of
+from evalfleet.backends.host_load import load_of
 from evalfleet.backends.link import PROTOCOL, OnEvents, RunnerLink, raise_refusal
 from evalfleet.model import PYTHON, JsonObject
 
@@ -43,7 +44,7 @@ class RunnerHost:
 
     async def known(self) -> list[Known]:
         asked_at = time.monotonic()
-        answer = await self._link.request("hello", protocol=PROTOCOL, notices=True, **self._fence)
+        answer = await self._link.request("hello", protocol=PROTOCOL, notices=True, load=True, **self._fence)
         ours = [one for one in answer["attempts"] if one["run"] == self._fence["run"]]
         others = (one["attempt"] for one in answer["attempts"] if one not in ours and one["state"] == "running")
         self._info = replace(self._info, others=frozenset(others))
@@ -51,6 +52,7 @@ class RunnerHost:
             devices = gpus_of(self._info.name, answer["gpus"])
             looked_at = asked_at - float(answer.get("gpus_age_s") or 0)
             self._info = replace(self._info, gpus=len(devices), devices=devices, looked_at=looked_at)
+        self._info = replace(self._info, load=load_of(answer))
         return [Known(one["attempt"], one["state"] == "running") for one in ours]
 
     async def launch(self, launches: Sequence[Launch]) -> None:

@@ -26,6 +26,7 @@ import anyio.to_thread
 
 from evalfleet.backends.base import Backend, Fleet, Inbox
 from evalfleet.engine.dispatcher import Dispatcher, EngineSettings, Secrets
+from evalfleet.engine.meter import Meter
 from evalfleet.engine.orders import Mode, Orders
 from evalfleet.engine.recorder import Recorder
 from evalfleet.engine.roster import Roster
@@ -90,6 +91,7 @@ class Supervisor:
         self._stations = Stations(
             fleet, backends, self._dispatcher, self._clerk, self._inbox, store, settings, record, notice
         )
+        self._meter = Meter(store, self._clerk, lambda: self._stations.reached, settings.ping_s)
         self._ending = Ending.SETTLED
         self._loop = anyio.CancelScope()  # around the dispatch loop; whoever insists on leaving cancels it
 
@@ -100,6 +102,7 @@ class Supervisor:
         async with anyio.create_task_group() as group:
             group.start_soon(self._fleet.serve)
             group.start_soon(self._stations.serve)
+            group.start_soon(self._meter.serve)
             group.start_soon(self._keep)
             group.start_soon(self._listen)
             group.start_soon(self._spectate)

@@ -10,6 +10,7 @@ import time
 from . import spec as words
 from .attempt import Attempt, write_task
 from .gpus import Gpus
+from .hostload import HostLoad
 from .inventory import inventory
 from .journal import Journal
 from .protocol import PROTOCOL, Feed
@@ -36,6 +37,7 @@ class Commands:
         self._runner = runner
         self._spool = runner.spool
         self._gpus = Gpus(runner.spool.folder)
+        self._load = HostLoad(runner.spool.folder)
         self._notices: Notices | None = None
         self._table: dict[str, Callable[[Connection, dict[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
@@ -71,6 +73,7 @@ class Commands:
             "boot_id": self._runner.boot_id,
             "doomed": self._runner.doomed,
             "gpus": self._gpus.look(),
+            "load": self._load.look() if message.get("load") is True else None,
             "attempts": [
                 {
                     "attempt": attempt.name,

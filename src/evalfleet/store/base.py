@@ -39,6 +39,7 @@ from evalfleet.model import (
 from evalfleet.store.base_gpus import GpuReader, GpuWriter
 from evalfleet.store.base_pools import PoolReader, PoolWriter
 from evalfleet.store.pages import PageReader
+from evalfleet.store.series import SeriesReader, SeriesWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +128,7 @@ class Judged:
     ended_at: float
 
 
-class StoreReader(PoolReader, GpuReader, PageReader, Protocol):
+class StoreReader(PoolReader, GpuReader, PageReader, SeriesReader, Protocol):
     """Reading. Any number of readers; none blocks a writer."""
 
     def close(self) -> None: ...
@@ -271,7 +272,7 @@ class StoreReader(PoolReader, GpuReader, PageReader, Protocol):
         ...
 
 
-class Store(PoolWriter, GpuWriter, StoreReader, Protocol):
+class Store(PoolWriter, GpuWriter, SeriesWriter, StoreReader, Protocol):
     """Reading and writing."""
 
     def batch(self) -> AbstractContextManager[None]:

@@ -12,6 +12,7 @@ from evalfleet.store import rows
 from evalfleet.store.base import Judged
 from evalfleet.store.gpu_reading import GpuReading
 from evalfleet.store.pages import Paging
+from evalfleet.store.series import SeriesReading
 
 PAGE = 500
 
@@ -58,7 +59,7 @@ class Database(Protocol):
     def close(self) -> None: ...
 
 
-class Reading(GpuReading, Paging):
+class Reading(GpuReading, Paging, SeriesReading):
     """Implements `StoreReader`."""
 
     def __init__(self, database: Database) -> None:
@@ -257,7 +258,8 @@ class Reading(GpuReading, Paging):
 
     def pool_tallies(self, pool: Pool) -> dict[str, Any]:
         values = {"pool": pool.name, "since": pool.created_at}
-        hosts = {row["host"]: dict(row) for row in self._db.rows("select_host_tallies", **values)}
+        found = self._db.rows("select_host_tallies", **values, now=self._db.now())
+        hosts = {row["host"]: dict(row) for row in found}
         return {**dict(self._db.rows("select_pool_tallies", **values)[0]), "hosts": hosts}
 
     def host_loads(self) -> dict[str, int]:

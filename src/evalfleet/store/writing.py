@@ -12,6 +12,7 @@ from evalfleet.store.base import Claim, Claimed, Finish, Finished, Progress
 from evalfleet.store.hosting import Hosting
 from evalfleet.store.leasing import Leasing
 from evalfleet.store.recording import place
+from evalfleet.store.series_keeping import SeriesKeeping
 from evalfleet.store.steering import Steering
 from evalfleet.store.submitting import Submitting
 
@@ -23,7 +24,7 @@ _TASK_EVENTS = {
 }
 
 
-class Writing(Submitting, Steering, Hosting, Leasing, Access):
+class Writing(Submitting, Steering, Hosting, Leasing, Access, SeriesKeeping):
     """Implements `Store`."""
 
     # A run and its owner

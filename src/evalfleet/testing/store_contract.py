@@ -19,6 +19,7 @@ from evalfleet.testing.store_contract_attempts import AttemptContract
 from evalfleet.testing.store_contract_devices import DeviceContract
 from evalfleet.testing.store_contract_gpus import GpuContract
 from evalfleet.testing.store_contract_hosts import HostContract
+from evalfleet.testing.store_contract_loads import LoadContract
 from evalfleet.testing.store_contract_pools import PoolContract
 from evalfleet.testing.store_contract_reading import ReadingContract
 from evalfleet.testing.store_contract_runs import RunContract
@@ -35,5 +36,6 @@ class StoreContract(
     PoolContract,
     HostContract,
     AccessContract,
+    LoadContract,
 ):
     """All promises of `evalfleet.store.base.Store` that one store can show."""

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from evalfleet import config
 from evalfleet.cli.steering import say
-from evalfleet.cli.studies.naming import find_study
 from evalfleet.engine.asking import ask_or_do
 from evalfleet.errors import NotFound
 from evalfleet.model import JsonObject, Run, Verb
+from evalfleet.report.studies import find_study
 from evalfleet.report.text import count
 from evalfleet.store.base import Store
 from evalfleet.store.sqlite import FILE, open_store

@@ -23,8 +23,8 @@ def command(study: str, parallel: int | None, verbose: bool, as_json: bool, home
     from evalfleet import config
     from evalfleet.cli.studies.asking import told_to_go_on
     from evalfleet.cli.studies.driving import drive_study
-    from evalfleet.cli.studies.naming import find_study
     from evalfleet.errors import NotFound
+    from evalfleet.report.studies import find_study
     from evalfleet.store.sqlite import FILE, open_store
 
     settings = config.load(home)

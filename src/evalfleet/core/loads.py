@@ -1,0 +1,118 @@
+"""How busy hosts are over time: samples, how they are packed, and which of them are kept. Pure.
+
+A series is cut into pieces of ten minutes. A piece is one short string of bytes; an hour later it is thinned to a sample a
+minute, and after some days it is dropped. The mean of a minute is kept, so that what was used is not forgotten.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+PIECE_S = 600
+THIN_AFTER_S = 3600.0
+THIN_S = 60.0
+KEPT_S = 14 * 86_400.0
+LEAST_APART_S = 3.0  # several runs may use one host, and each of their controllers asks it
+MOST_POINTS = 1500  # of one host in one answer
+
+_SAMPLE = struct.Struct("<HHHHHff")  # tenths of a second in its piece, four shares, two rates
+_UNKNOWN = 0xFFFF
+_SCALE = 10_000
+_MOST_BPS = 1e15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """How busy a host was over the last few seconds: shares from 0 to 1, bytes per second. None: not known."""
+
+    cpu: float | None = None
+    memory: float | None = None
+    disk: float | None = None
+    net_in_bps: float | None = None
+    net_out_bps: float | None = None
+    gpu: float | None = None  # the mean over its GPUs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A load and its moment."""
+
+    at: float
+    load: Load
+
+
+def piece_of(at: float) -> int:
+    """The moment at which the piece with `at` in it begins."""
+    return int(at // PIECE_S) * PIECE_S
+
+
+def pack(begins: int, samples: Iterable[Sample]) -> bytes:
+    """Samples of the piece that begins then, in order."""
+    return b"".join(_packed(begins, sample) for sample in samples)
+
+
+def unpack(begins: int, data: bytes) -> list[Sample]:
+    """What was packed; bytes that are no whole sample are passed over."""
+    whole = len(data) - len(data) % _SAMPLE.size
+    found: list[Sample] = []
+    for tenths, cpu, memory, disk, gpu, net_in, net_out in _SAMPLE.iter_unpack(data[:whole]):
+        load = Load(
+            cpu=_share(cpu),
+            memory=_share(memory),
+            disk=_share(disk),
+            gpu=_share(gpu),
+            net_in_bps=None if net_in < 0 else net_in,
+            net_out_bps=None if net_out < 0 else net_out,
+        )
+        found.append(Sample(at=begins + tenths / 10, load=load))
+    return found
+
+
+def thinned(samples: Sequence[Sample], apart_s: float = THIN_S) -> list[Sample]:
+    """One sample for each so many seconds: the mean, at the moment of the last."""
+    groups: dict[int, list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(int(sample.at // apart_s), []).append(sample)
+    return [Sample(at=group[-1].at, load=mean([one.load for one in group])) for group in groups.values()]
+
+
+def bounded(samples: Sequence[Sample], most: int = MOST_POINTS) -> list[Sample]:
+    """As many as an answer may hold, evenly."""
+    if len(samples) <= most:
+        return list(samples)
+    span_s = samples[-1].at - samples[0].at
+    return thinned(samples, max(1.0, span_s / most * 1.01))
+
+
+def mean(loads: Sequence[Load]) -> Load:
+    def of(part: Callable[[Load], float | None]) -> float | None:
+        known = [value for value in map(part, loads) if value is not None]
+        return sum(known) / len(known) if known else None
+
+    return Load(
+        cpu=of(lambda load: load.cpu),
+        memory=of(lambda load: load.memory),
+        disk=of(lambda load: load.disk),
+        net_in_bps=of(lambda load: load.net_in_bps),
+        net_out_bps=of(lambda load: load.net_out_bps),
+        gpu=of(lambda load: load.gpu),
+    )
+
+
+def _packed(begins: int, sample: Sample) -> bytes:
+    load = sample.load
+    return _SAMPLE.pack(
+        min(PIECE_S * 10 - 1, max(0, round((sample.at - begins) * 10))),
+        *(_scaled(share) for share in (load.cpu, load.memory, load.disk, load.gpu)),
+        *(-1.0 if rate is None else min(rate, _MOST_BPS) for rate in (load.net_in_bps, load.net_out_bps)),
+    )
+
+
+def _scaled(share: float | None) -> int:
+    return _UNKNOWN if share is None else round(min(1.0, max(0.0, share)) * _SCALE)
+
+
+def _share(value: int) -> float | None:
+    return None if value == _UNKNOWN else value / _SCALE

@@ -1,0 +1,54 @@
+"""Keeps how busy the hosts of a run are: what they said with their answers, written down now and then for all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import anyio
+
+from evalfleet.backends.base import HostInfo
+from evalfleet.core.loads import Load, Sample
+from evalfleet.store.base import Store
+from evalfleet.store.clerk import Clerk
+
+_LOOKS = 4  # until what was seen is written
+
+
+class Meter:
+    """Used by the loop's thread only.
+
+    Args:
+        hosts: those that are reached now, with the load that each said last.
+        ping_s: how often they are asked.
+    """
+
+    def __init__(self, store: Store, clerk: Clerk, hosts: Callable[[], Iterable[HostInfo]], ping_s: float) -> None:
+        self._store = store
+        self._clerk = clerk
+        self._hosts = hosts
+        self._pause_s = ping_s / 2
+        self._last: dict[str, Load] = {}
+        self._seen: dict[str, list[Sample]] = {}
+
+    async def serve(self) -> None:
+        """Look and write for as long as we live."""
+        looks = 0
+        while True:
+            await anyio.sleep(self._pause_s)
+            await self._look()
+            looks += 1
+            if looks % _LOOKS == 0 and self._seen:
+                seen, self._seen = self._seen, {}
+                await self._clerk.call(partial(self._store.add_loads, seen))
+
+    async def _look(self) -> None:
+        # By identity: an answer that says the same as the one before is an answer, too.
+        new = {info.name: info.load for info in self._hosts() if info.load is not self._last.get(info.name)}
+        if not any(load is not None for load in new.values()):
+            return
+        now = await self._clerk.call(self._store.now)
+        for name, load in new.items():
+            if load is not None:
+                self._last[name] = load
+                self._seen.setdefault(name, []).append(Sample(at=now, load=load))
