@@ -22,6 +22,7 @@ def launch_of(run: Run, task: Task, attempt: Attempt, secrets: dict[str, str], v
         "stall_s": spec.stall_s or policy.stall_s,
         "start_timeout_s": spec.start_timeout_s or policy.start_timeout_s,
         "progress": policy.progress,
+        "around": _around(run, task),
     }
     return Launch(
         attempt_id=attempt.id,
@@ -31,6 +32,12 @@ def launch_of(run: Run, task: Task, attempt: Attempt, secrets: dict[str, str], v
         inherited=frozenset(run.base_env.keys() - spec.env.keys()),
         files={name: Path(run.folder, name) for name in policy.files},
     )
+
+
+def _around(run: Run, task: Task) -> str | None:
+    """What the runner starts around the command: a trial may have a server. The payload of any other task is its own affair."""
+    payload = task.spec.payload
+    return "server" if run.policy.study is not None and isinstance(payload, dict) and "server" in payload else None
 
 
 def _visible(attempt: Attempt) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 
 from .jsontext import as_list, as_object
 
@@ -16,6 +18,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEFAULT_GRACE_S = 5.0
 FOREVER_S = 10 * 365 * 86400.0
+PROGRAM = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # the archive that this module is in
 
 
 class Refusal(Exception):
@@ -138,6 +141,15 @@ class Spec:
         if cwd is not None and (not isinstance(cwd, str) or not cwd or "\0" in cwd or not _encodable(cwd)):
             raise bad("spec.cwd must be a path or null")
         self.cwd: str | None = cwd
+        self.around = fields.get("around")
+        if self.around not in (None, "server"):
+            raise bad('spec.around must be "server" or null')
+
+    def words(self) -> list[str]:
+        """What is executed: the command, or the program around it."""
+        if self.around is None:
+            return self.command
+        return [sys.executable, "-I", "-S", PROGRAM, "around", "--", *self.command]
 
     def task(self) -> dict[str, Any]:
         """What the task's own JSON file says."""
