@@ -175,5 +175,7 @@ def test_more_trials_than_the_gpus_carry_is_said_aloud():
     assert "at most 2 that need 2 GPUs each" in (crowding(4, [two], cards, ()) or "")
     assert crowding(8, [Requests(gpus=1, gpu_memory_mb=40_000)], cards, ()) is None
     assert crowding(9, [Requests(gpus=1, gpu_memory_mb=40_000)], cards, ()) is not None
+    used = [[replace(card, used_mb=600) for card in cards[0]]]  # so two times 40,000 do not fit
+    assert crowding(5, [Requests(gpus=1, gpu_memory_mb=40_000)], used, ()) is not None
     assert crowding(100, [Requests()], cards, ()) is None  # needs none
     assert crowding(4, [one], [[]], ()) is None  # held, and says so itself

@@ -39,5 +39,11 @@ def crowding(
 def _carried(cards: Sequence[Card], each: Requests) -> int:
     if not each.gpu_memory_mb:
         return len(cards) // each.gpus
-    seats = sum((card.memory_mb or 0) // each.gpu_memory_mb for card in cards)
+    seats = sum(_free_mb(card) // each.gpu_memory_mb for card in cards)
     return seats // each.gpus
+
+
+def _free_mb(card: Card) -> int:
+    """What a trial may have of it at most: a driver takes some of every card."""
+    taken = card.base_mb if card.base_mb is not None else card.used_mb
+    return max(0, (card.memory_mb or 0) - (taken or 0))
