@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from evalfleet.backends.base import gpus_of
 from evalfleet.runner.gpus import Gpus
 
 # Three cards: an idle one with a process, one that tells neither its use nor its processes (as MIG does), one without a name.
@@ -82,14 +81,3 @@ def test_a_file_takes_the_place_of_the_library(tmp_path: Path):
     assert gpus.look() == [{"index": 0, "uuid": "GPU-a", "foreign": []}]
     (tmp_path / "gpus.json").write_text("{")
     assert gpus.look() == []
-
-
-def test_the_freest_scores_highest_and_what_is_unknown_is_not_free():
-    def score(**fields: object) -> float:
-        return gpus_of([{"index": 0, "uuid": "GPU-a", **fields}])[0].score
-
-    assert score(memory_mb=100, used_mb=0, utilization=0) == 1.0
-    assert score(memory_mb=100, used_mb=90, utilization=0) == pytest.approx(0.46)
-    assert score(memory_mb=100, used_mb=0, utilization=None) == pytest.approx(0.6)
-    assert score() == 0.0
-    assert gpus_of([{"index": 0}, {"uuid": "GPU-a"}]) == ()
