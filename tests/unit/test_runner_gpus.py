@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import nvidia
+from evalfleet.backends.base import gpus_of
 from evalfleet.runner import smi
 from evalfleet.runner.gpulook import Look, Whose, read_stand_in
 from evalfleet.runner.gpus import may_have_gpus
