@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evalfleet.api import RunHandle, Task, TaskResult, open_run, submit, submit_benchmark
+    from evalfleet.api.gpus import GpuPool
 
     __version__: str
 
-__all__ = ["RunHandle", "Task", "TaskResult", "__version__", "open_run", "submit", "submit_benchmark"]
+__all__ = ["GpuPool", "RunHandle", "Task", "TaskResult", "__version__", "open_run", "submit", "submit_benchmark"]
 
-_HOMES = dict.fromkeys(("RunHandle", "Task", "TaskResult", "open_run", "submit", "submit_benchmark"), "evalfleet.api")
+_HOMES = dict.fromkeys(
+    ("RunHandle", "Task", "TaskResult", "open_run", "submit", "submit_benchmark"), "evalfleet.api"
+) | {"GpuPool": "evalfleet.api.gpus"}
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,8 @@
     │   ├── WrongState           the run or task is not in a state that allows it
     │   │   └── RunOver          nothing of the run is left to drive
     │   ├── MissingSecret        a secret's variable is not set
+    │   ├── NoSuchGpus           no host could ever give what is asked for
+    │   ├── GpuTimeout           the GPUs were not free in time
     │   └── EpisodeOver          inside an attempt: its agent may not act any more
     ├── StoreError               exit 2: the home cannot be used
     │   ├── StoreUnwritable
@@ -96,6 +98,14 @@ class RunOver(WrongState):
 
 class MissingSecret(Refused):
     """A secret's environment variable is not set."""
+
+
+class NoSuchGpus(Refused):
+    """No host has the GPUs that are asked for."""
+
+
+class GpuTimeout(Refused, TimeoutError):
+    """The GPUs were not free in time."""
 
 
 class EpisodeOver(Refused):

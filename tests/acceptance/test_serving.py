@@ -145,7 +145,6 @@ def test_the_exit_status_and_the_signal_are_the_commands(trial: Trial):
     [
         (["--behave", "oom"], "out_of_memory", "CUDA out of memory. Tried to allocate 20.00 GiB"),
         (["--tp", "3"], "bad_flag", "argument --tp: invalid choice: 3"),
-        (["--nonsense"], "bad_flag", "unrecognized arguments: --nonsense"),
         (["--behave", "hub"], "download", "Cannot access gated repo"),
     ],
 )
@@ -229,10 +228,12 @@ def test_a_server_that_cannot_be_executed(trial: Trial):
     assert (kind, "No such file or directory: '/nowhere/server'" in evidence) == ("launch_failed", True)
 
 
+@pytest.mark.long
 def test_a_server_that_does_not_mind_sigterm_is_killed(trial: Trial):
     assert trial.run("--behave", "stubborn", stop_timeout_s=0.3)[0] == 0
 
 
+@pytest.mark.long
 def test_a_child_that_left_session_and_parent_is_found(trial: Trial):
     assert trial.run("--behave", "fork")[0] == 0
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from evalfleet.tune.study import study_of
 from fleet import Fleet, wait_for
 from machines import Hosts, pool
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "tuning"
 BENCH = """
 import json, os, sys, urllib.request
 try:
@@ -119,3 +124,31 @@ def test_a_host_over_ssh_needs_nothing_but_the_files(fleet: Fleet, hosts: Hosts)
     assert "GET /tokens" in (folder / "artifacts" / "server.log").read_text()
     assert found["well"]["phases"]["deploying_s"] > 0.05
     assert found["oom"]["phases"] is None  # it never got so far
+
+
+def test_the_example_finds_a_configuration_and_tells_those_that_do_not_fit(fleet: Fleet):
+    facts = fleet.json("tune", str(EXAMPLES / "watched.toml"))
+    assert (facts["state"], facts["searched"]) == ("completed", 6)
+    assert facts["best"]["metrics"]["requests_s"] >= facts["baseline"]["metrics"]["requests_s"]
+    for row in facts["trials"]:
+        if row["parameters"]["max_num_seqs"] > 64:
+            assert row["failure"]["kind"] == "out_of_memory"
+            assert "does not fit into 4096 MB" in row["failure"]["evidence"]
+        else:
+            assert (row["progress"], row["phases"]["deploying_s"] > 0.15) == ("measured", True)
+    assert facts["counts"]["failed"] >= 1
+
+
+def test_the_gpu_example_says_what_it_lacks(fleet: Fleet):
+    """Here is neither PyTorch nor a GPU: its files are good studies, and its programs say what is missing."""
+    for path in sorted((EXAMPLES / "gpu").glob("*.toml")):
+        table = tomllib.loads(path.read_text())
+        assert study_of(table).trial.requests(table["study"]["baseline"]).gpus == 1
+    if importlib.util.find_spec("torch") is not None:
+        pytest.skip("PyTorch is here")
+    (fleet.folder / "task.json").write_text('{"payload": {"parameters": {}}}')
+    env = fleet.environment(EVALFLEET_TASK=str(fleet.folder / "task.json"))
+    for words in (["bench.py"], ["serve.py", "--port", "1"]):
+        command = [sys.executable, *words]
+        done = subprocess.run(command, cwd=EXAMPLES / "gpu", env=env, capture_output=True, text=True, check=False)
+        assert (done.returncode, "needs PyTorch" in done.stderr, "Traceback" in done.stderr) == (1, True, False)

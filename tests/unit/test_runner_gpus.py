@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import nvidia
+from evalfleet.backends.base import gpus_of
 from evalfleet.runner import smi
 from evalfleet.runner.gpulook import Look, Whose, read_stand_in
 from evalfleet.runner.gpus import may_have_gpus
@@ -160,3 +161,30 @@ def test_a_file_takes_the_place_of_the_driver(tmp_path: Path):
     for text in ("{", "{}", "[", "3"):
         (tmp_path / "gpus.json").write_text(text)
         assert read_stand_in(spool, 0) == []
+
+
+def test_what_a_runner_tells_is_read_as_it_is_and_no_word_is_a_number():
+    rows = [
+        {"index": 0, "uuid": "GPU-a", "memory_mb": 100, "used_mb": "[N/A]", "utilization": None, "processes": None},
+        {
+            "index": 1,
+            "uuid": "GPU-b",
+            "memory_mb": True,
+            "used_mb": 3,
+            "processes": [7],
+            "foreign": [7],
+            "links": {"GPU-a": 0},
+        },
+        {"index": 2},
+        {"uuid": "GPU-c"},
+    ]
+    first, second = gpus_of("here", rows)
+    assert (first.host, first.memory_mb, first.used_mb, first.utilization, first.processes) == (
+        "here",
+        100,
+        None,
+        None,
+        None,
+    )
+    assert (second.memory_mb, second.foreign, second.processes) == (None, (7,), ({"pid": 7},))
+    assert second.links == {"GPU-a": 0}

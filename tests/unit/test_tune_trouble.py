@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from evalfleet.core.gpu_cards import Card
 from evalfleet.model import Requests
 from evalfleet.tune.confirmation import confirmation
 from evalfleet.tune.crowding import crowding
@@ -163,14 +164,8 @@ def test_importance_shows_what_matters_and_is_silent_below_ten():
     assert importance(one.space, one.objective, flat) is None
 
 
-class Card:
-    def __init__(self, index: int, memory_mb: int | None = 80_000) -> None:
-        self.index = index
-        self.memory_mb = memory_mb
-
-
 def test_more_trials_than_the_gpus_carry_is_said_aloud():
-    cards = [[Card(index) for index in range(4)]]
+    cards = [[Card(host="h", index=index, uuid=f"GPU-{index}", memory_mb=80_000) for index in range(4)]]
     one, two = Requests(gpus=1), Requests(gpus=2)
     assert crowding(4, [one], cards, ()) is None
     assert crowding(8, [one, two], cards, ()) == (
@@ -180,5 +175,7 @@ def test_more_trials_than_the_gpus_carry_is_said_aloud():
     assert "at most 2 that need 2 GPUs each" in (crowding(4, [two], cards, ()) or "")
     assert crowding(8, [Requests(gpus=1, gpu_memory_mb=40_000)], cards, ()) is None
     assert crowding(9, [Requests(gpus=1, gpu_memory_mb=40_000)], cards, ()) is not None
+    used = [[replace(card, used_mb=600) for card in cards[0]]]  # so two times 40,000 do not fit
+    assert crowding(5, [Requests(gpus=1, gpu_memory_mb=40_000)], used, ()) is not None
     assert crowding(100, [Requests()], cards, ()) is None  # needs none
     assert crowding(4, [one], [[]], ()) is None  # held, and says so itself

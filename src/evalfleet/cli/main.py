@@ -47,6 +47,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Machines": {
         "pool": "Keep named sets of machines for runs.",
+        "gpus": "Show every GPU: who has it, who waits, and why.",
         "estimate": "Say what a run would take in time and money.",
         "sizes": "Show machine sizes, and which can run KVM.",
         "prices": "Show or refresh the prices of machines.",

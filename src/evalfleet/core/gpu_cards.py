@@ -92,6 +92,7 @@ class Ticket:
     owner: str  # a run's id, or a program's token
     gpus: int
     hosts: frozenset[str]  # those that it may go to now
+    line: int = 0  # since when its owner stands in the line of owners, who all have one place each
     memory_mb: int = 0  # of each; 0: whole cards
     least_mb: int = 0  # of a whole card so much must be free
     places: tuple[int, ...] = ()  # which cards of a host, by index; (): all

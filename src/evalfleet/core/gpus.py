@@ -4,8 +4,9 @@ Requests stand in one queue of tickets. Each asks for GPUs of one host: whole ca
 leases share a card. Everybody who waits, runs and programs alike, decides by the same pure function on the same rows, in one
 transaction, and takes only what the decision gives to its own ticket. So there is one queue, and no process that must live.
 
-**Turns.** The first ticket of every owner comes before the second of any; among equals the older one comes first. A study with
-fifty waiting trials and one with a single trial take turns, and programs, which have one ticket each, are served as they came.
+**Turns.** Owners stand in line: each run, and each program. When the oldest ticket of an owner is served, the owner goes to the end
+of the line with all that it still waits for; so a study with fifty waiting trials and one with three take turns, and programs,
+which have one ticket each, are served as they came. What is left when everybody in the line had his turn goes round again.
 
 **Safe back-fill.** A ticket that cannot be served reserves the set that it will take. It is made of cards that leases of ours
 keep busy, as far as there are such, so that most of what is free stays free for others. A later ticket gets no card of that
@@ -42,13 +43,13 @@ class Decision:
 
 def in_turn(tickets: Iterable[Ticket]) -> list[Ticket]:
     """In the order in which they are served."""
-    turns: dict[str, int] = {}
-    ranked: list[tuple[int, int, Ticket]] = []
+    rounds: dict[str, int] = {}
+    ranked: list[tuple[int, int, int, Ticket]] = []
     for ticket in sorted(tickets, key=lambda one: one.number):
-        turn = turns.get(ticket.owner, 0)
-        turns[ticket.owner] = turn + 1
-        ranked.append((turn, ticket.number, ticket))
-    return [ticket for _, _, ticket in sorted(ranked, key=lambda one: one[:2])]
+        turn = rounds.get(ticket.owner, 0)
+        rounds[ticket.owner] = turn + 1
+        ranked.append((turn, ticket.line, ticket.number, ticket))
+    return [ticket for *_, ticket in sorted(ranked, key=lambda one: one[:3])]
 
 
 def grant(tickets: Iterable[Ticket], cards: Sequence[Card], leases: Sequence[Lease], now: float) -> Decision:

@@ -11,12 +11,15 @@ from evalfleet.errors import NotFound
 from evalfleet.store.base import StoreReader
 
 
-def gpus_facts(store: StoreReader, seen: Sequence[Card] = ()) -> dict[str, Any]:
+def gpus_facts(store: StoreReader | None, seen: Sequence[Card] = ()) -> dict[str, Any]:
     """All GPUs that are known, and the queue for them: `evalfleet gpus --json`.
 
     Args:
+        store: None where the home has none yet.
         seen: what a look just showed, where that is newer than what the store has.
     """
+    if store is None:
+        return {"gpus": [_card(card, [], set()) for card in seen], "waiting": []}
     with store.snapshot():
         known = {(card.host, card.uuid): card for card in store.gpus()}
         for card in seen:

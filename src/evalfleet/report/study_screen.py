@@ -38,8 +38,10 @@ def study_screen(
         head += wrap(line(Span(text.printable(facts["crowded"]), Style.WARN)), width)
     foot = [[], line(Span(hint, Style.FAINT))] if hint else []
     room = height - len(head) - len(foot) - 1
-    trials = _trials(facts, room, live.now + drift_s)
-    failures = min(len(live.failures), _MOST_FAILURES, room - len(trials) - 3)
+    # Waiting trials give way to a few failures; what the trials leave is for more of them.
+    reserved = min(len(live.failures), 2) + 2 if live.failures and room >= 10 else 0
+    trials = _trials(facts, room - reserved, live.now + drift_s)
+    failures = min(len(live.failures), _MOST_FAILURES, room - len(trials) - 2)
     shown = failure_lines(live.failures[:failures], live, width) if failures > 0 else []
     return [fit(one, width) for one in [*head, *([[], *trials] if trials else []), *shown, *foot]][:height]
 

@@ -149,6 +149,24 @@ def end_orphans(spool: str, uuid: str, patience_s: float) -> Held | None:
         time.sleep(PAUSE_S)
 
 
+def lock(folder: str, uuid: str, words: str) -> int:
+    """Lock a GPU for a program that is no attempt. No runner takes it for an orphan of its own, for no spool is named.
+
+    Args:
+        words: who it is, for people.
+
+    Raises:
+        Held: somebody else has it, or its file cannot be trusted.
+    """
+    fd = _locked(folder, uuid, "")
+    try:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, jsontext.encode({"program": words, "uid": os.getuid()}), 0)
+    except OSError:
+        pass  # the lock counts, not the note
+    return fd
+
+
 def _locked(folder: str, uuid: str, spool: str) -> int:
     """Raises Held."""
     found = Held("its lock file %s was replaced again and again" % os.path.join(folder, uuid + ".lock"))
@@ -234,6 +252,8 @@ def _held_by(fd: int, spool: str, names: bool = True) -> Held:
     ours = note.get("spool") == spool
     where = "an earlier attempt of this runner's spool" if ours else "the runner of %s" % _plain(note.get("spool"))
     words = "%s (runner %s, uid %s)" % (where, _plain(note.get("runner")), _plain(note.get("uid")))
+    if note.get("program") is not None:
+        words = "%s (uid %s)" % (_plain(note.get("program")), _plain(note.get("uid")))
     if pids:
         words += ", process " + ", ".join(map(str, pids[:8]))
     return Held(words, pids, ours)

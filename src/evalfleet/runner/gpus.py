@@ -122,7 +122,8 @@ class Gpus:
         self._keep_fresh()
         if watch.last is None or time.monotonic() - watch.last_at > OLD_S:
             return None
-        return _facts(watch.last["from"], self.desk().told(watch.last["rows"]))
+        age_s = time.monotonic() - watch.last_at
+        return _facts(watch.last["from"], self.desk().told(watch.last["rows"]), age_s)
 
     def _stand_in(self) -> list[Row] | None:
         if not os.path.exists(stand_in(self.spool)):
@@ -158,5 +159,5 @@ class Gpus:
             self.look(lambda _rows: self._keep_fresh())
 
 
-def _facts(source: str | None, rows: list[Row]) -> dict[str, Any]:
-    return {"gpus": rows, "gpus_from": source}
+def _facts(source: str | None, rows: list[Row], age_s: float = 0.0) -> dict[str, Any]:
+    return {"gpus": rows, "gpus_from": source, "gpus_age_s": round(age_s, 3)}

@@ -34,8 +34,8 @@ PORT = "{port}"
 TURNS = 3  # with a port each: the first is held, the others are let go for servers that cannot share it
 HEARTBEAT_S = 2.0
 LOOK_S = 0.5  # nothing waits for it: ends and signals wake us
-TOLD_S = 3.0  # for the server's end when we are told to end: the runner gives 5 s
-COMMAND_S = 0.3  # for a command whose server is gone
+TOLD_S = 1.5  # for the command's end, then for the server's, when we are told to end: the runner gives 5 s
+GONE_S = 0.3  # for a command whose server is gone
 TAIL_LINES = 20
 
 
@@ -84,18 +84,19 @@ class Serving:
         self._told = number
 
     def _trial(self) -> int | Trouble:
+        deadline = time.monotonic() + self._settings.ready_timeout_s
         for turn in range(TURNS):
             port = Port()
             if turn:
                 port.release()
-            found = self._with_server(port)
+            found = self._with_server(port, deadline)
             port.release()
             if isinstance(found, int) or found.kind != server_failure.PORT_TAKEN or turn == TURNS - 1:
                 return found
             self._say({"note": "server: the port %d is taken; trying another" % port.number})
         raise AssertionError("the last turn returns")
 
-    def _with_server(self, port: Port) -> int | Trouble:
+    def _with_server(self, port: Port, deadline: float) -> int | Trouble:
         settings, number = self._settings, str(port.number)
         url = settings.ready.replace(PORT, number)
         if is_listened(url):
@@ -113,7 +114,7 @@ class Serving:
             line = "%s: %r" % (error.strerror or error, command[0])
             return server_failure.trouble(server_failure.LAUNCH_FAILED, line, "server: could not be executed")
         try:
-            trouble = self._deploy(server, url)
+            trouble = self._deploy(server, url, deadline)
             if trouble is not None:
                 return trouble
             self._say({"ready": True})
@@ -131,9 +132,8 @@ class Serving:
         changed = {name: env[name].replace(PORT, port) for name in self._settings.port_in if name in env}
         return dict(env, **changed)
 
-    def _deploy(self, server: Server, url: str) -> Trouble | None:
+    def _deploy(self, server: Server, url: str, deadline: float) -> Trouble | None:
         """None when it is ready."""
-        deadline = time.monotonic() + self._settings.ready_timeout_s
         probe = Probe(url, lambda: os.write(self._waker, b"r"))
         said_at, said_size = time.monotonic(), 0
         try:
@@ -171,7 +171,7 @@ class Serving:
                     return status
                 self._sleep(LOOK_S)
         finally:
-            _end(command)
+            _end(command, TOLD_S if self._told else GONE_S)
 
     def _ended(self, server: Server, status: int, *, ready: bool) -> Trouble:
         server.log.finish()
@@ -214,13 +214,13 @@ def _print_tail(path: str) -> None:
     sys.stderr.write("".join("server: %s\n" % line for line in lines))
 
 
-def _end(command: subprocess.Popen[bytes]) -> None:
+def _end(command: subprocess.Popen[bytes], patience_s: float) -> None:
     """End a command that still runs, with those below it."""
     if command.poll() is not None:
         return
     tree.kill(command.pid, signal.SIGTERM)
     try:
-        command.wait(COMMAND_S)
+        command.wait(patience_s)
     except subprocess.TimeoutExpired:
         for pid in reversed(tree.descendants(command.pid)):
             tree.kill(pid)

@@ -60,6 +60,7 @@ def ticket(row: Row) -> Ticket:
     return Ticket(
         number=row["number"],
         owner=row["owner"],
+        line=row["line"],
         gpus=row["gpus"],
         memory_mb=row["memory_mb"],
         least_mb=row["least_mb"],
@@ -76,6 +77,7 @@ def ticket(row: Row) -> Ticket:
 def ticket_columns(ticket: Ticket) -> dict[str, Any]:
     return {
         "owner": ticket.owner,
+        "line": ticket.line,
         "task_number": ticket.task_number,
         "gpus": ticket.gpus,
         "memory_mb": ticket.memory_mb,

@@ -128,7 +128,9 @@ class Leasing(Recording):
         mine = {row["task_number"]: row for row in waiting if row["owner"] == owner}
         theirs = [gpu_rows.ticket(row) for row in waiting if row["owner"] != owner and self._looks(row, now)]
         last = max((row["number"] for row in waiting), default=0)
-        own = [_ticket(owner, ask, mine.get(ask.task_number), last + turn) for turn, ask in enumerate(asks, 1)]
+        end = max((row["line"] for row in waiting), default=0) + 1
+        line = min((row["line"] for row in mine.values()), default=end)
+        own = [_ticket(owner, ask, mine.get(ask.task_number), last + turn, line) for turn, ask in enumerate(asks, 1)]
         decision = grant([*theirs, *own], self.gpus(), self.gpu_leases(others), now)
         granted = {one.ticket.task_number: one for one in decision.grants if one.ticket.owner == owner}
         for ask, ticket in zip(asks, own, strict=True):
@@ -158,9 +160,11 @@ class Leasing(Recording):
                 text = None if wish is None else rows.to_json(wish)
                 self._db.rows("reserve_gpus", number=ticket.number, reserved=text)
 
-    def _drop_ticket(self, owner: str, task_number: int | None) -> None:
-        if self._db.rows("delete_task_ticket", owner=owner, task_number=task_number or 0):
+    def _drop_ticket(self, owner: str, task_number: int | None) -> list[int]:
+        dropped = self._db.rows("delete_task_ticket", owner=owner, task_number=task_number or 0)
+        if dropped:
             self._next_turn()
+        return [row["number"] for row in dropped]
 
     def _drop_tickets(self, owner: str) -> None:
         if self._db.rows("delete_gpu_tickets", owner=owner):
@@ -171,7 +175,8 @@ class Leasing(Recording):
     def _lease_claimed(self, claim: Claim, attempt: Attempt) -> None:
         who = {"run_id": attempt.run_id, "task_number": attempt.task_number, "number": attempt.number}
         self._lease(attempt.id, claim.host, claim.devices, who)
-        self._drop_ticket(attempt.run_id, attempt.task_number)
+        for number in self._drop_ticket(attempt.run_id, attempt.task_number):
+            self._db.rows("rejoin_gpu_line", owner=attempt.run_id, number=number)
 
     def _lease(self, holder: str, host: str, devices: Iterable[Device], who: dict[str, Any]) -> None:
         for device in devices:
@@ -222,10 +227,11 @@ def devices_of(granted: Grant) -> tuple[Device, ...]:
     return tuple(Device(index=card.index, uuid=card.uuid, memory_mb=asked) for card in granted.cards)
 
 
-def _ticket(owner: str, ask: Ask, row: rows.Row | None, number: int) -> Ticket:
+def _ticket(owner: str, ask: Ask, row: rows.Row | None, number: int, line: int) -> Ticket:
     return Ticket(
         number=number if row is None else row["number"],
         owner=owner,
+        line=line,
         gpus=ask.gpus,
         hosts=ask.hosts,
         memory_mb=ask.memory_mb,

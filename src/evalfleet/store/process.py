@@ -8,10 +8,10 @@ from functools import cache
 
 @cache
 def boot_id() -> str:
-    """Of this machine, since it was last switched on."""
+    """Of this machine, since it was last switched on, and of the container that counts our processes."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return ""
 

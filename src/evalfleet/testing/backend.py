@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
 
 from evalfleet.backends.base import CanarySpec, HostInfo, Inbox, Known, Launch, Observation
+from evalfleet.core.gpu_cards import Card
 from evalfleet.core.health import OtherWay
 from evalfleet.errors import RunnerRefused, RunnerUnavailable
 from evalfleet.model import JsonObject
@@ -51,6 +52,7 @@ class FakeBackend:
         self.breaks_on_launch = False  # the connection breaks instead of an answer
         self.other_way = OtherWay.ALIVE
         self.doom_line: str | None = None  # see `doom`
+        self.gpus: tuple[Card, ...] = ()  # what it shows when it is asked
         self.attempts: dict[str, FakeAttempt] = {}
         self.launched: list[str] = []  # every launch that started something
         self.canaries: list[str] = []  # launches that belong to no task
@@ -167,6 +169,9 @@ class FakeHost:
 
     async def known(self) -> list[Known]:
         await self._answers()
+        cards = self._backend.gpus
+        if cards or self._info.devices:
+            self._info = replace(self._info, gpus=len(cards), devices=cards, looked_at=time.monotonic())
         found = self._backend.attempts.items()
         return [Known(one, attempt.live) for one, attempt in found if attempt.run_id == self._run_id]
 

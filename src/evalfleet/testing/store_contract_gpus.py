@@ -147,6 +147,23 @@ class GpuContract:
         store.see_gpus("h1", [card(0, used_mb=70_600)], looked_at)
         assert len(asked(store, run, 2, memory_mb=70_000)) == 1
 
+    def test_runs_take_turns_however_many_of_each_wait(self, store: Store) -> None:
+        holding, many, few = cases.drive(store, 9), cases.drive(store, 9), cases.drive(store, 9)
+        show(store, card(0))
+        held = (holding, asked(store, holding, 1)[0])
+        assert asked(store, many, *range(1, 6)) == []
+        assert asked(store, few, 1, 2) == []
+        served: list[Run] = []
+        wanted = {many.id: [*range(1, 6)], few.id: [1, 2]}
+        while any(wanted.values()):
+            end(store, *held)
+            for run in (many, few):
+                for attempt in asked(store, run, *wanted[run.id]):
+                    served.append(run)
+                    wanted[run.id].remove(attempt.task_number)
+                    held = (run, attempt)
+        assert served == [many, few, many, few, many, many, many]
+
     def test_a_turn_comes_when_somebody_may_go_on_and_not_when_nothing_changed(self, store: Store) -> None:
         run, other = cases.drive(store, 5), cases.drive(store, 5)
         show(store, card(0))

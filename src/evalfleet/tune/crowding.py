@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
 
+from evalfleet.core.gpu_cards import Card
 from evalfleet.model import Requests
-
-
-class Card(Protocol):
-    @property
-    def index(self) -> int: ...
-
-    @property
-    def memory_mb(self) -> int | None: ...
 
 
 def crowding(
@@ -47,5 +39,11 @@ def crowding(
 def _carried(cards: Sequence[Card], each: Requests) -> int:
     if not each.gpu_memory_mb:
         return len(cards) // each.gpus
-    seats = sum((card.memory_mb or 0) // each.gpu_memory_mb for card in cards)
+    seats = sum(_free_mb(card) // each.gpu_memory_mb for card in cards)
     return seats // each.gpus
+
+
+def _free_mb(card: Card) -> int:
+    """What a trial may have of it at most: a driver takes some of every card."""
+    taken = card.base_mb if card.base_mb is not None else card.used_mb
+    return max(0, (card.memory_mb or 0) - (taken or 0))

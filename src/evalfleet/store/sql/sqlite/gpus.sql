@@ -30,10 +30,11 @@ update gpu set quarantine = null, quarantined_at = null, clean_since = null
 update gpu set avoid_until = :until where host = :host and uuid = :uuid;
 
 -- name: release_gpus
--- What a program's processes looked like to others is no stranger's.
+-- Who seemed to lock it was the holder, and the processes of a program seemed to be a stranger's.
 update gpu
    set released_at = :now,
-       facts = case when :programs then json_set(facts, '$.foreign', json('[]'), '$.held', null, '$.unexplained_mb', null) else facts end
+       facts = case when :programs then json_set(facts, '$.foreign', json('[]'), '$.held', null, '$.unexplained_mb', null)
+                    else json_set(facts, '$.held', null, '$.unexplained_mb', null) end
  where (host, uuid) in (select host, uuid from gpu_lease where holder = :holder);
 
 -- name: delete_gpu_leases
@@ -62,9 +63,14 @@ select * from gpu_ticket order by number;
 
 -- name: insert_gpu_ticket
 insert into gpu_ticket (owner, run_id, task_number, program, pid, born, boot, gpus, memory_mb, least_mb, hosts, places, pack, reserved,
-                        since_at, seen_at)
+                        line, since_at, seen_at)
 values (:owner, :run_id, :task_number, :program, :pid, :born, :boot, :gpus, :memory_mb, :least_mb, :hosts, :places, :pack, :reserved,
-        :now, :now);
+        :line, :now, :now);
+
+-- name: rejoin_gpu_line
+-- Somebody who had his turn goes to the end, unless he was served out of turn: another of his tickets is older.
+update gpu_ticket set line = (select max(line) + 1 from gpu_ticket)
+ where owner = :owner and not exists (select 1 from gpu_ticket where owner = :owner and number < :number);
 
 -- name: update_gpu_ticket
 update gpu_ticket set hosts = :hosts, reserved = :reserved, seen_at = :seen_at where number = :number;
