@@ -104,15 +104,15 @@ class Fleet:
         return found
 
     def controllers(self) -> list[int]:
-        """Processes that `evalfleet serve` started to drive runs of this home; they outlive it when it is killed."""
+        """Processes that `evalfleet serve` started to drive runs and keep pools of this home; they outlive it."""
         wanted = f"EVALFLEET_HOME={self.home}".encode()
         found: list[int] = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 with contextlib.suppress(OSError):
-                    if b"evalfleet\0resume\0" in (entry / "cmdline").read_bytes() and wanted in (
-                        entry / "environ"
-                    ).read_bytes().split(b"\0"):
+                    command = (entry / "cmdline").read_bytes()
+                    ours = b"evalfleet\0resume\0" in command or b"evalfleet\0pool\0settle\0" in command
+                    if ours and wanted in (entry / "environ").read_bytes().split(b"\0"):
                         found.append(int(entry.name))
         return found
 

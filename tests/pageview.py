@@ -26,6 +26,11 @@ WIDE, PHONE = Size(width=1280, height=900), Size(width=375, height=800)
 # The browser of the environments reaches nothing; this one reaches our server, and nothing else.
 _FLAGS = tuple(flag.replace("~NOTFOUND", "~NOTFOUND, EXCLUDE 127.0.0.1") for flag in browser._FLAGS)
 
+# What a person can act on must have a name that a screen reader says.
+UNNAMED = """[...document.querySelectorAll("main :is(a, button, input, select, textarea), header :is(a, button)")].filter((one) =>
+    !(one.innerText ?? "").trim() && !one.getAttribute("aria-label") && !one.labels?.length && !one.querySelector("img[alt]"))
+    .map((one) => one.outerHTML.slice(0, 120))"""
+
 
 @dataclass
 class View:
@@ -82,6 +87,22 @@ class View:
         self.until(f"!!{find}", f"a button {name!r}")
         self.js(f"{find}.click()")
 
+    def fill(self, **fields: str) -> None:
+        """Write into fields of a form or a question, by their names, as typing does."""
+        for name, value in fields.items():
+            find = f"document.querySelector('[name={name}]')"
+            self.until(find, f"a field {name!r}")
+            self.js(f"""(() => {{ const one = {find}; one.focus(); one.value = {json.dumps(value)};
+                for (const type of ["input", "change"]) one.dispatchEvent(new Event(type, {{bubbles: true}})); }})()""")
+
+    def confirm(self, button: str, question: str, yes: str, **fields: str) -> None:
+        """Press a button of the page that asks first, fill in what it asks for, and say yes; it must be taken."""
+        self.click(button, within="main")
+        self.until(f"document.querySelector('dialog[open]')?.innerText.includes({json.dumps(question)})", question)
+        self.fill(**fields)
+        self.click(yes, within="dialog")
+        self.until("!document.querySelector('dialog[open]')", f"{question!r} to be answered")
+
     def key(self, name: str, text: str = "") -> None:
         codes = {"ArrowRight": 39, "ArrowLeft": 37, "Enter": 13, "Tab": 9, "End": 35}
         params: dict[str, Any] = {"key": name, "code": name, "windowsVirtualKeyCode": codes.get(name, 0)}
@@ -109,6 +130,22 @@ class View:
             captureBeyondViewport=True,
         )
         (self.shots / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
+
+    def look_at(self, pages: dict[str, str]) -> None:
+        """Go through pages on a screen and on a phone, light and dark; keep pictures; nothing is wider than the window."""
+        for size in (WIDE, PHONE):
+            for scheme in ("light", "dark"):
+                self.wear(size, scheme)
+                for name, path in pages.items():
+                    self.go(path)
+                    here = f"location.pathname + location.search === {json.dumps(path)}"
+                    self.until(f"{here} && document.querySelector('main h1')", name)
+                    self.until("document.querySelector('main .card') && !document.querySelector('main .wait')", name)
+                    self.shoot(f"{name}-{size.width}-{scheme}")
+                    wide = self.js("document.documentElement.scrollWidth")
+                    assert wide <= size.width, f"{name} is {wide} wide on a window of {size.width}"
+                    unnamed = self.js(UNNAMED)
+                    assert not unnamed, f"{name}: without a name for those who cannot see: {unnamed}"
 
     @property
     def foreign(self) -> list[str]:

@@ -144,12 +144,16 @@ class Sshd:
 
     def cut(self) -> int:
         """Kill the processes that serve connections, as when a host drops its clients; how many they were."""
-        assert self._process is not None
-        served = _children(self._process.pid)
+        served = self.served()
         for pid in served:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         return len(served)
+
+    def served(self) -> list[int]:
+        """The processes that serve connections."""
+        assert self._process is not None
+        return _children(self._process.pid)
 
     def stop(self) -> None:
         """No more connections, and those that are there end."""

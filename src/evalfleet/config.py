@@ -115,6 +115,7 @@ class WaaSettings:
     results: str = "/tmp/evalfleet"
     guest: str = "20.20.20.21"  # address of Windows, as the container sees it
     guest_port: int = 5000
+    screen_port: int = 8006  # where a host shows the screen of Windows
     flags: tuple[str, ...] = ()  # more for run.py
     secrets: tuple[str, ...] = ()  # variables that an agent wants besides the usual keys
     kvm: bool = True  # False: do without, as with WAA's KVM=N
@@ -385,6 +386,7 @@ _RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     "waa.results": ("waa.results", lambda v: _is_path(v) and v.startswith("/"), "must be an absolute path"),
     "waa.guest": ("waa.guest", _is_path, "must be an address"),
     "waa.guest_port": ("waa.guest_port", lambda v: 0 < v < 65536, "must be from 1 to 65535"),
+    "waa.screen_port": ("waa.screen_port", lambda v: 0 < v < 65536, "must be from 1 to 65535"),
     "waa.disk_gb": ("waa.disk_gb", lambda v: 0 <= v < math.inf, "must be 0 or more"),
     "waa.registry_secret": (
         "waa.registry_secret",

@@ -59,6 +59,7 @@ class WaaTable(msgspec.Struct, forbid_unknown_fields=True):
     results: str | None = None
     guest: str | None = None
     guest_port: int | None = None
+    screen_port: int | None = None
     flags: tuple[str, ...] | None = None
     secrets: tuple[str, ...] | None = None
     kvm: bool | None = None

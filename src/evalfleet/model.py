@@ -80,6 +80,7 @@ class Kind(StrEnum):
     LAUNCH_FAILED = "launch_failed"  # the command could not be executed
     DISK_FULL = "disk_full"
     ENVIRONMENT_FAILED = "environment_failed"  # the result says that the task's world did not work
+    GPU_TAKEN = "gpu_taken"  # somebody else was on the leased GPU; the program was not started
     SERVICE_FAILED = "service_failed"  # the result says that a service which all tasks need did not answer
     RUNNER_LOST = "runner_lost"  # the runner died under the attempt
     WORKER_LOST = "worker_lost"  # the host was given up
@@ -114,6 +115,7 @@ class PauseCause(StrEnum):
     BUDGET = "budget"
     SECRET = "secret"
     QUARANTINE = "quarantine"  # no host is left that may work
+    STUDY = "study"  # its baseline failed, or one failure came again and again
     OPERATOR = "operator"
 
 
@@ -145,6 +147,7 @@ class Requests:
 
     gpus: int = 0
     memory_mb: int = 0
+    gpu_memory_mb: int = 0  # of each GPU; 0: whole cards, else others may have the rest of them meanwhile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +156,7 @@ class Device:
 
     index: int
     uuid: str
+    memory_mb: int | None = None  # how much of it is leased; None: the whole card
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +195,8 @@ class Policy:
     tools: Tools | None = None  # what hosts over SSH need for its tasks; None: nothing
     canary: tuple[str, ...] = ()  # what a host must run well to prove itself; (): just a shell
     study: JsonObject | None = None  # of a study: its file; trials are added while the run is open
+    gpus: tuple[int, ...] = ()  # which GPUs of a host it may use, by index; (): all
+    gpu_pack: bool = False  # take the fullest GPUs that will do, so that large sets stay free
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +273,7 @@ class TaskSpec:
     stall_s: float | None = None
     start_timeout_s: float | None = None
     requests: Requests = Requests()
+    gpu_env: str = "index"  # how CUDA_VISIBLE_DEVICES names the leased GPUs: "index" (in PCI order) or "uuid"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,7 +419,9 @@ class TokenPrice:
 class EndRecord:
     """How an attempt's process ended, as its runner saw it. Facts only; `core` judges."""
 
-    cause: str  # exited, cancelled, timeout, stall, start_timeout, launch_failed, runner_lost, worker_lost, backend_error, preempted
+    cause: (
+        str  # exited, cancelled, timeout, stall, start_timeout, launch_failed, gpu_taken, runner_lost, worker_lost, …
+    )
     exit_code: int | None = None
     signal: int | None = None
     message: str | None = None  # of a launch failure or lost runner: the system's words

@@ -17,6 +17,7 @@ import tomllib
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, Protocol, cast
 
@@ -127,6 +128,11 @@ def from_mappings(
         _refuse_empty(shown)
     secrets = {secret for spec in specs for secret in spec.secrets}
     return Submission(name=settings[0], policy=settings[1], tasks=specs, folder=folder, secrets=tuple(sorted(secrets)))
+
+
+def from_toml(text: str, *, folder: str, name: str, shown: str) -> Submission:
+    """Check a task file that is a text already. Raises TaskFileError, as `load`; `shown` stands for the file's name."""
+    return _read_toml(BytesIO(text.encode("utf-8", "replace")), shown, name, folder)
 
 
 def missing_secrets(tasks: Iterable[TaskSpec], environ: Mapping[str, str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -18,6 +18,7 @@ _LARGEST_COUNT = 2**31 - 1
 _SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _RESERVED = "EVALFLEET_"
 _NO_REQUESTS = Requests()
+GPU_ENVS = ("index", "uuid")
 
 Duration = str | float | None
 
@@ -29,6 +30,7 @@ class Problem(Exception):
 class _RequestsRow(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     gpus: int = 0
     memory_mb: int = 0
+    gpu_memory_mb: int = 0
 
 
 class _TaskRow(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -42,6 +44,7 @@ class _TaskRow(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     stall: Duration = None
     start_timeout: Duration = None
     requests: _RequestsRow | None = None
+    gpu_env: str | None = None
 
 
 class _RunRow(msgspec.Struct, forbid_unknown_fields=True):
@@ -63,6 +66,8 @@ class _RunRow(msgspec.Struct, forbid_unknown_fields=True):
     retry_cap: Duration = None
     workers: int | None = None
     distribution: str | None = None
+    gpus: list[int] | None = None
+    gpu_pack: bool | None = None
 
 
 RUN_KEYS = frozenset(_RunRow.__struct_fields__)
@@ -74,6 +79,7 @@ _HINTS = {
     "env": "expected a table of texts; put the values in quotes",
     "secrets": 'expected a list of names of environment variables, such as ["OPENAI_API_KEY"]',
     "files": 'expected a list of paths in quotes, such as ["agent.py"]',
+    "gpus": "expected a list of the places of GPUs on their host, such as [0, 1]",
     **dict.fromkeys(("timeout", "stall", "start_timeout", "retry_base", "retry_cap"), _DURATION_HINT),
 }
 _decoder = msgspec.json.Decoder(_TaskRow)
@@ -123,6 +129,8 @@ def policy(run: Any) -> tuple[str | None, Policy]:
         "progress": _choice("progress", row.progress, ("output", "events")),
         "distribution": _choice("distribution", row.distribution, tuple(Distribution)),
         "files": None if row.files is None else tuple(_require_text("files", file) for file in row.files),
+        "gpus": None if row.gpus is None else gpu_places("gpus", row.gpus),
+        "gpu_pack": row.gpu_pack,
     }
     for name in ("timeout", "stall", "start_timeout", "retry_base", "retry_cap"):
         wanted[f"{name}_s"] = _seconds(name, getattr(row, name))
@@ -167,6 +175,7 @@ def _spec(row: _TaskRow) -> TaskSpec:
         stall_s=None if row.stall is None else _seconds("stall", row.stall),
         start_timeout_s=None if row.start_timeout is None else _seconds("start_timeout", row.start_timeout),
         requests=_NO_REQUESTS if row.requests is None else _checked_requests(row.requests),
+        gpu_env="index" if row.gpu_env is None else _choice("gpu_env", row.gpu_env, GPU_ENVS) or "index",
     )
 
 
@@ -209,9 +218,23 @@ def _checked_secrets(secrets: list[str], env: dict[str, str]) -> tuple[str, ...]
 
 
 def _checked_requests(row: _RequestsRow) -> Requests:
-    return Requests(
-        gpus=_count("requests.gpus", row.gpus) or 0, memory_mb=_count("requests.memory_mb", row.memory_mb) or 0
-    )
+    for name in ("gpus", "memory_mb", "gpu_memory_mb"):
+        _count(f"requests.{name}", getattr(row, name))
+    if row.gpu_memory_mb and not row.gpus:
+        raise Problem(
+            "requests.gpu_memory_mb: is memory of each GPU, and no GPU is asked for; write gpus = 1 besides, or "
+            "memory_mb for the memory of the host"
+        )
+    return Requests(gpus=row.gpus, memory_mb=row.memory_mb, gpu_memory_mb=row.gpu_memory_mb)
+
+
+def gpu_places(name: str, places: Sequence[int]) -> tuple[int, ...]:
+    """Which GPUs of a host, by index. Raises Problem."""
+    if not places:
+        raise Problem(f"{name}: is empty; name at least one, such as [0], or leave it out for all of them")
+    for place in places:
+        _count(name, place)
+    return tuple(sorted(set(places)))
 
 
 def _require_text(name: str, text: str) -> str:

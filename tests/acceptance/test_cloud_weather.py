@@ -17,7 +17,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
     "silent", [pytest.param(False, id="announced", marks=pytest.mark.long), pytest.param(True, id="silent")]
 )
 def test_an_eviction_of_a_third_consumes_no_attempt(tmp_path: Path, silent: bool):
-    with rented(tmp_path, 60) as here:
+    # A notice comes 30 seconds of the cloud before: at this pace long enough to be heard by who asks once a second.
+    with rented(tmp_path, 60 if silent else 12) as here:
         here.fleet.command("prices", "--refresh", "--region", "eastus")  # spot prices
         here.create("--workers", "10", "--spot")
         # One attempt is all that a task may consume.
@@ -39,8 +40,7 @@ def test_an_eviction_of_a_third_consumes_no_attempt(tmp_path: Path, silent: bool
         left = {e["data"]["host"]: e["data"]["cause"] for e in here.told("worker.left") if "cause" in e["data"]}
         gone = {e["data"]["host"]: e["data"]["cause"] for e in here.told("worker.lost")}
         assert set((left | gone).values()) == {"preempted"}
-        # A notice is half a second here, and asked for once a second: it may come too late, but never without cause.
-        assert not (silent and here.told("worker.draining"))
+        assert bool(here.told("worker.draining")) is not silent
         assert here.status()["cost_usd"] == pytest.approx(here.billed_usd(), rel=0.05)
         here.delete()
         assert here.is_empty(), here.leaks()

@@ -66,7 +66,7 @@ def test_two_agents_on_a_real_benchmark(fleet: Fleet):
     excerpt = re.search(r"^```text\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
     assert excerpt
     told = [line for line in excerpt[1].splitlines() if not re.match(r"Run |B is better|$", line)]
-    assert len(told) == 2
+    assert len(told) == 4
     assert [line for line in told if line not in out] == []
 
 

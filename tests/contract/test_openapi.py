@@ -15,6 +15,15 @@ from webserver import Served, serve
 schemathesis = pytest.importorskip("schemathesis")
 EXAMPLES = 8
 STREAM = "/api/v1/events"  # never ends
+STUDY = """
+[study]
+name = "s"
+objective = { minimize = "seconds" }
+[parameters]
+n = [1, 2]
+[trial]
+command = ["true"]
+"""
 REAL = {"run": "latest", "task": 1, "attempt": 1}
 
 
@@ -25,6 +34,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest.fixture(scope="module")
 def server(fleet: Fleet) -> Served:
+    (fleet.folder / "study.toml").write_text(STUDY)
+    fleet.command("tune", "study.toml", "--detach")
     tasks = [{"key": "a", "command": ["true"]}, {"key": "b", "command": ["false"]}]
     fleet.command("run", fleet.tasks(tasks, attempts=1))
     return serve(fleet, "--no-drive")

@@ -44,6 +44,7 @@ async def test_a_death_at_the_order_itself_makes_no_second_machine(
             assert await keepers.keep(here, point) == 9, point
         await here.settle()
         check(here, await here.powers(), {"ready": 2})
+        assert [event["type"] for event in here.cloud.events()].count("vm.creating") == 2
         assert all(host.made_at for host in here.hosts())
         here.store.doom_pool(NAME)
         await here.settle()

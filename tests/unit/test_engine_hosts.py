@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
+from engine_play import PATIENT, QUICK
 
 from evalfleet.backends.base import FixedFleet
-from evalfleet.core.breaker import Limits
-from evalfleet.core.health import OtherWay, Patience
+from evalfleet.core.health import OtherWay
 from evalfleet.engine.controller import take
 from evalfleet.engine.dispatcher import EngineSettings
 from evalfleet.engine.roster import Roster, host_of
@@ -23,17 +22,6 @@ from evalfleet.store.sqlite import open_reader, open_store
 from evalfleet.testing.backend import FakeBackend
 
 pytestmark = pytest.mark.anyio
-
-QUICK = EngineSettings(
-    lease_s=0.3,
-    ping_s=0.02,
-    reconnect_s=0.01,
-    audit_age_s=0.05,
-    breaker=Limits(probe_base_s=0.02, slow_start=100),
-    patience=Patience(quiet_s=0.05, give_up_s=0.3, reconnects=2),
-)
-# For tests in which nobody may be given up, however slow the machine that they run on.
-PATIENT = replace(QUICK, lease_s=60.0, patience=Patience(quiet_s=0.05, give_up_s=60.0, reconnects=2))
 
 
 class Fleet:

@@ -36,6 +36,8 @@ retry_base = "500ms"
 retry_cap = 30
 workers = 8
 distribution = "round-robin"
+gpus = [3, 0, 3]
+gpu_pack = true
 
 [[task]]
 key = "notepad_1"
@@ -47,7 +49,8 @@ payload = { any = "json", day = 2026-01-02 }
 timeout = "10m"
 stall = 90
 start_timeout = "1h30m"
-requests = { gpus = 1, memory_mb = 500 }
+requests = { gpus = 1, memory_mb = 500, gpu_memory_mb = 8000 }
+gpu_env = "uuid"
 
 [[task]]
 key = "paint_big_2"
@@ -72,6 +75,8 @@ FULL_POLICY = Policy(
     retry_cap_s=30.0,
     workers=8,
     distribution=Distribution.ROUND_ROBIN,
+    gpus=(0, 3),
+    gpu_pack=True,
 )
 
 FULL_TASKS = [
@@ -85,7 +90,8 @@ FULL_TASKS = [
         timeout_s=600.0,
         stall_s=90.0,
         start_timeout_s=5400.0,
-        requests=Requests(gpus=1, memory_mb=500),
+        requests=Requests(gpus=1, memory_mb=500, gpu_memory_mb=8000),
+        gpu_env="uuid",
     ),
     TaskSpec(key="paint_big_2", domain="paint_big", command=("true",)),
 ]
@@ -233,6 +239,12 @@ BAD_TOML: list[tuple[str | bytes, list[str]]] = [
     (TASK + "requests = { gpu = 1 }", ['requests: unknown key "gpu"', 'did you mean "gpus"?']),
     (TASK + "requests = { gpus = -1 }", ["requests.gpus: -1 is out of range"]),
     (TASK + "requests = { memory_mb = 1.5 }", ["requests.memory_mb: expected a whole number"]),
+    (TASK + "requests = { gpu_memory_mb = 8000 }", ["requests.gpu_memory_mb: is memory of each GPU", "gpus = 1"]),
+    (TASK + "requests = { gpus = 1, gpu_memory_mb = -1 }", ["requests.gpu_memory_mb: -1 is out of range"]),
+    (TASK + 'gpu_env = "pci"', ["gpu_env:", "index"]),
+    ("[run]\ngpus = []\n" + TASK, ["gpus: is empty", "leave it out"]),
+    ("[run]\ngpus = [-1]\n" + TASK, ["gpus: -1 is out of range"]),
+    ('[run]\ngpus = "0,1"\n' + TASK, ["gpus: expected a list", "[0, 1]"]),
     (TASK + "payload = { x = nan }", ['task "a_1"', "JSON cannot hold"]),
     ('[[task]]\nkey = "\\ud800"\ncommand = ["true"]', ["line 2", "not valid TOML"]),
 ]

@@ -40,14 +40,27 @@ def measured(number: int, speed: float, role: Role = Role.SEARCH, **metrics: flo
 def played(one: Study, parallel: int, rng: random.Random) -> tuple[list[Trial], str]:
     """Drive a study, with trials that end in any order; the plan is asked by another instance every time."""
     trials: list[Trial] = []
+    told = 0
     for _ in range(10_000):
         open_ = [place for place, trial in enumerate(trials) if trial.progress is Progress.OPEN]
-        step = next_step(one, one.searcher(), trials, parallel - len(open_))
+        step = next_step(one, one.searcher(), trials, parallel - len(open_), told)
+        if step.trouble is not None:
+            told = len(trials)
+            step = next_step(one, one.searcher(), trials, parallel - len(open_), told)
         if step.over is not None:
             assert open_ == []
             return trials, step.over
         for wanted in step.wanted:
-            trials.append(Trial(number=len(trials) + 1, role=wanted.role, parameters=wanted.parameters))
+            final = wanted.rung in (None, one.top)
+            trials.append(
+                Trial(
+                    number=len(trials) + 1,
+                    role=wanted.role,
+                    parameters=wanted.parameters,
+                    rung=wanted.rung,
+                    final=final,
+                )
+            )
         open_ = [place for place, trial in enumerate(trials) if trial.progress is Progress.OPEN]
         assert 0 < len(open_) <= parallel
         for place in rng.sample(open_, rng.randint(1, len(open_))):
@@ -155,7 +168,12 @@ def test_a_trial_asks_for_what_its_own_parameters_need():
         ({"objective": {"biggest": "a"}}, "neither maximize nor minimize"),
         ({"constraints": ["ms is low"]}, "not a limit"),
         ({"constraints": ["__import__('os') <= 1"]}, "not a limit"),
-        ({"strategy": "halving"}, "not built yet"),
+        ({"strategy": "halving"}, "study.halving: goes with"),
+        ({"halving": {"min": 1, "max": 9}}, "study.halving: goes with"),
+        ({"strategy": "halving", "halving": {"min": 0, "max": 9}}, "study.halving.min: expected a number above 0"),
+        ({"strategy": "halving", "halving": {"min": 9, "max": 1}}, "exchange them"),
+        ({"strategy": "halving", "halving": {"min": 1, "max": 9, "factor": 1}}, "from 2 to 100"),
+        ({"strategy": "halving", "halving": {"min": 1, "max": 9, "faktor": 3}}, 'did you mean "factor"'),
         ({"trials": 0}, "out of range"),
         ({"max_parallel_experiments": 0}, "out of range"),
         ({"timeout_per_trial": "soon"}, "not a duration"),

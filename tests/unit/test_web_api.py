@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator
 from contextlib import closing
 from dataclasses import replace
@@ -142,6 +143,8 @@ async def test_a_task_an_attempt_and_its_files(run: str, home: Path, client: Cli
 
 async def test_an_answer_is_shared_until_something_happens(run: str, home: Path, client: Client):
     readers = client.server.site.readers
+    now = time.monotonic()
+    readers._clock = lambda: now  # pyright: ignore[reportPrivateUsage]
     asked = 0
     real = readers.call
 

@@ -119,6 +119,18 @@ async def test_a_change_by_cookie_needs_a_header_that_no_form_can_send(client: C
     assert done.status == 201
 
 
+async def test_no_change_at_all_is_made_by_cookie_alone(client: Client):
+    cookie = f"{client.server.site.gate.entrance.cookie}={client.operator}"
+    document = (await client.ask("/api/v1/openapi.json", token=None)).json
+    posts = [path for path, operations in document["paths"].items() if "post" in operations]
+    assert {f"/api/v1/pools/{{pool}}/{verb}" for verb in ("start", "stop", "scale", "delete")} <= set(posts)
+    assert {"/api/v1/pools", "/api/v1/studies", "/api/v1/studies/{run}/add-trials"} <= set(posts)
+    for path in posts:
+        address = re.sub(r"\{\w+\}", "1", path)
+        reply = await client.ask(address, "POST", token=None, Cookie=cookie)
+        assert (reply.status, "X-Evalfleet" in reply.json["error"]["message"]) == (403, True), path
+
+
 async def test_a_token_in_the_address_becomes_a_cookie_and_leaves_the_address(client: Client):
     reply = await client.ask(f"/runs/x?token={client.operator}&tab=2", token=None)
     assert (reply.status, reply.headers["Location"]) == (303, "/runs/x?tab=2")
@@ -218,9 +230,10 @@ async def test_the_page_runs_no_script_but_its_own(client: Client):
 
 
 async def test_a_large_body_is_refused(client: Client):
-    large = BytesIO(b"[" * (33 << 20))
-    reply = await client.ask("/api/v1/runs", "POST", data=large, Content_Type="application/json")
-    assert (reply.status, reply.json["error"]["status"]) == (413, 413)
+    for path in ("runs", "studies", "pools", "pools/p/scale", "studies/s/add-trials"):
+        large = BytesIO(b"[" * (33 << 20))
+        reply = await client.ask(f"/api/v1/{path}", "POST", data=large, Content_Type="application/json")
+        assert (reply.status, reply.json["error"]["status"]) == (413, 413), path
 
 
 async def test_without_tokens_everybody_looks_and_nobody_acts(home: Path):

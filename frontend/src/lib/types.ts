@@ -356,6 +356,10 @@ export interface HostRow {
   idle_share?: number | null;
   deadline_at?: number | null;
   reason?: string | null;
+  size?: string | null;
+  region?: string | null;
+  spot?: boolean;
+  vnc?: boolean | string | null;
 }
 
 export interface Pool {
@@ -365,7 +369,24 @@ export interface Pool {
   created_at: number;
   hosts: HostRow[];
   breaker?: string | null;
-  quota?: { used: number; limit: number } | null;
+  quota?: { family: string | null; used: number; limit: number; region: string | null; at: number | null } | null;
+  reason?: string | null;
+  owner?: string | null;
+  budget_usd?: number | null;
+  cost_usd?: number | null;
+  usd_per_hour?: number | null;
+  kept_usd_per_day?: number | null;
+}
+
+export interface HostSeries {
+  host: string;
+  at: number[];
+  cpu?: (number | null)[];
+  memory?: (number | null)[];
+  disk?: (number | null)[];
+  net_in_bps?: (number | null)[];
+  net_out_bps?: (number | null)[];
+  gpu?: (number | null)[] | null;
 }
 
 export interface SideOfComparison {
@@ -388,6 +409,8 @@ export interface Flip {
   change: string;
   score_a: number | null;
   score_b: number | null;
+  number_a?: number | null;
+  number_b?: number | null;
 }
 
 export interface Comparison {

@@ -30,7 +30,8 @@ class Task:
     timeout: Duration | None = None
     stall: Duration | None = None
     start_timeout: Duration | None = None
-    requests: Mapping[str, int] | None = None  # gpus, memory_mb
+    requests: Mapping[str, int] | None = None  # gpus, gpu_memory_mb, memory_mb
+    gpu_env: str | None = None
 
 
 class RunSettings(TypedDict, total=False):
@@ -52,6 +53,8 @@ class RunSettings(TypedDict, total=False):
     retry_base: Duration
     retry_cap: Duration
     distribution: str
+    gpus: Sequence[int]
+    gpu_pack: bool
 
 
 def mapping(task: Any) -> Any:

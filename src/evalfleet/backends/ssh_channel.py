@@ -110,18 +110,31 @@ async def visited(
         HostRefused: the host has no Python that will do.
         HostUnreachable: the connection broke.
     """
+    async with handed(connection, place, visitor(), orders) as (_, process), aclosing(_lines(process)) as lines:
+        yield lines
+
+
+@asynccontextmanager
+async def handed(
+    connection: asyncssh.SSHClientConnection, place: Place, program: bytes, orders: JsonObject
+) -> AsyncGenerator[tuple[JsonObject, Process]]:
+    """A program that a host's Python got to read, after its first, marked line. Nothing is put on the host.
+
+    Raises:
+        HostRefused: the host has no Python that will do.
+        HostUnreachable: the connection broke.
+    """
     process = await waiting_python(connection, _pythons(place))
     try:
         try:
             with anyio.fail_after(ANSWER_S):
-                process.stdin.write(program_text(visitor(), {"folder": place.folder, **orders}))
-                await _marked(process, ", ".join(_pythons(place)))
+                process.stdin.write(program_text(program, {"folder": place.folder, **orders}))
+                first = await _marked(process, ", ".join(_pythons(place)))
         except TimeoutError as error:
             raise HostUnreachable(f"the host has not answered for {ANSWER_S:.0f} s") from error
         except (asyncssh.Error, OSError) as error:
             raise HostUnreachable(f"the connection broke: {words_of(error)}") from error
-        async with aclosing(_lines(process)) as lines:
-            yield lines
+        yield first, process
     finally:
         process.close()
 

@@ -99,45 +99,62 @@ def load(path: Path) -> list[SshHostSpec]:
     Raises:
         HostsFileError: names the file, the host and key, what is wrong and what to do.
     """
-    document = _parse(path)
+    return _hosts(_parse(_content(path), str(path)), str(path), path.absolute().parent)
+
+
+def read(text: str, shown: str, folder: Path) -> list[SshHostSpec]:
+    """Check what a hosts file says that is a text already.
+
+    Args:
+        shown: stands for the file's name in messages.
+        folder: relative paths of keys count from it.
+    """
+    return _hosts(_parse(text.encode("utf-8", "replace"), shown), shown, folder)
+
+
+def _hosts(document: dict[str, Any], shown: str, folder: Path) -> list[SshHostSpec]:
     for key in document:
         if key not in ("host", "defaults"):
-            raise HostsFileError(sentence(f"{path}: unknown key {quoted(key)}{suggestion(key, ('host', 'defaults'))}"))
+            raise HostsFileError(sentence(f"{shown}: unknown key {quoted(key)}{suggestion(key, ('host', 'defaults'))}"))
     rows = document.get("host", [])
     if not isinstance(rows, list):
-        raise HostsFileError(f"{path}: [host] stands in single brackets; write [[host]] above each host.")
-    shared = _defaults(path, document.get("defaults", {}))
+        raise HostsFileError(f"{shown}: [host] stands in single brackets; write [[host]] above each host.")
+    shared = _defaults(shown, document.get("defaults", {}))
     hosts: list[SshHostSpec] = []
     for number, row in enumerate(cast("list[Any]", rows), 1):
         try:
-            host = _spec(_row(row, shared), path.absolute().parent)
+            host = _spec(_row(row, shared), folder)
             _require_other(host, hosts)
         except _Problem as problem:
-            raise HostsFileError(sentence(f"{path}, host {_title(row, number)}: {problem}")) from None
+            raise HostsFileError(sentence(f"{shown}, host {_title(row, number)}: {problem}")) from None
         hosts.append(host)
     if not hosts:
-        raise HostsFileError(f'{path}: there are no hosts; write at least [[host]] and address = "…".')
+        raise HostsFileError(f'{shown}: there are no hosts; write at least [[host]] and address = "…".')
     return hosts
 
 
-def _parse(path: Path) -> dict[str, Any]:
+def _content(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
-        if len(content) > LARGEST:
-            raise HostsFileError(f"{path}: larger than {LARGEST >> 20} MiB; is it a hosts file?")
-        return tomllib.loads(content.decode())
+            return file.read(LARGEST + 1)
     except FileNotFoundError:
         raise HostsFileError(f"{path}: there is no such file; check the path.") from None
     except OSError as error:
         raise HostsFileError(f"{path}: cannot be read: {error.strerror}.") from None
+
+
+def _parse(content: bytes, shown: str) -> dict[str, Any]:
+    if len(content) > LARGEST:
+        raise HostsFileError(f"{shown}: larger than {LARGEST >> 20} MiB; is it a hosts file?")
+    try:
+        return tomllib.loads(content.decode())
     except UnicodeDecodeError as error:
-        raise HostsFileError(f"{path}: not UTF-8 at offset {error.start}; save the file as UTF-8.") from None
+        raise HostsFileError(f"{shown}: not UTF-8 at offset {error.start}; save the file as UTF-8.") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise HostsFileError(f"{path}: not valid TOML: {error}.") from None
+        raise HostsFileError(f"{shown}: not valid TOML: {error}.") from None
 
 
-def _defaults(path: Path, table: Any) -> dict[str, Any]:
+def _defaults(shown: str, table: Any) -> dict[str, Any]:
     try:
         return _given(msgspec.convert(table, _Shared))
     except msgspec.ValidationError as error:
@@ -145,7 +162,7 @@ def _defaults(path: Path, table: Any) -> dict[str, Any]:
             cast("dict[str, Any]", table) if isinstance(table, dict) else ()
         )
         advice = f"; {min(own)} differs from host to host, write it under [[host]]" if own else ""
-        raise HostsFileError(sentence(f"{path}, [defaults]: {explain(error, _Shared, _HINTS)}{advice}")) from None
+        raise HostsFileError(sentence(f"{shown}, [defaults]: {explain(error, _Shared, _HINTS)}{advice}")) from None
 
 
 def _row(row: Any, shared: dict[str, Any]) -> _HostRow:

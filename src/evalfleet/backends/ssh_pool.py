@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from evalfleet.backends.reaching import Absent, Reachable
-from evalfleet.backends.ssh_hostsfile import SshHostSpec, load
+from evalfleet.backends.ssh_hostsfile import SshHostSpec, load, read
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject, Pool, PoolHost, Tools
 
@@ -19,8 +19,17 @@ if TYPE_CHECKING:
 
 def settings(hosts_file: Path, *, trust_first_use: bool) -> JsonObject:
     """Return what a pool of these hosts keeps. Raises HostsFileError."""
-    rows = [msgspec.to_builtins(host, enc_hook=str) for host in load(hosts_file)]
-    return {"hosts_file": str(hosts_file.absolute()), "trust_first_use": trust_first_use, "hosts": rows}
+    return _kept(load(hosts_file), str(hosts_file.absolute()), trust_first_use=trust_first_use)
+
+
+def settings_in(text: str, folder: Path, *, trust_first_use: bool) -> JsonObject:
+    """Like `settings`, of a hosts file that is a text already; keys are looked for from `folder`. Raises HostsFileError."""
+    return _kept(read(text, "hosts", folder), None, trust_first_use=trust_first_use)
+
+
+def _kept(specs: Sequence[SshHostSpec], file: str | None, *, trust_first_use: bool) -> JsonObject:
+    rows = [msgspec.to_builtins(host, enc_hook=str) for host in specs]
+    return {"hosts_file": file, "trust_first_use": trust_first_use, "hosts": rows}
 
 
 def hosts(pool: Pool, rows: Sequence[PoolHost] = ()) -> list[SshHostSpec]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -43,3 +44,11 @@ run_argument = click.argument("run", required=False, default="latest", metavar="
 
 run_required = click.argument("run", metavar="RUN")
 """The same where further arguments follow, so that leaving it out would be ambiguous."""
+
+wheels_option = click.option(
+    "--wheels",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    metavar="DIR",
+    help="Hosts of a pool: install packages from these wheels, and ask no index.",
+)
+"""Gives the command `wheels: Path | None`."""

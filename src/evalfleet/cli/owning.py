@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from evalfleet.config import Settings
     from evalfleet.model import Run
     from evalfleet.store.base import Store
+    from evalfleet.taskfile import Submission
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,8 +67,16 @@ def machine_options(function: F) -> F:
     return function
 
 
-def made_pool(settings: Settings, store: Store, machines: Machines, workers: int | None, tasks: int) -> str:
-    """Write down the pool of a run that is about to be submitted; its machines are asked for when the run is driven.
+def submit_on_own(
+    settings: Settings,
+    store: Store,
+    submission: Submission,
+    machines: Machines,
+    *,
+    workers: int | None,
+    **wanted: Any,
+) -> Run:
+    """Store a run and the pool that goes with it, both or neither; the machines are asked for when the run is driven.
 
     Raises InputError, and NotFound for a size that nobody knows.
     """
@@ -75,20 +84,19 @@ def made_pool(settings: Settings, store: Store, machines: Machines, workers: int
 
     from evalfleet.azure import settings as azure_settings
     from evalfleet.cli.pools.renting import wanted_pool
+    from evalfleet.engine.submitting import submit
     from evalfleet.errors import InputError
 
     azure_settings.of(settings).admitted()
     if workers is None:
         raise InputError("--backend azure-vm needs --workers: how many machines to make")
-    most = min(workers, tasks)
+    most = min(workers, len(submission.tasks))
     given = {"size": machines.size, "regions": machines.regions, "spot": machines.spot, "max_hours": machines.max_hours}
-    wanted = wanted_pool({}, {**given, "workers": most, "least": 0, "most": most, "deadline": ()}, None)
+    pool = wanted_pool({}, {**given, "workers": most, "least": 0, "most": most, "deadline": ()}, None)
     name = f"run-{secrets.token_hex(3)}"
-    store.create_pool(name, "azure-vm", wanted)
-    return name
-
-
-def bind(store: Store, pool: str, run: Run, *, keep: bool) -> None:
-    """Let the pool go with the run."""
-    if not keep:
-        store.amend_pool(pool, {**store.pool(pool).settings, "run": run.id})
+    with store.batch():
+        store.create_pool(name, "azure-vm", pool)
+        run = submit(store, submission, pool=name, workers=workers, **wanted)
+        if not machines.keep:
+            store.amend_pool(name, {**pool, "run": run.id})
+    return run

@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "scale": "Give a pool another size, or other limits.",
     "stop": "Deallocate its machines; their disks stay.",
     "start": "Start them again.",
+    "settle": "Go on with what was wished of it.",
     "bake": "Make a golden image of a prepared machine.",
     "delete": "Delete a pool, with the machines that we made.",
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.options import home_option, json_option, wheels_option
 
 if TYPE_CHECKING:
     from evalfleet.backends.reaching import Absent, Reachable
@@ -27,12 +27,7 @@ NOT_READY = 3
 @click.command("prepare")
 @click.argument("benchmark", required=False, default="waa", metavar="[BENCHMARK]")
 @click.option("--pool", metavar="NAME", help="Make the hosts of this pool ready.  [default: this machine]")
-@click.option(
-    "--wheels",
-    type=click.Path(file_okay=False, exists=True, path_type=Path),
-    metavar="DIR",
-    help="Pool: install packages from these wheels, and ask no index.",
-)
+@wheels_option
 @json_option
 @home_option
 def command(benchmark: str, pool: str | None, wheels: Path | None, as_json: bool, home: str | None) -> int:

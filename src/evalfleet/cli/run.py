@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from evalfleet.cli.options import budget_option, home_option, json_option
 from evalfleet.cli.overriding import Overrides, accept_option, attempts_option, timeout_option
-from evalfleet.cli.owning import Machines, bind, machine_options, made_pool
+from evalfleet.cli.owning import Machines, machine_options, submit_on_own
+
+if TYPE_CHECKING:
+    from evalfleet.model import Run
 
 
 @click.command("run")
@@ -89,8 +92,6 @@ def command(
     from evalfleet.cli.driving import Show, drive_and_report
     from evalfleet.engine.controller import take
     from evalfleet.engine.submitting import require_secrets, submit
-    from evalfleet.report.text import count as counted
-    from evalfleet.report.text import printable
     from evalfleet.store.sqlite import open_store
 
     settings = config.load(home)
@@ -102,24 +103,30 @@ def command(
     )
     submission = overrides.applied(chosen)
     require_secrets(submission)
+    wanted: dict[str, Any] = {"name": name, "distribution": distribution, "budget_usd": budget_usd}
     store = open_store(settings.home)
-    count = len(submission.tasks)
     try:
-        own = made_pool(settings, store, machines, workers, count) if backend else None
-        wanted: dict[str, Any] = {"workers": workers, "distribution": distribution, "budget_usd": budget_usd}
-        run = submit(store, submission, name=name, pool=own or pool, **wanted)
-        if own:
-            bind(store, own, run, keep=keep)
-        tasks_ = counted(count, "task")
+        if backend:
+            run = submit_on_own(settings, store, submission, machines, workers=workers, **wanted)
+        else:
+            run = submit(store, submission, pool=pool, workers=workers, **wanted)
+        _tell(run, len(submission.tasks), detach=detach, as_json=as_json)
         if detach:
-            answer = {"run": run.id, "name": run.name, "state": run.state, "tasks": count}
-            text = f"{run.id}\nsubmitted {tasks_} as {printable(run.name)}; `evalfleet resume {run.id}` drives the run"
-            click.echo(json.dumps(answer) if as_json else text)
             return 0
-        if not as_json:
-            workers_ = counted(run.policy.workers, "worker")
-            click.echo(f"run {run.id} ({printable(run.name)}): {tasks_} on {workers_}")
         with page_beside(settings) if serve else nullcontext():
             return drive_and_report(settings, store, take(store, run), Show(as_json=as_json, verbose=verbose))
     finally:
         store.close()
+
+
+def _tell(run: Run, tasks: int, *, detach: bool, as_json: bool) -> None:
+    """What was submitted; of a run that is driven here a program gets the summary alone."""
+    from evalfleet.report.text import count, printable
+
+    name, tasks_ = printable(run.name), count(tasks, "task")
+    if detach and as_json:
+        click.echo(json.dumps({"run": run.id, "name": run.name, "state": run.state, "tasks": tasks}))
+    elif detach:
+        click.echo(f"{run.id}\nsubmitted {tasks_} as {name}; `evalfleet resume {run.id}` drives the run")
+    elif not as_json:
+        click.echo(f"run {run.id} ({name}): {tasks_} on {count(run.policy.workers, 'worker')}")

@@ -23,7 +23,7 @@ INTERRUPTED = 130
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port; 0: a free one.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in a browser.")
 @click.option("--runs", type=click.IntRange(min=1), default=4, show_default=True, help="Runs to drive at a time.")
-@click.option("--no-drive", is_flag=True, help="Only show; take no queued runs.")
+@click.option("--no-drive", is_flag=True, help="Only show; take no queued runs and keep no pools.")
 @click.option("--no-token", is_flag=True, help="Let anybody on this machine look, and nobody act.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate, for other addresses.")
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its key.")

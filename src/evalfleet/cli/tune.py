@@ -13,6 +13,7 @@ from evalfleet.cli.options import budget_option, home_option, json_option
 @click.argument("file", metavar="STUDY")
 @click.option("--parallel", type=click.IntRange(1, 10_000), help="Trials at a time.  [default: the file's, else 1]")
 @click.option("--trials", type=click.IntRange(1, 100_000), help="How many to try.  [default: the file's, else 20]")
+@click.option("--gpus", metavar="0,1,…", help="Lease only these GPUs of each host, by index.  [default: all]")
 @click.option("--resume", "go_on", is_flag=True, help="Go on with the newest study of that name, as it was submitted.")
 @click.option("--pool", metavar="NAME", help="Use the hosts of this pool.  [default: this machine]")
 @click.option("--name", help="What to call the study.  [default: the file's]")
@@ -25,6 +26,7 @@ def command(
     file: str,
     parallel: int | None,
     trials: int | None,
+    gpus: str | None,
     go_on: bool,
     pool: str | None,
     name: str | None,
@@ -44,28 +46,27 @@ def command(
     """
     from evalfleet import config
     from evalfleet.cli.studies.driving import drive_study, existing
-    from evalfleet.cli.studies.reading import read_study
+    from evalfleet.cli.studies.reading import read_places, read_study
+    from evalfleet.cli.studies.telling import plan
     from evalfleet.engine.studying import submit_study
     from evalfleet.report.text import printable
     from evalfleet.store.sqlite import open_store
 
     settings = config.load(home)
     study, folder = read_study(file, parallel=parallel, trials=trials)
+    places = read_places(gpus)
     store = open_store(settings.home)
     try:
         if go_on:
             found = existing(store, name or study.name)
             return drive_study(settings, store, found, as_json=as_json, verbose=verbose, parallel=parallel)
-        run = submit_study(store, study, folder=folder, name=name, pool=pool, budget_usd=budget_usd)
+        run = submit_study(store, study, folder=folder, name=name, pool=pool, budget_usd=budget_usd, gpus=places)
         if detach:
             text = f"{run.id}\nsubmitted the study {printable(run.name)}; `evalfleet resume {run.id}` drives it"
             click.echo(json.dumps({"run": run.id, "name": run.name, "state": run.state}) if as_json else text)
             return 0
         if not as_json:
-            click.echo(
-                f"study {run.id} ({printable(run.name)}): {study.trials} trials by {study.strategy}, "
-                f"{run.policy.workers} at a time"
-            )
+            click.echo(f"study {run.id} ({printable(run.name)}): {plan(study)}, {run.policy.workers} at a time")
         return drive_study(settings, store, run, as_json=as_json, verbose=verbose)
     finally:
         store.close()

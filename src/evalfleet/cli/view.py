@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-from evalfleet.model import Event, Run, TaskState
+from evalfleet.model import Event, JsonObject, Run, TaskState
 from evalfleet.report import lines, overview
 from evalfleet.report.feed import Feed, done_by
 from evalfleet.report.live import LiveState, live_state
@@ -55,6 +55,7 @@ class LiveView:
         self._clock = clock
         self._live: Live | None = None
         self._state: LiveState | None = None
+        self._facts: JsonObject | None = None  # of a study: what it found so far
         self._stale = True
         self._read_at = 0.0
         self._read_again_at = float("-inf")
@@ -90,6 +91,10 @@ class LiveView:
         self._stale |= store.changed() or at - self._read_at >= READ_S
         if now or self._state is None or (self._stale and at >= self._read_again_at):
             self._state = live_state(store, self._run)
+            if self._run.policy.study is not None:
+                from evalfleet.report.study import study_facts  # the whole of `tune`, which plain runs need not load
+
+                self._facts = study_facts(store, self._run)
             self._stale = False
             self._read_at = self._clock()
             # A run of 100,000 tasks takes a while to sum up; the view must not become a load of its own.
@@ -103,6 +108,12 @@ class LiveView:
         if self._state is None:
             return []
         drift_s = max(0.0, self._clock() - self._read_at)
+        if self._facts is not None:
+            from evalfleet.report.study_screen import study_screen
+
+            return study_screen(
+                self._facts, self._state, width, height, drift_s=drift_s, notice=self.notice, hint=self._hint
+            )
         return screen(self._state, width, height, drift_s=drift_s, notice=self.notice, hint=self._hint)
 
 

@@ -38,7 +38,9 @@ _RECENT = 10
 _MOST_CAUSES = 1000
 _SHOWN = 3
 
-_NEVER_THE_TASKS = frozenset({Kind.RUNNER_LOST, Kind.WORKER_LOST, Kind.PREEMPTED, Kind.ENVIRONMENT_FAILED})
+_NEVER_THE_TASKS = frozenset(
+    {Kind.RUNNER_LOST, Kind.WORKER_LOST, Kind.PREEMPTED, Kind.ENVIRONMENT_FAILED, Kind.GPU_TAKEN}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,4 +232,4 @@ def attribute(failure: Failure, where: Where, history: History) -> Failure:
 
 
 def _is_the_workers(kind: Kind) -> bool:
-    return RULES[kind].blame is Blame.WORKER and kind is not Kind.PREEMPTED
+    return RULES[kind].blame is Blame.WORKER and kind not in (Kind.PREEMPTED, Kind.GPU_TAKEN)

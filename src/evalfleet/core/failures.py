@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from evalfleet.model import Blame, Failure, Kind, Outcome
 
-JUDGE_VERSION = 2
+JUDGE_VERSION = 3
 EVIDENCE_LIMIT = 300
 
 
@@ -64,6 +64,7 @@ RULES: Mapping[Kind, Rule] = {
     Kind.LAUNCH_FAILED: _own(systemic=Systemic.KIND),
     Kind.DISK_FULL: _free(Blame.WORKER, Outcome.INFRA_ERROR, systemic=Systemic.SINCE),
     Kind.ENVIRONMENT_FAILED: _free(Blame.WORKER, Outcome.INFRA_ERROR, systemic=Systemic.KIND),
+    Kind.GPU_TAKEN: _free(Blame.WORKER, Outcome.INFRA_ERROR),
     Kind.SERVICE_FAILED: _free(Blame.POOL, Outcome.INFRA_ERROR),
     Kind.RUNNER_LOST: _free(Blame.WORKER, Outcome.LOST),
     Kind.WORKER_LOST: _free(Blame.WORKER, Outcome.LOST),

@@ -28,6 +28,7 @@ _SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7
 _CAUSES = {
     "cancelled": (Kind.CANCELLED, "cancelled"),
     "start_timeout": (Kind.START_TIMEOUT, "not ready within its start limit"),
+    "gpu_taken": (Kind.GPU_TAKEN, "somebody else was on a GPU of its lease"),
     "runner_lost": (Kind.RUNNER_LOST, "the runner died under the attempt"),
     "worker_lost": (Kind.WORKER_LOST, "the host was given up"),
     "backend_error": (Kind.BACKEND_ERROR, "no runner could be started or reached"),

@@ -146,10 +146,13 @@ class Dispatcher:
         return orders
 
     def _propose(self, hosts: Sequence[HostInfo]) -> None:
-        """Let a study ask for its next trials, when they could start."""
-        if self._studying is None or not self._has_room(hosts):
+        """Let a study ask for its next trials, when they could start; it may see without that that it had better stop."""
+        if self._studying is None or not hosts or self.mode is not Mode.DRIVE or self._paused is not None:
             return
-        changed = self._studying.propose(len(self.live))
+        free = self.run.policy.workers - len(self.live) if self._has_room(hosts) else 0
+        changed = self._studying.propose(free, hosts)
+        if self._studying.trouble is not None:
+            self.pause(PauseCause.STUDY, self._studying.trouble)
         if changed is not None:
             self.run = replace(self.run, open=changed.open)
             self._admission.look_again()
@@ -189,6 +192,8 @@ class Dispatcher:
         live = self.live.pop(seen.attempt_id, None)
         if live is None:
             self._ends.finish_late(seen, self.mode, orders)
+            if self._studying is not None:
+                self._studying.forget()
             return
         self._admission.freed()
         if live.attempt.devices:
@@ -251,6 +256,8 @@ class Dispatcher:
                 {"pausing": len(self.live)} if pausing else answered(self._store, self.run, request.verb, request.args)
             )
             self._store.obey(self.run, request, answer)
+            if self._studying is not None:
+                self._studying.forget()
         if "error" not in answer or request.verb is Verb.CANCEL:
             self._follow(request)
         self._admission.look_again()

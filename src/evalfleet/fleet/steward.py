@@ -24,6 +24,7 @@ from evalfleet.backends.azure_pool import settings_of
 from evalfleet.core.hosts import HOUR_S, Demand, Seen, Step, counts_as_worker, follow, next_step, total_usd
 from evalfleet.errors import EvalfleetError
 from evalfleet.fleet.ground import Ground, NotOurs
+from evalfleet.fleet.quotas import note_quota
 from evalfleet.fleet.registry_file import registry_text, write_registry
 from evalfleet.fleet.tender import SCHEDULE_S, Tender
 from evalfleet.model import HostState, JsonObject, Pool, PoolHost, Wish
@@ -64,6 +65,7 @@ class Steward:
         self._probes = False
         self._serves = False
         self._exported = ""
+        self._counts = True  # whether the quota may be another than when it was last looked at
         self._poked = anyio.Event()
         self.wanted_by_run: int | None = None  # workers that the run could use; None: no run is served
         self.busy: dict[str, int] = {}
@@ -166,6 +168,9 @@ class Steward:
         await self._set_off(group, hosts, due)
         await self._renew(hosts, views)
         await self._export(pool)
+        if self._counts and not (self._tenders or pool.deleting):
+            self._counts = False
+            await note_quota(ground, hosts)
         if pool.deleting and not hosts and not self._tenders and not strays:
             await self._bury()
         return self.is_gone or not (due or self._tenders or strays or pool.deleting)
@@ -198,6 +203,7 @@ class Steward:
         for host in due:
             if host.name not in self._tenders and host.name not in self._failed:
                 self._tenders[host.name] = Tended(wish=host.wish)
+                self._counts = True
                 group.start_soon(self._tend, host)
 
     def _is_due(self, host: PoolHost, views: Mapping[str, VmView]) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import anyio
 
 from evalfleet import config
+from evalfleet.backends.azure_pool import settings_of
 from evalfleet.errors import NotFound, Owned
 from evalfleet.fleet.keeping import Tell, keeping
-from evalfleet.model import HostState, PoolHost, Wish
+from evalfleet.model import HostState, Pool, PoolHost, Wish
 from evalfleet.store.base import Store
 from evalfleet.store.clerk import Clerk
 
@@ -19,6 +21,18 @@ _REACHED = {
     Wish.STOPPED: (HostState.STOPPED,),
     Wish.GONE: (HostState.GONE,),
 }
+
+
+def is_settled(pool: Pool, hosts: Sequence[PoolHost]) -> bool:
+    """Whether, by what is written, nothing is left to do; what the cloud did by itself only a keeper sees.
+
+    A pool that said why it makes no more machines waits for a person, or for a run.
+    """
+    if pool.deleting or not all(host.state in _REACHED[host.wish] for host in hosts):
+        return False
+    wanted = settings_of(pool)
+    have = sum(1 for host in hosts if host.state is not HostState.LOST)
+    return pool.reason is not None or have >= (wanted.least if wanted.scales else wanted.workers)
 
 
 async def fulfil(
@@ -61,7 +75,7 @@ async def _waited(store: Store, clerk: Clerk, name: str, tell: Tell) -> bool:
             if seen.get(host.name) != host:
                 seen[host.name] = host
                 tell(host)
-        if not pool.deleting and all(host.state in _REACHED[host.wish] for host in hosts):
+        if is_settled(pool, hosts):
             return True
         await anyio.sleep(_LOOK_S)
     return False

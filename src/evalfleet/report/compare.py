@@ -69,6 +69,7 @@ def compare(store: StoreReader, run_a: Run, run_b: Run) -> Comparison:
     with store.snapshot():
         summary_a, summary_b = summarise(store, run_a), summarise(store, run_b)
         episodes_a, episodes_b = _episodes(store, run_a), _episodes(store, run_b)
+        numbers_a, numbers_b = _numbers(store, run_a), _numbers(store, run_b)
     tasks_a, tasks_b = _by_key(summary_a), _by_key(summary_b)
     common = sorted(tasks_a.keys() & tasks_b.keys())
     if not common:
@@ -103,7 +104,7 @@ def compare(store: StoreReader, run_a: Run, run_b: Run) -> Comparison:
         "success": found and {"gained": found.gained, "lost": found.lost, "p_value": found.p_success},
         "least_detectable": found and _least(found.least),
         "by_domain": _by_domain(pairs),
-        "flips": [_flip(pair) for pair in pairs if pair.flip],
+        "flips": [_flip(pair, numbers_a, numbers_b) for pair in pairs if pair.flip],
         "left_out": [_left_out(tasks_a[key], tasks_b[key]) for key in others],
         "only_a": sorted(tasks_a.keys() - tasks_b.keys()),
         "only_b": sorted(tasks_b.keys() - tasks_a.keys()),
@@ -171,6 +172,10 @@ def _counts(result: JsonObject) -> bool:
 
 def _episodes(store: StoreReader, run: Run) -> dict[str, JsonObject]:
     return {row["key"]: row for row in store.episodes(run.id)}
+
+
+def _numbers(store: StoreReader, run: Run) -> dict[str, int]:
+    return {row["key"]: row["number"] for row in store.result_rows(run.id)}
 
 
 def _unlike(common: Sequence[str], a: dict[str, JsonObject], b: dict[str, JsonObject]) -> list[JsonObject]:
@@ -285,9 +290,11 @@ def _by_domain(pairs: Sequence[core.Pair]) -> dict[str, JsonObject]:
     }
 
 
-def _flip(pair: core.Pair) -> JsonObject:
+def _flip(pair: core.Pair, numbers_a: dict[str, int], numbers_b: dict[str, int]) -> JsonObject:
     return {
         "key": pair.key,
+        "number_a": numbers_a[pair.key],
+        "number_b": numbers_b[pair.key],
         "domain": pair.domain,
         "change": "gained" if pair.flip > 0 else "lost",
         "score_a": pair.score_a,

@@ -8,8 +8,9 @@ from typing import Any
 from evalfleet.azure.facts import facts_of
 from evalfleet.backends import registry
 from evalfleet.core.hosts import cost_usd, total_usd
-from evalfleet.model import Pool, PoolHost
+from evalfleet.model import HostState, Pool, PoolHost
 from evalfleet.store.base import StoreReader
+from evalfleet.store.pooling import QUOTA_SEEN, pool_subject
 
 _DAY_H = 24
 
@@ -39,7 +40,11 @@ def told(reader: StoreReader, pool: Pool, speed: float = 1.0) -> dict[str, Any]:
         "created_at": pool.created_at,
         "hosts": hosts,
     }
-    return answer if pool.backend == "ssh" else _rented(answer, reader, pool, rows, speed)
+    if pool.backend == "ssh":
+        for row in hosts:
+            row["vnc"] = True
+        return answer
+    return _rented(answer, reader, pool, rows, speed)
 
 
 def _rented(
@@ -47,6 +52,7 @@ def _rented(
 ) -> dict[str, Any]:
     """What is to be told besides of machines that cost money."""
     now = reader.now()
+    tallies = reader.pool_tallies(pool)["hosts"]
     for told_host, row in zip(answer["hosts"], rows, strict=True):
         facts = facts_of(row)
         told_host |= {
@@ -61,15 +67,36 @@ def _rented(
             "age_s": now - row.created_at,
             "cost_usd": cost_usd(row, now),
             "deadline_at": facts.deadline_at if row.allocated_since is not None else None,
-            "vnc": f"evalfleet pool vnc {row.name}",
+            "idle_share": _idle_share(row, now, tallies.get(row.name, {}).get("busy_s", 0.0) / told_host["workers"]),
+            "vnc": row.state is HostState.READY,
         }
     every = reader.hosts(pool.name, gone=True)
     kept = sum(row.kept_usd_per_hour for row in rows if row.made_at is not None) / speed
     return answer | {
         "reason": pool.reason,
+        "breaker": _breaker(pool),
+        "quota": _quota(reader, pool),
+        "deleting": pool.deleting,
         "owner": reader.pool_owner(pool.name),
         "budget_usd": pool.settings.get("budget_usd"),
         "cost_usd": total_usd(every, now),
         "usd_per_hour": kept + sum(row.usd_per_hour for row in rows if row.allocated_since is not None) / speed,
         "kept_usd_per_day": kept * _DAY_H,
     }
+
+
+def _idle_share(row: PoolHost, now: float, busy_s: float) -> float | None:
+    """Of the time that was paid for, how much it had nothing to do; None where it was never allocated."""
+    paid_s = row.allocated_s + (max(0.0, now - row.allocated_since) if row.allocated_since is not None else 0.0)
+    return None if paid_s <= 0 else min(1.0, max(0.0, 1.0 - busy_s / paid_s))
+
+
+def _breaker(pool: Pool) -> str | None:
+    """Why the pool asks for no more machines, where that is not its own budget."""
+    return None if pool.reason is None or pool.reason.get("cause") == "budget" else str(pool.reason["message"])
+
+
+def _quota(reader: StoreReader, pool: Pool) -> dict[str, Any] | None:
+    """What the pool saw last; nobody is asked."""
+    seen = reader.last_event(pool_subject(pool.name), QUOTA_SEEN)
+    return None if seen is None or seen.at < pool.created_at else {**seen.data, "at": seen.at}

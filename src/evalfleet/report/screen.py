@@ -34,11 +34,11 @@ def screen(
         hint: what they can do.
     """
     head = [
-        _title(live, width, drift_s),
+        title(live, width, drift_s),
         _bar(live, width, drift_s),
         _counts(live),
         *_scores(live),
-        *_notices(live, notice, width),
+        *notices(live, notice, width),
     ]
     foot = [[], line(Span(hint, Style.FAINT))] if hint else []
     room = height - len(head) - len(foot)
@@ -49,11 +49,12 @@ def screen(
     if workers:
         workers = [[], *workers]
     failures = min(wanted, room - len(workers) - 2)
-    shown = _failures(live.failures[:failures], live, width) if failures > 0 else []
+    shown = failure_lines(live.failures[:failures], live, width) if failures > 0 else []
     return [fit(one, width) for one in [*head, *workers, *shown, *foot]][:height]
 
 
-def _title(live: LiveState, width: int, drift_s: float) -> Line:
+def title(live: LiveState, width: int, drift_s: float) -> Line:
+    """Which run, its state and its age; how many workers are busy."""
     run = live.run
     left = line(
         Span(text.clip(text.printable(run.name or run.id), max(8, width // 2 - 14)), Style.STRONG),
@@ -141,7 +142,8 @@ def _scores(live: LiveState) -> list[Line]:
     return lines
 
 
-def _notices(live: LiveState, notice: str, width: int) -> list[Line]:
+def notices(live: LiveState, notice: str, width: int) -> list[Line]:
+    """What a person must know now."""
     said: list[str] = []
     if live.run.reason is not None:
         said.append(f"paused: {live.run.reason.get('message', '')}")
@@ -231,7 +233,8 @@ def _cell(one: WorkerLine, width: int, drift_s: float) -> Line:
     return line(_mark(one), key, " ", Span(elapsed, Style.FAINT))
 
 
-def _failures(failures: tuple[FailureLine, ...], live: LiveState, width: int) -> list[Line]:
+def failure_lines(failures: tuple[FailureLine, ...], live: LiveState, width: int) -> list[Line]:
+    """The latest failed attempts."""
     total = text.count(live.failed_attempts, "failed attempt")
     lines: list[Line] = [[], line(Span(f"Last of {total}" if len(failures) > 1 else total, Style.FAINT))]
     keys = min(max(text.width(text.printable(one.key)) for one in failures), max(12, width // 4))

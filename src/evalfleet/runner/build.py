@@ -11,7 +11,7 @@ from pathlib import Path
 PACKAGE = "evalfleet_runner"
 MOMENT = (1980, 1, 1, 0, 0, 0)
 VERSION_DIGITS = 12
-APART = frozenset({"build.py", "bootstrap.py", "visiting.py"})  # files here that the zipapp does not need
+APART = frozenset({"build.py", "bootstrap.py", "peeking.py", "visiting.py"})  # files here that the zipapp does not need
 MAIN = f"""\
 import hashlib
 import sys
@@ -40,6 +40,11 @@ def bootstrap() -> bytes:
 def visitor() -> bytes:
     """What a host reads to show what happens there."""
     return Path(__file__).with_name("visiting.py").read_bytes()
+
+
+def peeker() -> bytes:
+    """What a host reads to show the files of live attempts."""
+    return Path(__file__).with_name("peeking.py").read_bytes()
 
 
 @lru_cache(maxsize=None)

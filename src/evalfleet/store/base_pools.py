@@ -29,7 +29,7 @@ class PoolReader(Protocol):
 
     def pool_tallies(self, pool: Pool) -> dict[str, Any]:
         """Of the runs that use the pool: total, completed, failed (tasks), and `hosts`, by name: assigned, completed
-        (attempts), current (key of a task that runs there)."""
+        (attempts), current (key of a task that runs there), busy_s (of all its attempts together)."""
         ...
 
     def host_loads(self) -> dict[str, int]:

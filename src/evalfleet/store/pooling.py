@@ -7,6 +7,8 @@ from evalfleet.model import JsonObject, Pool
 from evalfleet.store import rows
 from evalfleet.store.recording import Recording
 
+QUOTA_SEEN = "pool.quota_seen"
+
 
 def pool_subject(name: str) -> str:
     """What stands for the run in the events of a pool."""

@@ -257,7 +257,8 @@ class Reading(Paging, SeriesReading):
 
     def pool_tallies(self, pool: Pool) -> dict[str, Any]:
         values = {"pool": pool.name, "since": pool.created_at}
-        hosts = {row["host"]: dict(row) for row in self._db.rows("select_host_tallies", **values)}
+        found = self._db.rows("select_host_tallies", **values, now=self._db.now())
+        hosts = {row["host"]: dict(row) for row in found}
         return {**dict(self._db.rows("select_pool_tallies", **values)[0]), "hosts": hosts}
 
     def host_loads(self) -> dict[str, int]:

@@ -145,6 +145,7 @@ def task(row: Row) -> Task:
 
 
 def attempt(row: Row) -> Attempt:
+    devices = _devices.decode(row["devices"])
     return Attempt(
         id=attempt_id(row["run_id"], row["task_number"], row["number"]),
         run_id=row["run_id"],
@@ -156,7 +157,7 @@ def attempt(row: Row) -> Attempt:
         lease_expires_at=row["lease_expires_at"],
         host=row["host"],
         worker=row["worker"],
-        requests=Requests(gpus=row["gpus"], memory_mb=row["memory_mb"]),
+        requests=_requests(row, devices),
         claimed_at=row["claimed_at"],
         started_at=row["started_at"],
         ready_at=row["ready_at"],
@@ -170,8 +171,14 @@ def attempt(row: Row) -> Attempt:
         verdict=verdict(row),
         failure=failure(row),
         judge_version=row["judge_version"],
-        devices=_devices.decode(row["devices"]),
+        devices=devices,
     )
+
+
+def _requests(row: Row, devices: tuple[Device, ...]) -> Requests:
+    """The memory of its GPUs is kept with them."""
+    asked = next((device.memory_mb for device in devices), None)
+    return Requests(gpus=row["gpus"], memory_mb=row["memory_mb"], gpu_memory_mb=asked or 0)
 
 
 def verdict(row: Row) -> Verdict | None:

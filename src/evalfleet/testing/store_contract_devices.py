@@ -43,6 +43,14 @@ class DeviceContract:
         assert store.held_devices("h1") == {"GPU-2"}
         _claimed(store, one, _claim(2, 1))
 
+    def test_an_attempt_remembers_how_much_of_each_gpu_it_has(self, store: Store) -> None:
+        run = cases.drive(store)
+        devices = (Device(index=0, uuid="GPU-0", memory_mb=8000), Device(index=3, uuid="GPU-3", memory_mb=8000))
+        asked = Requests(gpus=2, gpu_memory_mb=8000)
+        attempt = _claimed(store, run, replace(_claim(1), devices=devices, requests=asked))
+        assert (attempt.devices, attempt.requests) == (devices, asked)
+        assert store.attempts(run.id) == [attempt]
+
     @pytest.mark.parametrize("runs_on", [False, True])
     def test_an_abandoned_attempt_holds_its_gpu_while_its_host_runs_it(
         self, store: Store, clock: FakeClock, runs_on: bool

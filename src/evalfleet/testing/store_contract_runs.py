@@ -47,7 +47,9 @@ class RunContract:
     def test_submit_stores_the_run_and_its_tasks_in_order(self, store: Store, clock: FakeClock) -> None:
         policy = Policy(attempts=5, budget_usd=1.5, files=("a", "b"), workers=3)
         spec = cases.task_spec("k", payload={"any": ["json", None, 1.5]}, env={"A": "1"}, secrets=("S",), timeout_s=5.0)
-        spec_2 = cases.task_spec("z", domain="other", requests=Requests(gpus=2, memory_mb=100))
+        spec_2 = cases.task_spec(
+            "z", domain="other", requests=Requests(gpus=2, memory_mb=100, gpu_memory_mb=9), gpu_env="uuid"
+        )
         run = store.submit("name", policy, iter([spec, spec_2]), folder="/f", base_env={"P": "/b"}, open=True)
         assert run == store.run(run.id)
         assert (run.state, run.epoch, run.owner, run.open) == (R.QUEUED, 0, None, True)

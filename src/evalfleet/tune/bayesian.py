@@ -7,8 +7,10 @@ as infeasible.
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from evalfleet.errors import InputError
@@ -17,6 +19,7 @@ from evalfleet.tune.random import drawn
 from evalfleet.tune.space import Choice, Parameter, Point, Space, identity
 from evalfleet.tune.strategy import Proposal
 from evalfleet.tune.trial import Progress, Role, Trial
+from evalfleet.tune.trouble import INNOCENT
 
 if TYPE_CHECKING:
     from evalfleet.tune.expression import Value
@@ -37,12 +40,15 @@ class Bayesian:
                 'the strategy "bayesian" needs Optuna; install it with `pip install "evalfleet[tune]"`, or use "random"'
             ) from None
         self._optuna: Any = optuna
+        self._make = _maker(optuna)
+        self._distributions = {one.name: self._distribution(one) for one in space.parameters}
+        self._records: dict[Any, Any] = {}
         self._space = space
         self._objective = objective
         self._seed = seed
 
     def propose(self, trials: Sequence[Trial], count: int) -> Proposal:
-        tried = {identity(trial.parameters) for trial in trials}
+        tried = {trial.point for trial in trials}
         number = max((trial.number for trial in trials), default=0)
         study = self._replayed(trials, number)
         points: list[Point] = []
@@ -82,28 +88,35 @@ class Bayesian:
         study = optuna.create_study(sampler=sampler, directions=directions)
         worst = self._worst(trials)
         for trial in trials:
-            if trial.role is not Role.REPEAT and trial.progress is not Progress.VOID and self._within(trial):
+            if _speaks(trial) and self._within(trial):
                 study.add_trial(self._told(trial, worst))
         return study
 
     def _told(self, trial: Trial, worst: list[float]) -> Any:
-        optuna = self._optuna
-        names = {parameter.name: parameter for parameter in self._space.parameters}
+        """The record of a trial. It is the same each time, so it is made once: a study of thousands is replayed for every
+        proposal."""
+        key = (trial.point, trial.progress, tuple(trial.metrics.items()), tuple(worst))
+        record = self._records.get(key)
+        if record is None:
+            record = self._records[key] = self._record(trial, worst)
+        return record
+
+    def _record(self, trial: Trial, worst: list[float]) -> Any:
+        states = self._optuna.trial.TrialState
         fields: dict[str, Any] = {
             "params": dict(trial.parameters),
-            "distributions": {name: self._distribution(names[name]) for name in trial.parameters},
+            "distributions": {name: self._distributions[name] for name in trial.parameters},
         }
         if trial.progress is Progress.OPEN:
-            return optuna.create_trial(state=optuna.trial.TrialState.RUNNING, **fields)
+            return self._make(state=states.RUNNING, values=None, user_attrs={}, system_attrs={}, **fields)
         values, excess = worst, [1e6]
         if trial.progress is Progress.MEASURED:
             values = [trial.metrics[goal.metric] for goal in self._objective.goals]
             excess = [limit.excess(trial.metrics) for limit in self._objective.limits] or [0.0]
         # The sampler orders infeasible ones by their excess alone; their values only fill the record. It reads constraints
         # from where its own hook stores them.
-        return optuna.create_trial(
-            values=values, user_attrs={_EXCESS: excess}, system_attrs={"constraints": tuple(excess)}, **fields
-        )
+        attributes = {"user_attrs": {_EXCESS: excess}, "system_attrs": {"constraints": tuple(excess)}}
+        return self._make(state=states.COMPLETE, values=values, **attributes, **fields)
 
     def _worst(self, trials: Sequence[Trial]) -> list[float]:
         found: list[float] = []
@@ -123,6 +136,33 @@ class Bayesian:
             return kinds.CategoricalDistribution(parameter.values)
         kind = kinds.IntDistribution if parameter.whole else kinds.FloatDistribution
         return kind(parameter.low, parameter.high, log=parameter.log)
+
+
+def _maker(optuna: Any) -> Any:
+    """Makes records that Optuna does not copy to their depths when it takes them in: that is nearly all of a replay's time, and
+    nobody changes what is inside."""
+
+    class Record(optuna.trial.FrozenTrial):
+        def __deepcopy__(self, _memo: object) -> Any:
+            return copy.copy(self)
+
+    begun = datetime.fromtimestamp(0, tz=UTC)
+
+    def make(*, state: Any, values: list[float] | None, **fields: Any) -> Any:
+        ended = begun if state.is_finished() else None
+        return Record(
+            number=-1, trial_id=-1, state=state, value=None, values=values, intermediate_values={},
+            datetime_start=begun, datetime_complete=ended, **fields,
+        )  # fmt: skip
+
+    return make
+
+
+def _speaks(trial: Trial) -> bool:
+    """Whether it says something about its parameters. A taken port does not; out of memory does."""
+    if trial.progress is Progress.FAILED:
+        return trial.kind not in INNOCENT
+    return trial.progress is not Progress.VOID and trial.role in (Role.BASELINE, Role.SEARCH)
 
 
 def _excess(trial: Any) -> list[float]:

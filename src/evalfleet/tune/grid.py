@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from evalfleet.tune.expression import Value
 from evalfleet.tune.space import Point, Space, identity
@@ -16,25 +17,34 @@ from evalfleet.tune.strategy import Proposal
 from evalfleet.tune.trial import Trial
 
 
+class _Place(NamedTuple):
+    point: Point
+    identity: str
+    values: list[tuple[str, str]]
+
+
 class Grid:
     """Implements `Strategy`."""
 
     def __init__(self, space: Space, seed: int) -> None:
-        self._points = space.grid()
-        random.Random(seed).shuffle(self._points)  # among equals no corner goes first
+        points = space.grid()
+        random.Random(seed).shuffle(points)  # among equals no corner goes first
+        self._places = [_Place(point, identity(point), _values(point)) for point in points]
+        self._known = {place.identity: place.values for place in self._places}
 
     def propose(self, trials: Sequence[Trial], count: int) -> Proposal:
-        tried = {identity(trial.parameters) for trial in trials}
+        tried = {trial.point for trial in trials}
         used: Counter[tuple[str, str]] = Counter()
         for trial in trials:
-            used.update(_values(trial.parameters))
-        left = [point for point in self._points if identity(point) not in tried]
+            used.update(self._known.get(trial.point) or _values(trial.parameters))
+        left = [place for place in self._places if place.identity not in tried]
         chosen: list[Point] = []
         while left and len(chosen) < count:
-            best = min(range(len(left)), key=lambda place: _worn(left[place], used))
-            point = left.pop(best)
-            used.update(_values(point))
-            chosen.append(point)
+            squares = {value: times**2 for value, times in used.items()}
+            best = min(range(len(left)), key=lambda at: _worn(left[at].values, squares))
+            place = left.pop(best)
+            used.update(place.values)
+            chosen.append(place.point)
         return Proposal(points=tuple(chosen), exhausted=not left)
 
 
@@ -42,7 +52,6 @@ def _values(point: Mapping[str, Value]) -> list[tuple[str, str]]:
     return [(name, repr(value)) for name, value in point.items()]
 
 
-def _worn(point: Point, used: Counter[tuple[str, str]]) -> float:
+def _worn(values: list[tuple[str, str]], squares: Mapping[tuple[str, str], int]) -> float:
     """How often its values were tried, many times counting more; a mean, because points may differ in their parameters."""
-    values = _values(point)
-    return sum(used[value] ** 2 for value in values) / max(len(values), 1)
+    return sum([squares.get(value, 0) for value in values]) / (len(values) or 1)

@@ -20,7 +20,7 @@ class Random:
         self._seed = seed
 
     def propose(self, trials: Sequence[Trial], count: int) -> Proposal:
-        tried = {identity(trial.parameters) for trial in trials}
+        tried = {trial.point for trial in trials}
         number = max((trial.number for trial in trials), default=0)
         points: list[Point] = []
         while len(points) < count:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from evalfleet.core.stats import Interval
 from evalfleet.tune.expression import Value
 from evalfleet.tune.objective import Objective
-from evalfleet.tune.space import identity
 from evalfleet.tune.trial import Progress, Role, Trial
 
 _STUDENT = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # by degrees of freedom
@@ -42,19 +41,24 @@ class Contender:
 
 
 def contenders(objective: Objective, trials: Sequence[Trial]) -> list[Contender]:
-    """Every measured configuration, best first."""
+    """Every configuration with a number to judge by, best first. What was measured alone is no part of it."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
-        groups.setdefault(identity(trial.parameters), []).append(trial)
+        if trial.final and trial.role is not Role.CONFIRM:
+            groups.setdefault(trial.point, []).append(trial)
     found: list[Contender] = []
     for group in groups.values():
         measured = [trial for trial in group if trial.progress is Progress.MEASURED]
         if measured:
-            found.append(_contender(objective, group, measured))
+            is_baseline = any(trial.role is Role.BASELINE for trial in group)
+            found.append(contender(objective, group, measured, is_baseline=is_baseline))
     return sorted(found, key=lambda one: objective.rank(one.metrics))
 
 
-def _contender(objective: Objective, group: Sequence[Trial], measured: Sequence[Trial]) -> Contender:
+def contender(
+    objective: Objective, group: Sequence[Trial], measured: Sequence[Trial], *, is_baseline: bool
+) -> Contender:
+    """One configuration by these of its trials."""
     names = set(measured[0].metrics).intersection(*(trial.metrics for trial in measured))
     metrics = {name: statistics.median(trial.metrics[name] for trial in measured) for name in sorted(names)}
     goal = objective.goals[0]
@@ -64,7 +68,7 @@ def _contender(objective: Objective, group: Sequence[Trial], measured: Sequence[
         values=tuple(trial.metrics[goal.metric] for trial in measured),
         feasible=objective.feasible(metrics),
         broken=tuple(objective.broken(metrics)),
-        is_baseline=any(trial.role is Role.BASELINE for trial in group),
+        is_baseline=is_baseline,
         key=measured[0].key,
         failures=sum(trial.progress is Progress.FAILED for trial in group),
     )

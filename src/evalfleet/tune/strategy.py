@@ -21,7 +21,7 @@ from evalfleet.tune.objective import Objective
 from evalfleet.tune.space import Point, Space
 from evalfleet.tune.trial import Trial
 
-STRATEGIES = ("grid", "random", "bayesian")
+STRATEGIES = ("grid", "random", "bayesian", "halving")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ def strategy_of(name: str, space: Space, objective: Objective, seed: int) -> Str
             from evalfleet.tune.grid import Grid
 
             return Grid(space, seed)
-        case "random":
+        case "random" | "halving":  # who goes up is `tune.halving`'s
             from evalfleet.tune.random import Random
 
             return Random(space, seed)

@@ -14,11 +14,13 @@ from evalfleet.model import JsonObject, Requests
 from evalfleet.schema import explain, sentence
 from evalfleet.tune import expression
 from evalfleet.tune.expression import Expression, Value
+from evalfleet.tune.halving import Halving, halving_of
 from evalfleet.tune.objective import Objective, objective_of
 from evalfleet.tune.space import Point, Space, space_of
 from evalfleet.tune.strategy import STRATEGIES, Strategy, strategy_of
 
 MOST_TRIALS = 100_000
+ENV_STYLES = ("index", "uuid")  # how CUDA_VISIBLE_DEVICES names the GPUs of a trial
 _MOST = 2**31 - 1
 
 
@@ -36,6 +38,8 @@ class _StudyRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     seed: int = 0
     attempts: int = 1
     files: list[str] = []
+    halving: dict[str, Any] | None = None
+    confirm: bool | None = None
 
 
 class _TrialRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -43,6 +47,8 @@ class _TrialRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     env: dict[str, str] = {}
     secrets: list[str] = []
     gpus: int | str = 0
+    gpu_memory_mb: int | str = 0
+    env_style: str = "index"
     memory_mb: int | str = 0
     stall: str | float | None = None
     start_timeout: str | float | None = None
@@ -62,13 +68,21 @@ class TrialSpec:
     env: Mapping[str, str]
     secrets: tuple[str, ...]
     gpus: int | Expression
+    gpu_memory_mb: int | Expression  # of each GPU; 0: whole ones
+    env_style: str
     memory_mb: int | Expression
     stall_s: float | None
     start_timeout_s: float | None
 
     def requests(self, point: Mapping[str, Value]) -> Requests:
         """What a trial of these parameters needs, not what the largest would. Raises InputError."""
-        return Requests(gpus=_amount("gpus", self.gpus, point), memory_mb=_amount("memory_mb", self.memory_mb, point))
+        gpus, share = _amount("gpus", self.gpus, point), _amount("gpu_memory_mb", self.gpu_memory_mb, point)
+        if share and not gpus:
+            raise InputError(
+                f"trial.gpu_memory_mb: is memory of each GPU, and {dict(point)} asks for no GPU; write gpus = 1 besides, or "
+                "memory_mb for the memory of the host."
+            )
+        return Requests(gpus=gpus, gpu_memory_mb=share, memory_mb=_amount("memory_mb", self.memory_mb, point))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +100,15 @@ class Study:
     seed: int
     attempts: int
     files: tuple[str, ...]
+    halving: Halving | None
+    confirm: bool  # the winner is measured once more, alone
     trial: TrialSpec
     table: JsonObject = field(repr=False)  # as it was read, and is kept
+
+    @property
+    def top(self) -> int | None:
+        """The rung whose numbers count; None without rungs."""
+        return None if self.halving is None else self.halving.top
 
     def searcher(self) -> Strategy:
         return strategy_of(self.strategy, self.space, self.objective, self.seed)
@@ -116,6 +137,8 @@ def study_of(table: Mapping[str, Any]) -> Study:
         seed=row.seed,
         attempts=row.attempts,
         files=tuple(row.files),
+        halving=_halving(row),
+        confirm=row.max_parallel_experiments > 1 if row.confirm is None else row.confirm,
         trial=_trial(file.trial, space),
         table=dict(table),
     )
@@ -144,8 +167,16 @@ def _check(row: _StudyRow) -> None:
 def strategy_name_known(name: str) -> None:
     """Raises InputError."""
     if name not in STRATEGIES:
-        more = "; halving is not built yet" if name == "halving" else ""
-        raise InputError(f"study.strategy: {name!r} is not one of {', '.join(STRATEGIES)}{more}.")
+        raise InputError(f"study.strategy: {name!r} is not one of {', '.join(STRATEGIES)}.")
+
+
+def _halving(row: _StudyRow) -> Halving | None:
+    if (row.strategy == "halving") != (row.halving is not None):
+        raise InputError(
+            'study.halving: goes with strategy = "halving", and that with it; write both, such as '
+            'halving = { resource = "seconds", min = 10, max = 270 }, or neither.'
+        )
+    return None if row.halving is None else halving_of(row.halving)
 
 
 def _baseline(values: dict[str, Any] | None) -> Point | None:
@@ -166,10 +197,18 @@ def _trial(row: _TrialRow, space: Space) -> TrialSpec:
         env=row.env,
         secrets=tuple(row.secrets),
         gpus=_request("gpus", row.gpus, space),
+        gpu_memory_mb=_request("gpu_memory_mb", row.gpu_memory_mb, space),
+        env_style=_style(row.env_style),
         memory_mb=_request("memory_mb", row.memory_mb, space),
         stall_s=None if row.stall is None else _seconds("trial.stall", row.stall),
         start_timeout_s=None if row.start_timeout is None else _seconds("trial.start_timeout", row.start_timeout),
     )
+
+
+def _style(word: str) -> str:
+    if word not in ENV_STYLES:
+        raise InputError(f"trial.env_style: {word!r} is not one of {', '.join(ENV_STYLES)}.")
+    return word
 
 
 def _request(name: str, value: int | str, space: Space) -> int | Expression:

@@ -30,6 +30,14 @@ def trial_spec(study: Study, wanted: Wanted, number: int) -> TaskSpec:
     }
     if wanted.of is not None:
         payload["measurement"] = wanted.of
+    if study.halving is not None and wanted.rung is not None:
+        budgets = study.halving.budgets
+        payload["rung"] = wanted.rung
+        payload["budget"] = {
+            "resource": study.halving.resource,
+            "amount": budgets[wanted.rung],
+            "max": budgets[-1],
+        }
     trial = study.trial
     return TaskSpec(
         key=f"trial_{number:04d}",
@@ -42,6 +50,7 @@ def trial_spec(study: Study, wanted: Wanted, number: int) -> TaskSpec:
         stall_s=trial.stall_s,
         start_timeout_s=trial.start_timeout_s,
         requests=trial.requests(wanted.parameters),
+        gpu_env=trial.env_style,
     )
 
 
@@ -53,11 +62,14 @@ def trials_of(tasks: Iterable[Task], objective: Objective) -> list[Trial]:
 def _trial(task: Task, objective: Objective) -> Trial:
     payload = cast("JsonObject", task.spec.payload)
     progress, reason = _PROGRESS[task.state], task.reason
+    if task.state is TaskState.HELD and task.failure is not None and task.failure.consumes:
+        progress = Progress.FAILED  # such as one that hung until its time was over: that may be its parameters
     metrics = _numbers(task.verdict.metrics) if task.verdict else {}
     if task.verdict is not None and (absent := objective.missing(metrics)):
         progress, reason = Progress.FAILED, f"its metrics lack {', '.join(absent)}"
     elif task.verdict is not None and not task.verdict.success:
         progress, reason = Progress.FAILED, "it says that it did not succeed"
+    budget = payload.get("budget")
     return Trial(
         number=task.number,
         parameters=payload["parameters"],
@@ -66,7 +78,11 @@ def _trial(task: Task, objective: Objective) -> Trial:
         metrics=metrics,
         key=task.key,
         reason=reason,
+        kind=None if task.failure is None else str(task.failure.kind),
+        evidence=None if task.failure is None else task.failure.evidence,
         duration_s=task.duration_s,
+        rung=payload.get("rung"),
+        final=budget is None or budget["amount"] == budget["max"],
     )
 
 

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from evalfleet.tune.expression import Value
+from evalfleet.tune.space import identity
 
 
 class Role(StrEnum):
     BASELINE = "baseline"  # the configuration to beat
     SEARCH = "search"  # proposed by the strategy
+    PROMOTED = "promoted"  # of the search, measured again with more of the resource
     REPEAT = "repeat"  # another measurement of a contender
+    CONFIRM = "confirm"  # the winner or the baseline once more, with nothing else of the study beside it
 
 
 class Progress(StrEnum):
@@ -33,7 +36,16 @@ class Trial:
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
     key: str = ""
     reason: str | None = None  # why it failed
+    kind: str | None = None  # of its failure: a `model.Kind`, or what its server said of it
+    evidence: str | None = None  # one line that shows why
     duration_s: float | None = None
+    rung: int | None = None  # with halving: how much of the resource it had, from 0
+    final: bool = True  # whether it is a number to judge by: with halving those of the highest rung alone are
+    point: str = field(init=False, repr=False)  # the same text for the same parameters
+
+    def __post_init__(self) -> None:
+        # Asked for in every look at the whole study, so it is worked out once.
+        object.__setattr__(self, "point", identity(self.parameters))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +55,4 @@ class Wanted:
     role: Role
     parameters: Mapping[str, Value]
     of: int | None = None  # of a repeat: which measurement of these parameters it is, from 2
+    rung: int | None = None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import anyio.to_thread
@@ -14,23 +13,24 @@ from evalfleet import taskfile
 from evalfleet.benchmarks import registry as benchmarks
 from evalfleet.benchmarks.base import Selection
 from evalfleet.benchmarks.submission import submission as benchmark_submission
-from evalfleet.engine.asking import ask_or_do
 from evalfleet.engine.submitting import require_secrets, submit
 from evalfleet.errors import InputError, Refused
-from evalfleet.model import JsonObject, Run, RunState, Verb
+from evalfleet.model import Run, RunState, Verb
 from evalfleet.store.base import Store
 from evalfleet.web import params
 from evalfleet.web.delivering import Courier, trial
 from evalfleet.web.site import Site, bearer_of
+from evalfleet.web.steering import Steering
 
 _OVER = (RunState.COMPLETED, RunState.CANCELLED)
 
 
 class NewRun(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A run to be made: of tasks, or of a benchmark."""
+    """A run to be made: of tasks, of the text of a task file, or of a benchmark."""
 
     tasks: list[dict[str, Any]] | None = None
     run: dict[str, Any] = {}
+    toml: str | None = None  # a whole task file, instead of both
     benchmark: str | None = None
     agent: str | None = None
     count: int | None = None
@@ -50,10 +50,6 @@ class NewRun(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 class Reason(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     reason: str | None = None
-
-
-class Nothing(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    pass
 
 
 class Amendment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -80,11 +76,13 @@ class Acting:
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._steering = Steering(site)
 
     async def submit(self, request: web.Request) -> web.Response:
         wanted = await params.body(request, NewRun)
         params.finite("budget_usd", wanted.budget_usd)
-        _check_workers(wanted.workers)
+        params.workers(wanted.workers)
+        params.title(wanted.name)
         by = str(bearer_of(request))
 
         def make(store: Store) -> tuple[Run, int]:
@@ -115,20 +113,20 @@ class Acting:
     async def resume(self, request: web.Request) -> web.Response:
         """Go on with a run: by its controller, where it has one, else by this server."""
         args = _amendment(await params.body(request, Amendment))
-        run = await self._run(request)
+        run = await self._steering.run(request)
         if run.state in _OVER:
             raise Refused(f"run {run.id} is {run.state}; retry its tasks instead")
         driver = await self._site.readers.call(lambda store: store.driver(run.id))
         if driver is None and self._site.drivers is None:
             raise Refused(f"this server drives no runs; `evalfleet resume {run.id}`, or start `evalfleet serve`")
-        answer = await self._steer(request, run, Verb.RESUME, args)
+        answer = await self._steering.steer(request, run, Verb.RESUME, args)
         if driver is None and self._site.drivers is not None:
             self._site.drivers.want(run.id)
-        return await self._now(run, {**answer, "by": driver or "this server"})
+        return await self._steering.now(run, {**answer, "by": driver or "this server"})
 
     async def cancel(self, request: web.Request) -> web.Response:
-        await params.body(request, Nothing)
-        run = await self._run(request)
+        await params.body(request, params.Nothing)
+        run = await self._steering.run(request)
         left = False
 
         def finish(store: Store, owned: Run) -> None:
@@ -137,18 +135,18 @@ class Acting:
             if not left:
                 store.cancel(owned)
 
-        answer = await self._steer(request, run, Verb.CANCEL, {}, finish)
+        answer = await self._steering.steer(request, run, Verb.CANCEL, {}, finish)
         if left:
-            self._drive(run, "cancel")
-        return await self._now(run, answer)
+            self._steering.drive(run, "cancel")
+        return await self._steering.now(run, answer)
 
     async def retry(self, request: web.Request) -> web.Response:
         wanted = await params.body(request, Only)
-        run = await self._run(request)
-        answer = await self._steer(request, run, Verb.RETRY, {"only": wanted.only})
+        run = await self._steering.run(request)
+        answer = await self._steering.steer(request, run, Verb.RETRY, {"only": wanted.only})
         if answer.get("tasks"):
-            await self._go_on(run)
-        return await self._now(run, answer)
+            await self._steering.go_on(run)
+        return await self._steering.now(run, answer)
 
     async def hold(self, request: web.Request) -> web.Response:
         wanted = await params.body(request, Keys)
@@ -158,11 +156,11 @@ class Acting:
     async def release(self, request: web.Request) -> web.Response:
         wanted = await params.body(request, Keys)
         params.some(wanted.keys, "keys: the key of a task")
-        run = await self._run(request)
-        answer = await self._steer(request, run, Verb.RELEASE, {"keys": wanted.keys})
+        run = await self._steering.run(request)
+        answer = await self._steering.steer(request, run, Verb.RELEASE, {"keys": wanted.keys})
         if answer.get("tasks") and run.state is not RunState.PAUSED:
-            await self._go_on(run)
-        return await self._now(run, answer)
+            await self._steering.go_on(run)
+        return await self._steering.now(run, answer)
 
     async def amend(self, request: web.Request) -> web.Response:
         args = _amendment(await params.body(request, Amendment))
@@ -179,14 +177,8 @@ class Acting:
         wanted = await params.body(request, WorkerName)
         return await self._steered(request, Verb.PARDON, {"worker": wanted.worker, "reason": wanted.reason})
 
-    async def delete_pool(self, request: web.Request) -> web.Response:
-        await params.body(request, Nothing)
-        name = request.match_info["pool"]
-        await self._site.write(lambda store: store.delete_pool(name))
-        return web.json_response({"deleted": name})
-
     async def test_alerts(self, request: web.Request) -> web.Response:
-        await params.body(request, Nothing)
+        await params.body(request, params.Nothing)
         courier = Courier(self._site.settings.alerts)
         errors = {name: await anyio.to_thread.run_sync(courier.send, name, trial()) for name in courier.channels}
         told = [{"channel": name, "ok": error is None, "error": error} for name, error in errors.items()]
@@ -195,9 +187,11 @@ class Acting:
     # Inside
 
     def _submission(self, wanted: NewRun) -> taskfile.Submission:
-        folder = wanted.folder or str(Path.cwd())
-        if (wanted.tasks is None) == (wanted.benchmark is None):
-            raise InputError("give either `tasks` or `benchmark`")
+        folder = params.folder(wanted.folder)
+        if sum(part is not None for part in (wanted.tasks, wanted.toml, wanted.benchmark)) != 1:
+            raise InputError("give one of `tasks`, `toml` and `benchmark`")
+        if wanted.toml is not None:
+            return taskfile.from_toml(wanted.toml, folder=folder, name="web", shown="toml")
         if wanted.tasks is not None:
             return taskfile.from_mappings(wanted.tasks, wanted.run, folder=folder, name="web", shown="body")
         if wanted.agent is None:
@@ -212,64 +206,19 @@ class Acting:
             max_steps=wanted.max_steps,
             model=wanted.model,
             base_url=wanted.base_url,
+            remote=wanted.pool is not None,
         )
         settings = self._site.settings
         found = benchmarks.find(wanted.benchmark or "", settings)
         return benchmark_submission(found, selection, settings, folder=folder, say=lambda _: None)
 
-    async def _run(self, request: web.Request) -> Run:
-        text = request.match_info["run"]
-        return await self._site.readers.call(lambda store: store.find_run(text))
-
     async def _steered(self, request: web.Request, verb: Verb, args: Mapping[str, Any]) -> web.Response:
-        run = await self._run(request)
-        return await self._now(run, await self._steer(request, run, verb, args))
-
-    async def _steer(
-        self,
-        request: web.Request,
-        run: Run,
-        verb: Verb,
-        args: Mapping[str, Any],
-        finish: Callable[[Store, Run], None] | None = None,
-    ) -> JsonObject:
-        """Do it, or have the run's controller do it. `finish` is called where nobody drives the run."""
-        by = str(bearer_of(request))
-
-        def act(store: Store) -> JsonObject:
-            owned, answer = ask_or_do(store, store.run(run.id), verb, dict(args), by=by)
-            if owned is not None:
-                try:
-                    if finish is not None:
-                        finish(store, owned)
-                finally:
-                    store.leave(owned)
-            return answer
-
-        return await self._site.write(act)
-
-    async def _go_on(self, run: Run) -> None:
-        """See to it that somebody drives tasks that wait again."""
-        if await self._site.readers.call(lambda store: store.driver(run.id)) is None:
-            self._drive(run, "resume")
-
-    def _drive(self, run: Run, command: str) -> None:
-        if self._site.drivers is None:
-            raise Refused(f"done, but nobody drives it now: `evalfleet {command} {run.id}`, or start `evalfleet serve`")
-        self._site.drivers.want(run.id)
-
-    async def _now(self, run: Run, answer: JsonObject) -> web.Response:
-        state = await self._site.readers.call(lambda store: store.run(run.id).state)
-        return web.json_response({"run": run.id, "state": str(state), **answer})
+        run = await self._steering.run(request)
+        return await self._steering.now(run, await self._steering.steer(request, run, verb, args))
 
 
 def _amendment(wanted: Amendment) -> dict[str, Any]:
     params.finite("budget_usd", wanted.budget_usd)
-    _check_workers(wanted.workers)
+    params.workers(wanted.workers)
     given = {"workers": wanted.workers, "budget_usd": wanted.budget_usd}
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _check_workers(workers: int | None) -> None:
-    if workers is not None and not 1 <= workers <= 100_000:
-        raise InputError("workers: must be a whole number from 1 to 100000")

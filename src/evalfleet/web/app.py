@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -17,12 +18,13 @@ from aiohttp.typedefs import Middleware
 from evalfleet.errors import (
     BackendError,
     EvalfleetError,
+    HostRefused,
+    HostUnreachable,
     InputError,
     NotFound,
     Refused,
     StoreBusy,
 )
-from evalfleet.model import Role
 from evalfleet.web import metrics, openapi
 from evalfleet.web.gate import Denied
 from evalfleet.web.routes import API, Route, routes
@@ -54,9 +56,10 @@ _TYPES = {
     ".html": "text/html",
 }
 _NO_PAGE = (
-    "<!doctype html><meta charset=utf-8><title>evalfleet</title><p>The page is not built into this evalfleet. "
-    "The API is at <code>/api/v1</code>."
+    "<!doctype html><meta charset=utf-8><title>evalfleet</title><p>The page is not built into this evalfleet: it is a "
+    "checkout. Run <code>make page</code> there, then reload. The API is at <code>/api/v1</code>."
 )
+_ENDLESS = ("text/event-stream", "websocket")  # how long those take says nothing
 _log = logging.getLogger("evalfleet.web")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -139,11 +142,12 @@ async def _asset(request: web.Request) -> web.StreamResponse:
 def _guard(site: Site, table: Mapping[tuple[str, str], Route]) -> Middleware:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        route = _route(request, table)
+        began = time.perf_counter()
         try:
             site.gate.check_host(request)
-            role = _role(request, table)
-            if role is not None:
-                admitted(request, await site.gate.admit(request, role))
+            if route is not None and route.role is not None:
+                admitted(request, await site.gate.admit(request, route.role))
             return await handler(request)
         except web.HTTPException as error:
             if error.status < 400:
@@ -158,16 +162,18 @@ def _guard(site: Site, table: Mapping[tuple[str, str], Route]) -> Middleware:
         except Exception:  # noqa: BLE001 - the boundary
             _log.exception("%s %s failed", request.method, request.path)
             return _error(500, "Internal", "an internal error; the server's log has the traceback")
+        finally:
+            if route is not None and route.answer not in _ENDLESS:
+                site.latency.note(route.method, _canonical(route.path), time.perf_counter() - began)
 
     return guard
 
 
-def _role(request: web.Request, table: Mapping[tuple[str, str], Route]) -> Role | None:
-    """Which role an address needs; None: the page, which holds no data."""
+def _route(request: web.Request, table: Mapping[tuple[str, str], Route]) -> Route | None:
+    """Which address it is for; None: the page, which holds no data, or nothing."""
     resource = request.match_info.route.resource
     method = "GET" if request.method == "HEAD" else request.method
-    route = table.get((method, resource.canonical)) if resource is not None else None
-    return route.role if route is not None else None
+    return table.get((method, resource.canonical)) if resource is not None else None
 
 
 def _status(error: EvalfleetError) -> int:
@@ -175,9 +181,9 @@ def _status(error: EvalfleetError) -> int:
         return 404
     if isinstance(error, InputError):
         return 400
-    if isinstance(error, Refused | BackendError):
-        return 409
-    return 503 if isinstance(error, StoreBusy) else 500
+    if isinstance(error, StoreBusy | HostUnreachable | HostRefused):
+        return 503
+    return 409 if isinstance(error, Refused | BackendError) else 500
 
 
 def _error(

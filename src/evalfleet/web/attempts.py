@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 
+from evalfleet.backends import registry
+from evalfleet.backends.local import HOST as HERE
+from evalfleet.backends.reaching import Absent, Reachable
 from evalfleet.errors import NotFound
 from evalfleet.layout import Home
 from evalfleet.model import LIVE_ATTEMPT_STATES, Attempt, JsonObject, Run, Task
@@ -32,6 +35,7 @@ class Place:
     task: Task
     attempt: Attempt
     folder: Path
+    away: Reachable | Absent | None = None  # the machine that has them, if it is not this one
 
     @property
     def is_live(self) -> bool:
@@ -42,6 +46,31 @@ class Place:
         return self.folder / "artifacts"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenFile:
+    """An artifact on another machine, as it was when we looked."""
+
+    path: str
+    size: int
+    changed_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """How far an attempt on another machine is."""
+
+    folder: Path  # holds what its film is made of, as far as it was brought here
+    files: tuple[SeenFile, ...] = ()
+    logs: dict[str, int] = field(default_factory=dict[str, int])  # bytes by stream
+    socket: bool = False  # a desktop of its own can be watched
+    port: int | None = None  # of the machine, on which it shows what the attempt does
+    problem: str | None = None  # why nothing could be seen
+
+    @property
+    def has_screen(self) -> bool:
+        return self.socket or self.port is not None
+
+
 def place(store: StoreReader, home: Home, text: str, task_number: int, number: int) -> Place:
     """Raises NotFound."""
     run = store.find_run(text)
@@ -49,9 +78,24 @@ def place(store: StoreReader, home: Home, text: str, task_number: int, number: i
     for attempt in store.attempts(run.id, task_number):
         if attempt.number == number:
             collected = home.attempt(run.id, task.key, number)
-            folder = collected if collected.is_dir() else home.spooled(attempt.id)
-            return Place(run=run, task=task, attempt=attempt, folder=folder)
+            if collected.is_dir():
+                return Place(run=run, task=task, attempt=attempt, folder=collected)
+            away = None if attempt.host == HERE else _host(store, run, attempt.host)
+            return Place(run=run, task=task, attempt=attempt, folder=home.spooled(attempt.id), away=away)
     raise NotFound(f"task {task.key!r} of run {run.id} has no attempt {number}; it has {task.attempts}")
+
+
+def _host(store: StoreReader, run: Run, name: str) -> Reachable | Absent | None:
+    """How the machine is reached that an attempt ran on: as its pool says."""
+    if run.policy.pool is None:
+        return None
+    gone = Absent(pool=run.policy.pool, name=name, slots=0, why="does not belong to the pool any more")
+    try:
+        pool = store.pool(run.policy.pool)
+        hosts = registry.kind_of(pool).reachable(pool, store.hosts(pool.name))
+    except NotFound:
+        return gone
+    return next((host for host in hosts if host.name == name), gone)
 
 
 def task(store: StoreReader, home: Home, text: str, number: int) -> JsonObject:
@@ -78,12 +122,23 @@ def task(store: StoreReader, home: Home, text: str, number: int) -> JsonObject:
     }
 
 
-def attempt(store: StoreReader, home: Home, text: str, task_number: int, number: int) -> JsonObject:
+def attempt(
+    store: StoreReader, home: Home, text: str, task_number: int, number: int, seen: Seen | None = None
+) -> JsonObject:
+    """
+    Args:
+        seen: what its machine told of it, if that is not this one.
+    """
     with store.snapshot():
         found = place(store, home, text, task_number, number)
-    film = film_of(found.folder)
+    if found.away is None or seen is None:
+        seen, picture = _seen_here(found), newest_picture(found)
+        film = film_of(seen.folder)
+    else:
+        film = film_of(seen.folder)
+        picture = newest_of(film, seen.files)
     flagged = {str(one.get("path")) for one in (found.attempt.end or {}).get("artifacts", ()) if one.get("secret")}
-    files = [{"path": path, "size": size, "secret": path in flagged} for path, size in _files(found.artifacts)]
+    files = [{"path": one.path, "size": one.size, "secret": one.path in flagged} for one in seen.files]
     return {
         **_attempt(found.attempt),
         "key": found.task.key,
@@ -92,22 +147,45 @@ def attempt(store: StoreReader, home: Home, text: str, task_number: int, number:
         "end": found.attempt.end,
         "film": _film(film),
         "artifacts": files,
-        "logs": {stream: _size(found.folder / f"{stream}.log") for stream in STREAMS},
-        "desktop": {
-            "vnc": found.is_live and vnc_socket(found) is not None,
-            "screenshot": newest_picture(found) is not None,
-        },
+        "logs": {stream: seen.logs.get(stream, 0) for stream in STREAMS},
+        "desktop": {"vnc": found.is_live and seen.has_screen, "screenshot": picture is not None},
+        "problem": seen.problem,
     }
 
 
-def log(found: Place, stream: str, offset: int | None, limit: int, tail: int | None) -> JsonObject:
-    """A piece of what an attempt wrote."""
-    path = found.folder / f"{stream}.log"
+def _seen_here(found: Place) -> Seen:
+    return Seen(
+        folder=found.folder,
+        files=tuple(_files(found.artifacts)),
+        logs={stream: _size(found.folder / f"{stream}.log") for stream in STREAMS},
+        socket=vnc_socket(found) is not None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which piece of a log somebody asks for."""
+
+    stream: str
+    offset: int | None
+    limit: int
+    tail: int | None  # the last bytes, in the place of an offset
+
+    def begin(self, size: int) -> int:
+        return max(0, size - self.tail) if self.tail is not None else min(self.offset or 0, size)
+
+
+def log(found: Place, wanted: Wanted) -> JsonObject:
+    """A piece of what an attempt wrote, or writes here."""
+    path = found.folder / f"{wanted.stream}.log"
     size = _size(path)
-    begin = max(0, size - tail) if tail is not None else min(offset or 0, size)
-    data = _read(path, begin, limit)
+    return log_row(found, wanted, size, _read(path, wanted.begin(size), wanted.limit))
+
+
+def log_row(found: Place, wanted: Wanted, size: int, data: bytes) -> JsonObject:
+    begin = wanted.begin(size)
     return {
-        "stream": stream,
+        "stream": wanted.stream,
         "offset": begin,
         "next": begin + len(data),
         "size": size,
@@ -117,16 +195,26 @@ def log(found: Place, stream: str, offset: int | None, limit: int, tail: int | N
 
 
 def newest_picture(found: Place) -> Path | None:
-    """The last screenshot that the attempt made: the film's, else the newest picture among its files."""
+    """The last screenshot that the attempt made, as a file. Those of a film may be links to others."""
     film = film_of(found.folder)
-    named = [frame.picture for frame in film.frames if frame.picture] if film else []
-    for name in reversed(named):
-        path = inside(found.artifacts, name)
+    for frame in reversed(film.frames if film else ()):
+        path = inside(found.artifacts, frame.picture) if frame.picture else None
         if path is not None:
             return path
-    pictures = [found.artifacts / path for path, _ in _files(found.artifacts) if path.lower().endswith(_PICTURES)]
-    newest = max(pictures, key=_changed_at, default=None)
-    return None if newest is None else inside(found.artifacts, str(newest.relative_to(found.artifacts)))
+    newest = newest_of(None, tuple(_files(found.artifacts)))
+    return None if newest is None else inside(found.artifacts, newest)
+
+
+def newest_of(film: Film | None, files: Sequence[SeenFile]) -> str | None:
+    """The last screenshot that an attempt made: the film's, else the newest picture among its files."""
+    known = {one.path for one in files}
+    named = [frame.picture for frame in film.frames if frame.picture] if film else []
+    for name in reversed(named):
+        if name in known:
+            return name
+    pictures = [one for one in files if one.path.lower().endswith(_PICTURES)]
+    newest = max(pictures, key=lambda one: one.changed_at, default=None)
+    return None if newest is None else newest.path
 
 
 def vnc_socket(found: Place) -> Path | None:
@@ -187,9 +275,9 @@ def _instruction(payload: Any, film: Film | None) -> str | None:
     return None
 
 
-def _files(folder: Path) -> Iterator[tuple[str, int]]:
+def _files(folder: Path) -> Iterator[SeenFile]:
     """Regular files below, by path; links are not followed, and a task that leaves a million is cut off."""
-    found: list[tuple[str, int]] = []
+    found: list[SeenFile] = []
     folders = [folder]
     while folders and len(found) < _MOST_FILES:
         here = folders.pop()
@@ -199,11 +287,12 @@ def _files(folder: Path) -> Iterator[tuple[str, int]]:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(Path(entry.path))
                     elif entry.is_file(follow_symlinks=False):
-                        path = str(Path(entry.path).relative_to(folder))
-                        found.append((path, entry.stat(follow_symlinks=False).st_size))
+                        path, known = str(Path(entry.path).relative_to(folder)), entry.stat(follow_symlinks=False)
+                        found.append(SeenFile(path=path, size=known.st_size, changed_at=known.st_mtime))
         except OSError:
             continue
-    yield from ((path, size) for path, size in sorted(found)[:_MOST_FILES] if _is_text(path))
+    ordered = sorted(found, key=lambda one: one.path)[:_MOST_FILES]
+    yield from (one for one in ordered if _is_text(one.path))
 
 
 def _is_text(path: str) -> bool:
@@ -217,13 +306,6 @@ def _size(path: Path) -> int:
     except OSError:
         return 0
     return found.st_size if stat.S_ISREG(found.st_mode) else 0
-
-
-def _changed_at(path: Path) -> float:
-    try:
-        return path.lstat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def _read(path: Path, offset: int, limit: int) -> bytes:

@@ -1,18 +1,19 @@
-"""The live desktop of an attempt: a WebSocket of ours in front of its VNC socket.
+"""Live desktops: a WebSocket of ours in front of an attempt's VNC socket, or of the screen that a host of a pool shows.
 
-The socket lies in the attempt's own folder and is reached by that folder alone: no task can lead us to another one. Whoever may only
-look is heard only as far as looking needs; taking over needs an operator, and is an event.
+On this machine the socket lies in the attempt's own folder and is reached by that folder alone: no task can lead us to another one. On
+another machine it is reached the same way, over SSH. Whoever may only look is heard only as far as looking needs; taking over needs
+an operator, and is an event.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import anyio
 from aiohttp import WSMsgType, web
+from anyio.abc import ByteStream
 
 from evalfleet.core.rfb import Foreign, ViewOnly
 from evalfleet.errors import NotFound
@@ -20,56 +21,92 @@ from evalfleet.model import Role
 from evalfleet.web import attempts, params
 from evalfleet.web.attempts import Place
 from evalfleet.web.gate import Denied
+from evalfleet.web.screens import Screens, host_named
 from evalfleet.web.site import Site, bearer_of
 
 GONE, NOT_ALLOWED = 4001, 4003
 _BLOCK = 1 << 16
 _HEARTBEAT_S = 20.0
+_BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError)
 
 
 class Desktops:
-    """Handler of the role reader; `control=1` needs an operator."""
+    """Handlers of the role reader; `control=1` needs an operator."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._screens = Screens(site.remote, site.settings.waa)
 
     async def vnc(self, request: web.Request) -> web.StreamResponse:
-        bearer = bearer_of(request)
-        control = params.word(request, "control", ("0", "1")) == "1"
-        if control and bearer.role is not Role.OPERATOR:
-            raise Denied(403, "this token may only look; an operator's is needed to take over a desktop")
-        text, task, number = (
-            request.match_info["run"],
-            params.number(request, "task"),
-            params.number(request, "attempt"),
-        )
-        home = self._site.home
+        """The desktop of an attempt."""
+        control = _control(request)
+        text, home = request.match_info["run"], self._site.home
+        task, number = params.number(request, "task"), params.number(request, "attempt")
         found = await self._site.readers.call(lambda store: attempts.place(store, home, text, task, number))
-        async with _connected(found) as (reader, writer):
-            socket = web.WebSocketResponse(protocols=["binary"], heartbeat=_HEARTBEAT_S, max_msg_size=1 << 22)
-            await socket.prepare(request)
+        async with self._screens.of_attempt(found) if found.away is not None else _here(found) as stream:
+            socket = await _accepted(request)
             if control:
-                data = {"verb": "take_over", "by": str(bearer), "attempt": found.attempt.id}
+                data = {"verb": "take_over", "by": str(bearer_of(request)), "attempt": found.attempt.id}
                 await self._site.write(lambda store: store.note(found.run.id, "run.requested", data, found.task.key))
-            async with anyio.create_task_group() as group:
-                group.start_soon(_show, reader, socket, group.cancel_scope)
-                await _hear(socket, writer, None if control else ViewOnly())
-                group.cancel_scope.cancel()
+            await _joined(socket, stream, None if control else ViewOnly())
         return socket
 
+    async def host_vnc(self, request: web.Request) -> web.StreamResponse:
+        """The screen of a pool's host."""
+        control = _control(request)
+        pool, host = request.match_info["pool"], request.match_info["host"]
+        found = await self._site.readers.call(lambda store: host_named(store, pool, host))
+        async with self._screens.of_host(found) as stream:
+            socket = await _accepted(request)
+            if control:
+                data = {"verb": "take_over", "by": str(bearer_of(request)), "host": found.name}
+                await self._site.write(lambda store: store.note(f"pool:{pool}", "pool.requested", data))
+            await _joined(socket, stream, None if control else ViewOnly())
+        return socket
 
-async def _show(reader: asyncio.StreamReader, socket: web.WebSocketResponse, scope: anyio.CancelScope) -> None:
+    async def host_screenshot(self, request: web.Request) -> web.StreamResponse:
+        """What a host's screen shows now, as `pool screenshot` saves it."""
+        pool, host = request.match_info["pool"], request.match_info["host"]
+        found = await self._site.readers.call(lambda store: host_named(store, pool, host))
+        data = await self._screens.picture(found)
+        headers = {"Cache-Control": "no-cache", "Content-Security-Policy": "sandbox; default-src 'none'"}
+        return web.Response(body=data, content_type="image/png", headers=headers)
+
+
+def _control(request: web.Request) -> bool:
+    """Whether the controls are wanted. Raises Denied where they may not be had."""
+    control = params.word(request, "control", ("0", "1")) == "1"
+    if control and bearer_of(request).role is not Role.OPERATOR:
+        raise Denied(403, "this token may only look; an operator's is needed to take over a desktop")
+    return control
+
+
+async def _accepted(request: web.Request) -> web.WebSocketResponse:
+    socket = web.WebSocketResponse(protocols=["binary"], heartbeat=_HEARTBEAT_S, max_msg_size=1 << 22)
+    await socket.prepare(request)
+    return socket
+
+
+async def _joined(socket: web.WebSocketResponse, stream: ByteStream, filtered: ViewOnly | None) -> None:
+    """Pass on both ways until one side goes away."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(_show, stream, socket, group.cancel_scope)
+        await _hear(socket, stream, filtered)
+        group.cancel_scope.cancel()
+
+
+async def _show(stream: ByteStream, socket: web.WebSocketResponse, scope: anyio.CancelScope) -> None:
     """What the desktop sends goes to the browser."""
-    with suppress(ConnectionError):
-        while data := await reader.read(_BLOCK):
+    with suppress(*_BROKEN):
+        async for data in stream:
             await socket.send_bytes(data)
     await socket.close(code=GONE, message=b"the desktop is gone")
     scope.cancel()
 
 
-async def _hear(socket: web.WebSocketResponse, writer: asyncio.StreamWriter, filtered: ViewOnly | None) -> None:
+async def _hear(socket: web.WebSocketResponse, stream: ByteStream, filtered: ViewOnly | None) -> None:
     """What the browser sends goes to the desktop, as far as it may."""
-    with suppress(ConnectionError):
+    with suppress(*_BROKEN):
         async for message in socket:
             if message.type is not WSMsgType.BINARY:
                 continue
@@ -78,27 +115,23 @@ async def _hear(socket: web.WebSocketResponse, writer: asyncio.StreamWriter, fil
             except Foreign as error:
                 await socket.close(code=NOT_ALLOWED, message=str(error).encode()[:100])
                 return
-            writer.write(data)
-            await writer.drain()
+            if data:
+                await stream.send(data)
 
 
 @asynccontextmanager
-async def _connected(found: Place) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Raises NotFound."""
+async def _here(found: Place) -> AsyncGenerator[ByteStream]:
+    """The desktop of an attempt on this machine. Raises NotFound."""
     path = attempts.vnc_socket(found) if found.is_live else None
     if path is None:
         raise NotFound(f"attempt {found.attempt.id} has no desktop that can be watched now")
     # Paths of sockets end at 108 bytes; through the folder's descriptor every path is short.
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{folder}/{path.name}")
-    except OSError as error:
-        raise NotFound(f"the desktop of attempt {found.attempt.id} does not answer: {error.strerror}") from None
-    finally:
-        os.close(folder)
-    try:
-        yield reader, writer
-    finally:
-        writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
+    async with AsyncExitStack() as stack:
+        try:
+            stream = await anyio.connect_unix(f"/proc/self/fd/{folder}/{path.name}")
+        except OSError as error:
+            raise NotFound(f"the desktop of attempt {found.attempt.id} does not answer: {error.strerror}") from None
+        finally:
+            os.close(folder)
+        yield await stack.enter_async_context(stream)

@@ -32,14 +32,16 @@ class Files:
     async def artifact(self, request: web.Request) -> web.StreamResponse:
         found = await self._place(request)
         name = request.match_info["path"]
-        path, kind = await self._site.readers.call(lambda _: _known(attempts.inside(found.artifacts, name)))
+        copy = await self._site.remote.file(found, name)
+        path, kind = await self._site.readers.call(lambda _: _known(copy or attempts.inside(found.artifacts, name)))
         if path is None:
             raise NotFound(f"attempt {found.attempt.id} has no file {name!r}")
         return _given(path, kind, download="download" in request.query, private=found.is_live)
 
     async def screenshot(self, request: web.Request) -> web.StreamResponse:
         found = await self._place(request)
-        path, kind = await self._site.readers.call(lambda _: _known(attempts.newest_picture(found)))
+        copy = await self._site.remote.picture(found)
+        path, kind = await self._site.readers.call(lambda _: _known(copy or attempts.newest_picture(found)))
         if path is None or not kind.startswith("image/"):
             raise NotFound(f"attempt {found.attempt.id} has no screenshot yet")
         return _given(path, kind, download=False, private=True)

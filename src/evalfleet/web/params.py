@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,8 +16,13 @@ from evalfleet.web.queries import Page
 T = TypeVar("T", bound=msgspec.Struct)
 
 LIMIT = 100
+_LONGEST_NAME = 500
 MOST = 1000
 LARGEST = 1 << 62
+
+
+class Nothing(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A body that says nothing."""
 
 
 def text(request: web.Request, name: str) -> str | None:
@@ -110,3 +116,32 @@ def some(value: Any, what: str) -> None:
     """Raises InputError where nothing is given."""
     if not value:
         raise InputError(f"{what} is missing")
+
+
+def workers(value: int | None, name: str = "workers", most: int = 100_000) -> int | None:
+    if value is not None and not 1 <= value <= most:
+        raise InputError(f"{name}: must be a whole number from 1 to {most}")
+    return value
+
+
+def folder(value: str | None) -> str:
+    """Where tasks start: a folder that is there; the one that the server was started in, where none is given."""
+    if value is None:
+        return str(Path.cwd())
+    path = Path(value)
+    if "\0" in value or not path.is_absolute() or ".." in path.parts:
+        raise InputError(f"folder: {value[:200]!r} is not the whole path of a folder; begin it with / and leave out ..")
+    try:
+        there = path.is_dir()
+    except OSError:
+        there = False
+    if not there:
+        raise InputError(f"folder: there is no folder {value[:200]!r} on the server's machine; make it first")
+    return str(path)
+
+
+def title(value: str | None) -> str | None:
+    """What a run or study is to be called."""
+    if value is not None and (not value.strip() or "\0" in value or len(value) > _LONGEST_NAME):
+        raise InputError(f"name: must be a text of up to {_LONGEST_NAME} letters that is not empty")
+    return value

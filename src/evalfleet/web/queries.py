@@ -93,7 +93,7 @@ def _worker(one: WorkerLine, numbers: dict[str, int], out: frozenset[str]) -> Js
         "starting": one.starting,
         "assigned": one.assigned,
         "completed": one.completed,
-        "screen": one.key is not None and host == "local" and (one.step or 0) > 0,
+        "screen": one.key is not None and (one.step or 0) > 0,
     }
 
 

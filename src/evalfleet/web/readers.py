@@ -49,12 +49,14 @@ class _Kept:
 class Readers:
     """Used in the event loop's thread; what it calls runs in threads of its own."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._threads = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="web-reader")
         self._free: SimpleQueue[StoreReader] = SimpleQueue()
         self._home = home
         self._kept: dict[Hashable, _Kept] = {}
         self._newest = 0
+        self._wrote_at = float("-inf")
 
     def open(self) -> None:
         """Raises StoreError."""
@@ -73,6 +75,10 @@ class Readers:
         """An event was seen: answers that do not include it are old."""
         self._newest = max(self._newest, number)
 
+    def wrote(self) -> None:
+        """We changed something: whoever asks from now on sees it, however young the last answer is."""
+        self._wrote_at = self._clock()
+
     async def call(self, function: Callable[[StoreReader], T]) -> T:
         """Call with a connection, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._with_reader, function)
@@ -87,20 +93,22 @@ class Readers:
         if kept is not None and self._is_good(kept):
             return await asyncio.shield(kept.answer)
         future: asyncio.Future[Answer] = asyncio.ensure_future(self.call(lambda reader: _answer(reader, function)))
-        kept = self._kept[key] = _Kept(answer=future, asked_at=time.monotonic())
+        kept = self._kept[key] = _Kept(answer=future, asked_at=self._clock())
         future.add_done_callback(lambda done: self._computed(key, kept, done))
         self._trim()
         return await asyncio.shield(future)
 
     def _computed(self, key: Hashable, kept: _Kept, done: asyncio.Future[Answer]) -> None:
-        kept.took_s = time.monotonic() - kept.asked_at
+        kept.took_s = self._clock() - kept.asked_at
         if (done.cancelled() or done.exception() is not None) and self._kept.get(key) is kept:
             del self._kept[key]
 
     def _is_good(self, kept: _Kept) -> bool:
+        if kept.asked_at <= self._wrote_at:
+            return False
         if not kept.answer.done():
             return True
-        age = time.monotonic() - kept.asked_at
+        age = self._clock() - kept.asked_at
         if age <= kept.took_s * _SHARE_OF_TIME:
             return True
         return age <= _FRESH_S and kept.answer.result().event >= self._newest

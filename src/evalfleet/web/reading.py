@@ -14,13 +14,13 @@ from evalfleet.report import pools
 from evalfleet.report.feed import as_object
 from evalfleet.store.base import StoreReader
 from evalfleet.web import alerts, attempts, params, queries, series
+from evalfleet.web.answering import answered
+from evalfleet.web.attempts import Place, Wanted
 from evalfleet.web.queries import Choice, Page
 from evalfleet.web.site import Site, bearer_of
 
 _RUN_STATES = tuple(str(state) for state in RunState)
 _TASK_STATES = tuple(str(state) for state in TaskState)
-_COMPRESSED = 2000  # bytes; below it costs more than it saves
-_EVENT = "X-Evalfleet-Event"
 
 
 class Reading:
@@ -115,17 +115,26 @@ class Reading:
     async def attempt(self, request: web.Request) -> web.Response:
         text, task, number = _attempt(request)
         home = self._site.home
-        return await self._told(request, None, lambda store: attempts.attempt(store, home, text, task, number))
+        seen = await self._site.remote.seen_or_problem(await self._place(request))
+        return await self._told(request, None, lambda store: attempts.attempt(store, home, text, task, number, seen))
 
     async def log(self, request: web.Request) -> web.Response:
-        text, task, number = _attempt(request)
-        stream, home = request.match_info["stream"], self._site.home
         offset, tail = params.whole(request, "offset", None), params.whole(request, "tail", None, 0, 1 << 20)
         limit = params.whole(request, "limit", 1 << 18, 1, 1 << 20) or 1
+        stream = request.match_info["stream"]
+        wanted = Wanted(stream=stream, offset=offset, limit=max(limit, tail or 0), tail=tail)
+        found = await self._place(request)
+        remote = self._site.remote
+        seen = await remote.seen(found)
+        if seen is not None:
+            size = seen.logs.get(stream, 0)
+            data = await remote.log(found, stream, wanted.begin(size), wanted.limit)
+            return await self._told(request, None, lambda _: attempts.log_row(found, wanted, size, data))
+        text, task, number = _attempt(request)
+        home = self._site.home
 
         def ask(store: StoreReader) -> JsonObject:
-            found = attempts.place(store, home, text, task, number)
-            return attempts.log(found, stream, offset, max(limit, tail or 0), tail)
+            return attempts.log(attempts.place(store, home, text, task, number), wanted)
 
         return await self._told(request, None, ask)
 
@@ -169,20 +178,17 @@ class Reading:
         number = params.number(request, "request")
         return await self._told(request, None, lambda store: {"number": number, "answer": store.answer(number)})
 
+    async def _place(self, request: web.Request) -> Place:
+        text, task, number = _attempt(request)
+        home = self._site.home
+        return await self._site.readers.call(lambda store: attempts.place(store, home, text, task, number))
+
     async def _told(
         self, request: web.Request, key: Hashable | None, ask: Callable[[StoreReader], Any]
     ) -> web.Response:
         """The answer as JSON. One without a key is computed for this request alone."""
-        readers = self._site.readers
-        found = await (readers.fresh(ask) if key is None else readers.answer(key, ask))
-        response = web.Response(
-            body=found.body,
-            content_type="application/json",
-            headers={_EVENT: str(found.event), "Cache-Control": "no-store"},
-        )
-        if len(found.body) > _COMPRESSED:
-            response.enable_compression()
-        return response
+        del request  # who asks does not matter
+        return await answered(self._site, key, ask)
 
 
 def _run(request: web.Request) -> str:

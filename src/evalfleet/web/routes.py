@@ -9,13 +9,16 @@ import msgspec
 from aiohttp import web
 
 from evalfleet.model import Role, RunState, TaskState
-from evalfleet.web import acting
+from evalfleet.web import acting, params, pools, studies
 from evalfleet.web.acting import Acting
+from evalfleet.web.choices import Choices
 from evalfleet.web.desktops import Desktops
 from evalfleet.web.files import Files
+from evalfleet.web.pools import Pools
 from evalfleet.web.reading import Reading
 from evalfleet.web.site import Site
 from evalfleet.web.streaming import Streaming
+from evalfleet.web.studies import Studies
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -23,6 +26,7 @@ API = "/api/v1"
 _RUN = f"{API}/runs/{{run}}"
 _TASK = f"{_RUN}/tasks/{{task:\\d+}}"
 _ATTEMPT = f"{_TASK}/attempts/{{attempt:\\d+}}"
+_HOST = f"{API}/pools/{{pool}}/hosts/{{host}}"
 _STATES = tuple(str(state) for state in RunState)
 _TASK_STATES = tuple(str(state) for state in TaskState)
 
@@ -65,6 +69,9 @@ def routes(site: Site) -> list[Route]:
         *_files(Files(site)),
         *_streaming(Streaming(site), Desktops(site)),
         *_acting(Acting(site)),
+        *_studies(Studies(site)),
+        *_pools(Pools(site)),
+        _get(f"{API}/benchmarks", Choices(site).benchmarks, "the benchmarks, and who may act in them"),
     ]
 
 
@@ -121,27 +128,54 @@ def _streaming(streaming: Streaming, desktops: Desktops) -> list[Route]:
     query = (Parameter(name="after", kind="integer", least=0), Parameter(name="run", many=True))
     control = Parameter(name="control", words=("0", "1"))
     watch = _get(f"{_ATTEMPT}/vnc", desktops.vnc, "its live desktop (WebSocket)", control, answer="websocket")
+    shown = "the screen of a pool's host (WebSocket)"
+    picture = "what that screen shows now"
     return [
         watch,
+        _get(f"{_HOST}/vnc", desktops.host_vnc, shown, control, answer="websocket"),
+        _get(f"{_HOST}/screenshot", desktops.host_screenshot, picture, answer="application/octet-stream"),
         _get(f"{API}/events", streaming.events, "all new events, as they come", *query, answer="text/event-stream"),
     ]
 
 
-def _acting(act: Acting) -> list[Route]:
-    def post(path: str, handler: Handler, body: type[msgspec.Struct], text: str, status: int = 200) -> Route:
-        return Route(method="POST", path=path, handler=handler, text=text, role=Role.OPERATOR, body=body, status=status)
+def _post(path: str, handler: Handler, body: type[msgspec.Struct], text: str, status: int = 200) -> Route:
+    return Route(method="POST", path=path, handler=handler, text=text, role=Role.OPERATOR, body=body, status=status)
 
+
+def _acting(act: Acting) -> list[Route]:
     return [
-        post(f"{API}/runs", act.submit, acting.NewRun, "make a run", 201),
-        post(f"{_RUN}/pause", act.pause, acting.Reason, "admit no more work; what runs ends first"),
-        post(f"{_RUN}/resume", act.resume, acting.Amendment, "go on with it"),
-        post(f"{_RUN}/cancel", act.cancel, acting.Nothing, "end it and its running tasks"),
-        post(f"{_RUN}/retry", act.retry, acting.Only, "give failed or held tasks new attempts"),
-        post(f"{_RUN}/hold", act.hold, acting.Keys, "keep tasks from starting"),
-        post(f"{_RUN}/release", act.release, acting.Keys, "let held tasks start again"),
-        post(f"{_RUN}/amend", act.amend, acting.Amendment, "change its number of workers or its budget"),
-        post(f"{_RUN}/quarantine", act.quarantine, acting.WorkerName, "give a worker or host no more work"),
-        post(f"{_RUN}/pardon", act.pardon, acting.WorkerName, "let a quarantined worker work again"),
-        post(f"{API}/alerts/test", act.test_alerts, acting.Nothing, "send a test message to every channel"),
-        post(f"{API}/pools/{{pool}}/delete", act.delete_pool, acting.Nothing, "forget a pool"),
+        _post(f"{API}/runs", act.submit, acting.NewRun, "make a run", 201),
+        _post(f"{_RUN}/pause", act.pause, acting.Reason, "admit no more work; what runs ends first"),
+        _post(f"{_RUN}/resume", act.resume, acting.Amendment, "go on with it"),
+        _post(f"{_RUN}/cancel", act.cancel, params.Nothing, "end it and its running tasks"),
+        _post(f"{_RUN}/retry", act.retry, acting.Only, "give failed or held tasks new attempts"),
+        _post(f"{_RUN}/hold", act.hold, acting.Keys, "keep tasks from starting"),
+        _post(f"{_RUN}/release", act.release, acting.Keys, "let held tasks start again"),
+        _post(f"{_RUN}/amend", act.amend, acting.Amendment, "change its number of workers or its budget"),
+        _post(f"{_RUN}/quarantine", act.quarantine, acting.WorkerName, "give a worker or host no more work"),
+        _post(f"{_RUN}/pardon", act.pardon, acting.WorkerName, "let a quarantined worker work again"),
+        _post(f"{API}/alerts/test", act.test_alerts, params.Nothing, "send a test message to every channel"),
+    ]
+
+
+def _studies(found: Studies) -> list[Route]:
+    one = f"{API}/studies/{{run}}"
+    return [
+        _get(f"{API}/studies", found.listed, "the studies, newest first"),
+        _get(one, found.one, "one study: its trials, and the best so far"),
+        _post(f"{API}/studies", found.submit, studies.NewStudy, "make a study", 201),
+        _post(f"{one}/add-trials", found.add_trials, studies.MoreTrials, "let it try more"),
+        _post(f"{one}/retry-failed", found.retry_failed, params.Nothing, "give failed trials new attempts"),
+        _post(f"{one}/parallel", found.parallel, studies.Parallel, "change how many trials run at a time"),
+    ]
+
+
+def _pools(found: Pools) -> list[Route]:
+    one = f"{API}/pools/{{pool}}"
+    return [
+        _post(f"{API}/pools", found.create, pools.NewPool, "make a pool", 201),
+        _post(f"{one}/start", found.start, pools.OfPool, "start its stopped machines, or one"),
+        _post(f"{one}/stop", found.stop, pools.OfPool, "deallocate its machines, or one; their disks stay"),
+        _post(f"{one}/scale", found.scale, pools.Size, "give it another size, or other limits"),
+        _post(f"{one}/delete", found.delete, pools.OfPool, "delete it with the machines that we made, or one of them"),
     ]

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from evalfleet.config import Settings
 from evalfleet.errors import InputError
+from evalfleet.layout import Home
 from evalfleet.model import Event, Role
 from evalfleet.store.sqlite import open_store
 from evalfleet.web import tokens
@@ -21,8 +22,11 @@ from evalfleet.web.app import application
 from evalfleet.web.drivers import Drivers
 from evalfleet.web.feed import Feed
 from evalfleet.web.gate import Entrance, Gate, is_loopback, names_of
+from evalfleet.web.reaching import Lines
 from evalfleet.web.readers import Readers
+from evalfleet.web.remote import Remote
 from evalfleet.web.site import Site
+from evalfleet.web.stewards import Stewards
 from evalfleet.web.watching import Watch
 
 PORT = 8765
@@ -41,7 +45,7 @@ class Options:
     tls_key: Path | None = None
     behind_proxy: bool = False
     allow_hosts: tuple[str, ...] = ()
-    drive: bool = True
+    drive: bool = True  # runs, and pools
     runs: int = 4  # driven at a time
 
 
@@ -104,7 +108,13 @@ async def running(
 
     feed = Feed(settings.home, happened)
     drivers = Drivers(settings=settings, readers=readers, most=options.runs, notice=notice) if options.drive else None
-    site = Site(settings=settings, gate=Gate(entrance, readers), readers=readers, feed=feed, drivers=drivers)
+    stewards = Stewards(settings=settings, readers=readers, notice=notice) if options.drive else None
+    lines = Lines(Home(settings.home))
+    remote = Remote(lines, settings.waa)
+    gate = Gate(entrance, readers)
+    site = Site(
+        settings=settings, gate=gate, readers=readers, feed=feed, remote=remote, drivers=drivers, stewards=stewards
+    )
     watch = Watch(settings=settings, readers=readers, write=site.write, notice=notice)
     await feed.open()
     runner = web.AppRunner(
@@ -116,14 +126,18 @@ async def running(
         async with anyio.create_task_group() as group:
             group.start_soon(feed.serve)
             group.start_soon(watch.serve)
+            group.start_soon(lines.serve)
             if drivers is not None:
                 group.start_soon(drivers.serve)
+            if stewards is not None:
+                group.start_soon(stewards.serve)
             yield _server(options, port, start_token, site)
             group.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
             await feed.close()
             await runner.cleanup()
+            remote.close()
             site.writers.shutdown(wait=True)
             readers.close()
 

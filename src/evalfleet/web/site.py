@@ -17,11 +17,14 @@ from evalfleet.store.base import Store
 from evalfleet.store.sqlite import open_store
 from evalfleet.web.feed import Feed
 from evalfleet.web.gate import Gate
+from evalfleet.web.latency import Latency
 from evalfleet.web.readers import Readers
+from evalfleet.web.remote import Remote
 from evalfleet.web.tokens import Bearer
 
 if TYPE_CHECKING:
     from evalfleet.web.drivers import Drivers
+    from evalfleet.web.stewards import Stewards
 
 T = TypeVar("T")
 
@@ -35,7 +38,10 @@ class Site:
     gate: Gate
     readers: Readers
     feed: Feed
+    remote: Remote
     drivers: Drivers | None = None  # None: this server drives no runs
+    stewards: Stewards | None = None  # None: it keeps no pools
+    latency: Latency = field(default_factory=Latency)
     writers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_WRITERS, thread_name_prefix="web-writer")
     )
@@ -51,7 +57,10 @@ class Site:
             with closing(open_store(self.settings.home)) as store:
                 return function(store)
 
-        return await asyncio.get_running_loop().run_in_executor(self.writers, call)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.writers, call)
+        finally:
+            self.readers.wrote()
 
 
 def admitted(request: web.Request, bearer: Bearer) -> None:

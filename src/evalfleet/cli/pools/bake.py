@@ -25,9 +25,10 @@ def command(name: str | None, worker: str | None, image: str, as_json: bool, hom
     import anyio
 
     from evalfleet import config
-    from evalfleet.cli.pools.settling import machines, meant
+    from evalfleet.cli.pools.settling import meant
     from evalfleet.errors import WrongState
     from evalfleet.fleet.baking import bake
+    from evalfleet.fleet.ordering import machines
     from evalfleet.model import HostState
     from evalfleet.store.sqlite import open_store
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -11,18 +10,6 @@ if TYPE_CHECKING:
     from evalfleet.layout import Home
     from evalfleet.model import Pool
     from evalfleet.store.base import StoreReader
-
-_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
-
-
-def require_name(name: str) -> None:
-    """Raises InputError for what cannot name a pool."""
-    from evalfleet.errors import InputError
-
-    if not _NAME.fullmatch(name):
-        raise InputError(
-            f"{name!r} cannot name a pool; use small letters, digits, '-', '_' and '.', at most 64 of them"
-        )
 
 
 def home_of(home: str | None) -> Home:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.pools.choosing import require_name
 from evalfleet.cli.pools.renting import RENTED, rented_options
 
 if TYPE_CHECKING:
     from evalfleet.config import Settings
-    from evalfleet.store.base import Store, StoreReader
+    from evalfleet.store.base import Store
 
 
 @click.command("create")
@@ -44,6 +43,7 @@ def command(
     """
     from evalfleet import config
     from evalfleet.cli.pools.renting import wanted_pool
+    from evalfleet.fleet.renting import require_name
     from evalfleet.store.sqlite import open_store
 
     require_name(name)
@@ -75,30 +75,19 @@ def command(
 
 def _rent(settings: Settings, store: Store, name: str, wanted: dict[str, Any], *, as_json: bool) -> int:
     """Write down what is wanted, then make it true. Done again, it goes on with what an earlier call left."""
-    from evalfleet.azure import settings as azure_settings
     from evalfleet.cli.pools.settling import made_true
-    from evalfleet.errors import WrongState
+    from evalfleet.fleet.ordering import rent
 
-    azure_settings.of(settings).admitted()  # what is missing there is said before anything is written
-    try:
-        store.create_pool(name, "azure-vm", wanted)
-    except WrongState:
-        if store.pool(name).settings != wanted:
-            raise WrongState(
-                f"there is a pool {name!r} already, and it is another; `evalfleet pool scale {name}` changes its size, "
-                f"`evalfleet pool delete {name}` ends it"
-            ) from None
-        store.explain_pool(name, None)
+    rent(settings, store, name, wanted)
     return made_true(settings, store, name, as_json=as_json)
 
 
 def _keep(store: Store, name: str, hosts_file: Path, *, trust_first_use: bool, replace: bool, as_json: bool) -> None:
     from evalfleet.backends import ssh_pool
+    from evalfleet.fleet.ordering import keep
     from evalfleet.report.text import count
 
-    made = ssh_pool.settings(hosts_file, trust_first_use=trust_first_use)
-    _refuse_shared_hosts(store, name, made["hosts"])
-    pool = (store.replace_pool if replace else store.create_pool)(name, "ssh", made)
+    pool = keep(store, name, ssh_pool.settings(hosts_file, trust_first_use=trust_first_use), replace=replace)
     hosts = ssh_pool.hosts(pool)
     workers = sum(host.slots for host in hosts)
     if as_json:
@@ -106,22 +95,3 @@ def _keep(store: Store, name: str, hosts_file: Path, *, trust_first_use: bool, r
         return
     click.echo(f"pool {name}: {count(len(hosts), 'host')}, {count(workers, 'worker')}")
     click.echo(f"`evalfleet pool status {name} --probe` asks them; `evalfleet run TASKS --pool {name}` uses them")
-
-
-def _refuse_shared_hosts(store: StoreReader, name: str, rows: list[dict[str, Any]]) -> None:
-    """Attempts are kept by the name of their host, so that in one home a name stands for one machine."""
-    from evalfleet.backends import registry
-    from evalfleet.errors import InputError
-
-    taken = {
-        host.name: pool.name
-        for pool in store.pools()
-        if pool.name != name
-        for host in registry.kind_of(pool).hosts(pool, store.hosts(pool.name, gone=True))
-    }
-    for row in rows:
-        if row["name"] in taken or row["name"] == "local":
-            owner = f"pool {taken[row['name']]!r}" if row["name"] in taken else "this machine"
-            raise InputError(
-                f"the host name {row['name']!r} belongs to {owner}; give it another `name` in the hosts file"
-            )

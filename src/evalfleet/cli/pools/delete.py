@@ -30,6 +30,7 @@ def command(name: str | None, worker: str | None, yes: bool, as_json: bool, home
     """
     from evalfleet import config
     from evalfleet.cli.pools.choosing import chosen
+    from evalfleet.fleet.ordering import delete
     from evalfleet.store.sqlite import open_store
 
     settings = config.load(home)
@@ -37,7 +38,7 @@ def command(name: str | None, worker: str | None, yes: bool, as_json: bool, home
     try:
         pool = chosen(name, store.pools())
         if pool.backend == "ssh" and worker is None:
-            store.delete_pool(pool.name)
+            delete(store, pool, None)
             said = f"pool {pool.name} is deleted; its machines are as they were"
             click.echo(json.dumps({"deleted": pool.name}) if as_json else said)
             return 0
@@ -47,12 +48,12 @@ def command(name: str | None, worker: str | None, yes: bool, as_json: bool, home
 
 
 def _end(settings: Settings, store: Store, pool: Pool, worker: str | None, *, yes: bool, as_json: bool) -> int:
-    from evalfleet.cli.pools.settling import machines, made_true, meant, merged
+    from evalfleet.cli.pools.settling import made_true
     from evalfleet.errors import InputError
-    from evalfleet.model import Wish
+    from evalfleet.fleet.ordering import delete, machines, require_rented
     from evalfleet.report.text import count
 
-    meant(store, pool.name)
+    require_rented(pool)
     names = machines(store, pool, worker)
     what = names[0] if worker else f"pool {pool.name}"
     if not yes and names:
@@ -60,10 +61,5 @@ def _end(settings: Settings, store: Store, pool: Pool, worker: str | None, *, ye
         if not sys.stdin.isatty():
             raise InputError(f"{question} Say --yes; nobody is there to be asked.")
         click.confirm(question, abort=True, err=True)
-    if worker is None:
-        store.doom_pool(pool.name)
-    else:
-        with store.batch():
-            store.amend_pool(pool.name, merged(pool, workers=max(0, pool.settings["workers"] - 1)))
-            store.wish(pool.name, names, Wish.GONE, "evalfleet pool delete")
+    delete(store, pool, worker)
     return made_true(settings, store, pool.name, as_json=as_json)

@@ -6,18 +6,13 @@ from pathlib import Path
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.options import home_option, json_option, wheels_option
 
 
 @click.command("prepare")
 @click.argument("name", required=False)
 @click.option("--benchmark", metavar="NAME", help="What for.  [default: what the pool was made for]")
-@click.option(
-    "--wheels",
-    type=click.Path(file_okay=False, exists=True, path_type=Path),
-    metavar="DIR",
-    help="Install packages from these wheels, and ask no index.",
-)
+@wheels_option
 @json_option
 @home_option
 def command(name: str | None, benchmark: str | None, wheels: Path | None, as_json: bool, home: str | None) -> int:
@@ -30,8 +25,9 @@ def command(name: str | None, benchmark: str | None, wheels: Path | None, as_jso
     from evalfleet.benchmarks import registry
     from evalfleet.benchmarks.equipment import tools_of
     from evalfleet.cli.pools.choosing import chosen
-    from evalfleet.cli.pools.settling import made_true, merged
+    from evalfleet.cli.pools.settling import made_true
     from evalfleet.cli.prepare import on_hosts
+    from evalfleet.fleet.ordering import merged
     from evalfleet.store.sqlite import open_store
 
     settings = config.load(home)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +11,6 @@ import click
 from evalfleet.cli.options import budget_option
 
 F = TypeVar("F", bound=Callable[..., Any])
-_PREFIX = re.compile(r"[a-z]([a-z0-9-]{0,40}[a-z0-9])?")
 
 # Parameter of the command -> its option, for messages.
 RENTED = {
@@ -109,84 +107,11 @@ def wanted_pool(written: Mapping[str, Any], rented: Mapping[str, Any], hosts_fil
 
     Raises InputError, NotFound (a size that nobody knows) and click.UsageError.
     """
-    import msgspec
-
-    from evalfleet.azure import sizes
-    from evalfleet.azure.pool import AzurePool
-    from evalfleet.errors import InputError
+    from evalfleet.fleet import renting
 
     if hosts_file is not None:
         raise click.UsageError("--hosts is for ssh; azure-vm makes its machines.")
-    given = {**written, **{name: value for name, value in rented.items() if value not in (None, ())}}
-    given.pop("backend", None)
-    values: dict[str, Any] = {
-        name: given[name]
-        for name in (
-            "spot",
-            "image",
-            "disk_gb",
-            "slots",
-            "max_hours",
-            "budget_usd",
-            "least",
-            "most",
-            "prefix",
-            "benchmark",
-        )
-        if name in given
-    }
-    if "size" in given:
-        values["sizes"] = tuple(sizes.find(one).name for one in _listed(given["size"]))
-    if "regions" in given:
-        values["regions"] = tuple(_listed(given["regions"]))
-    if "idle" in given:
-        values["idle_s"] = given["idle"]
-    if "idle_action" in given:
-        values["idle"] = given["idle_action"]
-    if "setup" in given:
-        values["setup"] = _script(Path(given["setup"]))
-    values["deadlines"] = _deadlines(
-        {**written.get("deadline", {}), **dict(one.partition("=")[::2] for one in rented["deadline"])}
-    )
-    values["scales"] = "least" in given or "most" in given
-    values["kvm"] = given.get("benchmark") == "waa"
-    values["workers"] = given.get("workers") or given.get("most") or 1
-    if values.get("least", 0) > (values.get("most") or values["workers"]):
-        raise InputError(f"--min {values['least']} is more than --max {values.get('most') or values['workers']}")
-    if not _PREFIX.fullmatch(values.get("prefix", "waa-eval")):
-        raise InputError(f"{values['prefix']!r} cannot begin a machine's name; use small letters, digits and '-'")
-    return msgspec.to_builtins(AzurePool(**values))
-
-
-def _listed(text: str | list[str]) -> list[str]:
-    parts = text.split(",") if isinstance(text, str) else text
-    return [part.strip() for part in parts if part.strip()]
-
-
-def _script(path: Path) -> str:
-    from evalfleet.errors import InputError
-
-    try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        cause = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: cannot be read: {cause}") from None
-
-
-def _deadlines(given: Mapping[str, str]) -> dict[str, float]:
-    from evalfleet import duration
-    from evalfleet.errors import InputError
-    from evalfleet.schema import suggestion
-
-    found: dict[str, float] = {}
-    for rung, text in given.items():
-        if rung not in RUNGS:
-            raise InputError(f'--deadline: there is no rung "{rung}"{suggestion(rung, RUNGS)}')
-        try:
-            found[rung] = duration.parse(text)
-        except ValueError as error:
-            raise InputError(f"--deadline {rung}: {error}") from None
-    return found
-
-
-RUNGS = ("ssh", "host_key", "disk", "kvm", "runner", "setup", "benchmark")
+    given: dict[str, Any] = {**rented, "setup": renting.script(rented["setup"]) if rented.get("setup") else None}
+    parts = [str(one).partition("=") for one in given.pop("deadline")]
+    deadlines = {rung: text for rung, _, text in parts}
+    return renting.wanted_pool(written, given, deadlines)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from evalfleet.cli.options import budget_option, home_option, json_option
@@ -36,7 +34,8 @@ def command(
     machines. Exit codes: 0 done; 3 not all of it.
     """
     from evalfleet import config
-    from evalfleet.cli.pools.settling import made_true, meant, merged
+    from evalfleet.cli.pools.settling import made_true, meant
+    from evalfleet.fleet.ordering import scale
     from evalfleet.store.sqlite import open_store
 
     if name is not None and workers is None and name.isdecimal():
@@ -45,36 +44,8 @@ def command(
     store = open_store(settings.home)
     try:
         pool = meant(store, name)
-        limits = least is not None or most is not None
-        changes: dict[str, Any] = {
-            "workers": most if workers is None and most is not None else workers,
-            "least": least,
-            "most": most,
-            "idle_s": idle,
-            "budget_usd": budget_usd,
-            "scales": True if limits else (False if workers is not None else None),
-        }
-        if workers is not None and not limits:
-            changes["most"] = workers
-        new = merged(pool, **changes)
-        if new["least"] > (new["most"] or new["workers"]):
-            raise click.UsageError(f"--min {new['least']} is more than --max {new['most'] or new['workers']}.")
-        with store.batch():
-            store.amend_pool(pool.name, new)
-            store.explain_pool(pool.name, None)
-            if not new["scales"]:
-                _shed(store, pool.name, new["workers"])
+        changes = {"workers": workers, "least": least, "most": most, "idle_s": idle, "budget_usd": budget_usd}
+        scale(store, pool, changes)
         return made_true(settings, store, pool.name, as_json=as_json)
     finally:
         store.close()
-
-
-def _shed(store: Any, pool: str, workers: int) -> None:
-    """Wish those gone that are too many: those that do not run first, then idle ones, the youngest first."""
-    from evalfleet.model import HostState, Wish
-
-    loads = store.host_loads()
-    hosts = [host for host in store.hosts(pool) if host.wish is not Wish.GONE and host.state is not HostState.LOST]
-    order = sorted(hosts, key=lambda host: (host.wish is Wish.RUNNING, loads.get(host.name, 0) > 0, -host.number))
-    names = [host.name for host in order[: max(0, len(hosts) - workers)]]
-    store.wish(pool, names, Wish.GONE, f"the pool is scaled to {workers}")

@@ -16,7 +16,6 @@ from evalfleet.cli.pools.hosts import one, require_library, say
 
 if TYPE_CHECKING:
     from evalfleet.backends.reaching import Reachable
-    from evalfleet.config import WaaSettings
     from evalfleet.layout import Home
     from evalfleet.model import JsonObject
 
@@ -42,7 +41,9 @@ def command(worker: str, to: str | None, container: str | None, as_json: bool, h
     host = one(home, worker)
     settings = config.load(home)
     require_library()
-    shown = anyio.run(_asked, host, home_of(home), _orders(settings.waa, container))
+    from evalfleet.backends.reaching import picture_orders
+
+    shown = anyio.run(_asked, host, home_of(home), picture_orders(settings.waa, container))
     data = base64.b64decode(shown["png"])
     if to == "-":
         sys.stdout.buffer.write(data)
@@ -54,16 +55,6 @@ def command(worker: str, to: str | None, container: str | None, as_json: bool, h
         click.echo(json.dumps({"host": host.name, "file": str(path), "of": shown["of"], "age_s": shown["age_s"]}))
     else:
         click.echo(f"{path}: {shown['of']}, {seen}")
-
-
-def _orders(waa: WaaSettings, container: str | None) -> JsonObject:
-    return {
-        "do": "picture",
-        "docker": waa.docker,
-        "containers": [container] if container else list(waa.containers),
-        "python": waa.python,
-        "url": f"http://{waa.guest}:{waa.guest_port}/screenshot",
-    }
 
 
 async def _asked(host: Reachable, home: Home, orders: JsonObject) -> JsonObject:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -81,30 +81,8 @@ def _shown(settings: Settings, store: Store, pool: Pool, *, as_json: bool) -> in
 
 def meant(store: Store, name: str | None) -> Pool:
     """The pool of VMs that is meant; without a name the only one. Raises InputError for machines that we did not make."""
-    from evalfleet.errors import InputError
+    from evalfleet.fleet.ordering import require_rented
 
     pool = chosen(name, store.pools())
-    if pool.backend == "ssh":
-        raise InputError(
-            f"pool {pool.name!r} has machines that exist by themselves; only machines of a cloud can be made so"
-        )
+    require_rented(pool)
     return pool
-
-
-def machines(store: Store, pool: Pool, worker: str | None) -> list[str]:
-    """Names of the pool's machines, or of the one that is meant. Raises NotFound."""
-    from evalfleet.errors import NotFound
-    from evalfleet.schema import suggestion
-
-    names = [host.name for host in store.hosts(pool.name)]
-    if worker is None:
-        return names
-    found = worker if worker in names else worker.rpartition("-")[0]
-    if found not in names:
-        raise NotFound(f'pool {pool.name!r} has no machine "{worker}"{suggestion(worker, names)}')
-    return [found]
-
-
-def merged(pool: Pool, **changes: Any) -> dict[str, Any]:
-    """The pool's settings with those that were given."""
-    return {**pool.settings, **{name: value for name, value in changes.items() if value is not None}}

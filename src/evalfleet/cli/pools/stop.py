@@ -21,17 +21,15 @@ def command(name: str | None, worker: str | None, as_json: bool, home: str | Non
     done; 3 not all of it.
     """
     from evalfleet import config
-    from evalfleet.cli.pools.settling import machines, made_true, meant
-    from evalfleet.model import Wish
+    from evalfleet.cli.pools.settling import made_true, meant
+    from evalfleet.fleet.ordering import stop
     from evalfleet.store.sqlite import open_store
 
     settings = config.load(home)
     store = open_store(settings.home)
     try:
         pool = meant(store, name)
-        with store.batch():
-            store.wish(pool.name, machines(store, pool, worker), Wish.STOPPED, "evalfleet pool stop")
-            store.explain_pool(pool.name, None)
+        stop(store, pool, worker)
         return made_true(settings, store, pool.name, as_json=as_json)
     finally:
         store.close()

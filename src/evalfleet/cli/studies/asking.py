@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from evalfleet import config
 from evalfleet.cli.steering import say
-from evalfleet.cli.studies.naming import find_study
 from evalfleet.engine.asking import ask_or_do
 from evalfleet.errors import NotFound
-from evalfleet.model import JsonObject, Verb
+from evalfleet.model import JsonObject, Run, Verb
+from evalfleet.report.studies import find_study
+from evalfleet.report.text import count
+from evalfleet.store.base import Store
 from evalfleet.store.sqlite import FILE, open_store
 
 
@@ -30,4 +32,17 @@ def ask_study(
         say(as_json, {"run": run.id, **answer}, told(answer) + hint)
     finally:
         store.close()
+    return 0
+
+
+def told_to_go_on(store: Store, run: Run, parallel: int | None, *, as_json: bool) -> int:
+    """Have the one who drives the study go on, with so many trials at a time."""
+    args: JsonObject = {} if parallel is None else {"workers": parallel}
+    owned, answer = ask_or_do(store, run, Verb.RESUME, args)
+    if owned is not None:  # its driver has left meanwhile
+        store.leave(owned)
+        say(as_json, {"run": run.id, **answer}, f"nobody drives it any more; `evalfleet study resume {run.id}` does")
+        return 0
+    at_a_time = f"{count(answer['workers'], 'trial')} at a time"
+    say(as_json, {"run": run.id, **answer}, f"it is being driven, and goes on: {at_a_time}")
     return 0

@@ -16,17 +16,15 @@ def command(as_json: bool, home: str | None) -> None:
     """List the studies, newest first, with how far they are and the best so far."""
     from evalfleet import config
     from evalfleet.cli.studies.telling import summary_lines
-    from evalfleet.report.study import study_facts
+    from evalfleet.report.study import studies_facts
     from evalfleet.store.sqlite import open_reader
 
     reader = open_reader(config.load(home).home)
-    found = (
-        [] if reader is None else [study_facts(reader, run) for run in reader.runs() if run.policy.study is not None]
-    )
+    found = [] if reader is None else studies_facts(reader)
     if reader is not None:
         reader.close()
     if as_json:
-        click.echo(json.dumps([{name: value for name, value in one.items() if name != "trials"} for one in found]))
+        click.echo(json.dumps(found))
         return
     for facts in found:
         click.echo("\n".join(summary_lines(facts)[:2]))

@@ -16,26 +16,12 @@ study_argument = click.argument("study", required=False, default="latest", metav
 """Gives the command `study: str`: an id, a unique prefix of one, a name, or `latest`, which is the default."""
 
 
-def find_study(store: StoreReader, text: str) -> Run:
-    """The study that `text` names; of several with one name the newest. Raises NotFound, AmbiguousId, InputError."""
-    from evalfleet.errors import NotFound
-    from evalfleet.report.study import study_in
-
-    studies = [run for run in store.runs() if run.policy.study is not None]
-    if not studies:
-        raise NotFound("there is no study yet; `evalfleet tune STUDY.toml` makes one")
-    if text == "latest":
-        return studies[0]
-    found = next((run for run in studies if run.name == text), None) or store.find_run(text)
-    study_in(found)
-    return found
-
-
 @contextmanager
 def opened_study(home: str | None, text: str) -> Generator[tuple[StoreReader, Run]]:
     """A reader, and the study."""
     from evalfleet import config
     from evalfleet.errors import NotFound
+    from evalfleet.report.studies import find_study
     from evalfleet.store.sqlite import open_reader
 
     reader = open_reader(config.load(home).home)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
-from typing import Any
 
+from evalfleet.engine.studyfile import require_files, study_in_toml
 from evalfleet.errors import InputError
 from evalfleet.schema import quoted
-from evalfleet.tune.study import Study, study_of
+from evalfleet.tune.study import Study
 
 
 def read_study(file: str, *, parallel: int | None = None, trials: int | None = None) -> tuple[Study, str]:
@@ -18,22 +17,26 @@ def read_study(file: str, *, parallel: int | None = None, trials: int | None = N
     """
     path = Path(file)
     try:
-        table: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
     except FileNotFoundError:
         raise InputError(f"there is no study file {quoted(file)}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise InputError(f"{quoted(file)} is not TOML: {error}") from None
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {quoted(file)}: {getattr(error, 'strerror', None) or error}") from None
-    wanted = {"max_parallel_experiments": parallel, "trials": trials}
-    given = {name: value for name, value in wanted.items() if value is not None}
-    if isinstance(table.get("study"), dict):
-        table["study"] = {**table["study"], **given}
-    try:
-        study = study_of(table)
-    except InputError as error:
-        raise InputError(f"{quoted(file)}: {error}") from None
+    study = study_in_toml(text, quoted(file), parallel=parallel, trials=trials)
     folder = path.absolute().parent
-    if missing := [name for name in study.files if not (folder / name).exists()]:
-        raise InputError(f"{quoted(file)}: study.files: there is no {quoted(missing[0])} beside it")
+    require_files(study, folder, quoted(file))
     return study, str(folder)
+
+
+def read_places(text: str | None) -> tuple[int, ...]:
+    """The GPUs that `--gpus` names, by index; () for all. Raises InputError."""
+    if text is None:
+        return ()
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() for word in words):
+        raise InputError(
+            f"--gpus: {quoted(text)} is no list of indices; write such as 0,1,2,3 (`evalfleet gpus` shows them)"
+        )
+    return tuple(sorted({int(word) for word in words}))

@@ -17,12 +17,14 @@ from evalfleet.cli.studies.naming import study_argument
 def command(study: str, parallel: int | None, verbose: bool, as_json: bool, home: str | None) -> int:
     """Go on with a study that was detached, interrupted, killed or paused.
 
-    Trials that are still running are found again; none is lost, none is proposed twice. Exit codes as `evalfleet tune`.
+    Trials that are still running are found again; none is lost, none is proposed twice. Where somebody drives it already, that
+    one is told (--parallel changes it while it runs), and this command ends. Exit codes as `evalfleet tune`.
     """
     from evalfleet import config
+    from evalfleet.cli.studies.asking import told_to_go_on
     from evalfleet.cli.studies.driving import drive_study
-    from evalfleet.cli.studies.naming import find_study
     from evalfleet.errors import NotFound
+    from evalfleet.report.studies import find_study
     from evalfleet.store.sqlite import FILE, open_store
 
     settings = config.load(home)
@@ -31,6 +33,8 @@ def command(study: str, parallel: int | None, verbose: bool, as_json: bool, home
     store = open_store(settings.home)
     try:
         run = find_study(store, study)
+        if store.driver(run.id) is not None:
+            return told_to_go_on(store, run, parallel, as_json=as_json)
         return drive_study(settings, store, run, as_json=as_json, verbose=verbose, parallel=parallel)
     finally:
         store.close()

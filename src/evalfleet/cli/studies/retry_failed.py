@@ -20,4 +20,4 @@ def command(study: str, as_json: bool, home: str | None) -> int:
     def told(answer: JsonObject) -> str:
         return f"tried again: {', '.join(answer['tasks']) or 'nothing'}"
 
-    return ask_study(home, study, Verb.RETRY, {"only": ["failed"]}, told, as_json=as_json)
+    return ask_study(home, study, Verb.RETRY, {"only": ["failed", "held"]}, told, as_json=as_json)

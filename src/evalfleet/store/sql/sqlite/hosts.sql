@@ -53,7 +53,8 @@ select count(*) as total, coalesce(sum(task.state = 'succeeded'), 0) as complete
 
 -- name: select_host_tallies
 select attempt.host as host, count(*) as assigned, sum(attempt.outcome is 'ok') as completed,
-       max(case when attempt.outcome is null then task.key end) as current
+       max(case when attempt.outcome is null then task.key end) as current,
+       sum(max(0, coalesce(attempt.ended_at, :now) - attempt.claimed_at)) as busy_s
   from run
   join attempt on attempt.run_id = run.id
   join task on task.run_id = attempt.run_id and task.number = attempt.task_number

@@ -1,0 +1,204 @@
+"""Shows a visitor the files of an attempt while it still writes them, and leads to the screen that it may have.
+
+Its text is handed to the host's Python, as that of `visiting`; it is not part of the zipapp, starts no runner and writes nothing. After
+it comes one line of JSON with its orders, then one line per question, each answered by one line. What a visitor names is an attempt
+and a file below its folder: nothing outside is ever opened, and no link is followed on the way.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import socket
+import stat
+import sys
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MARK = "EVALFLEET-HOST "
+ATTEMPT = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+STREAMS = ("stdout", "stderr")
+SCREEN = "vnc.sock"
+MOST_FILES = 2000
+MOST_DEPTH = 32
+MOST_BYTES = 1 << 18
+BLOCK = 1 << 16
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def main() -> None:
+    with open(0, "rb", buffering=0, closefd=False) as given:
+        orders: dict[str, Any] = json.loads(given.readline().decode("utf-8"))
+    folder: str = os.path.expanduser(orders["folder"].replace("{hostname}", socket.gethostname()))
+    attempts = os.path.join(folder, "attempts")
+    try:
+        if orders["do"] == "relay":
+            relay(attempts, orders["attempt"])
+        else:
+            say(MARK + json.dumps({"has": os.path.isdir(attempts)}))
+            with open(0, "rb", closefd=False) as questions:
+                for line in questions:
+                    say(json.dumps(answer(attempts, json.loads(line.decode("utf-8")))))
+    except BrokenPipeError:
+        os._exit(0)  # whoever asked is gone
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def answer(attempts: str, asked: dict[str, Any]) -> dict[str, Any]:
+    try:
+        if asked["do"] == "screens":
+            told: dict[str, Any] = {"attempts": screens(attempts)}
+        else:
+            here = entered(attempts, asked["attempt"])
+            try:
+                told = look(here) if asked["do"] == "look" else read(here, asked)
+            finally:
+                os.close(here)
+    except (OSError, ValueError) as error:
+        told = {"missing": str(getattr(error, "strerror", None) or error)}
+    return dict(told, id=asked["id"])
+
+
+def entered(attempts: str, name: str) -> int:
+    """The folder of an attempt, opened."""
+    if not ATTEMPT.fullmatch(name):
+        raise ValueError("that names no attempt")
+    return os.open(os.path.join(attempts, name), FOLDER)
+
+
+def look(here: int) -> dict[str, Any]:
+    """How far everything is: sizes of the logs and event lines, all artifacts, whether there is a screen."""
+    logs = {stream: size_of(here, stream + ".log") for stream in STREAMS}
+    files: list[tuple[str, int, float]] = []
+    try:
+        artifacts = os.open("artifacts", FOLDER, dir_fd=here)
+    except OSError:
+        artifacts = -1  # not yet
+    if artifacts >= 0:
+        walk(artifacts, "", files, 0)
+    return {"logs": logs, "events": size_of(here, "events.jsonl"), "files": files, "screen": has_screen(here)}
+
+
+def size_of(here: int, name: str) -> int:
+    try:
+        found = os.stat(name, dir_fd=here, follow_symlinks=False)
+    except OSError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
+def walk(here: int, above: str, files: list[tuple[str, int, float]], depth: int) -> None:
+    """Regular files below; owns the descriptor. A task that leaves a million is cut off, and one whose names are no text is skipped."""
+    try:
+        names = sorted(os.listdir(here))
+        for name in names:
+            if len(files) >= MOST_FILES:
+                return
+            try:
+                name.encode("utf-8")
+                found = os.stat(name, dir_fd=here, follow_symlinks=False)
+                if stat.S_ISREG(found.st_mode):
+                    files.append((above + name, found.st_size, found.st_mtime))
+                elif stat.S_ISDIR(found.st_mode) and depth < MOST_DEPTH:
+                    walk(os.open(name, FOLDER, dir_fd=here), above + name + "/", files, depth + 1)
+            except (OSError, UnicodeError):
+                continue  # it is gone already, or closed to us
+    finally:
+        os.close(here)
+
+
+def read(here: int, asked: dict[str, Any]) -> dict[str, Any]:
+    """A piece of a file, and the file's size."""
+    parts: list[str] = asked["path"].split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise ValueError("that is no path of a file here")
+    opened: list[int] = []
+    try:
+        for part in parts[:-1]:
+            here = os.open(part, FOLDER, dir_fd=here)
+            opened.append(here)
+        fd = os.open(parts[-1], FILE, dir_fd=here)
+        opened.append(fd)
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("that is no regular file")
+        data = os.pread(fd, min(asked["limit"], MOST_BYTES), asked["offset"])
+        return {"data": base64.b64encode(data).decode(), "size": found.st_size}
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+def has_screen(here: int) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(SCREEN, dir_fd=here, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def screens(attempts: str) -> list[str]:
+    """The attempts that have a screen, the latest first."""
+    found: list[tuple[float, str]] = []
+    try:
+        names = os.listdir(attempts)
+    except OSError:
+        return []
+    for name in names:
+        try:
+            at = os.stat(os.path.join(attempts, name, SCREEN), follow_symlinks=False)
+        except OSError:
+            continue
+        if stat.S_ISSOCK(at.st_mode) and ATTEMPT.fullmatch(name):
+            found.append((at.st_mtime, name))
+    return [name for _, name in sorted(found, reverse=True)]
+
+
+def relay(attempts: str, name: str) -> None:
+    """Become the connection to the attempt's screen: standard input goes there, what comes from there is standard output."""
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        here = entered(attempts, name)
+        # The very socket that was looked at, whatever is put into its place meanwhile; and its path may be long.
+        fd = os.open(SCREEN, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            raise ValueError("what is there is no socket")
+        peer.connect("/proc/self/fd/%d" % fd)
+    except (OSError, ValueError) as error:
+        say(MARK + json.dumps({"missing": str(getattr(error, "strerror", None) or error)}))
+        return
+    say(MARK + json.dumps({"has": True}))
+    threading.Thread(target=pump_in, args=(peer,), daemon=True).start()
+    while True:
+        try:
+            data = peer.recv(BLOCK)
+        except OSError:
+            data = b""
+        if not data:
+            os._exit(0)
+        while data:
+            data = data[os.write(1, data) :]
+
+
+def pump_in(peer: socket.socket) -> None:
+    data = b"?"
+    while data:
+        data = os.read(0, BLOCK)
+        try:
+            peer.sendall(data)
+        except OSError:
+            break
+    os._exit(0)  # whoever looked is gone, or the screen is
+
+
+if __name__ == "__main__":
+    main()
