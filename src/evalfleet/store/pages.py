@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from evalfleet.model import AccessToken, Event
+from evalfleet.model import AccessToken, Event, RunState
 from evalfleet.store import rows
 
 if TYPE_CHECKING:
@@ -39,6 +39,10 @@ class PageReader(Protocol):
 
     def quarantine_events(self, run_id: str) -> list[Event]:
         """Who was quarantined and pardoned, oldest first."""
+        ...
+
+    def run_counts(self) -> dict[RunState, int]:
+        """How many runs there are in each state; every state is present."""
         ...
 
     def runs_page(
@@ -107,6 +111,10 @@ class Paging:
 
     def quarantine_events(self, run_id: str) -> list[Event]:
         return [rows.event(row) for row in self._db.rows("select_quarantine_events", run_id=run_id)]
+
+    def run_counts(self) -> dict[RunState, int]:
+        found = {row["state"]: row["count"] for row in self._db.rows("count_runs")}
+        return {state: found.get(state, 0) for state in RunState}
 
     def runs_page(
         self, *, before: int | None = None, limit: int = 100, states: Sequence[str] = (), search: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from evalfleet.core.loads import PIECE_S, Sample, piece_of, unpack
 
@@ -23,6 +23,12 @@ class SeriesReader(Protocol):
 
     def hosts_of(self, run_id: str) -> list[str]:
         """Those on which the run has or had attempts, by name."""
+        ...
+
+    def time_sums(self, run_id: str) -> dict[str, Any]:
+        """How long parts of a run took, each as a count and a sum of seconds: `start` (process to readiness), `dispatch`
+        (claim to process), `queue_wait` (start of the run to the first claim of a task), `attempt`. And of now, where there
+        is one: `oldest_claim` and `next_expiry` of live attempts, `waits_since` of the oldest task that may start."""
         ...
 
     def last_uses(self) -> dict[str, float]:
@@ -57,6 +63,10 @@ class SeriesReading:
 
     def hosts_of(self, run_id: str) -> list[str]:
         return sorted(row["host"] for row in self._db.rows("select_hosts_of_run", run_id=run_id))
+
+    def time_sums(self, run_id: str) -> dict[str, Any]:
+        ended = dict(self._db.rows("sum_times", run_id=run_id)[0])
+        return {**ended, **dict(self._db.rows("select_live_times", run_id=run_id, now=self._db.now())[0])}
 
     def last_uses(self) -> dict[str, float]:
         return {row["host"]: row["at"] for row in self._db.rows("select_last_use")}

@@ -68,7 +68,7 @@ def facts_of(store: StoreReader, run_id: str) -> RunFacts:
             breaker=None if over else open_breaker(store, run),
             cost_usd=store.cost_usd(run_id),
             budget_usd=run.policy.budget_usd,
-            lost=_lost(said),
+            lost=lost_hosts(said),
             quarantined=frozenset() if over else barred(store, run_id),
             unstarted=() if over else unstarted(events),
             pulling=pulling(said),
@@ -127,7 +127,7 @@ def _recent(events: list[Event]) -> tuple[bool, ...]:
     return tuple(reversed(kept[:_RECENT]))
 
 
-def _lost(events: list[Event]) -> frozenset[str]:
+def lost_hosts(events: list[Event]) -> frozenset[str]:
     """Hosts that were given up and have not come back, from events with the oldest first."""
     lost: set[str] = set()
     for event in events:

@@ -1,147 +1,121 @@
-"""What Prometheus reads: `/metrics`, as text."""
+"""What Prometheus reads: `/metrics`. As many series as there are live runs and hosts, up to a bound, however many runs ended."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Iterator
 
 from aiohttp import web
 
-from evalfleet.model import Outcome, RunState
-from evalfleet.report.runs import open_breaker
-from evalfleet.report.summary import summarise
+from evalfleet.config import AlertSettings
+from evalfleet.core.hosts import total_usd
+from evalfleet.model import HostState, JsonObject, RunState
 from evalfleet.store.base import StoreReader
-from evalfleet.web.alerts import firing_of
+from evalfleet.web.alerts import fold
+from evalfleet.web.exposition import CONTENT, Sample, exposition, sample
+from evalfleet.web.outbox import waiting
 from evalfleet.web.routes import Route
+from evalfleet.web.run_metrics import run_samples
 from evalfleet.web.site import Site
 
-_CONTENT = "text/plain; version=0.0.4; charset=utf-8"
-_RUNS = 200  # the newest; each is a set of series
-_LIVE = (RunState.QUEUED, RunState.RUNNING, RunState.PAUSED)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    name: str
-    value: float
-    labels: Mapping[str, str]
-
-
-_KINDS: dict[str, tuple[str, str]] = {
-    "evalfleet_runs": ("gauge", "Runs by state."),
-    "evalfleet_events_total": ("counter", "Number of the newest event."),
-    "evalfleet_feed_readers": ("gauge", "Readers of the live feed."),
-    "evalfleet_alerts_firing": ("gauge", "Alerts that are firing, by rule."),
-    "evalfleet_run_info": ("gauge", "One for each run that is not over, with its name and state."),
-    "evalfleet_run_driven": ("gauge", "1: a controller drives it."),
-    "evalfleet_run_tasks": ("gauge", "Tasks of a run by state."),
-    "evalfleet_run_attempts": ("gauge", "Attempts of a run by outcome; live ones are `live`."),
-    "evalfleet_run_failures": ("gauge", "Failed attempts of a run by kind and blame."),
-    "evalfleet_run_workers": ("gauge", "Workers that a run may use, and those that are busy."),
-    "evalfleet_run_cost_usd": ("gauge", "What a run has cost."),
-    "evalfleet_run_waste_usd": ("gauge", "What it spent on attempts without a verdict."),
-    "evalfleet_run_estimated_total_usd": ("gauge", "What it will have cost."),
-    "evalfleet_run_hourly_rate_usd": ("gauge", "What it costs an hour."),
-    "evalfleet_run_cost_per_task_usd": ("gauge", "What a decided task cost."),
-    "evalfleet_run_budget_usd": ("gauge", "What it may cost."),
-    "evalfleet_run_retry_rate": ("gauge", "Share of tried tasks that needed more than one attempt."),
-    "evalfleet_run_coverage": ("gauge", "Share of tasks that count in the valid score."),
-    "evalfleet_run_score": ("gauge", "Strict and valid score."),
-    "evalfleet_run_breaker_open": ("gauge", "1: the breaker is open."),
-    "evalfleet_run_oldest_attempt_seconds": ("gauge", "Age of the oldest live attempt."),
-    "evalfleet_run_start_seconds": ("gauge", "Mean time from claim to ready of live attempts."),
-    "evalfleet_host_attempts": ("gauge", "Live attempts by host."),
-}
+_RUNS = 200  # the newest that are not over; each is a set of series
+_ENDED_S = 300.0  # a run stays for so long after its end: its last figures are to be seen once more
+_POOLS = 100
+_HOSTS = 500
+_FRESH_S = 60.0  # what a host said longer ago says nothing of now
+_KEPT_S = 1.0
+_SHARE_OF_TIME = 5  # figures that took t to compute are kept for at least so many t
 
 
 def route(site: Site) -> Route:
+    kept: dict[str, tuple[float, float, str]] = {}
+
     async def handler(_request: web.Request) -> web.Response:
-        readers = site.feed.readers
-        text = await site.readers.call(lambda store: exposition(samples(store, readers)))
-        return web.Response(body=text.encode(), headers={"Content-Type": _CONTENT, "Cache-Control": "no-store"})
+        asked_at = time.monotonic()
+        until, _, text = kept.get("text", (0.0, 0.0, ""))
+        if asked_at >= until:
+            text = await site.readers.call(lambda store: exposition(samples(store, site)))
+            took_s = time.monotonic() - asked_at
+            kept["text"] = (time.monotonic() + max(_KEPT_S, _SHARE_OF_TIME * took_s), took_s, text)
+        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT, "Cache-Control": "no-store"})
 
     return Route(method="GET", path="/metrics", handler=handler, text="for Prometheus", answer="text/plain")
 
 
-def exposition(found: Iterable[Sample]) -> str:
-    """The text format: all samples of a name together, after what they mean."""
-    by_name: dict[str, list[Sample]] = {}
-    for sample in found:
-        by_name.setdefault(sample.name, []).append(sample)
-    lines: list[str] = []
-    for name, group in by_name.items():
-        kind, text = _KINDS[name]
-        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-        for sample in group:
-            labels = ",".join(f'{key}="{_escaped(value)}"' for key, value in sample.labels.items())
-            lines.append(f"{name}{{{labels}}} {sample.value:.10g}" if labels else f"{name} {sample.value:.10g}")
-    return "\n".join(lines) + "\n"
+def samples(store: StoreReader, site: Site) -> Iterator[Sample]:
+    for state, count in store.run_counts().items():
+        yield from sample("runs", count, state=str(state))
+    yield from sample("events_total", store.last_number())
+    yield from sample("feed_readers", site.feed.readers)
+    yield from alert_samples(store, site.settings.alerts)
+    yield from latency_samples(site.latency.rows())
+    yield from host_samples(store)
+    yield from pool_samples(store, site.settings.azure_speed or 1.0)
+    for run_id in _shown(store):
+        yield from run_samples(store, run_id)
 
 
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _shown(store: StoreReader) -> list[str]:
+    live = store.runs_page(limit=_RUNS, states=[RunState.QUEUED, RunState.RUNNING, RunState.PAUSED])
+    over = store.runs_page(limit=_RUNS - len(live) or 1, states=[RunState.COMPLETED, RunState.CANCELLED])
+    since = store.now() - _ENDED_S
+    found = [row["run"] for row in (*live, *over)]
+    return [run.id for run in found if run.ended_at is None or run.ended_at >= since][:_RUNS]
 
 
-def samples(store: StoreReader, readers: int) -> Iterator[Sample]:
-    counts = {str(state): 0 for state in RunState}
-    live: list[str] = []
-    for run in store.runs(100_000):
-        counts[run.state] += 1
-        if run.state in _LIVE and len(live) < _RUNS:
-            live.append(run.id)
-    yield from (_sample("evalfleet_runs", count, state=state) for state, count in counts.items())
-    yield _sample("evalfleet_events_total", store.last_number())
-    yield _sample("evalfleet_feed_readers", readers)
-    rules: dict[str, int] = {}
-    for alert in firing_of(store.alert_events()):
-        rules[alert["rule"]] = rules.get(alert["rule"], 0) + 1
-    yield from (_sample("evalfleet_alerts_firing", count, rule=rule) for rule, count in rules.items())
-    yield from (_sample("evalfleet_host_attempts", n, host=host) for host, n in store.host_loads().items())
-    for run_id in live:
-        yield from _of_run(store, run_id)
+def alert_samples(store: StoreReader, settings: AlertSettings) -> Iterator[Sample]:
+    alerts = fold(store.alert_events())
+    firing: dict[tuple[str, str], int] = {}
+    fired: dict[str, int] = {}
+    for alert in alerts.values():
+        rule, severity = str(alert["rule"]), str(alert["severity"])
+        fired[rule] = fired.get(rule, 0) + 1
+        if alert["state"] == "firing":
+            firing[rule, severity] = firing.get((rule, severity), 0) + 1
+    for (rule, severity), count in firing.items():
+        yield from sample("alerts_firing", count, rule=rule, severity=severity)
+    for rule, count in fired.items():
+        yield from sample("alerts_fired_total", count, rule=rule)
+    for channel in settings.channels:
+        yield from sample("alerts_undelivered", len(waiting(alerts, channel)), channel=channel)
 
 
-def _of_run(store: StoreReader, run_id: str) -> Iterator[Sample]:
-    with store.snapshot():
-        run = store.run(run_id)
-        told = summarise(store, run, results=False)
-        attempts = store.live_attempts(run_id)
-        breaker = open_breaker(store, run)
-        driven = store.driver(run_id) is not None
-        now = store.now()
-
-    def sample(name: str, value: float | None, /, **labels: str) -> Iterator[Sample]:
-        if value is not None:
-            yield _sample(f"evalfleet_run_{name}", value, run=run_id, **labels)
-
-    yield from sample("info", 1, name=run.name, state=str(run.state), pool=run.policy.pool or "")
-    yield from sample("driven", driven)
-    for state, count in told["tasks"].items():
-        if state != "total":
-            yield from sample("tasks", count, state=state)
-    for outcome in Outcome:
-        yield from sample("attempts", told["attempts"]["by_outcome"][outcome], outcome=str(outcome))
-    yield from sample("attempts", len(attempts), outcome="live")
-    for kind in told["failure_kinds"]:
-        yield from sample("failures", kind["attempts"], kind=kind["kind"], blame=kind["blame"])
-    yield from sample("workers", run.policy.workers, state="allowed")
-    yield from sample("workers", len({row["worker"] for row in attempts}), state="busy")
-    cost = told["cost"]
-    yield from sample("cost_usd", cost["total_usd"])
-    yield from sample("waste_usd", cost["waste_usd"])
-    yield from sample("estimated_total_usd", cost["estimated_total_usd"])
-    yield from sample("hourly_rate_usd", cost["hourly_rate_usd"])
-    yield from sample("cost_per_task_usd", cost["cost_per_task_usd"])
-    yield from sample("budget_usd", cost["budget_usd"])
-    yield from sample("retry_rate", told["retry_rate"])
-    yield from sample("coverage", told["scores"]["coverage"])
-    yield from sample("score", told["scores"]["strict"], kind="strict")
-    yield from sample("score", told["scores"]["valid"], kind="valid")
-    yield from sample("breaker_open", breaker is not None)
-    yield from sample("oldest_attempt_seconds", max((now - row["claimed_at"] for row in attempts), default=None))
-    starts = [row["ready_at"] - row["claimed_at"] for row in attempts if row["ready_at"]]
-    yield from sample("start_seconds", sum(starts) / len(starts) if starts else None)
+def latency_samples(rows: Iterable[JsonObject]) -> Iterator[Sample]:
+    name = "http_request_duration_seconds"
+    for row in rows:
+        where = {"method": str(row["method"]), "route": str(row["route"])}
+        for bound, count in row["buckets"]:
+            yield from sample(name, count, "_bucket", **where, le=f"{bound:g}")
+        yield from sample(name, row["count"], "_bucket", **where, le="+Inf")
+        yield from sample(name, row["sum_s"], "_sum", **where)
+        yield from sample(name, row["count"], "_count", **where)
 
 
-def _sample(name: str, value: float, /, **labels: str) -> Sample:
-    return Sample(name=name, value=float(value), labels=labels)
+def host_samples(store: StoreReader) -> Iterator[Sample]:
+    for host, count in sorted(store.host_loads().items())[:_HOSTS]:
+        yield from sample("host_attempts", count, host=host)
+    for host, series in sorted(store.recent_loads(store.now() - _FRESH_S).items())[:_HOSTS]:
+        load = series[-1].load
+        yield from sample("host_cpu_ratio", load.cpu, host=host)
+        yield from sample("host_memory_ratio", load.memory, host=host)
+        yield from sample("host_disk_ratio", load.disk, host=host)
+        yield from sample("host_gpu_ratio", load.gpu, host=host)
+        yield from sample("host_receive_bytes_per_second", load.net_in_bps, host=host)
+        yield from sample("host_transmit_bytes_per_second", load.net_out_bps, host=host)
+
+
+def pool_samples(store: StoreReader, speed: float) -> Iterator[Sample]:
+    """Of pools whose machines we make; of others nothing is known but their names."""
+    for pool in store.pools()[:_POOLS]:
+        rows = store.hosts(pool.name, gone=True)
+        if not rows and pool.backend == "ssh":
+            continue
+        for state in HostState:
+            count = sum(row.state is state for row in rows)
+            if state is not HostState.GONE:
+                yield from sample("pool_hosts", count, pool=pool.name, state=str(state))
+        rate = sum(row.usd_per_hour for row in rows if row.allocated_since is not None)
+        kept = sum(row.kept_usd_per_hour for row in rows if row.made_at is not None and row.gone_at is None)
+        yield from sample("pool_paused", pool.reason is not None, pool=pool.name)
+        yield from sample("pool_cost_usd", total_usd(rows, store.now()), pool=pool.name)
+        yield from sample("pool_hourly_rate_usd", (rate + kept) / speed, pool=pool.name)

@@ -6,6 +6,7 @@ be delivered or done yet is tried again until it is.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,6 +34,8 @@ LOOK_S = 5.0
 _SOON_S = 0.5
 WATCHED = "alert.watched"
 _LOUD = ("run.", "breaker.", "worker.", "pool.", "reap.")  # events after which a look is due at once
+
+_log = logging.getLogger("evalfleet.web")
 
 Write = Callable[[Callable[[Store], Any]], Awaitable[Any]]
 
@@ -88,6 +91,11 @@ class Watch:
                 await self._tell(await self._readers.call(lambda store: self._look(store, begun)))
             except (EvalfleetError, OSError) as error:  # a busy store, a full disk: the next look comes soon
                 self._notice(f"alerts: {error}")
+            except Exception:  # noqa: BLE001 - the boundary of a service: one odd run must not blind us for all others
+                _log.exception("a look for alerts failed")
+                self._notice(
+                    "alerts: a look failed, which is a mistake of evalfleet; the server's log has the traceback"
+                )
             self._outbox.poke()
             self._remedies.poke()
             with anyio.move_on_after(LOOK_S):
