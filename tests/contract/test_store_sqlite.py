@@ -11,6 +11,7 @@ import pytest
 
 pytest.register_assert_rewrite(
     "evalfleet.testing.store_contract_attempts",
+    "evalfleet.testing.store_contract_gpus",
     "evalfleet.testing.store_contract_reading",
     "evalfleet.testing.store_contract_runs",
     "evalfleet.testing.store_contract_steering",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalfleet.core.gpu_cards import Card
 from evalfleet.core.placement import Candidate, HostRoom, Slot, place
 from evalfleet.model import Requests
 
@@ -65,21 +66,37 @@ def test_fresh_tasks_first_or_last():
     assert [n for n, _ in pairs(tasks, slots(4), ONE_HOST)] == [1, 2, 3, 4]
 
 
-def test_memory_and_devices():
-    hosts = {"h": HostRoom(memory_mb=1000, free_memory_mb=700, gpus=4, free_gpus=(1, 3))}
-    tasks = [task(1, memory_mb=500), task(2, memory_mb=500), task(3, gpus=1), task(4, gpus=2), task(5, gpus=1)]
-    made = place(tasks, slots(9), hosts).assignments
-    assert [(one.task, one.gpus) for one in made] == [(1, ()), (3, (1,)), (5, (3,))]
+def cards(count: int) -> tuple[Card, ...]:
+    return tuple(Card(host="h", index=index, uuid=f"GPU-{index}", memory_mb=80_000) for index in range(count))
+
+
+def test_memory_is_shared_and_gpus_bind_a_task_to_their_host():
+    hosts = {
+        "a": HostRoom(memory_mb=1000, free_memory_mb=700, cards=cards(4)),
+        "b": HostRoom(memory_mb=1000, cards=cards(4)),
+    }
+    granted = replace(task(3, gpus=1, memory_mb=300), host="a")
+    tasks = [task(1, memory_mb=500), task(2, memory_mb=500), granted, task(4, gpus=2), replace(granted, number=5)]
+    made = place(tasks, [*slots(1, "a"), *slots(9, "b")], hosts).assignments
+    # 3 finds its host full, 4 was granted nothing, and neither goes elsewhere.
+    assert [(one.task, one.host) for one in made] == [(1, "a"), (2, "b")]
+    made = place(tasks[1:], [*slots(2, "a"), *slots(9, "b")], hosts).assignments
+    assert [(one.task, one.host) for one in made] == [(2, "a")]
+    made = place(tasks[2:], [*slots(9, "a"), *slots(9, "b")], hosts).assignments
+    assert [(one.task, one.host) for one in made] == [(3, "a"), (5, "a")]
 
 
 def test_what_no_host_can_ever_hold():
-    hosts = {"a": HostRoom(memory_mb=1000, gpus=0), "b": HostRoom(memory_mb=500, gpus=1, free_gpus=())}
-    tasks = [task(1, memory_mb=1001), task(2, gpus=1, memory_mb=600), task(3, gpus=1), task(4)]
+    hosts = {"a": HostRoom(memory_mb=1000), "b": HostRoom(memory_mb=500, cards=cards(1))}
+    tasks = [task(1, memory_mb=1001), task(2, gpus=1, memory_mb=600), task(3, gpus=1), task(4), task(5, gpus=2)]
     got = place(tasks, slots(1, "a"), hosts)
-    assert [one.task for one in got.unplaceable] == [1, 2]
+    assert [one.task for one in got.unplaceable] == [1, 2, 5]
     assert "1001 MB" in got.unplaceable[0].reason
+    assert "600 MB of memory beside 1 GPU" in got.unplaceable[1].reason
+    assert got.unplaceable[2].reason == "asks for 2 GPUs; no host has that much: the most is 1"
     assert [one.task for one in got.assignments] == [4]
     assert not place(tasks, [], {}).unplaceable
+    assert [one.task for one in place(tasks[2:3], [], hosts, places=(1,)).unplaceable] == [3]
 
 
 def test_unknown_memory_is_not_checked():
@@ -94,21 +111,28 @@ def test_round_robin_never_moves_a_task():
 
 
 @given(
-    tasks=st.lists(
-        st.builds(
-            Requests, gpus=st.integers(0, 4), memory_mb=st.integers(0, 40)), max_size=30),
-    rooms=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 4), st.integers(0, 5)), min_size=1, max_size=4),
+    tasks=st.lists(st.tuples(st.integers(0, 40), st.none() | st.integers(0, 3)), max_size=30),
+    rooms=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5)), min_size=1, max_size=4),
     bad=st.lists(st.integers(0, 5), max_size=3),
     shards=st.none() | st.integers(1, 6),
-)  # fmt: skip
+)
 def test_nothing_is_over_committed_lost_or_idle(
-    tasks: list[Requests], rooms: list[tuple[int, int, int]], bad: list[int], shards: int | None
+    tasks: list[tuple[int, int | None]], rooms: list[tuple[int, int]], bad: list[int], shards: int | None
 ):
-    hosts = {f"h{i}": HostRoom(memory_mb=m, gpus=g, free_gpus=tuple(range(g))) for i, (m, g, _) in enumerate(rooms)}
-    free = [Slot(worker=f"h{i}/{k}", host=f"h{i}", index=0) for i, (_, _, n) in enumerate(rooms) for k in range(n)]
+    """A task is memory, and the host that it is bound to by its GPUs, where it has some."""
+    hosts = {f"h{i}": HostRoom(memory_mb=m, cards=cards(1)) for i, (m, _) in enumerate(rooms)}
+    free = [Slot(worker=f"h{i}/{k}", host=f"h{i}", index=0) for i, (_, n) in enumerate(rooms) for k in range(n)]
     free = [Slot(worker=slot.worker, host=slot.host, index=index) for index, slot in enumerate(free)]
     avoid = frozenset(f"h0/{k}" for k in bad)
-    candidates = [Candidate(number=n, requests=r, failed_on=avoid) for n, r in enumerate(tasks, 1)]
+    candidates = [
+        Candidate(
+            number=n,
+            requests=Requests(gpus=int(bound is not None), memory_mb=memory),
+            failed_on=avoid,
+            host=None if bound is None else f"h{bound}",
+        )
+        for n, (memory, bound) in enumerate(tasks, 1)
+    ]
     got = place(candidates, free, hosts, shards=shards)
     numbers = [one.task for one in got.assignments]
     assert len(set(numbers)) == len(numbers)
@@ -116,22 +140,20 @@ def test_nothing_is_over_committed_lost_or_idle(
     assert not set(numbers) & {one.task for one in got.unplaceable}
     for name, room in hosts.items():
         here = [one for one in got.assignments if one.host == name]
-        assert sum(tasks[one.task - 1].memory_mb for one in here) <= (room.memory_mb or 0)
-        devices = Counter(device for one in here for device in one.gpus)
-        assert all(count == 1 for count in devices.values())
-        assert sum(devices.values()) == sum(tasks[one.task - 1].gpus for one in here)
+        assert all(candidates[one.task - 1].host in (None, name) for one in here)
+        taken = sum(tasks[one.task - 1][0] for one in here)
+        assert taken <= (room.memory_mb or 0)
         idle = any(slot.host == name and slot.worker not in {one.worker for one in here} for slot in free)
         if shards is None and idle:
-            memory = (room.memory_mb or 0) - sum(tasks[one.task - 1].memory_mb for one in here)
-            spare = room.gpus - sum(devices.values())
-            waiting = [r for n, r in enumerate(tasks, 1) if n not in numbers]
-            assert not any(r.memory_mb <= memory and r.gpus <= spare for r in waiting)
+            waiting = [one for one in candidates if one.number not in numbers and one.host in (None, name)]
+            assert not any(one.requests.memory_mb <= (room.memory_mb or 0) - taken for one in waiting)
 
 
 def test_a_thousand_by_a_thousand_is_quick():
-    hosts = {f"h{i}": HostRoom(memory_mb=64_000, free_memory_mb=900, gpus=8, free_gpus=(0, 1)) for i in range(1000)}
+    hosts = {f"h{i}": HostRoom(memory_mb=64_000, free_memory_mb=900, cards=cards(8)) for i in range(1000)}
     free = [Slot(worker=f"w{i}", host=f"h{i}", index=i) for i in range(1000)]
-    tasks = [task(n, f"w{n}", memory_mb=n, gpus=n % 5) for n in range(1, 1001)]
+    tasks = [task(n, f"w{n}", memory_mb=n) for n in range(1, 1001)]
+    tasks += [replace(task(n, gpus=n % 5), host=f"h{n - 1001}") for n in range(1001, 2001)]
     began = time.process_time()
     place(tasks, free, hosts)
     assert time.process_time() - began < 0.5  # about 0.01 s; the margin is for slow machines

@@ -17,47 +17,43 @@ from typing import Literal, Protocol, cast
 
 import anyio
 
+from evalfleet.core.gpu_cards import Card
 from evalfleet.core.health import OtherWay
 from evalfleet.core.loads import Load
 from evalfleet.model import JsonObject
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
-    """A GPU as its host sees it. What it does not tell is None."""
-
-    index: int
-    uuid: str
-    name: str | None = None
-    memory_mb: int | None = None
-    used_mb: int | None = None
-    utilization: int | None = None  # percent
-    foreign: tuple[int, ...] = ()  # processes on it that are not ours
-
-    @property
-    def score(self) -> float:
-        """How free it is, from 0 to 1: six parts memory, four parts idleness; what is not known counts as taken."""
-        memory = (
-            (self.memory_mb - self.used_mb) / self.memory_mb if self.memory_mb and self.used_mb is not None else 0.0
-        )
-        return 0.6 * memory + 0.4 * (0.0 if self.utilization is None else 1 - self.utilization / 100)
-
-
-def gpus_of(rows: Iterable[JsonObject]) -> tuple[Gpu, ...]:
+def gpus_of(host: str, rows: Iterable[JsonObject]) -> tuple[Card, ...]:
     """Those of a runner's answer; one that does not say who it is cannot be leased."""
     return tuple(
-        Gpu(
+        Card(
+            host=host,
             index=row["index"],
             uuid=row["uuid"],
             name=row.get("name"),
-            memory_mb=row.get("memory_mb"),
-            used_mb=row.get("used_mb"),
-            utilization=row.get("utilization"),
+            memory_mb=_whole(row.get("memory_mb")),
+            used_mb=_whole(row.get("used_mb")),
+            utilization=_whole(row.get("utilization")),
+            processes=_processes(row.get("processes", [])),
             foreign=tuple(row.get("foreign") or ()),
+            unexplained_mb=_whole(row.get("unexplained_mb")),
+            held=row.get("held"),
+            mig=row.get("mig"),
+            links=row.get("links") or {},
         )
         for row in rows
         if isinstance(row.get("index"), int) and isinstance(row.get("uuid"), str)
     )
+
+
+def _whole(value: object) -> int | None:
+    """A number; a text such as "[N/A]" is none, and neither is nothing."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _processes(rows: list[JsonObject | int] | None) -> tuple[JsonObject, ...] | None:
+    """None: the host cannot tell. A runner of another version tells numbers only, or nothing."""
+    return None if rows is None else tuple({"pid": row} if isinstance(row, int) else row for row in rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +65,8 @@ class HostInfo:
     gpus: int
     price_usd_per_hour: float
     others: frozenset[str] = frozenset()  # live attempts of other runs that it had when it was asked last
-    devices: tuple[Gpu, ...] = ()  # its GPUs, as they were then
+    devices: tuple[Card, ...] = ()  # its GPUs, as they were then
+    looked_at: float | None = None  # when, by `time.monotonic()`; None: just now
     load: Load | None = None  # how busy it was then
 
 
@@ -146,10 +143,12 @@ class Inbox:
         self._event = anyio.Event()
         return taken
 
-    async def wait(self, at_most_s: float) -> None:
-        """Return as soon as something is there, or after that time."""
+    async def wait(self, at_most_s: float) -> bool:
+        """Return as soon as something is there, or after that time: then False."""
         with anyio.move_on_after(at_most_s):
             await self._event.wait()
+            return True
+        return False
 
 
 class Host(Protocol):

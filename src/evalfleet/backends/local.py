@@ -66,7 +66,7 @@ class LocalBackend:
                     memory_mb=self._settings.memory_mb or inventory.get("memory_mb"),
                     gpus=len(inventory.get("gpus") or ()),
                     price_usd_per_hour=self._settings.price_usd_per_hour,
-                    devices=gpus_of(inventory.get("gpus") or ()),
+                    devices=gpus_of(HOST, inventory.get("gpus") or ()),
                 )
                 yield LocalHost(self._home, link, inbox, info, run_id, epoch)
 

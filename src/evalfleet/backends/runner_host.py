@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -42,13 +43,15 @@ class RunnerHost:
         return self._info
 
     async def known(self) -> list[Known]:
+        asked_at = time.monotonic()
         answer = await self._link.request("hello", protocol=PROTOCOL, notices=True, load=True, **self._fence)
         ours = [one for one in answer["attempts"] if one["run"] == self._fence["run"]]
         others = (one["attempt"] for one in answer["attempts"] if one not in ours and one["state"] == "running")
         self._info = replace(self._info, others=frozenset(others))
         if "gpus" in answer:
-            devices = gpus_of(answer["gpus"])
-            self._info = replace(self._info, gpus=len(devices), devices=devices)
+            devices = gpus_of(self._info.name, answer["gpus"])
+            looked_at = asked_at - float(answer.get("gpus_age_s") or 0)
+            self._info = replace(self._info, gpus=len(devices), devices=devices, looked_at=looked_at)
         self._info = replace(self._info, load=load_of(answer))
         return [Known(one["attempt"], one["state"] == "running") for one in ours]
 

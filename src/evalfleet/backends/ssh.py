@@ -200,7 +200,7 @@ class SshBackend:
             memory_mb=self._spec.memory_mb or inventory.get("memory_mb"),
             gpus=len(inventory.get("gpus") or ()),
             price_usd_per_hour=self._spec.price_usd_per_hour,
-            devices=gpus_of(inventory.get("gpus") or ()),
+            devices=gpus_of(self._spec.name, inventory.get("gpus") or ()),
         )
 
     @contextmanager

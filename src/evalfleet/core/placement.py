@@ -1,7 +1,8 @@
 """Which waiting task goes to which free slot.
 
 A pull queue: tasks come in the order of the store (longest expected first), and each takes a free slot of a host that
-has the memory and GPUs it asks for; tasks that do not fit are passed by. Slots are taken from one host after the other.
+has the memory that it asks for; tasks that do not fit are passed by. Slots are taken from one host after the other. A task that
+asks for GPUs goes to the host where `core.gpus` granted it some, and nowhere else.
 
 A task that failed before goes to a worker where it has not failed. If only such workers are free that it failed on, it
 waits as long as there is other work for them, and takes one if there is none. Where it failed on every worker that
@@ -14,7 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
+from evalfleet.core.gpu_cards import Card
+from evalfleet.core.gpus import never
 from evalfleet.model import Requests
 
 _NOTHING = Requests()
@@ -27,6 +31,7 @@ class Candidate:
     number: int
     requests: Requests = _NOTHING
     failed_on: frozenset[str] = frozenset()  # workers
+    host: str | None = None  # where its GPUs are; of a task that asks for some and has none yet None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +49,7 @@ class HostRoom:
 
     memory_mb: int | None = None
     free_memory_mb: int | None = None
-    gpus: int = 0
-    free_gpus: tuple[int, ...] = ()
+    cards: tuple[Card, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +57,6 @@ class Assignment:
     task: int
     worker: str
     host: str
-    gpus: tuple[int, ...] = ()  # the leased devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,7 @@ def place(
     limit: int | None = None,
     shards: int | None = None,
     fresh_first: bool | None = None,
+    places: Sequence[int] = (),
 ) -> Placement:
     """Assigns tasks to free slots; every task and every slot is used at most once.
 
@@ -88,9 +92,11 @@ def place(
         limit: most assignments to make (what breaker, budget and `--workers` allow).
         shards: the N of round-robin; None is the pull queue.
         fresh_first: True: tasks that never failed come first; False: they come last; None: as given.
+        places: which GPUs of a host tasks may have, by index; (): all.
     """
     found = _Room(slots, hosts)
-    too_large, placeable = _split(tasks, hosts)
+    too_large, placeable = split(tasks, hosts, places)
+    placeable = [task for task in placeable if task.host is not None or not task.requests.gpus]
     if fresh_first is not None:
         placeable.sort(key=lambda task: bool(task.failed_on) is fresh_first)
     most = len(slots) if limit is None else max(0, limit)
@@ -132,13 +138,15 @@ def _round_robin(
         if len(made) >= most or not free:
             break
         slot = free.get((task.number - 1) % shards)
-        if slot and room.fits(slot.host, task.requests):
+        if slot and task.host in (None, slot.host) and room.fits(slot.host, task.requests):
             made.append(room.use(task, slot.host, slot.worker))
             del free[slot.index]
     return made
 
 
-def _split(tasks: Sequence[Candidate], hosts: Mapping[str, HostRoom]) -> tuple[list[Unplaceable], list[Candidate]]:
+def split(
+    tasks: Sequence[Candidate], hosts: Mapping[str, HostRoom], places: Sequence[int] = ()
+) -> tuple[list[Unplaceable], list[Candidate]]:
     """Tasks that no host could ever hold, and the others. With no host at all, all may wait for one."""
     answers: dict[Requests, bool] = {_NOTHING: True}
     too_large: list[Unplaceable] = []
@@ -146,24 +154,27 @@ def _split(tasks: Sequence[Candidate], hosts: Mapping[str, HostRoom]) -> tuple[l
     for task in tasks:
         asked = task.requests
         if asked not in answers:
-            answers[asked] = not hosts or any(_holds(host, asked) for host in hosts.values())
+            answers[asked] = not hosts or any(_holds(host, asked, places) for host in hosts.values())
         if answers[asked]:
             others.append(task)
         else:
-            too_large.append(Unplaceable(task=task.number, reason=_reason(asked, hosts)))
+            too_large.append(Unplaceable(task=task.number, reason=_reason(asked, hosts, places)))
     return too_large, others
 
 
-def _holds(host: HostRoom, asked: Requests) -> bool:
-    return asked.gpus <= host.gpus and (host.memory_mb is None or asked.memory_mb <= host.memory_mb)
+def _holds(host: HostRoom, asked: Requests, places: Sequence[int]) -> bool:
+    if host.memory_mb is not None and asked.memory_mb > host.memory_mb:
+        return False
+    return not asked.gpus or never(asked, places, {"": host.cards}) is None
 
 
-def _reason(asked: Requests, hosts: Mapping[str, HostRoom]) -> str:
+def _reason(asked: Requests, hosts: Mapping[str, HostRoom], places: Sequence[int]) -> str:
+    no_gpus = never(asked, places, {name: room.cards for name, room in hosts.items()}) if asked.gpus else None
+    if no_gpus is not None:
+        return no_gpus
     memory = max((host.memory_mb or 0 for host in hosts.values()), default=0)
-    gpus = max((host.gpus for host in hosts.values()), default=0)
-    parts = [(asked.memory_mb, f"{asked.memory_mb} MB of memory"), (asked.gpus, f"{asked.gpus} GPUs")]
-    wanted = " and ".join(words for amount, words in parts if amount)
-    return f"asks for {wanted}; no host has that much (the largest: {memory} MB, {gpus} GPUs)"
+    besides = f" beside {asked.gpus} GPU{'s' * (asked.gpus > 1)}" if asked.gpus else ""
+    return f"asks for {asked.memory_mb} MB of memory{besides}; no host has that much (the largest: {memory} MB)"
 
 
 class _Room:
@@ -175,10 +186,8 @@ class _Room:
             if slot.host in hosts:
                 self._free.setdefault(slot.host, []).append(slot.worker)
         self._memory = {name: _free_memory(room) for name, room in hosts.items()}
-        self._gpus = {name: list(room.free_gpus) for name, room in hosts.items()}
-        self._refused: list[Requests] = []
-        self._avoided: set[tuple[Requests, frozenset[str]]] = set()
-        self._most_gpus = max((len(devices) for devices in self._gpus.values()), default=0)
+        self._refused_mb = inf  # so much memory is nowhere
+        self._avoided: set[tuple[int, frozenset[str]]] = set()
         memories = self._memory.values()
         self._most_memory = None if None in memories else max((m for m in memories if m is not None), default=0)
 
@@ -187,31 +196,37 @@ class _Room:
         return not self._free
 
     def fits(self, host: str, asked: Requests) -> bool:
-        if host not in self._memory or asked.gpus > len(self._gpus[host]):
+        if host not in self._memory:
             return False
         memory = self._memory[host]
         return memory is None or asked.memory_mb <= memory
 
     def take(self, task: Candidate, avoid: frozenset[str]) -> Assignment | None:
-        asked = task.requests
-        if asked.gpus > self._most_gpus or (self._most_memory is not None and asked.memory_mb > self._most_memory):
+        if task.host is not None:
+            return self._take_on(task, task.host, avoid)
+        asked_mb = task.requests.memory_mb
+        if asked_mb >= self._refused_mb or (self._most_memory is not None and asked_mb > self._most_memory):
             return None
-        if (asked, avoid) in self._avoided or any(
-            asked.gpus >= no.gpus and asked.memory_mb >= no.memory_mb for no in self._refused
-        ):
+        if (asked_mb, avoid) in self._avoided:
             return None
         fitted = False
-        for host, workers in self._free.items():
-            if self.fits(host, asked):
+        for host in self._free:
+            if self.fits(host, task.requests):
                 fitted = True
-                worker = next((name for name in workers if name not in avoid), None)
-                if worker is not None:
-                    return self.use(task, host, worker)
+                taken = self._take_on(task, host, avoid)
+                if taken is not None:
+                    return taken
         if fitted:
-            self._avoided.add((asked, avoid))
+            self._avoided.add((asked_mb, avoid))
         else:
-            self._refused.append(asked)
+            self._refused_mb = asked_mb
         return None
+
+    def _take_on(self, task: Candidate, host: str, avoid: frozenset[str]) -> Assignment | None:
+        if not self.fits(host, task.requests):
+            return None
+        worker = next((name for name in self._free.get(host, ()) if name not in avoid), None)
+        return None if worker is None else self.use(task, host, worker)
 
     def use(self, task: Candidate, host: str, worker: str) -> Assignment:
         workers = self._free.pop(host)
@@ -221,9 +236,7 @@ class _Room:
         memory = self._memory[host]
         if memory is not None:
             self._memory[host] = memory - task.requests.memory_mb
-        devices = self._gpus[host]
-        leased, self._gpus[host] = devices[: task.requests.gpus], devices[task.requests.gpus :]
-        return Assignment(task=task.number, worker=worker, host=host, gpus=tuple(leased))
+        return Assignment(task=task.number, worker=worker, host=host)
 
 
 def _free_memory(room: HostRoom) -> int | None:

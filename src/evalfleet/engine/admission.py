@@ -1,4 +1,4 @@
-"""Which waiting tasks start now: asks the store what is due, `core.placement` who goes where, and claims."""
+"""Which waiting tasks start now: asks the store what is due, the desk for GPUs, `core.placement` who goes where, and claims."""
 
 from __future__ import annotations
 
@@ -9,28 +9,35 @@ from math import inf
 
 from evalfleet.backends.base import HostInfo
 from evalfleet.core.attribution import History
-from evalfleet.core.placement import Assignment, Candidate, HostRoom, Placement, Slot, place
+from evalfleet.core.gpus import Grant
+from evalfleet.core.placement import Assignment, Candidate, HostRoom, Placement, Slot, place, split
+from evalfleet.engine.gpu_desk import GpuDesk
 from evalfleet.engine.orders import Live
 from evalfleet.engine.roster import Roster
-from evalfleet.model import Device, Distribution, Run, Task
+from evalfleet.model import Distribution, Run, Task
 from evalfleet.store.base import Claim, Claimed, Store
+from evalfleet.store.leasing import devices_of
 
 _MORE = 16  # candidates beyond the free slots, for tasks that do not fit or avoid a worker
 _MANY = 200  # while an outage is to be told from bad tasks, variety matters more than the order of the queue
 _MOST = 4096
 _CROWDED_S = 1.0  # how soon to look again when tasks wait for room that other runs may hold
 
+Picked = tuple[Task, Assignment, Grant | None]
+
 
 class Admission:
     """Remembers when there can be something to admit, so that most steps need not ask the store."""
 
-    def __init__(self, store: Store, run: Run, lease_s: float, roster: Roster) -> None:
+    def __init__(self, store: Store, run: Run, lease_s: float, roster: Roster, desk: GpuDesk) -> None:
         self._store = store
         self._run = run
         self._lease_s = lease_s
         self._roster = roster
+        self._desk = desk
         self._fixed = run.policy.distribution is Distribution.ROUND_ROBIN
         self._look_at = 0.0
+        self._moved = False  # we look because somebody released GPUs: those who wait for some stand in front
         self._full = False  # no worker is free; whatever is due must wait for one
 
     @property
@@ -44,6 +51,10 @@ class Admission:
     def look_again(self, moment: float = 0.0) -> None:
         """A task is or becomes due then."""
         self._look_at = min(self._look_at, moment)
+
+    def gpus_moved(self) -> None:
+        """Somebody who waits for GPUs may go on: perhaps we."""
+        self._look_at, self._moved = 0.0, True
 
     def freed(self) -> None:
         """A worker is free that was not."""
@@ -67,8 +78,8 @@ class Admission:
         most: int,
         history: History,
         fresh_first: bool | None,
-    ) -> list[tuple[Task, Assignment]]:
-        """Tasks and their workers; at most `most`. Holds those that no host can ever carry.
+    ) -> list[Picked]:
+        """Tasks, their workers and GPUs; at most `most`. Holds those that no host can ever carry.
 
         Args:
             hosts: those that may get work.
@@ -76,6 +87,8 @@ class Admission:
         now = self._store.now()
         slots = self._free_slots(live, hosts)
         self._full = not slots or len(live) >= self._roster.most
+        if self._full:
+            self._desk.leave()
         if self._full or now < self._look_at:
             return []
         most = min(most, self._roster.most - len(live))
@@ -86,17 +99,20 @@ class Admission:
         while True:
             tasks, offered = self._offers(slots) if self._fixed else (self._candidates(limit), slots)
             enough = min(most, len(offered))
-            placement = self._place(tasks, offered, rooms, enough, history, fresh_first)
-            if len(placement.assignments) >= enough or len(tasks) < limit or limit >= _MOST:
+            granted = self._grants(tasks, offered, rooms, enough, history)
+            placement = self._place(tasks, offered, rooms, enough, history, fresh_first, granted)
+            if len(placement.assignments) >= enough or len(tasks) < limit or limit >= _MOST or self._moved:
                 break
             limit *= 8  # what stands first does not fit; look whether something behind it does
+        self._moved = False
         by_number = {task.number: task for task in tasks}
         too_large = () if self._roster.expects else placement.unplaceable
         for one in too_large:
             self._store.hold(self._run, [by_number[one.task].key], one.reason)
-        picked = [(by_number[made.task], made) for made in placement.assignments]
-        if too_large:
-            self._look_at = 0.0
+        picked = [(by_number[made.task], made, granted.get(made.task)) for made in placement.assignments]
+        unused = granted.keys() - {made.task for made in placement.assignments}
+        if too_large or (unused and picked):
+            self._look_at = 0.0  # what was granted where no worker is left may be found elsewhere
         elif len(picked) < min(most, len(slots)):
             left = len(tasks) - len(picked)
             self._look_at = min(now + _CROWDED_S if left else inf, inf if due is None else due)
@@ -105,15 +121,25 @@ class Admission:
     def _room(self, host: HostInfo, live: Mapping[str, Live]) -> HostRoom:
         used = sum(one.attempt.requests.memory_mb for one in live.values() if one.attempt.host == host.name)
         free = None if host.memory_mb is None else host.memory_mb - used
-        return HostRoom(memory_mb=host.memory_mb, free_memory_mb=free, gpus=host.gpus, free_gpus=self._free_gpus(host))
+        return HostRoom(memory_mb=host.memory_mb, free_memory_mb=free, cards=host.devices)
 
-    def _free_gpus(self, host: HostInfo) -> tuple[int, ...]:
-        """Those that no attempt of any run holds and no stranger uses; the freest first."""
-        if not host.devices:
-            return ()
-        held = self._store.held_devices(host.name, host.others)
-        free = [gpu for gpu in host.devices if gpu.uuid not in held and not gpu.foreign]
-        return tuple(gpu.index for gpu in sorted(free, key=lambda gpu: (-gpu.score, gpu.index)))
+    def _grants(
+        self, tasks: list[Task], slots: list[Slot], hosts: Mapping[str, HostRoom], most: int, history: History
+    ) -> dict[int, Grant]:
+        """GPUs for those that need some, by task."""
+        wanting = [task for task in tasks if task.spec.requests.gpus]
+        if not wanting:
+            self._desk.leave()
+            return {}
+        _, possible = split([_candidate(task, history) for task in wanting], hosts, self._run.policy.gpus)
+        able = {one.number for one in possible}
+        wanting = [task for task in wanting if task.number in able]
+        own = {task.number: slot for task, slot in zip(tasks, slots, strict=True)} if self._fixed else {}
+        allowed = {
+            task.number: _allowed(task, [own[task.number]] if self._fixed else slots, hosts, history)
+            for task in wanting
+        }
+        return self._desk.ask(wanting, allowed, most, self._roster.known)
 
     def _place(
         self,
@@ -123,11 +149,9 @@ class Admission:
         most: int,
         history: History,
         fresh_first: bool | None,
+        granted: Mapping[int, Grant],
     ) -> Placement:
-        candidates = [
-            Candidate(number=task.number, requests=task.spec.requests, failed_on=history.failed_on(task.key))
-            for task in tasks
-        ]
+        candidates = [_candidate(task, history, granted.get(task.number)) for task in tasks]
         return place(
             candidates,
             slots,
@@ -136,9 +160,10 @@ class Admission:
             limit=most,
             shards=len(self._roster.shards) if self._fixed else None,
             fresh_first=fresh_first,
+            places=self._run.policy.gpus,
         )
 
-    def claim(self, task: Task, made: Assignment, host: HostInfo) -> Claimed | None:
+    def claim(self, task: Task, made: Assignment, host: HostInfo, granted: Grant | None) -> Claimed | None:
         claim = Claim(
             task_number=task.number,
             worker=made.worker,
@@ -148,7 +173,7 @@ class Admission:
             requests=task.spec.requests,
             host_memory_mb=host.memory_mb,
             others=host.others,
-            devices=tuple(Device(index=gpu.index, uuid=gpu.uuid) for gpu in host.devices if gpu.index in made.gpus),
+            devices=() if granted is None else devices_of(granted),
         )
         return self._store.claim(self._run, claim)
 
@@ -178,3 +203,26 @@ class Admission:
         if shard is None:
             return []
         return self._store.candidates(self._run.id, 1, (shard, len(self._roster.shards)))
+
+
+def _candidate(task: Task, history: History, granted: Grant | None = None) -> Candidate:
+    return Candidate(
+        number=task.number,
+        requests=task.spec.requests,
+        failed_on=history.failed_on(task.key),
+        host=None if granted is None else granted.host,
+    )
+
+
+def _allowed(task: Task, slots: Iterable[Slot], hosts: Mapping[str, HostRoom], history: History) -> frozenset[str]:
+    """Hosts with a worker and the memory for it; those where it has not failed, if there are any."""
+    failed_on = history.failed_on(task.key)
+    asked_mb = task.spec.requests.memory_mb
+    roomy = [slot for slot in slots if slot.host in hosts and _has_memory(hosts[slot.host], asked_mb)]
+    fresh = frozenset(slot.host for slot in roomy if slot.worker not in failed_on)
+    return fresh or frozenset(slot.host for slot in roomy)
+
+
+def _has_memory(host: HostRoom, asked_mb: int) -> bool:
+    free = host.memory_mb if host.free_memory_mb is None else host.free_memory_mb
+    return free is None or asked_mb <= free

@@ -18,6 +18,7 @@ from evalfleet.core.quarantine import Terms
 from evalfleet.engine.admission import Admission
 from evalfleet.engine.canaries import Canaries
 from evalfleet.engine.ends import Ends
+from evalfleet.engine.gpu_desk import GpuDesk
 from evalfleet.engine.guard import Guard
 from evalfleet.engine.launching import launch_of
 from evalfleet.engine.money import Money
@@ -74,10 +75,11 @@ class Dispatcher:
         self._money = Money(run)
         self._news = News(store, run)
         self._guard = Guard(store, run, settings.breaker)
-        self._ends = Ends(store, run, self._guard, self._money, settings.patterns, rng)
+        self._desk = GpuDesk(store, run)
+        self._ends = Ends(store, run, self._guard, self._money, settings.patterns, rng, self._desk)
         self._roster = roster
         self._canaries = Canaries(store, run, roster, self._ends.history, settings.quarantine, settings.lease_s)
-        self._admission = Admission(store, run, settings.lease_s, roster)
+        self._admission = Admission(store, run, settings.lease_s, roster, self._desk)
         self._studying = None if run.policy.study is None else Studying(store, run)
         patience_s = settings.patience.give_up_s if roster.is_remote else 0.0
         self._reach = Reach(self._guard, roster.hosts, settings.reconnect_s, patience_s)
@@ -122,12 +124,14 @@ class Dispatcher:
             self._roster.met(host)
             self._money.price(host.name, host.price_usd_per_hour)
         reached = {host.name for host in hosts}
+        met = hosts
         observations = self._canaries.take(observations, orders)
         hosts = self._serving(hosts)
         ended = [seen for seen in observations if self._news.note(self.live, seen)]
         admits = self._admits(hosts)
-        if ended or admits or self._news.due(self.live):
+        if ended or admits or self._news.due(self.live) or self._desk.has_news(met):
             with self._store.batch():
+                self._desk.see(met)
                 for seen in ended:
                     self._finish(seen, orders)
                 self._canaries.quarantine_blamed()
@@ -136,6 +140,9 @@ class Dispatcher:
                 self._propose(hosts)
                 if self._admits(hosts):
                     self._admit(hosts, orders)
+        if self._desk.turn is not None and not self._has_room(hosts):
+            self._desk.leave()
+        orders.gpu_turn = self._desk.turn
         self._order_stops(orders)
         orders.want = self._want()
         self._canaries.launch(reached, orders, wanted=orders.want > len(self.live))
@@ -231,13 +238,13 @@ class Dispatcher:
             self.live, hosts, self._allowance(), self._ends.history, self._guard.prefers_fresh
         )
         by_name = {host.name: host for host in hosts}
-        for task, made in picked:
+        for task, made, granted in picked:
             try:
                 values = self._secrets(task.spec.secrets)
             except MissingSecret as error:
                 self.pause(PauseCause.SECRET, f"{error}, then `evalfleet resume {self.run.id}`")
                 return
-            claimed = self._admission.claim(task, made, by_name[made.host])
+            claimed = self._admission.claim(task, made, by_name[made.host], granted)
             if claimed is None:
                 self._admission.wait_for_room()
                 continue
@@ -294,6 +301,10 @@ class Dispatcher:
             lifted.add(PauseCause.BUDGET)
         if self._paused is not None and self._paused["cause"] in lifted:
             self._paused = None
+
+    def gpus_moved(self) -> None:
+        """Somebody who waits for GPUs may go on: perhaps we."""
+        self._admission.gpus_moved()
 
     def relaunch(self, attempt_id: str) -> Launch | None:
         """The launch of an attempt that its host never heard of; None if it, or one of its secrets, is gone meanwhile."""

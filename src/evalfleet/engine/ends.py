@@ -12,6 +12,7 @@ from evalfleet.core.ends import end_from_json
 from evalfleet.core.failures import JUDGE_VERSION, outcome_of
 from evalfleet.core.judge import Pattern, judge
 from evalfleet.core.retry import Fail, Hold, Retry, decide
+from evalfleet.engine.gpu_desk import GpuDesk
 from evalfleet.engine.guard import Guard
 from evalfleet.engine.money import Money
 from evalfleet.engine.orders import Ended, Live, Mode, Orders
@@ -23,7 +24,14 @@ _OVER = (TaskState.FAILED, TaskState.HELD, TaskState.CANCELLED)
 
 class Ends:
     def __init__(
-        self, store: Store, run: Run, guard: Guard, money: Money, patterns: Sequence[Pattern], rng: random.Random
+        self,
+        store: Store,
+        run: Run,
+        guard: Guard,
+        money: Money,
+        patterns: Sequence[Pattern],
+        rng: random.Random,
+        desk: GpuDesk,
     ) -> None:
         self.history = History()
         self.superseded: set[str] = set()  # attempts whose task has its verdict from another one
@@ -34,6 +42,7 @@ class Ends:
         self._money = money
         self._patterns = patterns
         self._rng = rng
+        self._desk = desk
 
     def load(self) -> None:
         for past in self._store.judged(self._run.id):
@@ -67,6 +76,7 @@ class Ends:
         )
         finished = self._store.finish(self._run, finish)
         if finished is not None:
+            self._desk.ended(live.attempt, seen.data, finish.failure)
             self.history.add(_where(live), finish.failure)
             self._guard.ended(live.attempt.id, finish.failure, live.task.key)
             if finished.task.state in _OVER:
@@ -83,6 +93,7 @@ class Ends:
             orders.forget.append(seen.attempt_id)
             return
         attempt, task = found[0], self._store.task_at(self._run.id, task_number)
+        self._desk.ended(attempt, seen.data, None)
         if attempt.outcome is Outcome.LOST:
             judged = judge(end_from_json(seen.data), self._run.policy, self._patterns)
             if isinstance(judged, Verdict) and self.finish(Live(task=task, attempt=attempt), seen, mode, orders):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from evalfleet.backends.base import CanarySpec, Launch
-from evalfleet.model import Attempt, JsonObject, Run, Task
+from evalfleet.model import Attempt, Device, JsonObject, Run, Task
 
 
 def launch_of(run: Run, task: Task, attempt: Attempt, secrets: dict[str, str], valid_for_s: float) -> Launch:
@@ -16,13 +16,15 @@ def launch_of(run: Run, task: Task, attempt: Attempt, secrets: dict[str, str], v
         "number": attempt.number,
         "command": list(spec.command),
         "cwd": run.folder,
-        "env": run.base_env | spec.env | _visible(attempt),
+        "env": run.base_env | spec.env,
         "payload": spec.payload,
         "timeout_s": spec.timeout_s or policy.timeout_s,
         "stall_s": spec.stall_s or policy.stall_s,
         "start_timeout_s": spec.start_timeout_s or policy.start_timeout_s,
         "progress": policy.progress,
     }
+    if attempt.devices:
+        data |= {"gpus": [_gpu(device) for device in attempt.devices], "gpu_env": spec.gpu_env}
     return Launch(
         attempt_id=attempt.id,
         spec=data,
@@ -33,12 +35,8 @@ def launch_of(run: Run, task: Task, attempt: Attempt, secrets: dict[str, str], v
     )
 
 
-def _visible(attempt: Attempt) -> dict[str, str]:
-    """Which GPUs the attempt may use. CUDA counts the fastest first, unless it is told to count as we do."""
-    if not attempt.devices:
-        return {}
-    places = ",".join(str(device.index) for device in attempt.devices)
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": places}
+def _gpu(device: Device) -> JsonObject:
+    return {"uuid": device.uuid, "index": device.index, "memory_mb": device.memory_mb}
 
 
 def canary_of(run: Run, canary: str, spec: CanarySpec, valid_for_s: float) -> Launch:

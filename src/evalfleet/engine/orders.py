@@ -55,4 +55,5 @@ class Orders:
     proving: frozenset[str] = frozenset()  # hosts that have a canary
     want: int = 0  # workers that the run could use
     wait_s: float = 60.0  # look again after this long, if nothing happens before
+    gpu_turn: int | None = None  # tasks wait for GPUs: look again as soon as the store's is another
     done: bool = False

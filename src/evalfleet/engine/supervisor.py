@@ -27,7 +27,7 @@ import anyio.to_thread
 from evalfleet.backends.base import Backend, Fleet, Inbox
 from evalfleet.engine.dispatcher import Dispatcher, EngineSettings, Secrets
 from evalfleet.engine.meter import Meter
-from evalfleet.engine.orders import Mode
+from evalfleet.engine.orders import Mode, Orders
 from evalfleet.engine.pulls import Pulls
 from evalfleet.engine.recorder import Recorder
 from evalfleet.engine.roster import Roster
@@ -40,6 +40,7 @@ from evalfleet.store.clerk import Clerk
 
 LISTEN_S = 0.2
 SPECTATE_S = 0.25
+GPUS_S = 0.02  # how soon GPUs that another process releases are noticed by who waits for some
 _GRACE_S = 2.0  # between the first Ctrl-C and our leaving, for a second one
 _LEAVE_S = 5.0
 _HURRY_S = 1.0
@@ -145,7 +146,20 @@ class Supervisor:
                 with anyio.move_on_after(_LEAVE_S):
                     await self._stations.delivered()
                 return
+            await self._rest(orders)
+
+    async def _rest(self, orders: Orders) -> None:
+        """Wait for news. While tasks wait for GPUs, what other processes release is news too."""
+        if orders.gpu_turn is None:
             await self._inbox.wait(orders.wait_s)
+            return
+        until = anyio.current_time() + orders.wait_s
+        while (left_s := until - anyio.current_time()) > 0:
+            if await self._inbox.wait(min(GPUS_S, left_s)):
+                return
+            if await self._clerk.call(self._store.gpu_turn) != orders.gpu_turn:
+                self._dispatcher.gpus_moved()
+                return
 
     # Services
 

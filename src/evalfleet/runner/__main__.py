@@ -15,7 +15,9 @@ DEFAULT_IDLE_S = 30.0
 LEFT = "EVALFLEET_RUNNER_LEFT_ENVIRONMENT"
 KEPT = frozenset(
     (
+        "EVALFLEET_GPU_LOCKS",
         "EVALFLEET_IMDS",
+        "EVALFLEET_NVML",
         "HOME",
         "LANG",
         "LC_ALL",

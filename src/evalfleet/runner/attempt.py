@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from . import jsontext, tree
+from . import tree
 from .collect import Leavings, sync
 from .events import BATCH_BYTES, BATCH_LINES, Events
 from .limits import NEVER, Limits
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
+    from .gpulease import Lease
+    from .gpus import Gpus
     from .journal import Journal
     from .loop import Loop
     from .protocol import Feed
@@ -33,11 +35,13 @@ if TYPE_CHECKING:
         devnull: int
         boot_id: str
         now: Callable[[], float]
+        gpus: Gpus
 
         def started(self, attempt: Attempt) -> None: ...
         def ended(self, attempt: Attempt) -> None: ...
         def strays(self, attempt: Attempt) -> list[int]: ...
         def oom_kills(self, fresh: bool = False) -> int: ...
+        def guard(self, attempt: Attempt, call: Callable[[], None]) -> None: ...
         def cgroup(self, attempt: Attempt) -> tree.Cgroup | None: ...
         def limit_files(self, pid: int) -> None: ...
         def save(self, save: Callable[[], None], saved: Callable[[], None]) -> None: ...
@@ -48,7 +52,8 @@ BATCH_S = 0.25
 CGROUP_AFTER_S = 1.0  # a group costs more than many a short task
 SWEEP_S = 30.0
 MAX_BACKLOG = 256
-RUNNING, ENDING, SWEEPING, COLLECTING, SAVING, ENDED = "running", "ending", "sweeping", "collecting", "saving", "ended"
+WAITING, RUNNING, ENDING, SWEEPING, SETTLING = "waiting", "running", "ending", "sweeping", "settling"
+COLLECTING, SAVING, ENDED = "collecting", "saving", "ended"
 
 
 class Attempt:
@@ -78,6 +83,7 @@ class Attempt:
         self._give_up_at = NEVER
         self._killed = False
         self._grouped = False
+        self._lease: Lease | None = None  # of GPUs
         self._oom_before = 0
         self._end: dict[str, Any] = {
             "cause": None, "exit_code": None, "signal": None, "message": None, "errno": None, "oom": False, "disk_full": False,
@@ -104,19 +110,32 @@ class Attempt:
             feed.push(line)
 
     def start(self, secrets: dict[str, str]) -> None:
-        """Start the process. A command that cannot be executed ends the attempt; nothing is raised."""
+        """Start the process, once its GPUs are free if it has some. What cannot be executed ends the attempt; nothing is raised."""
+        if not self._spec.gpus:
+            self._run(self._environment(secrets), [])
+            return
+
+        def go(env: dict[str, str], locks: list[int]) -> None:
+            self.state = RUNNING
+            self._keeper.guard(self, lambda: self._run(dict(self._environment(secrets), **env), locks))
+
+        self.state = WAITING
+        self._lease = self._keeper.gpus.lease(self.name, self._spec, go, lambda why: self._unstarted("gpu_taken", why))
+        self._lease.begin()
+
+    def _run(self, env: dict[str, str], inherited: list[int]) -> None:
         self._oom_before = self._keeper.oom_kills()
         self._begun = time.monotonic()
         self._limits = Limits(self._spec, self._begun)
         self._end["started_at"] = round(self._keeper.now(), 6)
         before_ns = tree.boottime_ns()
         try:
-            self._spawn(self._environment(secrets))
+            self._spawn(env, inherited)
         except OSError as error:
             words = error.strerror or str(error)
             message = "%s: %r" % (words, os.fsdecode(error.filename)) if error.filename else words
-            self._end.update(cause="launch_failed", message=message, errno=error.errno, started_at=None)
-            self._finish()
+            self._end.update(errno=error.errno, started_at=None)
+            self._unstarted("launch_failed", message)
             return
         self._keeper.limit_files(self.pid)
         self._keeper.started(self)
@@ -125,8 +144,17 @@ class Attempt:
         born = tree.start_time(self.pid, before_ns)
         self.emit("started", {"pid": self.pid, "start_time": born, "boot_id": self._keeper.boot_id})
 
+    def _unstarted(self, cause: str, message: str | None) -> None:
+        """There never was a process."""
+        self._end.update(cause=cause, message=message)
+        if self._lease is not None:
+            self._lease.give_back()
+        self._finish()
+
     def stop(self, cause: str, message: str | None = None) -> None:
         """Begin to end the tree, unless that has begun."""
+        if self.state == WAITING:
+            self._unstarted(cause, message)
         if self.state != RUNNING:
             return
         self.state = ENDING
@@ -145,6 +173,8 @@ class Attempt:
         elif self.state not in (SAVING, ENDED):
             self._end["cause"] = "runner_lost"
             self._end["message"] = message
+            if self._lease is not None:
+                self._lease.give_back()
             self._close({"result": None, "has_result": False, "result_error": message, "artifacts": []})
 
     def exited(self, status: int, cpu_s: float, max_rss_kb: int) -> None:
@@ -179,6 +209,15 @@ class Attempt:
         if strays or members:
             left = ", ".join(str(pid) for pid in sorted({*strays, *members}))
             self._end["message"] = "not killable within %d s: process %s" % (SWEEP_S, left)
+        if self._lease is None:
+            self._finish()
+            return
+        self.state = SETTLING
+        self._lease.settle(lambda dirty: self._keeper.guard(self, lambda: self._settled(dirty)))
+
+    def _settled(self, dirty: list[dict[str, Any]]) -> None:
+        if dirty:
+            self._end["gpus_dirty"] = dirty
         self._finish()
 
     def tick(self, now: float) -> None:
@@ -218,7 +257,7 @@ class Attempt:
         )
         return env
 
-    def _spawn(self, env: dict[str, str]) -> None:
+    def _spawn(self, env: dict[str, str], inherited: list[int]) -> None:
         pipes: list[int] = []
         try:
             pipes += os.pipe()
@@ -230,6 +269,7 @@ class Attempt:
                 stderr=pipes[3],
                 cwd=self._spec.cwd or self.folder + "/work",
                 env=env,
+                pass_fds=inherited,
                 start_new_session=True,
             )
         except OSError:
@@ -280,6 +320,8 @@ class Attempt:
             self._end["ready_at"] = round(self._keeper.now(), 6)
             self._limits.ready(now)
             self.emit("ready", {})
+            if self._lease is not None:
+                self._lease.ready()
 
     def _pass_lines(self) -> None:
         fields = self._events.take()
@@ -352,14 +394,3 @@ class Attempt:
         # 137 is how a shell passes on that its child was killed
         shot = self._end["signal"] == signal.SIGKILL or self._end["exit_code"] == 128 + signal.SIGKILL
         return bool(shot and not self._killed and self._keeper.oom_kills(fresh=True) > self._oom_before)
-
-
-def write_task(folder: str, spec: Spec) -> None:
-    """What EVALFLEET_TASK points at."""
-    fd = os.open(folder + "/task.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        data = jsontext.encode(spec.task())
-        while data:
-            data = data[os.write(fd, data) :]
-    finally:
-        os.close(fd)

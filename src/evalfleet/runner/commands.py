@@ -8,15 +8,19 @@ import os
 import time
 
 from . import spec as words
+<<<<<<< HEAD
+from .attempt import Attempt
+=======
 from .attempt import Attempt, write_task
 from .gpus import Gpus
 from .hostload import HostLoad
+>>>>>>> main
 from .inventory import inventory
 from .journal import Journal
 from .protocol import PROTOCOL, Feed
 from .redact import Redactor
 from .spec import Refusal, Spec, bad
-from .spool import fetch, remove_tree
+from .spool import fetch, remove_tree, write_task
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .notices import Notices
-    from .protocol import Connection
+    from .protocol import Answer, Connection
     from .runner import Runner
 
 FETCH_BYTES = 1 << 20
@@ -36,10 +40,13 @@ class Commands:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._spool = runner.spool
+<<<<<<< HEAD
+=======
         self._gpus = Gpus(runner.spool.folder)
         self._load = HostLoad(runner.spool.folder)
+>>>>>>> main
         self._notices: Notices | None = None
-        self._table: dict[str, Callable[[Connection, dict[str, Any]], dict[str, Any]]] = {
+        self._table: dict[str, Callable[[Connection, dict[str, Any]], Answer]] = {
             "hello": self._hello,
             "ping": self._ping,
             "put": self._put,
@@ -53,18 +60,22 @@ class Commands:
             "shutdown": self._shutdown,
         }
 
-    def serve(self, connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
+    def serve(self, connection: Connection, message: dict[str, Any]) -> Answer:
         command = self._table.get(str(message.get("do")))
         if command is None:
             raise bad("do must be one of: %s" % ", ".join(sorted(self._table)))
         return command(connection, message)
 
-    def _hello(self, connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
+    def _hello(self, connection: Connection, message: dict[str, Any]) -> Answer:
         if message.get("protocol") != PROTOCOL:
             raise bad("this runner speaks protocol %d" % PROTOCOL)
         if message.get("run") is not None:
             self._fence(message)
         connection.wants_notices = message.get("notices") is True
+        # who only looks at the runner shall not wait for a driver that wakes up
+        return self._with_gpus(self._standing, wait=message.get("run") is not None)
+
+    def _standing(self) -> dict[str, Any]:
         return {
             "protocol": PROTOCOL,
             "version": self._runner.version,
@@ -72,8 +83,11 @@ class Commands:
             "now": self._runner.now(),
             "boot_id": self._runner.boot_id,
             "doomed": self._runner.doomed,
+<<<<<<< HEAD
+=======
             "gpus": self._gpus.look(),
             "load": self._load.look() if message.get("load") is True else None,
+>>>>>>> main
             "attempts": [
                 {
                     "attempt": attempt.name,
@@ -212,8 +226,12 @@ class Commands:
         self._runner.forget(name)
         return {}
 
-    def _inventory(self, _connection: Connection, _message: dict[str, Any]) -> dict[str, Any]:
-        return dict(inventory(self._spool.folder), now=self._runner.now(), gpus=self._gpus.look())
+    def _inventory(self, _connection: Connection, _message: dict[str, Any]) -> Answer:
+        return self._with_gpus(lambda: dict(inventory(self._spool.folder), now=self._runner.now()), wait=True)
+
+    def _with_gpus(self, fields: Callable[[], dict[str, Any]], wait: bool) -> Answer:
+        """An answer with what is known of the GPUs, which may take a look first."""
+        return lambda tell: self._runner.gpus.tell(lambda gpus: tell(dict(fields(), **gpus)), wait)
 
     def _watch(self, _connection: Connection, _message: dict[str, Any]) -> dict[str, Any]:
         if self._notices is None:

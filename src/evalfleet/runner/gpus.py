@@ -1,118 +1,162 @@
-"""The GPUs of this host, asked of NVIDIA's own library by ctypes: nothing needs to be installed.
+"""The GPUs of this host, as the runner's loop knows them. Loads nothing for hosts that have none.
 
-No library or no driver means no GPUs; it never means that some are free. What a GPU does not tell is None, not 0. A file
-`gpus.json` in the spool takes the library's place, for tests and for machines without a GPU.
+A file `gpus.json` in the spool takes the driver's place, for tests and for machines without a GPU; it is read at each look.
 """
 
 from __future__ import annotations
 
-import ctypes
-import json
 import os
-
-from . import tree
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, Dict
 
-LIBRARY = "libnvidia-ml.so.1"
+    from .gpulease import Desk, Lease
+    from .gpuwatch import Watch
+    from .loop import Loop, Timer
+    from .spec import Spec
+
+    Row = Dict[str, Any]
+
 STAND_IN = "gpus.json"
-MOST_PROCESSES = 1024
+SIGNS = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg")  # of a driver; the last one is WSL's
+LIBRARY = "EVALFLEET_NVML"  # names the file of NVIDIA's library, where it lies in an odd place
+REFRESH_S = 2.0
+OLD_S = 5.0  # a look of that age is not told to anybody
+FIRST_S = 4.0  # how long an answer may wait for the first look
+NONE_S = 60.0  # after a look that found no driver, or hung
 
 
-class Memory(ctypes.Structure):
-    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+def stand_in(spool: str) -> str:
+    return os.path.join(spool, STAND_IN)
 
 
-class Utilization(ctypes.Structure):
-    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
-
-
-class Process(ctypes.Structure):
-    _fields_ = [
-        ("pid", ctypes.c_uint),
-        ("memory", ctypes.c_ulonglong),
-        ("gpu_instance", ctypes.c_uint),
-        ("compute_instance", ctypes.c_uint),
-    ]
-
-
-class Nvml:
-    """The library, opened once for the life of the process. Raises OSError where there is none, or no driver."""
-
-    def __init__(self, library: str = LIBRARY) -> None:
-        self._nvml = ctypes.CDLL(library)
-        if self._nvml.nvmlInit_v2() != 0:
-            raise OSError("%s does not find a driver" % library)
-
-    def devices(self) -> list[dict[str, Any]]:
-        """Those that say who they are, in the order of the PCI bus."""
-        count = ctypes.c_uint(0)
-        if self._nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
-            return []
-        found = [self._device(index) for index in range(count.value)]
-        return [device for device in found if device is not None]
-
-    def _device(self, index: int) -> dict[str, Any] | None:
-        handle = ctypes.c_void_p()
-        if self._nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle)) != 0:
-            return None
-        uuid = self._text(self._nvml.nvmlDeviceGetUUID, handle)
-        if uuid is None:
-            return None
-        memory, busy = Memory(), Utilization()
-        has_memory = self._nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
-        has_busy = self._nvml.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(busy)) == 0
-        return {
-            "index": index,
-            "uuid": uuid,
-            "name": self._text(self._nvml.nvmlDeviceGetName, handle),
-            "memory_mb": memory.total >> 20 if has_memory else None,
-            "used_mb": memory.used >> 20 if has_memory else None,
-            "utilization": busy.gpu if has_busy else None,
-            "processes": self._processes(handle),
-        }
-
-    def _processes(self, handle: ctypes.c_void_p) -> list[int] | None:
-        count, infos = ctypes.c_uint(MOST_PROCESSES), (Process * MOST_PROCESSES)()
-        if self._nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle, ctypes.byref(count), infos) != 0:
-            return None
-        return [infos[place].pid for place in range(min(count.value, MOST_PROCESSES))]
-
-    def _text(self, ask: Any, handle: ctypes.c_void_p) -> str | None:
-        text = ctypes.create_string_buffer(96)
-        return text.value.decode("utf-8", "replace") if ask(handle, text, ctypes.c_uint(96)) == 0 else None
+def may_have_gpus() -> bool:
+    """Whether it is worth the while to start anything for them."""
+    if os.environ.get(LIBRARY) or any(os.path.exists(path) for path in SIGNS):
+        return True
+    folders = os.environ.get("PATH", os.defpath).split(":")
+    return any(os.access(os.path.join(folder, "nvidia-smi"), os.X_OK) for folder in folders if folder)
 
 
 class Gpus:
-    """What a runner tells of its host's GPUs."""
+    """Looks at them, tells of them, leases them to attempts. Used in the loop's thread; nothing in it waits."""
 
-    def __init__(self, spool: str, library: str = LIBRARY) -> None:
-        self._spool = spool
-        self._nvml: Nvml | None = None
-        try:
-            self._nvml = Nvml(library)
-        except (OSError, AttributeError):
-            pass
+    def __init__(self, loop: Loop, spool: str, connected: Callable[[], bool], pids: set[int]) -> None:
+        """
+        Args:
+            connected: whether anybody would hear of them.
+            pids: where the process that looks is kept, so that nobody takes it for a stray.
+        """
+        self.loop = loop
+        self.spool = spool
+        self._connected = connected
+        self._pids = pids
+        self._watch: Watch | None = None
+        self._desk: Desk | None = None
+        self._refresh: Timer | None = None
+        self._none_until = float("-inf")
+        self._nothing: list[Row] | None = []  # what there is to see until then
 
-    def look(self) -> list[dict[str, Any]]:
-        """Every GPU as it is now; `foreign` has the processes on it that are no attempt's of this runner."""
-        found: list[dict[str, Any]] = []
-        for device in self._devices():
-            processes: list[int] = device.pop("processes", None) or []
-            found.append(dict(device, foreign=[pid for pid in processes if not self._is_ours(pid)]))
-        return found
+    def tell(self, done: Callable[[dict[str, Any]], None], wait: bool) -> None:
+        """What `hello` and `inventory` say of them: at once where it is known, or after the first look if that may wait."""
+        told = self._known()
+        if told is not None or not wait:
+            done(told or _facts(None, []))
+            return
+        answered: list[bool] = []
 
-    def _devices(self) -> list[dict[str, Any]]:
-        try:
-            with open(os.path.join(self._spool, STAND_IN), "rb") as file:
-                return [dict(device) for device in json.loads(file.read())]
-        except FileNotFoundError:
-            return self._nvml.devices() if self._nvml is not None else []
-        except (OSError, ValueError, TypeError):
-            return []
+        def answer(_found: list[Row] | None) -> None:
+            if not answered:
+                answered.append(True)
+                timer.cancel()
+                done(self._known() or _facts(None, []))
 
-    def _is_ours(self, pid: int) -> bool:
-        marked = tree.environment(pid).get(b"EVALFLEET_TASK", b"")
-        return marked.startswith(os.fsencode(self._spool) + b"/")
+        timer = self.loop.at(time.monotonic() + FIRST_S, lambda: answer(None))
+        self.look(answer)
+
+    def look(self, done: Callable[[list[Row] | None], None]) -> None:
+        """Every GPU as it is after this call; None where the driver does not answer."""
+        rows = self._stand_in()
+        if rows is not None:
+            done(rows)
+        elif not self._may_look():
+            done(self._nothing if time.monotonic() < self._none_until else [])
+        else:
+            self._watching().ask(lambda found: done(self._looked(found)))
+
+    def lease(
+        self,
+        attempt: str,
+        spec: Spec,
+        go: Callable[[dict[str, str], list[int]], None],
+        refuse: Callable[[str], None],
+    ) -> Lease:
+        """A lease of what the spec names, not begun. See `Lease`."""
+        from .gpulease import Lease
+
+        return Lease(self.desk(), attempt, spec, go, refuse)
+
+    def desk(self) -> Desk:
+        from .gpulease import Desk
+
+        if self._desk is None:
+            self._desk = Desk(self)
+        return self._desk
+
+    def leave(self) -> None:
+        """In a forked child: close what only the runner and the attempts may hold."""
+        for fd in self._desk.locks.descriptors if self._desk is not None else ():
+            os.close(fd)
+
+    def _known(self) -> dict[str, Any] | None:
+        """What can be told without waiting; None: nothing yet."""
+        rows = self._stand_in()
+        if rows is not None:
+            return _facts("file", self.desk().told(rows))
+        if not self._may_look():
+            return _facts(None, [])
+        watch = self._watching()
+        self._keep_fresh()
+        if watch.last is None or time.monotonic() - watch.last_at > OLD_S:
+            return None
+        return _facts(watch.last["from"], self.desk().told(watch.last["rows"]))
+
+    def _stand_in(self) -> list[Row] | None:
+        if not os.path.exists(stand_in(self.spool)):
+            return None
+        from .gpulook import read_stand_in
+
+        return read_stand_in(self.spool, os.getpid())
+
+    def _may_look(self) -> bool:
+        return time.monotonic() >= self._none_until and may_have_gpus()
+
+    def _looked(self, found: dict[str, Any] | None) -> list[Row] | None:
+        if found is None or found["from"] is None:
+            self._none_until = time.monotonic() + NONE_S
+            self._nothing = None if found is None else []
+        return None if found is None else found["rows"]
+
+    def _watching(self) -> Watch:
+        if self._watch is None:
+            from .gpuwatch import Watch
+
+            self._watch = Watch(self.loop, self.spool, self._pids)
+        return self._watch
+
+    def _keep_fresh(self) -> None:
+        """Look every now and then while somebody listens."""
+        if self._refresh is None:
+            self._refresh = self.loop.at(time.monotonic() + REFRESH_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._refresh = None
+        if self._connected() and self._may_look():
+            self.look(lambda _rows: self._keep_fresh())
+
+
+def _facts(source: str | None, rows: list[Row]) -> dict[str, Any]:
+    return {"gpus": rows, "gpus_from": source}

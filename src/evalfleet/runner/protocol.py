@@ -12,11 +12,13 @@ from .spec import Refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Callable, Dict, Union
 
     from .journal import Journal
     from .loop import Loop
+
+    # the fields, or what calls back with them, now or later
+    Answer = Union[Dict[str, Any], Callable[[Callable[[Dict[str, Any]], None]], None]]
 
 PROTOCOL = 1
 MAX_LINE = 16 << 20
@@ -65,7 +67,7 @@ class Connection:
         self,
         sock: socket.socket,
         loop: Loop,
-        serve: Callable[[Connection, dict[str, Any]], dict[str, Any]],
+        serve: Callable[[Connection, dict[str, Any]], Answer],
         closed: Callable[[Connection], None],
         number: int,
     ) -> None:
@@ -178,7 +180,11 @@ class Connection:
             return
         answer: dict[str, Any] = {"id": message["id"], "ok": True}
         try:
-            answer.update(self._serve(self, message))
+            fields = self._serve(self, message)
+            if callable(fields):
+                fields(lambda found: self._answer_late(dict(answer, **found)))
+                return
+            answer.update(fields)
         except Refusal as refusal:
             answer.update(ok=False, error=refusal.error, message=refusal.message, **refusal.fields)
         except OSError as error:
@@ -190,6 +196,10 @@ class Connection:
         started, self.after_answer = self.after_answer, []
         for call in started:
             call()
+
+    def _answer_late(self, answer: dict[str, Any]) -> None:
+        if self._open:
+            self.send(jsontext.encode(answer))
 
     def _refill(self) -> None:
         for feed in list(self.behind):

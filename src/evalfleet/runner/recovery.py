@@ -34,6 +34,9 @@ class Lost:
         self.folder = folder
         self.run = str(lines[0].get("run"))
         self.secret_names: list[str] = lines[0].get("secrets") or []
+        spec = jsontext.as_object(lines[0].get("spec")) or {}
+        self.gpus: list[str] = [gpu["uuid"] for gpu in jsontext.as_list(spec.get("gpus")) or []]
+        self.dirty: list[dict[str, Any]] = []
         self.secrets: dict[str, str] = {}
         self.journal = Journal(folder + "/journal.jsonl", name, now, len(lines), size)
         found = {line.get("type"): line for line in lines}
@@ -76,6 +79,7 @@ def recover(spool: Spool, now: Callable[[], float]) -> list[Ended]:
             ended.append(found)
     if lost:
         _kill(lost)
+        _free_gpus(lost, spool)
         for attempt in lost:
             spool.log("attempt %s: %s" % (attempt.name, MESSAGE))
             ended.append(_end(attempt, now()))
@@ -143,6 +147,18 @@ def _kill(lost: list[Lost]) -> None:
         time.sleep(0.01)
 
 
+def _free_gpus(lost: list[Lost], spool: Spool) -> None:
+    """End who still has the lock of a lost attempt's GPU, and note who cannot be ended."""
+    for attempt in lost:
+        for uuid in attempt.gpus:
+            from .gpulocks import end_orphans  # few hosts have GPUs
+
+            left = end_orphans(spool.folder, uuid, KILL_S / 4)
+            if left is not None:
+                reason = "it is locked by %s" % left.words
+                attempt.dirty.append({"uuid": uuid, "index": None, "reason": reason, "pids": left.pids})
+
+
 def _survivors(lost: list[Lost]) -> list[tuple[int, Lost]]:
     """Living processes of lost attempts. Looks at each process once, however many were lost."""
     boot = tree.boot_id()
@@ -175,6 +191,8 @@ def _end(attempt: Lost, now: float) -> Ended:
         "tail": redactor.text(_tail(attempt.folder)), "cpu_s": None, "max_rss_mb": None,
     }  # fmt: skip
     end.update(record)
+    if attempt.dirty:
+        end["gpus_dirty"] = attempt.dirty
     attempt.journal.resume()
     attempt.journal.append("ended", end)
     attempt.journal.sync()

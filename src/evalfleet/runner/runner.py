@@ -9,7 +9,9 @@ import time
 import zlib
 
 from . import jsontext, tree
+from .assisting import Assistants
 from .attempt import Attempt
+from .gpus import Gpus
 from .loop import READ, Loop
 from .protocol import Connection
 from .syncing import Syncer
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from .journal import Journal
     from .loop import Timer
+    from .protocol import Answer
     from .spool import Spool
 
     class Door(Protocol):
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
 
 TICK_S = 0.1
 OOM_FRESH_S = 1.0
-ASSIST_S = 300.0
 ACCEPT_AGAIN_S = 1.0
 STOP_MESSAGE = "the runner was told to stop"
 
@@ -67,7 +69,7 @@ class Runner:
         self.connections: set[Connection] = set()
         self.stopping = False
         self.doomed: str | None = None  # that the machine will be taken away, and when
-        self._serve: Callable[[Connection, dict[str, Any]], dict[str, Any]] = lambda _connection, _message: {}
+        self._serve: Callable[[Connection, dict[str, Any]], Answer] = lambda _connection, _message: {}
         self._door = door
         self._listener = door.open()
         self._subreaper = tree.become_subreaper()
@@ -77,7 +79,9 @@ class Runner:
         self._stuck_timer: Timer | None = None
         self._accepted = 0
         self._leaders: dict[int, Attempt] = {}
-        self._assistants: set[int] = set()
+        self._assistants: set[int] = set()  # children that are no attempt's
+        self.gpus = Gpus(self.loop, spool.folder, lambda: bool(self.connections), self._assistants)
+        self.assist = Assistants(self.loop, self._assistants, self.gpus.leave).assist
         self._owners: dict[int, str] = {}  # strays whose attempt is known
         self._oom: tuple[float, int] = (float("-inf"), 0)
         self._unwritten: list[Journal] = []
@@ -86,7 +90,7 @@ class Runner:
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._raise_file_limit()
 
-    def run(self, serve: Callable[[Connection, dict[str, Any]], dict[str, Any]]) -> None:
+    def run(self, serve: Callable[[Connection, dict[str, Any]], Answer]) -> None:
         """Serve until told to stop or idle for long enough."""
         self._serve = serve
         wake = self._catch_signals()
@@ -178,43 +182,6 @@ class Runner:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, self._files)
         except (ProcessLookupError, PermissionError):
             pass
-
-    def assist(self, work: Callable[[], dict[str, Any]], done: Callable[[dict[str, Any] | None], None]) -> None:
-        """Do long file work in a forked child, so that the other attempts go on."""
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
-                    signal.signal(number, signal.SIG_DFL)
-                signal.set_wakeup_fd(-1)
-                data = jsontext.encode(work())
-                while data:
-                    data = data[os.write(writer, data) :]
-                status = 0
-            finally:
-                os._exit(status)
-        os.close(writer)
-        self._assistants.add(pid)
-        self._follow_assistant(pid, reader, done)
-
-    def _follow_assistant(self, pid: int, reader: int, done: Callable[[dict[str, Any] | None], None]) -> None:
-        pieces: list[bytes] = []
-        timer = self.loop.at(time.monotonic() + ASSIST_S, lambda: tree.kill(pid))
-
-        def readable(_mask: int) -> None:
-            data = os.read(reader, 1 << 16)
-            if data:
-                pieces.append(data)
-                return
-            timer.cancel()
-            self.loop.unwatch(reader)
-            os.close(reader)
-            whole = b"".join(pieces)
-            done(jsontext.parse_own(whole) if whole.endswith(b"\n") else None)
-
-        self.loop.watch(reader, READ, readable)
 
     def _find_owner(self, pid: int, ending: Attempt) -> str | None:
         """To whose tree an orphan belongs: by its session, control group or mark; else to the only one it can belong to."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")  # of attempts: also a folder's name
 VARIABLE = re.compile(r"[^=\0]+")
 SHA256 = re.compile(r"[0-9a-f]{64}")
+UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,95}")  # of GPUs: also a file's name
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEFAULT_GRACE_S = 5.0
 FOREVER_S = 10 * 365 * 86400.0
@@ -110,6 +111,25 @@ def _files(message: dict[str, Any]) -> dict[str, str]:
     return files
 
 
+def _gpus(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """The leased GPUs as `{uuid, index, memory_mb}`; memory None: the whole card."""
+    rows = as_list(message.get("gpus") or [])
+    if rows is None:
+        raise bad("spec.gpus must be a list of objects")
+    found: list[dict[str, Any]] = []
+    for row in rows:
+        fields = as_object(row) or {}
+        uuid = fields.get("uuid")
+        if not isinstance(uuid, str) or not UUID.fullmatch(uuid):
+            raise bad("spec.gpus: each needs its uuid, of letters, digits, - and _")
+        if any(uuid == other["uuid"] for other in found):
+            raise bad("spec.gpus: %s is named twice" % uuid)
+        memory = None if fields.get("memory_mb") is None else whole(fields, "memory_mb")
+        index = None if fields.get("index") is None else whole(fields, "index")
+        found.append({"uuid": uuid, "index": index, "memory_mb": memory or None})
+    return found
+
+
 class Spec:
     """One launch's spec. ``fields`` is the dictionary that it came as."""
 
@@ -138,6 +158,10 @@ class Spec:
         if cwd is not None and (not isinstance(cwd, str) or not cwd or "\0" in cwd or not _encodable(cwd)):
             raise bad("spec.cwd must be a path or null")
         self.cwd: str | None = cwd
+        self.gpus = _gpus(fields)
+        self.gpu_env = fields.get("gpu_env") or "index"
+        if self.gpu_env not in ("index", "uuid"):
+            raise bad('spec.gpu_env must be "index" or "uuid"')
 
     def task(self) -> dict[str, Any]:
         """What the task's own JSON file says."""

@@ -6,6 +6,7 @@ import json
 import os
 import stat
 
+from . import jsontext
 from .collect import open_regular
 from .spec import SHA256, Refusal, bad
 
@@ -197,6 +198,17 @@ class Spool:
             target = os.path.join(work, path)
             os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
             _copy(os.path.join(self.files, digest), target)
+
+
+def write_task(folder: str, spec: Spec) -> None:
+    """What EVALFLEET_TASK points at."""
+    fd = os.open(folder + "/task.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        data = jsontext.encode(spec.task())
+        while data:
+            data = data[os.write(fd, data) :]
+    finally:
+        os.close(fd)
 
 
 def sha256_of(path: str) -> str:

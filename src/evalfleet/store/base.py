@@ -36,6 +36,7 @@ from evalfleet.model import (
     Verb,
     Verdict,
 )
+from evalfleet.store.base_gpus import GpuReader, GpuWriter
 from evalfleet.store.base_pools import PoolReader, PoolWriter
 from evalfleet.store.pages import PageReader
 from evalfleet.store.series import SeriesReader, SeriesWriter
@@ -127,7 +128,7 @@ class Judged:
     ended_at: float
 
 
-class StoreReader(PoolReader, PageReader, SeriesReader, Protocol):
+class StoreReader(PoolReader, GpuReader, PageReader, SeriesReader, Protocol):
     """Reading. Any number of readers; none blocks a writer."""
 
     def close(self) -> None: ...
@@ -180,11 +181,6 @@ class StoreReader(PoolReader, PageReader, SeriesReader, Protocol):
 
     def next_due(self, run_id: str) -> float | None:
         """When the next waiting task becomes due; None if none waits."""
-        ...
-
-    def held_devices(self, host: str, others: Iterable[str] = ()) -> frozenset[str]:
-        """The GPUs of a host, by uuid, that live attempts of any run hold. One whose lease has expired holds them as
-        long as it is among `others`, which the host is known to run."""
         ...
 
     def attempts(self, run_id: str, task_number: int | None = None) -> list[Attempt]: ...
@@ -276,7 +272,7 @@ class StoreReader(PoolReader, PageReader, SeriesReader, Protocol):
         ...
 
 
-class Store(PoolWriter, SeriesWriter, StoreReader, Protocol):
+class Store(PoolWriter, GpuWriter, SeriesWriter, StoreReader, Protocol):
     """Reading and writing."""
 
     def batch(self) -> AbstractContextManager[None]:

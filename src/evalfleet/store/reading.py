@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ from evalfleet.errors import AmbiguousId, NotFound
 from evalfleet.model import Attempt, Event, JsonObject, Outcome, Pool, PoolHost, Request, Run, Task, TaskState
 from evalfleet.store import rows
 from evalfleet.store.base import Judged
+from evalfleet.store.gpu_reading import GpuReading
 from evalfleet.store.pages import Paging
 from evalfleet.store.series import SeriesReading
 
@@ -51,10 +52,14 @@ class Database(Protocol):
 
     def driver(self, run_id: str) -> str | None: ...
 
+    def lives(self, pid: int, born: str, boot: str) -> bool | None:
+        """Whether that very process runs; None: it cannot be asked from here."""
+        ...
+
     def close(self) -> None: ...
 
 
-class Reading(Paging, SeriesReading):
+class Reading(GpuReading, Paging, SeriesReading):
     """Implements `StoreReader`."""
 
     def __init__(self, database: Database) -> None:
@@ -133,10 +138,6 @@ class Reading(Paging, SeriesReading):
 
     def next_due(self, run_id: str) -> float | None:
         return self._db.rows("select_next_due", run_id=run_id, now=self.now())[0]["due"]
-
-    def held_devices(self, host: str, others: Iterable[str] = ()) -> frozenset[str]:
-        found = self._db.rows("select_held_devices", host=host, now=self.now(), others=rows.to_json(sorted(others)))
-        return frozenset(row["uuid"] for row in found)
 
     def attempts(self, run_id: str, task_number: int | None = None) -> list[Attempt]:
         if task_number is None:

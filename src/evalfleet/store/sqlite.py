@@ -20,6 +20,7 @@ from evalfleet.errors import InputError, Owned, StoreBusy, StoreCorrupt, StoreTo
 from evalfleet.store import rows
 from evalfleet.store.dbfile import FILE, clear_error, clear_errors, damage
 from evalfleet.store.filelock import FileLock, holder
+from evalfleet.store.process import lives
 from evalfleet.store.reading import Conflict, Reading
 from evalfleet.store.statements import migrations, statements
 from evalfleet.store.steady import SteadyClock
@@ -176,6 +177,9 @@ class SqliteDatabase:
     def driver(self, run_id: str) -> str | None:
         found = holder(self._owner_file(run_id))
         return "another process" if found == "" else found
+
+    def lives(self, pid: int, born: str, boot: str) -> bool | None:
+        return lives(pid, born, boot)
 
     def close(self) -> None:
         self._closing()

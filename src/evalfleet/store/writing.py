@@ -10,6 +10,7 @@ from evalfleet.store import rows
 from evalfleet.store.access import Access
 from evalfleet.store.base import Claim, Claimed, Finish, Finished, Progress
 from evalfleet.store.hosting import Hosting
+from evalfleet.store.leasing import Leasing
 from evalfleet.store.recording import place
 from evalfleet.store.series_keeping import SeriesKeeping
 from evalfleet.store.steering import Steering
@@ -23,7 +24,7 @@ _TASK_EVENTS = {
 }
 
 
-class Writing(Submitting, Steering, Hosting, Access, SeriesKeeping):
+class Writing(Submitting, Steering, Hosting, Leasing, Access, SeriesKeeping):
     """Implements `Store`."""
 
     # A run and its owner
@@ -34,6 +35,7 @@ class Writing(Submitting, Steering, Hosting, Access, SeriesKeeping):
         try:
             with self._db.transaction():
                 run = rows.run(self._db.rows("take_run", id=run_id, owner=owner)[0])
+                self._drop_tickets(run_id)
                 self._event(run_id, "run.taken", {"owner": owner, "epoch": run.epoch})
         except BaseException:
             self._db.disown(run_id)
@@ -44,6 +46,7 @@ class Writing(Submitting, Steering, Hosting, Access, SeriesKeeping):
         with self._db.transaction():
             if not self._db.rows("leave_run", id=run.id, epoch=run.epoch):
                 return
+            self._drop_tickets(run.id)
             self._event(run.id, "run.left", {"owner": run.owner})
         self._db.disown(run.id)
 
@@ -92,6 +95,8 @@ class Writing(Submitting, Steering, Hosting, Access, SeriesKeeping):
     def claim(self, run: Run, claim: Claim) -> Claimed | None:
         with self._db.transaction():
             now = self.now()
+            if claim.devices and not self._is_free(claim):
+                return None
             claimed = self._db.rows(
                 "claim_task",
                 run_id=run.id,
@@ -103,7 +108,6 @@ class Writing(Submitting, Steering, Hosting, Access, SeriesKeeping):
                 memory_mb=claim.requests.memory_mb,
                 host_memory_mb=claim.host_memory_mb,
                 others=rows.to_json(sorted(claim.others)),
-                devices=rows.to_json([device.uuid for device in claim.devices]),
             )
             if not claimed:
                 return None
@@ -126,6 +130,7 @@ class Writing(Submitting, Steering, Hosting, Access, SeriesKeeping):
             data: JsonObject = {"number": attempt.number, "worker": claim.worker}
             if claim.devices:
                 data["gpus"] = [device.index for device in claim.devices]
+                self._lease_claimed(claim, attempt)
             self._event(run.id, "attempt.claimed", data, task, attempt)
             return Claimed(task=task, attempt=attempt)
 
@@ -178,6 +183,8 @@ class Writing(Submitting, Steering, Hosting, Access, SeriesKeeping):
             if not found:
                 return None
             attempt = rows.attempt(found[0])
+            if attempt.devices:
+                self._release(attempt.id)
             changed = self._succeed(finish) if finish.verdict else self._fail(finish)
             task = changed or self.task_at(run.id, attempt.task_number)
             self._event(run.id, "attempt.finished", _finish_data(finish, attempt), task, attempt)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from evalfleet.testing.store_contract_access import AccessContract
 from evalfleet.testing.store_contract_attempts import AttemptContract
 from evalfleet.testing.store_contract_devices import DeviceContract
+from evalfleet.testing.store_contract_gpus import GpuContract
 from evalfleet.testing.store_contract_hosts import HostContract
 from evalfleet.testing.store_contract_loads import LoadContract
 from evalfleet.testing.store_contract_pools import PoolContract
@@ -29,6 +30,7 @@ class StoreContract(
     RunContract,
     AttemptContract,
     DeviceContract,
+    GpuContract,
     SteeringContract,
     ReadingContract,
     PoolContract,

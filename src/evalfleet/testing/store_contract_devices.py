@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from evalfleet.core.gpu_cards import Card
 from evalfleet.model import Attempt, Device, Requests, Run
 from evalfleet.store.base import Claim, Store
 from evalfleet.testing import store_cases as cases
@@ -24,6 +25,14 @@ def _claimed(store: Store, run: Run, claim: Claim) -> Attempt:
     return found.attempt
 
 
+def _card(index: int) -> Card:
+    return Card(host="h1", index=index, uuid=f"GPU-{index}", memory_mb=80_000, used_mb=600)
+
+
+def held(store: Store, others: frozenset[str] = frozenset()) -> set[str]:
+    return {lease.uuid for lease in store.gpu_leases(others) if lease.host == "h1"}
+
+
 class DeviceContract:
     """Leases of GPUs."""
 
@@ -32,21 +41,22 @@ class DeviceContract:
         first = _claimed(store, one, _claim(1, 0, 1))
         assert first.devices == (Device(index=0, uuid="GPU-0"), Device(index=1, uuid="GPU-1"))
         assert store.attempts(one.id)[0].devices == first.devices
-        assert store.held_devices("h1") == {"GPU-0", "GPU-1"}
+        assert held(store) == {"GPU-0", "GPU-1"}
         assert store.claim(one, _claim(2, 1)) is None
         assert store.claim(two, _claim(1, 2, 1)) is None  # all of them or none
-        assert store.held_devices("h1") == {"GPU-0", "GPU-1"}
+        assert held(store) == {"GPU-0", "GPU-1"}
         _claimed(store, two, _claim(1, 2))
         _claimed(store, two, _claim(2, 0, host="h2"))  # another machine's
         _claimed(store, two, _claim(3))  # asks for none
         cases.finished(store, one, cases.with_verdict(first))
-        assert store.held_devices("h1") == {"GPU-2"}
+        assert held(store) == {"GPU-2"}
         _claimed(store, one, _claim(2, 1))
 
     def test_an_attempt_remembers_how_much_of_each_gpu_it_has(self, store: Store) -> None:
         run = cases.drive(store)
         devices = (Device(index=0, uuid="GPU-0", memory_mb=8000), Device(index=3, uuid="GPU-3", memory_mb=8000))
         asked = Requests(gpus=2, gpu_memory_mb=8000)
+        store.see_gpus("h1", [_card(0), _card(3)], store.now())
         attempt = _claimed(store, run, replace(_claim(1), devices=devices, requests=asked))
         assert (attempt.devices, attempt.requests) == (devices, asked)
         assert store.attempts(run.id) == [attempt]
@@ -59,5 +69,5 @@ class DeviceContract:
         left = _claimed(store, old, _claim(1, 0))
         clock.advance(61)
         others = frozenset({left.id} if runs_on else ())
-        assert store.held_devices("h1", others) == ({"GPU-0"} if runs_on else set())
+        assert held(store, others) == ({"GPU-0"} if runs_on else set())
         assert (store.claim(new, _claim(1, 0, others=others)) is None) is runs_on

@@ -91,14 +91,6 @@ async def running(
     start_token = _start_token(settings) if options.token and is_loopback(options.host) else None
     listening = _listen(options)
     port: int = listening.getsockname()[1]
-    secure = options.tls_cert is not None or options.behind_proxy
-    entrance = Entrance(
-        port=port,
-        hosts=names_of(options.host, options.allow_hosts),
-        any_port=options.behind_proxy,
-        secure=secure,
-        open=not options.token,
-    )
     readers = Readers(settings.home)
     readers.open()
 
@@ -111,7 +103,7 @@ async def running(
     stewards = Stewards(settings=settings, readers=readers, notice=notice) if options.drive else None
     lines = Lines(Home(settings.home))
     remote = Remote(lines, settings.waa)
-    gate = Gate(entrance, readers)
+    gate = Gate(_entrance(options, port), readers)
     site = Site(
         settings=settings, gate=gate, readers=readers, feed=feed, remote=remote, drivers=drivers, stewards=stewards
     )
@@ -127,10 +119,9 @@ async def running(
             group.start_soon(feed.serve)
             group.start_soon(watch.serve)
             group.start_soon(lines.serve)
-            if drivers is not None:
-                group.start_soon(drivers.serve)
-            if stewards is not None:
-                group.start_soon(stewards.serve)
+            for keeper in (drivers, stewards):
+                if keeper is not None:
+                    group.start_soon(keeper.serve)
             yield _server(options, port, start_token, site)
             group.cancel_scope.cancel()
     finally:
@@ -140,6 +131,16 @@ async def running(
             remote.close()
             site.writers.shutdown(wait=True)
             readers.close()
+
+
+def _entrance(options: Options, port: int) -> Entrance:
+    return Entrance(
+        port=port,
+        hosts=names_of(options.host, options.allow_hosts),
+        any_port=options.behind_proxy,
+        secure=options.tls_cert is not None or options.behind_proxy,
+        open=not options.token,
+    )
 
 
 def _server(options: Options, port: int, token: str | None, site: Site) -> Server:

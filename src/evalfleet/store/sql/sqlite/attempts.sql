@@ -100,8 +100,3 @@ select coalesce(sum(a.cost_usd), 0) as waste_usd
   from attempt a join task t on t.run_id = a.run_id and t.number = a.task_number
  where a.run_id = :run_id and not (t.state = 'succeeded' and t.decided_by = a.number)
    and a.state in ('collecting', 'ended');
-
--- name: select_held_devices
-select distinct held.value ->> 'uuid' as uuid from attempt, json_each(attempt.devices) held
- where host = :host and state in ('leased', 'starting', 'running')
-   and (lease_expires_at > :now or run_id || '.' || task_number || '.' || number in (select value from json_each(:others)));

@@ -49,12 +49,6 @@ update task
            -- An abandoned attempt counts as long as its host says that it runs.
            and (lease_expires_at > :now or run_id || '.' || task_number || '.' || number in (select value from json_each(:others))
                )) <= :host_memory_mb)
-   -- No GPU has two live attempts, of whatever runs.
-   and (:devices = '[]' or not exists (
-        select 1 from attempt, json_each(attempt.devices) held
-         where host = :host and state in ('leased', 'starting', 'running')
-           and (lease_expires_at > :now or run_id || '.' || task_number || '.' || number in (select value from json_each(:others)))
-           and held.value ->> 'uuid' in (select value from json_each(:devices))))
 returning *;
 
 -- name: succeed_task

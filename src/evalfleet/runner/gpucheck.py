@@ -1,0 +1,167 @@
+"""What may start on a GPU, and when it is clean again. Pure: rows of a look in, words out."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Mapping, Optional
+
+    Row = Dict[str, Any]
+    Leases = Mapping[str, Optional[int]]  # attempts to the memory that they leased; None: the whole card
+
+SLACK_MB = 64  # around a baseline; a driver does not give back every page
+IDLE_MB = 256  # that an idle card may have in use without a process
+IDLE_UNSPLIT_MB = 1024  # the same where the driver counts its own memory in: an idle H200 shows 615
+STEADY_S = 3.0
+NOBODY: frozenset[int] = frozenset()
+
+
+def called(row: Row) -> str:
+    return "GPU %s (%s)" % (row.get("index"), row["uuid"])
+
+
+def computing(row: Row) -> list[Row]:
+    """Processes that compute on it. A screen that is drawn there keeps nobody away."""
+    return [process for process in row["processes"] or () if process["kind"] != "graphics"]
+
+
+def foreign(row: Row, adopted: frozenset[int] = NOBODY) -> list[Row]:
+    """Those that are no attempt's of this spool.
+
+    Args:
+        adopted: processes that nobody can see, and that came with our attempts: inside of a container numbers may be those of
+            the host outside.
+    """
+    return [process for process in computing(row) if not process["ours"] and process["pid"] not in adopted]
+
+
+def unexplained_mb(row: Row, leases: Leases, adopted: frozenset[int] = NOBODY) -> int | None:
+    """Memory in use that no process and no lease explains; 0 where it is not more than an idle card's. None: not known."""
+    used = row["used_mb"]
+    if used is None:
+        return None
+    if any(memory is None for memory in leases.values()):
+        return 0
+    processes: list[Row] = row["processes"] or []
+    if any(process["memory_mb"] is None for process in processes):
+        return None
+    theirs = {process["pid"] for process in foreign(row, adopted)}
+    explained = sum(process["memory_mb"] for process in processes if process["pid"] in theirs)
+    ours = sum(process["memory_mb"] for process in processes if process["pid"] not in theirs)
+    left = used - explained - max(ours, sum(memory or 0 for memory in leases.values()))
+    return left if left > _idle_mb(row) else 0
+
+
+def _idle_mb(row: Row) -> int:
+    return IDLE_UNSPLIT_MB if row["reserved_mb"] is None else IDLE_MB
+
+
+def refusal(row: Row, memory_mb: int | None, others: Leases, adopted: frozenset[int] = NOBODY) -> str | None:
+    """Why an attempt that leased so much of it must not start now; None if it may.
+
+    Args:
+        others: the other attempts of this runner on it.
+    """
+    strangers = foreign(row, adopted)
+    if strangers:
+        return "%s is taken by %s; wait for their end, or leave that GPU out" % (called(row), named(strangers))
+    guests = [process for process in computing(row) if process["ours"] and _is_guest(process, others)]
+    if guests:
+        text = "%s is taken by %s of an attempt that did not lease it; that attempt must keep to CUDA_VISIBLE_DEVICES"
+        return text % (called(row), named(guests))
+    hidden = unexplained_mb(row, others, adopted)
+    if hidden:
+        text = (
+            "%s has %d MB in use that no process here and no lease explains: somebody outside of this container or user"
+        )
+        return (text + " may be on it; free them, or leave that GPU out") % (called(row), hidden)
+    return _too_small(row, memory_mb, others)
+
+
+def _is_guest(process: Row, others: Leases) -> bool:
+    if process["attempt"] is None:
+        return not others
+    return process["attempt"] not in others
+
+
+def _too_small(row: Row, memory_mb: int | None, others: Leases) -> str | None:
+    total = row["memory_mb"]
+    if memory_mb is None or total is None:
+        return None
+    taken = 0
+    for name, leased in others.items():
+        held = sum(process["memory_mb"] or 0 for process in computing(row) if process["attempt"] == name)
+        taken += max(leased or 0, held)
+    drawn = sum(process["memory_mb"] or 0 for process in row["processes"] or () if process["kind"] == "graphics")
+    free = total - taken - drawn
+    if memory_mb <= free:
+        return None
+    text = "%s has %d MB left of %d, and %d are asked for; ask for less, or wait for the others on it"
+    return text % (called(row), max(0, free), total, memory_mb)
+
+
+def named(processes: list[Row]) -> str:
+    """Processes for people."""
+    words: list[str] = []
+    for process in processes[:8]:
+        memory = "" if process["memory_mb"] is None else ", %d MB" % process["memory_mb"]
+        words.append("process %d (%s%s)" % (process["pid"], process["name"] or "nameless", memory))
+    return ", ".join(words) + (" and %d more" % (len(processes) - 8) if len(processes) > 8 else "")
+
+
+def variables(rows: list[Row], style: str) -> dict[str, str]:
+    """How CUDA finds them. It counts the fastest first, unless it is told to count as we do; parts that MIG made have no
+    place in that order."""
+    by_index = style == "index" and not any(row["mig"] for row in rows)
+    places = [str(row["index"]) if by_index else row["uuid"] for row in rows]
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(places)}
+
+
+def left_behind(row: Row, attempt: str, baseline_mb: int | None, alone: bool, adopted: frozenset[int]) -> str | None:
+    """What an attempt whose tree is dead has left on a GPU; None if it is clean.
+
+    Args:
+        baseline_mb: used before the first of our attempts came; None: not known.
+        alone: nobody else of ours is on it.
+    """
+    rest = [process for process in computing(row) if process["attempt"] == attempt]
+    if rest:
+        return "%s is still on it" % named(rest)
+    used = row["used_mb"]
+    if not alone or used is None or baseline_mb is None:
+        return None
+    strangers = foreign(row, adopted)
+    if any(process["memory_mb"] is None for process in strangers):
+        return None  # somebody came meanwhile; what is whose cannot be told, and `foreign` keeps others away
+    used -= sum(process["memory_mb"] for process in strangers)
+    if used <= baseline_mb + SLACK_MB:
+        return None
+    return "%d MB of its memory are in use, and %d were before" % (used, baseline_mb)
+
+
+class Showing:
+    """Whether the memory of an attempt that starts up has shown: half of its lease, or some that grows no more."""
+
+    def __init__(self, memory_mb: int | None) -> None:
+        self._enough = None if memory_mb is None else max(SLACK_MB, memory_mb // 2)
+        self._seen = 0
+        self._since = 0.0
+
+    def feed(self, used_mb: int | None, now: float) -> bool:
+        if used_mb is None or used_mb < SLACK_MB:
+            return False
+        if self._enough is not None and used_mb >= self._enough:
+            return True
+        if abs(used_mb - self._seen) >= SLACK_MB:
+            self._seen, self._since = used_mb, now
+        return now - self._since >= STEADY_S
+
+
+def used_by(row: Row, attempt: str, before_mb: int | None) -> int | None:
+    """Memory of an attempt: of its processes, or what the card's use has grown by where those are not told."""
+    own = [process["memory_mb"] for process in computing(row) if process["attempt"] == attempt]
+    if own and all(memory is not None for memory in own):
+        return sum(own)
+    if row["used_mb"] is None or before_mb is None:
+        return None
+    return max(0, row["used_mb"] - before_mb)

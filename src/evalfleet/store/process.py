@@ -1,0 +1,38 @@
+"""Who a process is, beyond a number that comes again: when it began, on which boot of which machine."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+
+@cache
+def boot_id() -> str:
+    """Of this machine, since it was last switched on."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def born(pid: int) -> str | None:
+    """When it began, in the words of the system; None: there is no such process, or it is dead and not yet buried."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name of the program is in brackets, and may have blanks and brackets itself.
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else fields[19].decode()
+
+
+def me() -> tuple[int, str, str]:
+    """Pid, start and boot of this process."""
+    pid = os.getpid()
+    return pid, born(pid) or "", boot_id()
+
+
+def lives(pid: int, start: str, boot: str) -> bool | None:
+    """Whether that very process runs; None: it is another machine's, or of an earlier boot, and cannot be asked."""
+    return born(pid) == start if boot == boot_id() else None
