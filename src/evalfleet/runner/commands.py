@@ -6,15 +6,11 @@ import base64
 import binascii
 import os
 import time
+from functools import partial
 
 from . import spec as words
-<<<<<<< HEAD
 from .attempt import Attempt
-=======
-from .attempt import Attempt, write_task
-from .gpus import Gpus
 from .hostload import HostLoad
->>>>>>> main
 from .inventory import inventory
 from .journal import Journal
 from .protocol import PROTOCOL, Feed
@@ -40,11 +36,7 @@ class Commands:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._spool = runner.spool
-<<<<<<< HEAD
-=======
-        self._gpus = Gpus(runner.spool.folder)
         self._load = HostLoad(runner.spool.folder)
->>>>>>> main
         self._notices: Notices | None = None
         self._table: dict[str, Callable[[Connection, dict[str, Any]], Answer]] = {
             "hello": self._hello,
@@ -73,9 +65,10 @@ class Commands:
             self._fence(message)
         connection.wants_notices = message.get("notices") is True
         # who only looks at the runner shall not wait for a driver that wakes up
-        return self._with_gpus(self._standing, wait=message.get("run") is not None)
+        standing = partial(self._standing, message.get("load") is True)
+        return self._with_gpus(standing, wait=message.get("run") is not None)
 
-    def _standing(self) -> dict[str, Any]:
+    def _standing(self, with_load: bool) -> dict[str, Any]:
         return {
             "protocol": PROTOCOL,
             "version": self._runner.version,
@@ -83,11 +76,7 @@ class Commands:
             "now": self._runner.now(),
             "boot_id": self._runner.boot_id,
             "doomed": self._runner.doomed,
-<<<<<<< HEAD
-=======
-            "gpus": self._gpus.look(),
-            "load": self._load.look() if message.get("load") is True else None,
->>>>>>> main
+            "load": self._load.look() if with_load else None,
             "attempts": [
                 {
                     "attempt": attempt.name,
