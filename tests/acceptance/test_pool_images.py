@@ -85,6 +85,9 @@ async def a_pull_hangs(here: Site) -> None:
     assert all(later - at >= PULL_S + pause for at, later, pause in zip(tries, tries[1:], PAUSES_S, strict=False))
     assert len(calls(here.cloud, "container prune")) == 3, "what each of them left is removed"
     assert pullers(here.cloud) == []
+    assert here.told("worker.pulling", "worker.pulled", "worker.quarantined") == [
+        *("worker.pulling", "worker.pulled", "worker.quarantined")
+    ], "what alerts about long pulls are made of"
     await settle(here)  # it waits for a person: nothing is tried again, nothing replaced
     assert len(calls(here.cloud, "pull")) == 3
 

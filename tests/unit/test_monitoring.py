@@ -14,6 +14,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from evalfleet.core.gpu_cards import Card
 from evalfleet.core.loads import Load, Sample
 from evalfleet.model import HostState, Policy, TaskState
 from evalfleet.store.sqlite import open_store
@@ -43,6 +44,7 @@ def filled(home: Path) -> str:
         store.note(run.id, "alert.fired", {"rule": "budget", "subject": "50", "severity": "warning", "message": "m"})
         load = Load(cpu=0.5, memory=0.25, disk=0.75, gpu=1.0, net_in_bps=1000.0, net_out_bps=10.0)
         store.add_loads({"h1": [Sample(at=store.now(), load=load)]})
+        store.see_gpus("h1", [Card(host="h1", index=0, uuid="g", memory_mb=80, used_mb=8, utilization=50)], store.now())
         store.create_pool("cloud", "azure-vm", {"workers": 1})
         pool = store.take_pool("cloud", "me")
         (host,) = store.request_hosts("cloud", "c-", [{}])
@@ -84,6 +86,9 @@ async def test_all_metrics_are_told_as_prometheus_wants_them(home: Path, monkeyp
     assert value("run_attempt_seconds_count", run) == 3
     assert 0 < value("run_lease_left_seconds", run) <= 60
     assert value("host_disk_ratio", "h1") == 0.75
+    assert value("gpus", "h1", "free") == 1
+    assert value("gpu_utilization_ratio", "h1", "0") == 0.5
+    assert value("gpu_memory_used_bytes", "h1", "0") == 8 << 20
     assert value("pool_hosts", "cloud", "ready") == 1
     assert value("pool_hourly_rate_usd", "cloud") == 2.0
     assert value("alerts_undelivered", "webhook") == 1
@@ -93,7 +98,7 @@ async def test_all_metrics_are_told_as_prometheus_wants_them(home: Path, monkeyp
 
 _ALLOWED = {
     *("run", "name", "state", "pool", "outcome", "kind", "blame", "host", "rule", "severity", "channel"),
-    *("method", "route", "le"),
+    *("method", "route", "le", "gpu"),
 }
 
 

@@ -61,6 +61,11 @@ METRICS: dict[str, tuple[str, str]] = {
     "evalfleet_host_memory_ratio": ("gauge", "Share of its memory that is used."),
     "evalfleet_host_disk_ratio": ("gauge", "Share of the disk of its spool that is used."),
     "evalfleet_host_gpu_ratio": ("gauge", "How busy its GPUs are, in the mean."),
+    "evalfleet_gpus": ("gauge", "GPUs of a host: free, leased, or set apart in quarantine."),
+    "evalfleet_gpu_waiting": ("gauge", "Tasks and programs that wait for GPUs."),
+    "evalfleet_gpu_utilization_ratio": ("gauge", "How busy a GPU is."),
+    "evalfleet_gpu_memory_used_bytes": ("gauge", "Memory of a GPU that is used."),
+    "evalfleet_gpu_memory_bytes": ("gauge", "Memory of a GPU."),
     "evalfleet_host_receive_bytes_per_second": ("gauge", "What it gets over the network."),
     "evalfleet_host_transmit_bytes_per_second": ("gauge", "What it sends over the network."),
 }

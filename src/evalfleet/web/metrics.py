@@ -10,6 +10,7 @@ from aiohttp import web
 from evalfleet.config import AlertSettings
 from evalfleet.core.hosts import total_usd
 from evalfleet.model import HostState, JsonObject, RunState
+from evalfleet.report.gpus import gpus_facts
 from evalfleet.store.base import StoreReader
 from evalfleet.web.alerts import fold
 from evalfleet.web.exposition import CONTENT, Sample, exposition, sample
@@ -22,6 +23,7 @@ _RUNS = 200  # the newest that are not over; each is a set of series
 _ENDED_S = 300.0  # a run stays for so long after its end: its last figures are to be seen once more
 _POOLS = 100
 _HOSTS = 500
+_GPUS = 500
 _FRESH_S = 60.0  # what a host said longer ago says nothing of now
 _KEPT_S = 1.0
 _SHARE_OF_TIME = 5  # figures that took t to compute are kept for at least so many t
@@ -50,6 +52,7 @@ def samples(store: StoreReader, site: Site) -> Iterator[Sample]:
     yield from alert_samples(store, site.settings.alerts)
     yield from latency_samples(site.latency.rows())
     yield from host_samples(store)
+    yield from gpu_samples(gpus_facts(store))
     yield from pool_samples(store, site.settings.azure_speed or 1.0)
     for run_id in _shown(store):
         yield from run_samples(store, run_id)
@@ -102,6 +105,28 @@ def host_samples(store: StoreReader) -> Iterator[Sample]:
         yield from sample("host_gpu_ratio", load.gpu, host=host)
         yield from sample("host_receive_bytes_per_second", load.net_in_bps, host=host)
         yield from sample("host_transmit_bytes_per_second", load.net_out_bps, host=host)
+
+
+def gpu_samples(told: JsonObject) -> Iterator[Sample]:
+    """Of GPUs that are leased; a host's own figure is there for all."""
+    if not told["gpus"] and not told["waiting"]:
+        return
+    states: dict[tuple[str, str], int] = {}
+    for card in told["gpus"][:_GPUS]:
+        state = "quarantined" if card["quarantine"] else "leased" if card["holders"] else "free"
+        states[card["host"], state] = states.get((card["host"], state), 0) + 1
+        where = {"host": str(card["host"]), "gpu": str(card["index"])}
+        busy = card["utilization"]
+        yield from sample("gpu_utilization_ratio", None if busy is None else busy / 100, **where)
+        yield from sample("gpu_memory_used_bytes", _bytes(card["used_mb"]), **where)
+        yield from sample("gpu_memory_bytes", _bytes(card["memory_mb"]), **where)
+    for (host, state), count in sorted(states.items()):
+        yield from sample("gpus", count, host=host, state=state)
+    yield from sample("gpu_waiting", len(told["waiting"]))
+
+
+def _bytes(megabytes: int | None) -> float | None:
+    return None if megabytes is None else float(megabytes << 20)
 
 
 def pool_samples(store: StoreReader, speed: float) -> Iterator[Sample]:
