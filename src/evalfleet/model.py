@@ -82,6 +82,11 @@ class Kind(StrEnum):
     ENVIRONMENT_FAILED = "environment_failed"  # the result says that the task's world did not work
     GPU_TAKEN = "gpu_taken"  # somebody else was on the leased GPU; the program was not started
     SERVICE_FAILED = "service_failed"  # the result says that a service which all tasks need did not answer
+    BAD_FLAG = "bad_flag"  # of a watched server, as the next four: it does not take its flags or their combination
+    PORT_TAKEN = "port_taken"  # somebody else has its port
+    DOWNLOAD = "download"  # what it loads could not be fetched
+    STARTUP_TIMEOUT = "startup_timeout"  # it was not ready within its `ready_timeout`
+    CRASH = "crash"  # it ended before the command did
     RUNNER_LOST = "runner_lost"  # the runner died under the attempt
     WORKER_LOST = "worker_lost"  # the host was given up
     PREEMPTED = "preempted"

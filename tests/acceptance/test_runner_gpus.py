@@ -5,9 +5,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import nvidia
 from evalfleet.model import JsonObject
 from evalfleet.testing.runner import RunnerClient, RunnerSpool, a_spec, is_alive, wait_until
 
@@ -301,16 +302,82 @@ def test_a_lock_file_with_a_trick_is_not_used(machine: Machine, client: RunnerCl
     locks.unlink()
 
 
-def test_a_program_that_only_asks_keeps_nobody_away(machine: Machine, client: RunnerClient) -> None:
-    """Probing takes a shared lock for an instant; launches meanwhile must not fail for it."""
-    locks = machine.folder / "gpu-locks"
-    client.run("first", "true", gpus=[{"uuid": "GPU-a"}])
-    script = "import fcntl, os, sys\nprint(flush=True)\nwhile True:\n fd = os.open(sys.argv[1], os.O_RDWR)\n"
-    script += " try: fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)\n except OSError: pass\n os.close(fd)\n"
-    command = [sys.executable, "-c", script + " __import__('time').sleep(0.0005)\n", str(locks / "GPU-a.lock")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as prober:
-        assert prober.stdout is not None
-        prober.stdout.readline()
-        ends = [client.run(f"n{number}", "true", gpus=[{"uuid": "GPU-a"}]) for number in range(20)]
-        prober.kill()
-    assert {end["cause"] for end in ends} == {"exited"}
+class Driver:
+    """A runner on a machine with a driver of ours."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.spool = RunnerSpool(folder / "spool")
+
+    def start(self, **env: str) -> None:
+        self.spool.start(600.0, EVALFLEET_GPU_LOCKS=str(self.folder / "locks"), **env)
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[Driver]:
+    found = Driver(tmp_path)
+    yield found
+    found.spool.close()
+    assert "Traceback" not in found.spool.log()
+
+
+def test_a_slow_driver_holds_up_nobody(driver: Driver, tmp_path: Path) -> None:
+    nvidia.put(tmp_path, 0, 0, pause_ms=60)
+    driver.start(EVALFLEET_NVML=nvidia.library(tmp_path))
+    with driver.spool.client() as client, driver.spool.client() as other:
+        client.socket.sendall(b'{"id": 99, "do": "inventory"}\n')
+        other.must("ping")
+        assert other.must("hello", protocol=1)["gpus"] == []  # who only looks at the runner is not kept waiting
+        assert select.select([client.socket], [], [], 0)[0] == []  # while that look goes on
+        answer = client.read()
+        assert (answer["id"], answer["gpus_from"]) == (99, "nvml")
+        assert [one["uuid"] for one in answer["gpus"]] == ["GPU-2", "MIG-100", "MIG-102", "GPU-1"]
+        nvidia.put(tmp_path, 0, 0)
+        end = client.run("free", *sh("echo $CUDA_VISIBLE_DEVICES"), gpus=[{"uuid": "GPU-1"}])
+        assert (end["cause"], end["tail"]) == ("exited", "3")
+        # a fresh look at each launch, whatever was seen before
+        nvidia.put(tmp_path, 900, os.getpid())
+        end = client.run("taken", "true", gpus=[{"uuid": "GPU-2"}])
+        assert (end["cause"], f"process {os.getpid()} (" in end["message"]) == ("gpu_taken", True)
+        nvidia.put(tmp_path, 900, 0)
+        assert "900 MB in use that no process" in client.run("hidden", "true", gpus=[{"uuid": "GPU-1"}])["message"]
+
+
+def test_the_process_that_looks_keeps_nothing_of_the_runner(driver: Driver, tmp_path: Path) -> None:
+    """It may hang in the driver for ever: then the locks of a dead runner must be free, and the next one must start."""
+    nvidia.put(tmp_path, 0, 0)
+    driver.start(EVALFLEET_NVML=nvidia.library(tmp_path))
+    with driver.spool.client() as client:
+        client.launch("a", on("sleep", "300", uuid="GPU-2"))
+        client.event("a", "started")
+        info = driver.spool.info()
+        assert info is not None
+        looking = [pid for pid in _children(info.pid) if b"EVALFLEET_TASK" not in _environ(pid)]
+        assert len(looking) == 1
+        os.kill(looking[0], signal.SIGSTOP)
+        links = [os.readlink(path) for path in Path(f"/proc/{looking[0]}/fd").iterdir()]
+        assert all(link == "/dev/null" or link.startswith("pipe:") for link in links), links
+        driver.spool.kill()
+        driver.start(EVALFLEET_NVML=nvidia.library(tmp_path))
+        assert driver.spool.journal("a")[-1]["cause"] == "runner_lost"
+        os.kill(looking[0], signal.SIGKILL)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _environ(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def test_the_tool_where_the_library_is_missing(driver: Driver, tmp_path: Path) -> None:
+    lines = "0, GPU-a, 00000000:18:00.0, 81559, 3, [N/A], 594, [N/A], NVIDIA H200\n"
+    nvidia.tool(tmp_path, gpus=lines, apps=f"GPU-a, {os.getpid()}, 1, python\n")
+    driver.start(EVALFLEET_NVML="libnothing.so.9", PATH=f"{tmp_path}:{os.defpath}")
+    with driver.spool.client() as client:
+        found = client.must("inventory")
+        assert (found["gpus_from"], found["gpus"][0]["utilization"]) == ("nvidia-smi", None)
+        assert client.run("a", "true", gpus=[{"uuid": "GPU-a"}])["cause"] == "gpu_taken"
+        (tmp_path / "apps.csv").write_text("")
+        assert client.run("b", "true", gpus=[{"uuid": "GPU-a"}])["cause"] == "exited"

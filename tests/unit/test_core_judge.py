@@ -57,7 +57,7 @@ def test_rules_are_total():
 
 def test_only_the_worker_is_blamed_for_what_consumes_without_being_the_tasks():
     odd = {kind for kind, rule in RULES.items() if rule.consumes and rule.blame is not Blame.TASK}
-    assert odd == {Kind.STALL, Kind.START_TIMEOUT}
+    assert odd == {Kind.STALL, Kind.START_TIMEOUT, Kind.PORT_TAKEN, Kind.DOWNLOAD}
     assert all(rule.consumes for rule in RULES.values() if rule.blame is Blame.TASK)
     assert RULES[Kind.STALL].systemic is RULES[Kind.TIMEOUT].systemic is Systemic.NEVER
 

@@ -74,6 +74,9 @@ class Shared:
     async def launched(self, count: int) -> None:
         await self.until(lambda: len(self.backend.launched) >= count, f"{count} launches")
 
+    async def waiting(self, runs: set[str]) -> None:
+        await self.until(lambda: {one["run"] for one in self.facts()["waiting"]} == runs, "these to wait")
+
     async def finish(self) -> None:
         """End whatever runs until all runs are over."""
         with anyio.fail_after(20):
@@ -116,7 +119,7 @@ async def test_runs_take_turns_and_hand_over_within_50_ms(tmp_path: Path):
             box.begin(1)
             await box.launched(1)
             many, few = box.begin(*[1] * 8), box.begin(*[1] * 3)
-            await box.until(lambda: {one["run"] for one in box.facts()["waiting"]} == {many.id, few.id}, "both to wait")
+            await box.waiting({many.id, few.id})
             await box.finish()
             events = [one for one in box.events() if one.type in ("attempt.claimed", "attempt.finished")]
         order = [one.run_id for one in events if one.type == "attempt.claimed"]

@@ -11,10 +11,11 @@ move the blame of the failure at hand; it never rewrites earlier attempts. The r
    Preemptions do not count: the host is gone, not bad.
 2. **Pool** (not consumed). The same kind and the same cause on at least 3 different tasks of one executable that never
    had a verdict in this pool. `launch_failed`, `start_timeout`, `result_missing` and `environment_failed` are specific by
-   themselves: the program never got to work. `bad_exit`, `task_error`, `signalled` and `result_unreadable` need a specific evidence
-   line, because many programs just exit 1. `disk_full` needs no verdict in the pool since, whatever the executable:
-   disks fill in the middle of a run. `timeout` and `stall` are never the pool's (a hanging task is told from a hanging
-   worker by rule 3), nor is `out_of_memory` (what a task allocates is its own; its request says what it needs).
+   themselves: the program never got to work. `bad_exit`, `task_error`, `signalled`, `result_unreadable`, `port_taken` and
+   `download` need a specific evidence line, because many programs just exit 1. `disk_full` needs no verdict in the pool
+   since, whatever the executable: disks fill in the middle of a run. `timeout` and `stall` are never the pool's (a
+   hanging task is told from a hanging worker by rule 3), nor is `out_of_memory` (what a task allocates is its own; its
+   request says what it needs), nor are `bad_flag`, `startup_timeout` and `crash` (they follow from a trial's parameters).
 3. **Task** (consumed). The same kind of this task on 2 different workers (`stall`) or 3 (others whose default blame is
    the worker's). A worker that had a verdict of another task in between counts as a different one, so that a run with
    one worker can tell as well. Never for lost or preempted attempts nor for `environment_failed`, which

@@ -66,6 +66,12 @@ RULES: Mapping[Kind, Rule] = {
     Kind.ENVIRONMENT_FAILED: _free(Blame.WORKER, Outcome.INFRA_ERROR, systemic=Systemic.KIND),
     Kind.GPU_TAKEN: _free(Blame.WORKER, Outcome.INFRA_ERROR),
     Kind.SERVICE_FAILED: _free(Blame.POOL, Outcome.INFRA_ERROR),
+    # It follows from what the task asks for: another attempt would end in the same way.
+    Kind.BAD_FLAG: Rule(blame=Blame.TASK, retryable=False, consumes=True, outcome=Outcome.TASK_ERROR),
+    Kind.PORT_TAKEN: _hang(Outcome.INFRA_ERROR, Systemic.EVIDENCE),
+    Kind.DOWNLOAD: _hang(Outcome.INFRA_ERROR, Systemic.EVIDENCE),
+    Kind.STARTUP_TIMEOUT: _own(),
+    Kind.CRASH: _own(),
     Kind.RUNNER_LOST: _free(Blame.WORKER, Outcome.LOST),
     Kind.WORKER_LOST: _free(Blame.WORKER, Outcome.LOST),
     Kind.PREEMPTED: _free(Blame.WORKER, Outcome.PREEMPTED),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from evalfleet.core.failures import failure, one_line, whole_text
@@ -36,7 +36,20 @@ _CAUSES = {
 }
 # What a program may say of itself in its result's "error_kind".
 _REPORTED: dict[str, Kind] = {
-    kind.value: kind for kind in (Kind.TASK_ERROR, Kind.ENVIRONMENT_FAILED, Kind.SERVICE_FAILED)
+    kind.value: kind
+    for kind in (
+        Kind.TASK_ERROR,
+        Kind.ENVIRONMENT_FAILED,
+        Kind.SERVICE_FAILED,
+        Kind.OUT_OF_MEMORY,
+        Kind.DISK_FULL,
+        Kind.LAUNCH_FAILED,
+        Kind.BAD_FLAG,
+        Kind.PORT_TAKEN,
+        Kind.DOWNLOAD,
+        Kind.STARTUP_TIMEOUT,
+        Kind.CRASH,
+    )
 }
 
 
@@ -123,13 +136,13 @@ def _exit_other(end: EndRecord, code: int, policy: Policy) -> Verdict | Failure:
     line = last_line(end.tail)
     words = f"exit status {code}: {line}" if line else f"exit status {code}"
     flagged = _flagged(end, words)
+    reported = _reported(end.result) if end.has_result else None
     if flagged:
-        return flagged
+        return reported if reported is not None and reported.kind is flagged.kind else flagged
     if code in (126, 127) and any(word in line.lower() for word in _SHELL_WORDS):
         return failure(Kind.LAUNCH_FAILED, line)
     if _MEMORY_ERROR.fullmatch(line):
         return failure(Kind.OUT_OF_MEMORY, line)
-    reported = _reported(end.result) if end.has_result else None
     if reported is not None:
         return reported
     if policy.exit_is_verdict:
@@ -196,7 +209,9 @@ def _reported(result: Any) -> Failure | None:
         return None
     named = members.get("error_kind")
     kind = _REPORTED.get(named, Kind.TASK_ERROR) if isinstance(named, str) else Kind.TASK_ERROR
-    return failure(kind, error if isinstance(error, str) else _shown(error))
+    found = failure(kind, error if isinstance(error, str) else _shown(error))
+    # Who says of itself that its memory does not suffice has the same memory in its next attempt.
+    return replace(found, retryable=False) if kind is Kind.OUT_OF_MEMORY else found
 
 
 def _unreadable(wrong: str) -> Failure:

@@ -22,6 +22,7 @@ def launch_of(run: Run, task: Task, attempt: Attempt, secrets: dict[str, str], v
         "stall_s": spec.stall_s or policy.stall_s,
         "start_timeout_s": spec.start_timeout_s or policy.start_timeout_s,
         "progress": policy.progress,
+        "around": _around(run, task),
     }
     if attempt.devices:
         data |= {"gpus": [_gpu(device) for device in attempt.devices], "gpu_env": spec.gpu_env}
@@ -37,6 +38,12 @@ def launch_of(run: Run, task: Task, attempt: Attempt, secrets: dict[str, str], v
 
 def _gpu(device: Device) -> JsonObject:
     return {"uuid": device.uuid, "index": device.index, "memory_mb": device.memory_mb}
+
+
+def _around(run: Run, task: Task) -> str | None:
+    """What the runner starts around the command: a trial may have a server. The payload of any other task is its own affair."""
+    payload = task.spec.payload
+    return "server" if run.policy.study is not None and isinstance(payload, dict) and "server" in payload else None
 
 
 def canary_of(run: Run, canary: str, spec: CanarySpec, valid_for_s: float) -> Launch:

@@ -14,6 +14,7 @@ from evalfleet.tune.confirmation import confirmation
 from evalfleet.tune.expression import Value
 from evalfleet.tune.halving import Halving, rungs
 from evalfleet.tune.importance import importance
+from evalfleet.tune.server import flag_words
 from evalfleet.tune.space import Choice, Parameter
 from evalfleet.tune.standing import Contender, best, contenders, front, verdict
 from evalfleet.tune.study import Study, study_of
@@ -178,14 +179,7 @@ def as_flags(parameters: dict[str, Value]) -> str:
     """To paste behind a server's name: true is a bare flag, false is left out."""
     import shlex
 
-    words: list[str] = []
-    for name, value in parameters.items():
-        flag = f"--{name.replace('_', '-')}"
-        if value is True:
-            words.append(flag)
-        elif value is not False:
-            words += [flag, shlex.quote(str(value))]
-    return " ".join(words)
+    return shlex.join(flag_words(parameters))
 
 
 def as_toml(parameters: dict[str, Value]) -> str:

@@ -58,7 +58,11 @@ def leave_environment(program: str, words: list[str]) -> None:
 
 
 def main(program: str, words: list[str], version: str) -> int:
-    """Returns the exit status; prints one line of JSON, but for `stdio`."""
+    """Returns the exit status; prints one line of JSON, but for `stdio` and `around`."""
+    if words[:1] == ["around"]:  # not a runner, but the program around a task: it keeps the task's environment
+        from .serving import main as serving
+
+        return serving(words[1:])
     try:
         command, spool, idle_s = arguments(words)
     except ValueError as error:

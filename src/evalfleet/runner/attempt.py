@@ -263,7 +263,7 @@ class Attempt:
             pipes += os.pipe()
             pipes += os.pipe()
             process = subprocess.Popen(
-                self._spec.command,
+                self._spec.words(),
                 stdin=self._keeper.devnull,
                 stdout=pipes[1],
                 stderr=pipes[3],

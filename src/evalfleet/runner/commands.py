@@ -6,6 +6,7 @@ import base64
 import binascii
 import os
 import time
+from functools import partial
 
 from . import spec as words
 from .attempt import Attempt
@@ -64,10 +65,10 @@ class Commands:
             self._fence(message)
         connection.wants_notices = message.get("notices") is True
         # who only looks at the runner shall not wait for a driver that wakes up
-        looks = message.get("load") is True
-        return self._with_gpus(lambda: self._standing(looks), wait=message.get("run") is not None)
+        standing = partial(self._standing, message.get("load") is True)
+        return self._with_gpus(standing, wait=message.get("run") is not None)
 
-    def _standing(self, looks: bool) -> dict[str, Any]:
+    def _standing(self, with_load: bool) -> dict[str, Any]:
         return {
             "protocol": PROTOCOL,
             "version": self._runner.version,
@@ -75,7 +76,7 @@ class Commands:
             "now": self._runner.now(),
             "boot_id": self._runner.boot_id,
             "doomed": self._runner.doomed,
-            "load": self._load.look() if looks else None,
+            "load": self._load.look() if with_load else None,
             "attempts": [
                 {
                     "attempt": attempt.name,

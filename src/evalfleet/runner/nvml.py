@@ -170,10 +170,12 @@ class Nvml:
         for place in range(most.value):
             part = ctypes.c_void_p()
             found = self._ask("nvmlDeviceGetMigDeviceHandleByIndex", card, ctypes.c_uint(place), ctypes.byref(part))
-            row = self._row(part, (whole["index"] + 1) * MIG_PLACES + place) if found == 0 else {"uuid": None}
+            if found != 0:
+                continue
+            row = self._row(part, (whole["index"] + 1) * MIG_PLACES + place)
+            if row["processes"] is None:
+                row["processes"] = self._of_part(part, whole["processes"])
             if row["uuid"] is not None:
-                if row["processes"] is None:
-                    row["processes"] = self._of_part(part, whole["processes"])
                 rows.append(dict(row, pci=whole["pci"], mig=True, parent=whole["uuid"]))
         return rows
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 
 from .jsontext import as_list, as_object
 
@@ -17,6 +19,7 @@ UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,95}")  # of GPUs: also a file's n
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEFAULT_GRACE_S = 5.0
 FOREVER_S = 10 * 365 * 86400.0
+PROGRAM = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # the archive that this module is in
 
 
 class Refusal(Exception):
@@ -162,6 +165,15 @@ class Spec:
         self.gpu_env = fields.get("gpu_env") or "index"
         if self.gpu_env not in ("index", "uuid"):
             raise bad('spec.gpu_env must be "index" or "uuid"')
+        self.around = fields.get("around")
+        if self.around not in (None, "server"):
+            raise bad('spec.around must be "server" or null')
+
+    def words(self) -> list[str]:
+        """What is executed: the command, or the program around it."""
+        if self.around is None:
+            return self.command
+        return [sys.executable, "-I", "-S", PROGRAM, "around", "--", *self.command]
 
     def task(self) -> dict[str, Any]:
         """What the task's own JSON file says."""

@@ -16,6 +16,7 @@ from evalfleet.tune import expression
 from evalfleet.tune.expression import Expression, Value
 from evalfleet.tune.halving import Halving, halving_of
 from evalfleet.tune.objective import Objective, objective_of
+from evalfleet.tune.server import ServerRow, ServerSpec, check_baseline, server_of
 from evalfleet.tune.space import Point, Space, space_of
 from evalfleet.tune.strategy import STRATEGIES, Strategy, strategy_of
 
@@ -52,6 +53,7 @@ class _TrialRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     memory_mb: int | str = 0
     stall: str | float | None = None
     start_timeout: str | float | None = None
+    server: ServerRow | None = None
 
 
 class _FileRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -73,6 +75,7 @@ class TrialSpec:
     memory_mb: int | Expression
     stall_s: float | None
     start_timeout_s: float | None
+    server: ServerSpec | None = None
 
     def requests(self, point: Mapping[str, Value]) -> Requests:
         """What a trial of these parameters needs, not what the largest would. Raises InputError."""
@@ -144,6 +147,8 @@ def study_of(table: Mapping[str, Any]) -> Study:
     )
     if study.baseline is not None:
         study.trial.requests(study.baseline)
+        if study.trial.server is not None:
+            check_baseline(study.trial.server, (*study.trial.command, *study.trial.env.values()), space, study.baseline)
     return study
 
 
@@ -192,6 +197,7 @@ def _trial(row: _TrialRow, space: Space) -> TrialSpec:
         raise InputError(
             'trial.command: is empty; write the program and its arguments, such as ["python3", "bench.py"].'
         )
+    server = None if row.server is None else server_of(row.server, space, row.command, row.env)
     return TrialSpec(
         command=tuple(row.command),
         env=row.env,
@@ -202,6 +208,7 @@ def _trial(row: _TrialRow, space: Space) -> TrialSpec:
         memory_mb=_request("memory_mb", row.memory_mb, space),
         stall_s=None if row.stall is None else _seconds("trial.stall", row.stall),
         start_timeout_s=None if row.start_timeout is None else _seconds("trial.start_timeout", row.start_timeout),
+        server=server,
     )
 
 

@@ -7,6 +7,7 @@ from typing import cast
 
 from evalfleet.model import JsonObject, Task, TaskSpec, TaskState
 from evalfleet.tune.objective import Objective
+from evalfleet.tune.server import SLACK_S
 from evalfleet.tune.study import Study
 from evalfleet.tune.trial import Progress, Role, Trial, Wanted
 
@@ -39,16 +40,22 @@ def trial_spec(study: Study, wanted: Wanted, number: int) -> TaskSpec:
             "max": budgets[-1],
         }
     trial = study.trial
+    command, env, start_timeout_s = trial.command, dict(trial.env), trial.start_timeout_s
+    if trial.server is not None:
+        payload["server"] = trial.server.settings(env, wanted.parameters)
+        command = trial.server.words(command, wanted.parameters)
+        env = trial.server.variables(env, wanted.parameters)
+        start_timeout_s = start_timeout_s or trial.server.ready_timeout_s + SLACK_S
     return TaskSpec(
         key=f"trial_{number:04d}",
         domain=str(wanted.role),
-        command=trial.command,
-        env=dict(trial.env),
+        command=command,
+        env=env,
         secrets=trial.secrets,
         payload=payload,
         timeout_s=study.timeout_s,
         stall_s=trial.stall_s,
-        start_timeout_s=trial.start_timeout_s,
+        start_timeout_s=start_timeout_s,
         requests=trial.requests(wanted.parameters),
         gpu_env=trial.env_style,
     )
