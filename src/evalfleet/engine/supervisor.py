@@ -154,12 +154,15 @@ class Supervisor:
             await self._inbox.wait(orders.wait_s)
             return
         until = anyio.current_time() + orders.wait_s
+        turn = orders.gpu_turn
         while (left_s := until - anyio.current_time()) > 0:
             if await self._inbox.wait(min(GPUS_S, left_s)):
                 return
-            if await self._clerk.call(self._store.gpu_turn) != orders.gpu_turn:
+            moved = await self._clerk.call(self._store.gpu_turn)
+            if moved != turn and await self._clerk.call(partial(self._store.is_gpu_turn, self._run.id)):
                 self._dispatcher.gpus_moved()
                 return
+            turn = moved
 
     # Services
 

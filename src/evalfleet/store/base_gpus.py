@@ -74,6 +74,10 @@ class GpuReader(Protocol):
         """Another number as soon as somebody who waits may go on. Cheap enough to ask often."""
         ...
 
+    def is_gpu_turn(self, owner: str) -> bool:
+        """Whether a ticket of that run or program would be served now: only then it is worth a transaction to ask."""
+        ...
+
 
 class GpuWriter(Protocol):
     """Writing."""

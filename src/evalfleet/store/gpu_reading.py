@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from evalfleet.core.gpu_cards import Card, Lease, Ticket
-from evalfleet.core.gpus import in_turn
+from evalfleet.core.gpus import grant, in_turn
 from evalfleet.store import gpu_rows, rows
 from evalfleet.store.base_gpus import PROGRAM_S, RENEW_S, TICKET_S
 
@@ -34,6 +34,14 @@ class GpuReading:
 
     def gpu_turn(self) -> int:
         return self._db.rows("select_gpu_turn")[0]["number"]
+
+    def is_gpu_turn(self, owner: str) -> bool:
+        with self._db.snapshot():
+            tickets = self.gpu_tickets()
+            if not any(ticket.owner == owner for ticket in tickets):
+                return True  # we were silent for too long: only asking tells
+            decision = grant(tickets, self.gpus(), self.gpu_leases(), self._db.now())
+        return any(one.ticket.owner == owner for one in decision.grants)
 
     def _runs(self, row: rows.Row, now: float) -> bool:
         """Whether the program of a lease lives."""

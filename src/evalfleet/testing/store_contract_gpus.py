@@ -172,8 +172,10 @@ class GpuContract:
         turn = store.gpu_turn()
         assert asked(store, other, 1) == []
         assert store.gpu_turn() == turn
+        assert not store.is_gpu_turn(other.id)
         end(store, run, first)
         assert store.gpu_turn() != turn
+        assert store.is_gpu_turn(other.id)
 
     def test_a_run_that_is_taken_over_or_left_waits_no_more(self, store: Store) -> None:
         holding, waiting = cases.drive(store, 2), cases.drive(store, 2)
