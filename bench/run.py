@@ -3,8 +3,9 @@
     python bench/run.py [--rounds 5] [--only PART] [--strict]
 
 Ratios are taken within one run, in turn with the floor: `xargs -P` on the same commands, a bare browser loop on the same
-tasks, local workers against hosts over SSH, Optuna's processes; a makespan is compared with its lower bound. Nothing is deleted before
-the end: on many file systems deletion slows the creation of files that follows. `--strict` exits 1 when a target is missed.
+tasks, local workers against hosts over SSH, a run alone against the same beside the dashboard, Optuna's processes; a makespan is
+compared with its lower bound. Nothing is deleted before the end: on many file systems deletion slows the creation of files that
+follows. `--strict` exits 1 when a target is missed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from browsing import bench_miniwob
+from dashboard import bench_web
 from dispatching import bench_dispatch
 from makespan import bench_makespan
 from processes import bench_commands, bench_few, bench_many
@@ -25,7 +27,7 @@ from renting import bench_cloud
 from table import Line, print_end, print_lines
 from tuning import bench_tuning
 
-PARTS = ("few", "many", "commands", "makespan", "cloud", "ssh", "tuning", "miniwob")
+PARTS = ("few", "many", "commands", "makespan", "cloud", "ssh", "web", "tuning", "miniwob")
 
 
 def main() -> int:
@@ -44,6 +46,7 @@ def main() -> int:
         "makespan": lambda: bench_makespan(root),
         "cloud": lambda: bench_cloud(root),
         "ssh": lambda: bench_dispatch(root),
+        "web": lambda: bench_web(root),
         "tuning": lambda: bench_tuning(root),
         "miniwob": lambda: bench_miniwob(root, min(args.rounds, 2)),  # minutes each
     }

@@ -123,6 +123,7 @@ class View:
 
     def shoot(self, name: str) -> None:
         """Keep a picture of the whole page, for people."""
+        self.js("scrollTo(0, 0)")
         height = min(2600, max(500, self.js("document.documentElement.scrollHeight")))
         shot = self.call(
             "Page.captureScreenshot",
@@ -146,6 +147,7 @@ class View:
                     assert wide <= size.width, f"{name} is {wide} wide on a window of {size.width}"
                     unnamed = self.js(UNNAMED)
                     assert not unnamed, f"{name}: without a name for those who cannot see: {unnamed}"
+        self.wear(WIDE)
 
     @property
     def foreign(self) -> list[str]:
@@ -155,6 +157,17 @@ class View:
         # A server that is away or refuses makes the browser say so; that is what some tests want.
         if entry["level"] == "error" and entry["source"] != "network":
             self.errors.append(f"{entry['source']}: {entry['text']}")
+
+
+def type_in(view: View, text: str) -> None:
+    """Small letters and Enter, as a keyboard sends them."""
+    for letter in text:
+        code = "Enter" if letter == "\r" else f"Key{letter.upper()}"
+        key = "Enter" if letter == "\r" else letter
+        for kind in ("keyDown", "keyUp"):
+            view.call(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=code, windowsVirtualKeyCode=ord(letter.upper())
+            )
 
 
 @contextmanager

@@ -34,6 +34,7 @@ class Site:
     cloud: Cloud
     settings: config.Settings
     store: Any
+    kept: Any  # the keeper's own: a store is used by one thread, and a keeper has another than the test
     clerk: Clerk
 
     def wants(self, **wanted: Any) -> None:
@@ -48,7 +49,7 @@ class Site:
 
     @asynccontextmanager
     async def steward(self, process: str = "test") -> AsyncGenerator[Steward]:
-        async with keeping(self.settings, self.store, self.clerk, NAME, process) as steward:
+        async with keeping(self.settings, self.kept, self.clerk, NAME, process) as steward:
             yield steward
 
     async def settle(self) -> None:
@@ -143,8 +144,9 @@ async def site(folder: Path, scenario: Scenario | None = None, **options: Any) -
 async def opened(here: Cloud, home: Path) -> AsyncGenerator[Site]:
     """Another home in front of the same cloud."""
     settings = config.load(home, environ=here.emulator.settings(), folder=home.parent)
-    store = open_store(settings.home, here.emulator.world.clock.now)
+    store, kept = (open_store(settings.home, here.emulator.world.clock.now) for _ in range(2))
     try:
-        yield Site(here, settings, store, Clerk())
+        yield Site(here, settings, store, kept, Clerk())
     finally:
         store.close()
+        kept.close()

@@ -73,6 +73,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from evalfleet import duration
+from evalfleet.alertsettings import AlertSettings
 from evalfleet.errors import ConfigError, MissingSecret
 from evalfleet.model import Kind, TokenPrice
 
@@ -128,27 +129,6 @@ class WaaSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlertSettings:
-    """`[alerts]`: when something is told, and to whom. Addresses are named by variables, because they may hold secrets."""
-
-    webhook: str | None = None  # variable with the address
-    secret: str | None = None  # variable with the key that signs what is sent there
-    notify: tuple[str, ...] = ()  # variables with addresses of apprise: Slack, e-mail, Teams, ...
-    off: tuple[str, ...] = ()  # rules that never fire
-    quiet: str | None = None  # "22:00-07:00", local time: only what is critical is told then
-    no_progress_s: float = 600.0  # while it is not known how long tasks take
-    failure_rate: float = 0.5  # of the latest 20 attempts
-    retry_rate: float = 0.2
-    budget_shares: tuple[float, ...] = (0.5, 0.8, 1.0)
-    idle_s: float = 900.0  # of a pool that costs money
-
-    @property
-    def channels(self) -> tuple[str, ...]:
-        """To whom alerts go, by the names of their variables."""
-        return (*(("webhook",) if self.webhook else ()), *self.notify)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How evalfleet works on this machine. Holds no secret."""
 
@@ -190,7 +170,7 @@ class Settings:
     breaker_probe_base_s: float = 2.0
     breaker_slow_start: int = 3
     waa: WaaSettings = WaaSettings()
-    alerts: AlertSettings = AlertSettings()
+    alerts: AlertSettings = field(default_factory=AlertSettings)
     judge_patterns: tuple[tuple[str, Kind], ...] = ()  # regular expression over the evidence -> kind, first match wins
 
 
@@ -242,7 +222,7 @@ def load(
         raise ConfigError(f"{chosen / HOME_FILE_NAME}: home: cannot be set in the home's own file; remove the line.")
     lists = {name: here.pop(name, ()) + there.pop(name, ()) for name in ("judge_patterns", "llm_prices")}
     waa = WaaSettings(**{**there.pop("waa", {}), **here.pop("waa", {})})
-    alerts = AlertSettings(**{**there.pop("alerts", {}), **here.pop("alerts", {})})
+    alerts = AlertSettings.of(there.pop("alerts", {}), here.pop("alerts", {}))
     merged = {**there, **here, **_from_environment(environ)}
     again = "" if home is None else f"--home {_quoted(str(chosen))}"
     return Settings(home=chosen, home_option=again, waa=waa, alerts=alerts, **lists, **merged)
@@ -440,6 +420,8 @@ _RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     "alerts.failure_rate": ("alerts.failure_rate", lambda v: 0 < v <= 1, "must be more than 0 and at most 1"),
     "alerts.retry_rate": ("alerts.retry_rate", lambda v: 0 < v <= 1, "must be more than 0 and at most 1"),
     "alerts.budget_shares": ("alerts.budget_shares", _are_shares, "must be shares such as [0.8, 1.0]"),
+    "alerts.load": ("alerts.load", lambda v: 0 < v <= 1, "must be more than 0 and at most 1"),
+    "alerts.slow": ("alerts.slow", lambda v: 1 <= v < math.inf, "must be 1 or more"),
     "lease_s": ("lease.duration", lambda v: v >= 1, "must be at least 1s"),
     "give_up_s": ("lease.give_up", lambda v: v >= 1, "must be at least 1s"),
     "breaker_slow_start": ("breaker.slow_start", _is_count, "must be 1 or more"),

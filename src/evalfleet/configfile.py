@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from evalfleet import duration
+from evalfleet.alertsettings import RuleSettings
 from evalfleet.errors import ConfigError
 from evalfleet.model import Kind, TokenPrice
 from evalfleet.schema import explain, quoted, sentence, suggestion
@@ -24,7 +25,8 @@ _HINTS: dict[str, str] = dict.fromkeys(
     (
         *("local.runner_idle", "lease.duration", "lease.give_up", "breaker.probe_base", "llm.timeout", "llm.patience"),
         *("waa.guest_timeout", "waa.timeout", "waa.stall", "waa.poll", "waa.pull_timeout", "waa.container_timeout"),
-        *("alerts.no_progress", "alerts.idle"),
+        *("alerts.no_progress", "alerts.stall_least", "alerts.undriven", "alerts.slow_least", "alerts.pull"),
+        *("alerts.load_for", "alerts.idle", "alerts.reap"),
     ),
     'expected a duration such as "90s" or "15m"',
 )
@@ -152,6 +154,12 @@ class JudgeTable(msgspec.Struct, forbid_unknown_fields=True):
     pattern: list[PatternTable] = []
 
 
+class RuleTable(msgspec.Struct, forbid_unknown_fields=True):
+    enabled: bool | None = None
+    severity: Literal["critical", "warning", "info"] | None = None
+    action: Literal["notify", "pause", "retry_elsewhere", "restart_worker"] | None = None
+
+
 class AlertTable(msgspec.Struct, forbid_unknown_fields=True):
     webhook: str | None = None
     secret: str | None = None
@@ -162,7 +170,16 @@ class AlertTable(msgspec.Struct, forbid_unknown_fields=True):
     failure_rate: float | None = None
     retry_rate: float | None = None
     budget_shares: tuple[float, ...] | None = None
+    slow: float | None = None
+    load: float | None = None
+    stall_least: Duration = None
+    undriven: Duration = None
+    slow_least: Duration = None
+    pull: Duration = None
+    load_for: Duration = None
     idle: Duration = None
+    reap: Duration = None
+    rules: dict[str, RuleTable] | None = None
 
 
 class ConfigDocument(msgspec.Struct, forbid_unknown_fields=True):
@@ -250,8 +267,10 @@ def _pool(path: Path, name: str, table: PoolTable) -> dict[str, Any]:
 def _alerts(path: Path, table: AlertTable) -> dict[str, Any]:
     """Return what the table sets, by the names of `config.AlertSettings`."""
     found = {name: getattr(table, name) for name in AlertTable.__struct_fields__}
-    for name in ("no_progress", "idle"):
+    for name in ("no_progress", "stall_least", "undriven", "slow_least", "pull", "load_for", "idle", "reap"):
         found[f"{name}_s"] = _seconds(path, f"alerts.{name}", found.pop(name))
+    if table.rules is not None:
+        found["rules"] = {name: RuleSettings(**msgspec.structs.asdict(row)) for name, row in table.rules.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 

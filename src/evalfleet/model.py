@@ -136,6 +136,7 @@ class Verb(StrEnum):
     AMEND = "amend"
     QUARANTINE = "quarantine"
     PARDON = "pardon"
+    WITHDRAW = "withdraw"  # end live attempts that are stuck, so that other workers try their tasks
 
 
 class Role(StrEnum):

@@ -2,57 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
-import threading
+import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from fleet import Fleet, wait_for
+from receiving import Receiver, configured
 from webserver import Served, serve
-
-KEY = "a signing key"
-
-
-class Receiver:
-    """Takes what is posted to it; may be told to refuse."""
-
-    def __init__(self) -> None:
-        self.messages: list[dict[str, Any]] = []
-        self.refused = 0
-        self.refuse = False
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                signature = "sha256=" + hmac.new(KEY.encode(), body, hashlib.sha256).hexdigest()
-                assert hmac.compare_digest(self.headers["X-Evalfleet-Signature"], signature)
-                if outer.refuse:
-                    outer.refused += 1
-                    self.send_response(503)
-                else:
-                    outer.messages.append(json.loads(body))
-                    self.send_response(204)
-                self.end_headers()
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/hook/very-secret-path"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def of(self, rule: str) -> list[str]:
-        return [message["what"] for message in self.messages if message["rule"] == rule]
 
 
 @pytest.fixture
@@ -60,14 +18,6 @@ def receiver() -> Iterator[Receiver]:
     made = Receiver()
     yield made
     made.close()
-
-
-def configured(fleet: Fleet, receiver: Receiver, **alerts: Any) -> Fleet:
-    lines = [f"{name} = {json.dumps(value)}" for name, value in alerts.items()]
-    text = "\n".join(["[alerts]", 'webhook = "HOOK"', 'secret = "HOOK_KEY"', *lines])
-    (fleet.folder / "evalfleet.toml").write_text(text + "\n")
-    fleet.env |= {"HOOK": receiver.url, "HOOK_KEY": KEY}
-    return fleet
 
 
 def sh(key: str, script: str) -> dict[str, Any]:
@@ -168,7 +118,71 @@ def test_a_test_message_and_what_is_wrong_with_a_channel(fleet: Fleet, receiver:
     assert (done.returncode, "very-secret-path" in done.stdout + done.stderr) == (3, False)
     missing = fleet.command("alerts", "test", HOOK="")
     assert (missing.returncode, "HOOK" in missing.stdout) == (3, True)
-    assert "12 rules" in fleet.command("alerts").stdout
+    assert "16 rules" in fleet.command("alerts").stdout
     (fleet.folder / "evalfleet.toml").write_text('[alerts]\nwebhook = "https://hooks.example/secret"\n')
     wrong = fleet.command("alerts")
     assert (wrong.returncode, "name of a variable" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_apprise_is_sent_through_and_quiet_hours_are_kept(fleet: Fleet, receiver: Receiver):
+    now = time.time()
+    hours = [time.strftime("%H:%M", time.localtime(now + shift)) for shift in (-3600, 3600)]
+    configured(fleet, receiver, notify=["JSON_URL"], quiet="-".join(hours), budget_shares=[1.0])
+    fleet.env |= {"JSON_URL": f"json://127.0.0.1:{receiver.port}/other"}
+    sent = fleet.json("alerts", "test")["channels"]
+    assert [(one["channel"], one["ok"]) for one in sent] == [("webhook", True), ("JSON_URL", True)]
+    assert "this is a test" in receiver.plain[0]["message"], "apprise's own form"
+    serve(fleet)
+    spend = """echo '{"cost_usd": 1.5}' >> "$EVALFLEET_EVENTS"; """
+    run_id = run(fleet, [sh("a", spend + GATE)], budget_usd=1.0)
+    wait_for(lambda: receiver.of("budget") == ["fired"], "what is critical to be told at night")
+    wait_for(lambda: [one for one in receiver.plain if "budget" in one["title"]], "apprise to send it, too")
+    (fleet.folder / "gate").touch()
+    wait_for(lambda: [one for one in fleet.json("alerts", run_id)["alerts"] if one["rule"] == "finished"], "the end")
+    wait_for(lambda: receiver.of("budget") == ["fired", "resolved"], "the critical one to be over")
+    assert receiver.of("finished") == [], "what is not critical waits for the morning"
+
+
+def test_a_key_that_does_not_fit_is_noticed(fleet: Fleet, receiver: Receiver):
+    configured(fleet, receiver)
+    assert fleet.json("alerts", "test", code=3, HOOK_KEY="another key")["channels"][0]["error"] == "it answered 401"
+    assert (receiver.forged, receiver.messages) == (1, [])
+
+
+def tried_of(server: Served, run_id: str) -> list[dict[str, Any]]:
+    return [server.get(f"runs/{run_id}/tasks/1/attempts/{number}") for number in (1, 2)]
+
+
+STUCK_FIRST = """[ "${EVALFLEET_ATTEMPT##*.}" = 2 ] && exit 0; """ + GATE
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_rules_act_and_say_so(fleet: Fleet, receiver: Receiver):
+    rules = {"slow_task": {"action": "retry_elsewhere", "severity": "critical"}, "budget": {"action": "pause"}}
+    configured(fleet, receiver, slow_least="1s", budget_shares=[0.5], rules=rules)
+    server = serve(fleet)
+    first = run(fleet, [sh("same", "true")], name="tried")
+    wait_for(lambda: completed(server, first), "how long it takes")
+    second = run(fleet, [sh("same", STUCK_FIRST)], name="tried", workers=2)
+    wait_for(lambda: completed(server, second), "the stuck task to be tried elsewhere")
+    outcomes = [(one["outcome"], one["worker"], (one["failure"] or {}).get("kind")) for one in tried_of(server, second)]
+    assert [outcome for outcome, *_ in outcomes] == ["infra_error", "ok"]
+    assert outcomes[0][2] == "environment_failed"
+    assert outcomes[0][1] != outcomes[1][1], "another worker"
+    asked = [one["data"] for one in fleet.events(second) if one["type"] == "run.requested"]
+    assert [(one["verb"], one["by"]) for one in asked] == [("withdraw", "alert slow_task")]
+    assert [one["data"]["step"] for one in fleet.events(second) if one["type"] == "alert.acted"] == ["withdraw"]
+    assert "withdrawn: alert slow_task" in fleet.command("events", second, "--type", "attempt.finished").stdout
+    assert fleet.command("judge", second).returncode == 0, "judged again, it stays so"
+    assert tried_of(server, second)[0]["failure"]["kind"] == "environment_failed"
+    assert [one["severity"] for one in receiver.messages if one["rule"] == "slow_task"] == ["critical"] * 2
+
+    spend = """echo '{"cost_usd": 0.9}' >> "$EVALFLEET_EVENTS"; """
+    third = run(fleet, [sh("a", spend + GATE), sh("b", "true")], budget_usd=1.0, workers=1)
+    wait_for(lambda: [one for one in fleet.events(third) if one["type"] == "alert.acted"], "the run to be paused")
+    (fleet.folder / "gate").touch()
+    wait_for(lambda: server.get(f"runs/{third}")["state"] == "paused", "its live task to end")
+    assert "alert budget" in str(server.get(f"runs/{third}")["reason"])

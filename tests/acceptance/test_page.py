@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleet import Fleet, wait_for
-from pageview import BUILT, CHROMIUM, MISSING, View, viewed
+from pageview import BUILT, CHROMIUM, MISSING, WIDE, View, viewed
 from webserver import Served, serve
 
 pytestmark = [pytest.mark.skipif(CHROMIUM is None or not BUILT, reason=MISSING), pytest.mark.slow]
@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.skipif(CHROMIUM is None or not BUILT, reason=MISSING),
 EXAMPLES = Path(__file__).parents[2] / "examples"
 GATED = "echo $EVALFLEET_ATTEMPT >> ledger; echo begun; until [ -e gate ]; do sleep 0.05; done; echo over"
 STEPPING = 'i=0; while [ $i -lt 12 ]; do i=$((i+1)); echo "{\\"step\\": $i}" >> "$EVALFLEET_EVENTS"; sleep 0.1; done'
+FIRST_LOAD = 150_000  # bytes on the wire, packed
 NASTY = "<img src=x onerror=\"document.title='owned'\">"
 
 
@@ -174,12 +175,25 @@ def test_a_reader_sees_all_and_can_change_nothing(fleet: Fleet, server: Served, 
         refused = view.js(f"""fetch('/api/v1/runs/{run}/cancel', {{method: 'POST', body: '{{}}',
             headers: {{'Content-Type': 'application/json', 'X-Evalfleet': '1'}}}}).then((answer) => answer.status)""")
         assert refused == 403
+        for path in ("/runs/new", "/studies/new", "/pools/new"):
+            view.go(path)
+            view.sees("This needs an operator")
+            assert view.js("document.querySelectorAll('main form').length") == 0
     (fleet.folder / "gate").touch()
 
 
-def test_without_a_token_it_says_how_to_come_in(server: Served, tmp_path: Path):
+def test_without_a_token_it_says_how_to_come_in_and_the_first_load_is_small(server: Served, tmp_path: Path):
     with viewed(server, tmp_path, None) as view:
         view.sees("This browser is not let in", "evalfleet serve")
+        view.open(f"/?token={server.token}")
+        view.sees("No runs yet")
+        loaded = view.js(
+            "[performance.getEntriesByType('navigation')[0], ...performance.getEntriesByType('resource')]"
+            ".filter((one) => !one.name.includes('/api/')).map((one) => [one.name, one.encodedBodySize])"
+        )
+        assert sum(size for _, size in loaded) < FIRST_LOAD, loaded
+        assert any(name.endswith(".js") and size > 10_000 for name, size in loaded), "sizes are those on the wire"
+        assert not any("rfb" in name or "Study" in name for name, _ in loaded), "what few open is loaded later"
 
 
 def test_names_and_logs_are_words_never_markup(fleet: Fleet, server: Served, view: View):
@@ -220,6 +234,7 @@ def test_all_pages_fit_a_screen_and_a_phone_in_light_and_dark(fleet: Fleet, serv
         "alerts": "/alerts",
     }
     view.look_at(pages)
+    view.wear(WIDE, "dark")
     dark = "getComputedStyle(document.body).backgroundColor"
     before = view.js(dark)
     view.click("Colours: system")
@@ -231,6 +246,9 @@ def test_the_keyboard_reaches_a_run_and_its_lanes(fleet: Fleet, server: Served, 
     done(server, run)
     view.sees("reached", "completed")
     view.js("document.querySelector('input[type=search]').focus()")
+    view.key("Tab")
+    assert view.js("document.activeElement.innerText") == "New run"
+    assert view.js("getComputedStyle(document.activeElement).outlineStyle") == "solid", "one sees where one is"
     view.key("Tab")
     assert view.js("document.activeElement.dataset.run") == run
     view.key("Enter", "\r")

@@ -9,7 +9,7 @@ import pytest
 
 from evalfleet.environments import desktop
 from fleet import Fleet, wait_for
-from pageview import BUILT, CHROMIUM, MISSING, View, viewed
+from pageview import BUILT, CHROMIUM, MISSING, View, type_in, viewed
 from webserver import Served, serve
 
 pytestmark = [
@@ -60,16 +60,6 @@ def watch(view: View) -> None:
     view.click("Open the desktop")
     view.sees("view only")
     view.until(f"{COLOURS} > 1", "the screen")
-
-
-def type_in(view: View, text: str) -> None:
-    for letter in text:
-        code = "Enter" if letter == "\r" else f"Key{letter.upper()}"
-        key = "Enter" if letter == "\r" else letter
-        for kind in ("keyDown", "keyUp"):
-            view.call(
-                "Input.dispatchKeyEvent", type=kind, key=key, code=code, windowsVirtualKeyCode=ord(letter.upper())
-            )
 
 
 def test_an_operator_watches_takes_over_and_types(fleet: Fleet, server: Served, tmp_path: Path):

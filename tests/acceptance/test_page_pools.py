@@ -2,23 +2,76 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from evalfleet.environments import desktop
 from fleet import wait_for
-from pageview import BUILT, CHROMIUM, MISSING, View, viewed
-from rented import NAME, rented
-from webserver import serve
+from pageview import BUILT, CHROMIUM, MISSING, View, type_in, viewed
+from rented import NAME, Rented, rented
+from webserver import Served, serve
 
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(CHROMIUM is None or not BUILT, reason=MISSING),
+    pytest.mark.skipif(
+        any(not need.present for need in desktop.requirements()),
+        reason="this machine has no desktop: see scripts/desktop",
+    ),
     pytest.mark.slow,
     pytest.mark.timeout(400),
 ]
 STATES = "[...document.querySelectorAll('[data-host] .state')].map((one) => one.innerText.trim())"
 PATIENCE_S = 150
+
+
+# A terminal on a real desktop, which writes down the line that is typed into it.
+DESKTOP = """
+import os, pathlib, sys, tempfile, time
+from evalfleet.environments import desktop
+from evalfleet.environments.base import Size
+folder = pathlib.Path(os.environ["EVALFLEET_RESULT"]).parent
+typed = sys.argv[1]
+with tempfile.TemporaryDirectory() as place, desktop.launched(
+    pathlib.Path(place), size=Size(width=640, height=400), mode=desktop.Mode.PLAIN, view=folder / "vnc.sock"
+) as one:
+    one.launch(["xterm", "-maximized", "-e", "sh", "-c", f"read line; echo $line > {typed}"])
+    while not os.path.exists(typed):
+        time.sleep(0.1)
+"""
+COLOURS = """(() => { const screen = document.querySelector(".screen canvas"); if (!screen || !screen.width) return 0;
+    const data = screen.getContext("2d").getImageData(0, 0, screen.width, screen.height).data;
+    return new Set(new Uint32Array(data.buffer)).size; })()"""
+
+
+def watch_its_screen(here: Rented, server: Served, view: View) -> None:
+    """First there is none, and the page says so; then a task has one there, which is watched and typed into."""
+    view.click("Screen of waa-eval-1")
+    view.sees("host waa-eval-1 ")
+    view.click("Screenshot")
+    view.sees("there is no picture")
+    view.click("Close", within="main")
+    fleet, typed = here.fleet, here.fleet.folder / "typed"
+    (fleet.folder / "desk.py").write_text(DESKTOP)
+    task = {"key": "a", "command": [sys.executable, str(fleet.folder / "desk.py"), str(typed)]}
+    fleet.command("run", fleet.tasks([task]), "--pool", NAME, "--detach")
+    place = "/api/v1/runs/latest/tasks/1/attempts/1"
+    seen = wait_for(
+        lambda: (told := server.ask(place)).status == 200 and told.json["desktop"]["vnc"] and told.json, "the desktop"
+    )
+    view.click(f"Screen of {seen['host']}")
+    view.sees("view only")
+    view.until(f"{COLOURS} > 1", "the screen")
+    view.shoot("pool-screen-1280-light")
+    view.confirm("Take over", f"Take over the screen of {seen['host']}?", "Take over")
+    view.sees("you have the controls")
+    type_in(view, "hello\r")
+    wait_for(typed.exists, "the line to arrive in the terminal")
+    assert typed.read_text() == "hello\n"
+    view.click("Close", within="main")
+    wait_for(lambda: server.get("runs/latest")["state"] == "completed", "the end of the task", PATIENCE_S)
 
 
 def until(view: View, *wanted: str) -> None:
@@ -46,6 +99,7 @@ def test_a_pool_is_made_scaled_stopped_started_and_deleted_by_buttons(tmp_path: 
             until(view, "ready", "ready")
             view.sees("rung runner", "of $50.00", "Quota in eastus")
             view.look_at({"pools-some": "/pools", "pool": f"/pools/{NAME}"})
+            watch_its_screen(here, server, view)
             view.confirm("Scale", f"How many machines for {NAME}?", "Scale", workers="3")
             until(view, "ready", "ready", "ready")
             view.confirm("Stop waa-eval-1", "Stop waa-eval-1?", "Stop")

@@ -99,6 +99,49 @@ def test_a_thousand_runs_scroll_smoothly_and_are_few_rows(fleet: Fleet, tmp_path
         view.until("document.querySelectorAll('[data-run]').length === 11", "run 77 and run 770 to 779")
 
 
+STUDY = """
+[study]
+name = "wide"
+trials = 400
+max_parallel_experiments = 12
+objective = [{ maximize = "speed" }, { minimize = "delay" }]
+[parameters]
+size = { type = "integer", low = 1, high = 100000, log = true }
+share = { type = "continuous", low = 0.1, high = 0.9 }
+mode = ["slow", "fast", "faster"]
+[trial]
+command = ["sh", "trial.sh"]
+"""
+
+
+# No interpreter to start: four hundred of them must not take minutes.
+TRIAL = """
+n=$(sed -n 's/.*"size": *\\([0-9]*\\).*/\\1/p' "$EVALFLEET_TASK" | head -1)
+echo '{"success": true, "metrics": {"speed": '$n', "delay": '$((n % 977))'}}' > "$EVALFLEET_RESULT"
+"""
+
+
+def test_four_hundred_trials_are_read_and_brushed_smoothly(fleet: Fleet, tmp_path: Path):
+    (fleet.folder / "study.toml").write_text(STUDY)
+    (fleet.folder / "trial.sh").write_text(TRIAL)
+    process = fleet.start("tune", "study.toml", "--json")
+    out = process.communicate(timeout=200)[0]
+    assert process.returncode == 0, out
+    run = fleet.json("study", "list")[0]["run"]
+    with viewed(serve(fleet), tmp_path) as view:
+        view.open(f"/studies/{run}")
+        view.until("Number(document.querySelector('canvas[data-lines]')?.dataset.lines) >= 400", "the lines")
+        view.shoot("study-400-1280-light")
+        drag = """(() => { const one = document.querySelector('[data-axis=share]'), box = one.getBoundingClientRect();
+            const send = (type, y) => one.dispatchEvent(new PointerEvent(type, {bubbles: true, cancelable: true, pointerId: 1,
+                clientX: box.x + 12, clientY: y}));
+            if (i === 59) { one.setPointerCapture = () => undefined; send("pointerdown", box.y + 5); }
+            else send("pointermove", box.bottom - i * 2); })()"""
+        found = frames(view, drag, 60)
+        assert found["median"] < 100, "dragging along an axis is smooth"
+        view.until("document.querySelector('[aria-label=Trials] h2 + span').innerText.includes('pass')", "the choice")
+
+
 def test_ten_thousand_tasks_open_soon(fleet: Fleet, tmp_path: Path):
     run = crowd(fleet.home, 10_000, 40)
     with viewed(serve(fleet), tmp_path) as view:

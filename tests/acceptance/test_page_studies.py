@@ -119,13 +119,24 @@ def brushed(view: View) -> None:
     view.until(f"{ROWS}.length === {everything}", "all trials again")
 
 
-def test_a_study_is_made_steered_and_read(fleet: Fleet, tmp_path: Path):
+@pytest.fixture
+def server(fleet: Fleet) -> Served:
     fleet.env["PATH"] = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
     (fleet.folder / "trial.py").write_text(PROGRAM)
-    server = serve(fleet)
+    return serve(fleet)
+
+
+def test_a_study_is_made_and_read(fleet: Fleet, server: Served, tmp_path: Path):
+    (fleet.folder / "gate").touch()
+    with viewed(server, tmp_path) as view:
+        run = made(fleet, view)
+        read(server, view, run)
+        brushed(view)
+
+
+@pytest.mark.long
+def test_a_study_is_steered_and_fits_a_screen_and_a_phone(fleet: Fleet, server: Served, tmp_path: Path):
     with viewed(server, tmp_path) as view:
         run = made(fleet, view)
         steered(fleet, server, view, run)
-        read(server, view, run)
-        brushed(view)
         view.look_at({"studies": "/studies", "study": f"/studies/{run}", "study-new": "/studies/new"})

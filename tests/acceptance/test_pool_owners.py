@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -38,7 +39,7 @@ async def test_a_keeper_that_was_overtaken_changes_nothing_any_more(tmp_path: Pa
 
         async def overtake() -> None:
             await here.cloud.until("fault.hit")
-            here.store.take_pool(NAME, "another")
+            await here.clerk.call(partial(here.kept.take_pool, NAME, "another"))
 
         async with here.steward() as steward:
             async with anyio.create_task_group() as tasks:

@@ -269,10 +269,9 @@ async def test_a_host_that_is_away_is_told_soon_and_stops_nobody(there: There, m
     await asyncio.sleep(0.1)  # what was seen is old now
     begun = time.monotonic()
     waiting = asyncio.gather(there.ask("/logs/stdout"), there.ask("/screenshot"), there.ask(), there.ask("/vnc"))
-    quick = time.monotonic()
-    for _ in range(20):
+    for _ in range(3):
         assert (await there.client.ask("/api/v1/runs/latest")).status == 200
-    assert time.monotonic() - quick < 1.0, "others are answered meanwhile"
+    assert not waiting.done(), "others are answered meanwhile"
     log, shot, whole, vnc = await waiting
     assert time.monotonic() - begun < 8.0
     assert {log.status, shot.status, vnc.status} == {503}

@@ -7,21 +7,23 @@ from typing import Any
 
 import pytest
 
-from evalfleet.core.alerts import (
-    RULES,
-    AlertLimits,
-    Condition,
-    LiveTask,
+from evalfleet.alertsettings import AlertSettings, RuleSettings
+from evalfleet.core.alert_hosts import (
+    HostFacts,
     PoolFacts,
-    RunFacts,
-    Severity,
-    conditions,
-    latch,
+    Reaped,
+    host_conditions,
     pool_conditions,
-    stall_limit_s,
+    reap_conditions,
 )
+from evalfleet.core.alert_runs import LiveTask, RunFacts, Unstarted, conditions, stall_limit_s
+from evalfleet.core.alerts import RULES, Action, AlertLimits, Condition, Severity, latch
+from evalfleet.core.loads import Load, Sample
+from evalfleet.errors import ConfigError
 from evalfleet.model import Event, RunState
-from evalfleet.web.alerts import fold
+from evalfleet.web.alerts import fold, limits_of
+from evalfleet.web.facts import pulling, step_times, unstarted
+from evalfleet.web.outbox import waiting
 
 LIMITS = AlertLimits()
 CALM = RunFacts(
@@ -130,10 +132,11 @@ def test_the_limit_follows_the_run():
     assert stall_limit_s([100.0] * 4, LIMITS) == 600.0
 
 
-def test_alerts_are_their_events():
-    def event(number: int, type: str, **data: Any) -> Event:
-        return Event(number=number, run_id="r", at=float(number), type=type, task=None, attempt=None, data=data)
+def event(number: int, type: str, /, attempt: str | None = None, **data: Any) -> Event:
+    return Event(number=number, run_id="r", at=float(number), type=type, task="t", attempt=attempt, data=data)
 
+
+def test_alerts_are_their_events():
     told = fold(
         [
             event(1, "alert.fired", rule="budget", subject="80", severity="warning", message="m"),
@@ -145,3 +148,136 @@ def test_alerts_are_their_events():
     )
     assert [(one["state"], one["resolved_at"]) for one in told.values()] == [("resolved", 4.0), ("resolved", 3.0)]
     assert told[1]["delivered"] == [{"channel": "webhook", "what": "fired", "at": 2.0}]
+    assert [what for _, what in waiting(told, "webhook")] == ["resolved", "fired"], "notices are told once"
+    assert [what for _, what in waiting(told, "other")] == ["fired", "resolved", "fired"]
+
+
+STEPPING = (LiveTask(key="a", elapsed_s=900.0, expected_s=None, attempt="r.1.1", steps=True, quiet_s=70.0),)
+
+
+def test_no_step_on_any_task():
+    steps = [2.0] * 9
+    busy: dict[str, Any] = {"since": 0.0, "progressed_at": 9_999.0, "finished_at": 9_999.0, "step_times": steps}
+    assert rules(live=STEPPING, stepped_at=9_941.0, **busy) == [], "never before a minute"
+    assert rules(live=STEPPING, stepped_at=9_939.0, **busy) == [("no_progress", "")]
+    assert rules(live=LIVE, stepped_at=9_000.0, **busy) == [], "who tells of no steps is not measured by them"
+    slow: dict[str, Any] = busy | {"step_times": [30.0] * 5}
+    assert rules(live=STEPPING, stepped_at=9_912.0, **slow) == []
+    assert rules(live=STEPPING, stepped_at=9_909.0, **slow) == [("no_progress", "")]
+    quick = AlertLimits(stall_least_s=1.0)
+    (found,) = conditions(replace(CALM, live=STEPPING, stepped_at=9_990.0, **busy), quick)
+    assert found.attempts == ("r.1.1",), "what is stuck can be tried elsewhere"
+
+
+def test_steps_are_timed_by_attempt():
+    events = [
+        event(40, "attempt.progressed", "b", step=5),
+        event(30, "attempt.progressed", "a", step=4),
+        event(20, "attempt.progressed", "a", step=2),
+        event(12, "attempt.progressed", "a", step=None),
+        event(10, "attempt.progressed", "a", step=1),
+    ]
+    assert step_times(events) == [5.0, 10.0], "one event may tell of two steps"
+
+
+def test_a_failure_rate_above_the_runs_own():
+    latest = (False,) * 8 + (True,) * 12
+    assert rules(recent=latest, judged=20, failed=8) == [], "40% are not too many by themselves"
+    assert rules(recent=latest, judged=120, failed=8) == [("failure_rate", "")], "of a run that never failed before"
+    assert rules(recent=latest, judged=120, failed=48) == [], "of one that always failed so often"
+    assert rules(recent=(False,) + (True,) * 19, judged=120, failed=1) == [], "one is no trend"
+
+
+def test_what_did_not_start():
+    late = Unstarted(worker="h-1", host="h", key="t", evidence="not ready")
+    (found,) = conditions(replace(CALM, unstarted=(late,)), LIMITS)
+    assert (found.rule, found.subject, found.host) == ("not_started", "h-1", "h")
+    events = [
+        event(9, "attempt.finished", "r.3.1", worker="h-3", kind="environment_failed", evidence="no"),
+        event(8, "attempt.readied", "r.3.1", worker="h-3"),
+        event(7, "attempt.finished", "r.2.2", worker="h-2", outcome="ok"),
+        event(6, "attempt.finished", "r.2.1", worker="h-2", kind="start_timeout", evidence="no"),
+        event(5, "attempt.finished", "r.1.1", worker="h-1", kind="start_timeout", evidence="late"),
+        event(4, "attempt.finished", "r.4.1", worker="h-4", kind="environment_failed", evidence="container"),
+    ]
+    assert [(one.worker, one.evidence) for one in unstarted(events)] == [("h-1", "late"), ("h-4", "container")]
+
+
+def test_a_long_pull():
+    assert rules(pulling=(("h", 9_701.0),)) == []
+    assert rules(pulling=(("h", 9_699.0),)) == [("image_pull", "h")]
+    events = [
+        event(100, "worker.pulling", host="a", took_s=5.0),
+        event(101, "worker.pulling", host="b"),
+        event(110, "worker.wished", host="a"),
+        event(120, "worker.pulled", host="b"),
+        event(130, "worker.pulling", host="c"),
+        event(131, "worker.quarantined", host="c"),
+    ]
+    assert pulling(events) == (("a", 95.0),)
+    stuck = PoolFacts(now=1000.0, name="p", idle_s=0.0, usd_per_hour=0.0, pulling=(("h", 1.0),), reason="no quota")
+    assert [(one.rule, one.subject) for one in pool_conditions(stuck, LIMITS)] == [("breaker", ""), ("image_pull", "h")]
+    unready = PoolFacts(name="p", idle_s=0.0, usd_per_hour=0.0, unready=(("h", "disk: full"),))
+    assert [(one.rule, one.host) for one in pool_conditions(unready, LIMITS)] == [("not_started", "h")]
+
+
+def loads(now: float, *, seconds: int, every: int = 5, cpu: float = 1.0) -> list[Sample]:
+    return [Sample(at=now - back, load=Load(cpu=cpu)) for back in range(seconds, -1, -every)]
+
+
+def test_an_overload_must_last_and_then_stay_away():
+    def parts(samples: list[Sample], firing: str = "") -> list[str]:
+        facts = HostFacts(now=10_000.0, name="h", samples=samples, firing=frozenset(filter(None, [firing])))
+        return [one.subject for one in host_conditions(facts, LIMITS)]
+
+    assert parts(loads(10_000.0, seconds=290)) == [], "not long enough"
+    assert parts(loads(10_000.0, seconds=305)) == ["cpu"]
+    assert parts(loads(10_000.0, seconds=305, cpu=0.94)) == []
+    dip = loads(10_000.0, seconds=305)
+    dip[20] = replace(dip[20], load=Load(cpu=0.5))
+    assert parts(dip) == []
+    assert parts(dip, firing="cpu") == ["cpu"], "a short dip does not end what was told"
+    calm = [*dip[:-13], *loads(10_000.0, seconds=60, cpu=0.2)]
+    assert parts(calm, firing="cpu") == []
+    assert parts(loads(10_000.0, seconds=305, every=61)) == [], "a host that hardly answers is another matter"
+    assert parts(loads(9_900.0, seconds=305), firing="cpu") == [], "and so is one that is silent"
+
+
+def test_what_a_reaper_found_is_a_notice():
+    (found,) = reap_conditions([Reaped(number=7, found=4, left=0, names=("a", "b", "c", "d"))], LIMITS)
+    assert (found.subject, "gone now" in found.message, "a, b, c, …" in found.message) == ("7", True, True)
+    (left,) = reap_conditions([Reaped(number=8, found=1, left=1, names=("a",))], LIMITS)
+    assert "evalfleet reap" in left.message
+
+
+def test_nothing_stays_wrong_with_a_run_that_is_over():
+    spent = Condition(rule="budget", subject="50", severity=Severity.WARNING, message="m")
+    more = replace(spent, subject="100")
+    assert latch({("budget", "50"): 7}, set(), [spent, more], over=True).resolved == (7,)
+    assert latch({("budget", "50"): 7}, {("budget", "50")}, [spent, more], over=True).fired == (more,)
+
+
+def test_rules_are_set_in_the_configuration():
+    given = AlertSettings(
+        off=("budget", "paused"),
+        rules={
+            "slow_task": RuleSettings(action="retry_elsewhere", severity="critical"),
+            "budget": RuleSettings(enabled=True),
+            "finished": RuleSettings(enabled=False),
+        },
+    )
+    limits = limits_of(given)
+    assert limits.off == {"paused", "finished"}
+    assert (limits.action("slow_task"), limits.action("budget")) == (Action.RETRY, Action.NOTIFY)
+    slow = (LiveTask(key="a", elapsed_s=301.0, expected_s=150.0),)
+    (found,) = conditions(replace(CALM, live=slow), limits)
+    assert found.severity is Severity.CRITICAL
+    with pytest.raises(ConfigError, match="no rule 'nonsense'"):
+        limits_of(AlertSettings(off=("nonsense",)))
+    with pytest.raises(ConfigError, match="does not fit"):
+        limits_of(AlertSettings(rules={"idle_pool": RuleSettings(action="pause")}))
+    merged = AlertSettings.of(
+        {"load": 0.5, "rules": {"a": RuleSettings(enabled=True), "b": RuleSettings()}},
+        {"rules": {"a": RuleSettings(enabled=False)}},
+    )
+    assert (merged.load, merged.rules["a"].enabled, "b" in merged.rules) == (0.5, False, True)

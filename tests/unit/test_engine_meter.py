@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import anyio
@@ -14,6 +14,7 @@ from evalfleet.core.loads import Load
 from evalfleet.engine.meter import Meter
 from evalfleet.store.clerk import Clerk
 from evalfleet.store.sqlite import open_store
+from evalfleet.testing import store_cases as cases
 from evalfleet.testing.clock import FakeClock
 
 
@@ -23,6 +24,7 @@ async def test_each_answer_is_a_sample(home: Path):
         infos = {
             name: HostInfo(name=name, memory_mb=None, gpus=0, price_usd_per_hour=0.0) for name in ("a", "b", "mute")
         }
+        run = cases.drive(store)
         asked = 0
 
         def hosts() -> list[HostInfo]:
@@ -38,13 +40,13 @@ async def test_each_answer_is_a_sample(home: Path):
         keep = store.add_loads
         store.add_loads = lambda samples: (writes.append(len(samples)), keep(samples))[1]  # type: ignore[method-assign]
         async with anyio.create_task_group() as group:
-            group.start_soon(Meter(store, Clerk(), hosts, 0.002).serve)
+            group.start_soon(Meter(store, Clerk(), run, hosts, 0.002).serve)
             with anyio.fail_after(20):
                 while len(store.loads("a", 0, clock())) < 6:  # noqa: ASYNC110 - the store wakes nobody
                     await anyio.sleep(0.01)
             group.cancel_scope.cancel()
         found = store.loads("a", 0, clock())
-        assert {round(b.at - a.at) for a, b in itertools.pairwise(found)} == {5}
+        assert {round(b.at - a.at) for a, b in pairwise(found)} == {5}
         assert store.loads("mute", 0, clock()) == []
         assert set(writes) == {2}, "both hosts in one transaction"
         assert len(writes) <= len(found), "not one for each answer"

@@ -82,6 +82,11 @@ def test_only_tasks_that_count_in_both_are_paired(two: Two):
         "p_2": ("gained", 0.0, 1.0),
         "q_1": ("gained", 0.0, 1.0),
     }
+    assert [(one["key"], one["number_a"], one["number_b"]) for one in found["flips"]] == [
+        ("p_1", 1, 1),
+        ("p_2", 2, 2),
+        ("q_1", 3, 3),
+    ]
     # A: 1 + 0 + 0 + 1 over the four that count; B: 0 + 1 + 1 + 1 over four; strict over all five.
     assert found["a"]["scores"] == {"valid": 0.5, "strict": 0.4, "coverage": 0.8}
     assert found["b"]["scores"] == {"valid": 0.75, "strict": 0.6, "coverage": 0.8}

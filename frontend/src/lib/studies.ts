@@ -85,7 +85,6 @@ export interface Rung {
 export interface StudyFacts extends StudyRow {
   trials: Trial[];
   parameters?: Parameter[];
-  history?: { number: number; at: number | null; value: number | null; best: number | null }[];
   importance?: { name: string; share: number }[] | null;
   confirmed?: { alone: Contender | null; beside: number | null; change: number | null; text: string } | null;
   flags?: string | null;
@@ -122,20 +121,28 @@ export function parametersOf(study: StudyFacts): Parameter[] {
   });
 }
 
+/** Roles of trials that measure a configuration once more. */
+export const AGAIN: ReadonlySet<string> = new Set(["repeat", "confirm"]);
+
 export type TrialLook = "pass" | "wrong" | "own" | "off" | "live" | "queued";
 
 export function trialLook(trial: Trial): TrialLook {
   if (trial.progress === "measured") return trial.feasible === false ? "wrong" : "pass";
   if (trial.progress === "failed") return "own";
   if (trial.progress === "void") return "off";
-  return trial.started_at ? "live" : "queued";
+  return waits(trial) ? "queued" : "live";
+}
+
+/** Also one that is tried again: its first attempt began, and it waits all the same. */
+function waits(trial: Trial): boolean {
+  return trial.phase ? trial.phase === "waiting" : !trial.started_at;
 }
 
 /** In words, what a trial is at. */
 export function trialState(trial: Trial): string {
   if (trial.progress === "measured") return trial.feasible === false ? "breaks a limit" : "measured";
   if (trial.progress !== "open") return trial.progress;
-  if (!trial.started_at || trial.phase === "waiting") return "waits";
+  if (waits(trial)) return "waits";
   return trial.phase ?? "running";
 }
 
@@ -151,7 +158,9 @@ export interface Gpu {
   quarantine: { reason: string; since_at: number | null } | null;
   foreign: { pid: number; memory_mb: number | null; name: string | null }[];
   unexplained_mb?: number | null;
-  holders: { run: string | null; run_name: string | null; task: number | null; key: string | null; attempt: number | null; worker: string | null; since_at: number | null; memory_mb: number | null; program: string | null }[];
+  /** Who outside of this home has it, in words. */
+  held?: string | null;
+  holders: { run: string | null; run_name: string | null; task: number | null; key: string | null; attempt: number | string | null; worker: string | null; since_at: number | null; memory_mb: number | null; program: string | null }[];
 }
 
 export interface GpuTicket {

@@ -126,7 +126,7 @@ export interface Run {
   workers: WorkerLine[];
   eta_s: Range | null;
   breaker: string | null;
-  policy: { workers: number; pool: string | null; distribution: string; attempts: number };
+  policy: { workers: number; pool: string | null; distribution: string; attempts: number; study?: unknown };
   problems: Problem[];
   alerts: Alert[];
   quarantined: string[];
@@ -226,6 +226,8 @@ export interface AttemptDetail extends Attempt {
   artifacts: Artifact[];
   logs: { stdout: number; stderr: number };
   desktop: { vnc: boolean; screenshot: boolean };
+  /** Why what lies on its host cannot be shown now. */
+  problem?: string | null;
 }
 
 export interface LogPiece {

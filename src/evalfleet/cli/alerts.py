@@ -24,7 +24,7 @@ _SHOWN = 20
 def command(run: str | None, limit: int, firing: bool, as_json: bool, home: str | None) -> int:
     """List what was told, newest first, and the rules; `evalfleet alerts test` sends a test message to every channel.
 
-    Rules are watched by `evalfleet serve`, and channels set under [alerts]; see docs/howto/dashboard.md.
+    Rules are watched by `evalfleet serve`, and channels set under [alerts]; see docs/howto/be-told.md.
     """
     from evalfleet import config
 
@@ -54,6 +54,7 @@ def _list(settings: Settings, run: str | None, limit: int, *, firing: bool, as_j
     from evalfleet.report.opening import opened
     from evalfleet.web import alerts
 
+    rules = alerts.rules(settings.alerts)
     with opened(settings.home) as store:
         found: list[dict[str, Any]] = []
         if store is not None:
@@ -61,16 +62,18 @@ def _list(settings: Settings, run: str | None, limit: int, *, firing: bool, as_j
             found, _ = alerts.listed(store, run=run_id, state="firing" if firing else None, limit=limit, before=None)
     if as_json:
         channels = [{"channel": name} for name in settings.alerts.channels]
-        click.echo(json.dumps({"alerts": found, "rules": alerts.rules(), "channels": channels}))
+        click.echo(json.dumps({"alerts": found, "rules": rules, "channels": channels}))
         return 0
     for alert in found:
         click.echo(_line(alert))
     if not found:
         click.echo("nothing was told yet")
-    channels = ", ".join(settings.alerts.channels) or "none; see docs/howto/dashboard.md"
-    click.echo(
-        f"\n{len(alerts.rules()) - len(settings.alerts.off)} rules, watched by `evalfleet serve`; channels: {channels}"
-    )
+    channels = ", ".join(settings.alerts.channels) or "none; see docs/howto/be-told.md"
+    on = [rule for rule in rules if rule["enabled"]]
+    click.echo(f"\n{len(on)} rules, watched by `evalfleet serve`; channels: {channels}")
+    for rule in on:
+        if rule["action"] != "notify":
+            click.echo(f"{rule['rule']}: {rule['action']}")
     return 0
 
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from evalfleet.fleet.reaper import Finding
     from evalfleet.store.base import Store
 
+_HOME = "home"  # stands for the run in events that belong to none
+_NAMED = 20
+
 
 @click.command("reap")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
@@ -40,6 +43,10 @@ def command(dry_run: bool, as_json: bool, home: str | None) -> int:
         else:
             gone, left = _in_the_cloud(settings, store, dry_run=dry_run)
         runners = [] if dry_run else _on_hosts(settings, store)
+        if gone:
+            names = sorted(row["name"] for row in gone)
+            data = {"found": len(gone), "left": left, "names": names[:_NAMED], "by": "evalfleet reap"}
+            store.note(_HOME, "reap.found", data)
     finally:
         store.close()
     if as_json:
@@ -72,7 +79,7 @@ def _in_the_cloud(settings: Settings, store: Store, *, dry_run: bool) -> tuple[l
     from evalfleet.azure import settings as azure_settings
     from evalfleet.azure.vms import Vms
     from evalfleet.engine.supervisor import owner_name
-    from evalfleet.fleet.reaper import reap
+    from evalfleet.fleet.reaper import purposeless, reap
     from evalfleet.fleet.wishing import fulfil
 
     async def act() -> tuple[list[Finding], int]:
@@ -84,11 +91,11 @@ def _in_the_cloud(settings: Settings, store: Store, *, dry_run: bool) -> tuple[l
                     await fulfil(settings, store, pool.name, owner_name(), lambda _: None)
         async with clients.opened(azure_settings.of(settings)) as opened:
             vms = Vms(opened)
-            found = await _found(settings, store, vms)
+            found = purposeless(await vms.owned(), settings.home, store)
             if dry_run:
                 return found, len(found)
             await reap(vms, found)
-            return found, len(await _found(settings, store, vms))
+            return found, len(purposeless(await vms.owned(), settings.home, store))
 
     found, left = anyio.run(act)
     rows = [
@@ -96,19 +103,6 @@ def _in_the_cloud(settings: Settings, store: Store, *, dry_run: bool) -> tuple[l
         for each in found
     ]
     return rows, left
-
-
-async def _found(settings: Settings, store: Store, vms: object) -> list[Finding]:
-    from evalfleet.azure.vms import Vms
-    from evalfleet.fleet.keeping import owner_label
-    from evalfleet.fleet.reaper import Purposes, findings
-    from evalfleet.model import Wish
-
-    assert isinstance(vms, Vms)
-    pools = [pool.name for pool in store.pools() if pool.backend == "azure-vm"]
-    hosts = {host.name for pool in pools for host in store.hosts(pool) if host.wish is not Wish.GONE}
-    purposes = Purposes(owner=owner_label(settings.home), pools=pools, hosts=hosts)
-    return findings(await vms.owned(), purposes, store.now())
 
 
 def _over(store: Store) -> list[str]:

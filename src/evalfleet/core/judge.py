@@ -33,6 +33,7 @@ _CAUSES = {
     "worker_lost": (Kind.WORKER_LOST, "the host was given up"),
     "backend_error": (Kind.BACKEND_ERROR, "no runner could be started or reached"),
     "preempted": (Kind.PREEMPTED, "the host was taken back"),
+    "withdrawn": (Kind.ENVIRONMENT_FAILED, "it was stuck, and withdrawn from its worker"),
 }
 # What a program may say of itself in its result's "error_kind".
 _REPORTED: dict[str, Kind] = {

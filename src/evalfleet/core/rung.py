@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -46,3 +47,17 @@ class Rung:
             remedy=row["remedy"] or "",
             took_s=float(row["took_s"]),
         )
+
+
+_PULL = re.compile(r"pulls (\S+): .+, (\d+) s")
+
+
+def pull_said(image: str, how_far: str, took_s: float) -> str:
+    """The line that a host says while it pulls an image."""
+    return f"pulls {image}: {how_far}, {took_s:.0f} s"
+
+
+def pull_in(line: str) -> JsonObject | None:
+    """What such a line tells: `image`, and `took_s` so far. None: it is another one."""
+    found = _PULL.fullmatch(line)
+    return None if found is None else {"image": found[1], "took_s": float(found[2])}

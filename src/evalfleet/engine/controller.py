@@ -11,6 +11,7 @@ from evalfleet.core.judge import Pattern
 from evalfleet.engine.dispatcher import EngineSettings
 from evalfleet.engine.machines import fleet_of
 from evalfleet.engine.orders import Mode
+from evalfleet.engine.pulls import Pulls
 from evalfleet.engine.steering import amended
 from evalfleet.engine.supervisor import Ending, Spectator, Supervisor, owner_name
 from evalfleet.errors import RunOver
@@ -67,7 +68,8 @@ async def drive(
 
     Raises NotFound and ConfigError where its pool cannot be used.
     """
-    fleet = fleet_of(settings, store, run, notice)
+    pulls = Pulls(notice)
+    fleet = fleet_of(settings, store, run, pulls)
     supervisor = Supervisor(
         store=store,
         home=Home(settings.home),
@@ -77,6 +79,7 @@ async def drive(
         secrets=config.secret_values,
         spectators=spectators,
         notice=notice,
+        pulls=pulls,
     )
     try:
         ending = await supervisor.drive(signals=signals, mode=mode)

@@ -188,8 +188,9 @@ class Dispatcher:
         """Again at every step until they have ended: their host may not hear it the first time."""
         self._ends.superseded &= self.live.keys()
         all_of_them = self.mode in (Mode.WITHDRAW, Mode.CANCEL)
-        orders.stop_reason = "cancelled" if all_of_them else "another attempt has the verdict"
-        for attempt_id in self.live if all_of_them else self._ends.superseded:
+        orders.stop_reason = "cancelled" if all_of_them else "another attempt has the verdict, or shall get it"
+        some = self._ends.superseded | (self._ends.withdrawn.keys() & self.live.keys())
+        for attempt_id in self.live if all_of_them else some:
             orders.stop.setdefault(self.live[attempt_id].attempt.host, []).append(attempt_id)
 
     # Ends
@@ -280,6 +281,9 @@ class Dispatcher:
                 self._amend(unpause=request.verb is Verb.RESUME)
             case Verb.QUARANTINE | Verb.PARDON:
                 self._roster.banned = barred(self._store, self.run.id)
+            case Verb.WITHDRAW:
+                why = str(request.args.get("reason") or f"asked by {request.asked_by}")
+                self._ends.withdrawn |= dict.fromkeys(set(request.args.get("attempts") or ()) & self.live.keys(), why)
             case _:
                 pass
 

@@ -35,6 +35,7 @@ class Ends:
     ) -> None:
         self.history = History()
         self.superseded: set[str] = set()  # attempts whose task has its verdict from another one
+        self.withdrawn: dict[str, str] = {}  # attempts that are ended so that other workers try their tasks, and why
         self._store = store
         self._run = run
         self._guard = guard
@@ -50,6 +51,9 @@ class Ends:
 
     def finish(self, live: Live, seen: Observation, mode: Mode, orders: Orders) -> Finished | None:
         """Store how a live attempt ended. None: it is not ours any more."""
+        why = self.withdrawn.pop(seen.attempt_id, None)
+        if why is not None and seen.data.get("cause") == "cancelled":
+            seen = replace(seen, data={**seen.data, "cause": "withdrawn", "message": f"withdrawn: {why}"})
         end = end_from_json(seen.data)
         judged = judge(end, self._run.policy, self._patterns)
         finish = Finish(

@@ -36,14 +36,14 @@ def launch_of(run: Run, task: Task, attempt: Attempt, secrets: dict[str, str], v
     )
 
 
+def _gpu(device: Device) -> JsonObject:
+    return {"uuid": device.uuid, "index": device.index, "memory_mb": device.memory_mb}
+
+
 def _around(run: Run, task: Task) -> str | None:
     """What the runner starts around the command: a trial may have a server. The payload of any other task is its own affair."""
     payload = task.spec.payload
     return "server" if run.policy.study is not None and isinstance(payload, dict) and "server" in payload else None
-
-
-def _gpu(device: Device) -> JsonObject:
-    return {"uuid": device.uuid, "index": device.index, "memory_mb": device.memory_mb}
 
 
 def canary_of(run: Run, canary: str, spec: CanarySpec, valid_for_s: float) -> Launch:

@@ -1,4 +1,4 @@
-"""Keeps how busy the hosts of a run are: what they said with their answers, written down now and then for all of them at once."""
+"""Keeps what the hosts of a run say of themselves: how busy they are, written down now and then for all at once; and what they pull."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import anyio
 
 from evalfleet.backends.base import HostInfo
 from evalfleet.core.loads import Load, Sample
+from evalfleet.engine.pulls import Pulls
+from evalfleet.model import Run
 from evalfleet.store.base import Store
 from evalfleet.store.clerk import Clerk
 
@@ -21,9 +23,20 @@ class Meter:
     Args:
         hosts: those that are reached now, with the load that each said last.
         ping_s: how often they are asked.
+        pulls: what was heard of images that they pull, if somebody listens.
     """
 
-    def __init__(self, store: Store, clerk: Clerk, hosts: Callable[[], Iterable[HostInfo]], ping_s: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clerk: Clerk,
+        run: Run,
+        hosts: Callable[[], Iterable[HostInfo]],
+        ping_s: float,
+        pulls: Pulls | None = None,
+    ) -> None:
+        self._run = run
+        self._pulls = pulls
         self._store = store
         self._clerk = clerk
         self._hosts = hosts
@@ -36,15 +49,18 @@ class Meter:
         looks = 0
         while True:
             await anyio.sleep(self._pause_s)
-            await self._look()
+            hosts = list(self._hosts())
+            await self._look(hosts)
+            for event, data in self._pulls.news([info.name for info in hosts]) if self._pulls else ():
+                await self._clerk.call(partial(self._store.note, self._run.id, event, data))
             looks += 1
             if looks % _LOOKS == 0 and self._seen:
                 seen, self._seen = self._seen, {}
                 await self._clerk.call(partial(self._store.add_loads, seen))
 
-    async def _look(self) -> None:
+    async def _look(self, hosts: Iterable[HostInfo]) -> None:
         # By identity: an answer that says the same as the one before is an answer, too.
-        new = {info.name: info.load for info in self._hosts() if info.load is not self._last.get(info.name)}
+        new = {info.name: info.load for info in hosts if info.load is not self._last.get(info.name)}
         if not any(load is not None for load in new.values()):
             return
         now = await self._clerk.call(self._store.now)

@@ -40,6 +40,9 @@ def steer(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject:
             return amend(store, run, args)
         case Verb.QUARANTINE | Verb.PARDON:
             return _bar(store, run, verb, args)
+        case Verb.WITHDRAW:
+            live = {attempt.id for attempt in store.unended(run.id) if attempt.outcome is None}
+            return {"attempts": sorted(live.intersection(args.get("attempts") or ()))}
 
 
 def answered(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject:

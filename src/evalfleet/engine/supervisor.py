@@ -28,6 +28,7 @@ from evalfleet.backends.base import Backend, Fleet, Inbox
 from evalfleet.engine.dispatcher import Dispatcher, EngineSettings, Secrets
 from evalfleet.engine.meter import Meter
 from evalfleet.engine.orders import Mode, Orders
+from evalfleet.engine.pulls import Pulls
 from evalfleet.engine.recorder import Recorder
 from evalfleet.engine.roster import Roster
 from evalfleet.engine.stations import Stations
@@ -73,6 +74,7 @@ class Supervisor:
         spectators: Sequence[Spectator] = (),
         notice: Callable[[str], None] = lambda _: None,
         rng: random.Random | None = None,
+        pulls: Pulls | None = None,
     ) -> None:
         self._store = store
         self._run = run
@@ -91,7 +93,7 @@ class Supervisor:
         self._stations = Stations(
             fleet, backends, self._dispatcher, self._clerk, self._inbox, store, settings, record, notice
         )
-        self._meter = Meter(store, self._clerk, lambda: self._stations.reached, settings.ping_s)
+        self._meter = Meter(store, self._clerk, run, lambda: self._stations.reached, settings.ping_s, pulls)
         self._ending = Ending.SETTLED
         self._loop = anyio.CancelScope()  # around the dispatch loop; whoever insists on leaving cancels it
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -17,6 +18,7 @@ import asyncssh
 
 from evalfleet.azure import hostkey
 from evalfleet.backends.azure_pool import spec_of
+from evalfleet.backends.base import single_error
 from evalfleet.backends.ssh_channel import Place, told
 from evalfleet.backends.ssh_connection import Keepalive, connected
 from evalfleet.backends.ssh_hostsfile import SshHostSpec
@@ -25,8 +27,10 @@ from evalfleet.backends.ssh_tools import CLIMB_S, INSTALL_S, fallen, prepare_hos
 from evalfleet.benchmarks import registry
 from evalfleet.benchmarks.equipment import tools_of
 from evalfleet.core.failures import one_line
+from evalfleet.core.rung import Rung, pull_in
 from evalfleet.errors import BackendError, EvalfleetError, HostRefused, HostUnreachable
 from evalfleet.fleet import rungs
+from evalfleet.model import JsonObject, Tools
 
 if TYPE_CHECKING:
     from evalfleet.fleet.tender import Tender
@@ -189,11 +193,37 @@ class Ladder:
         settings = self._ground.settings
         tools = tools_of(registry.find(self._wanted.benchmark, settings), settings)
         connection = await self._connected()
-        tried = await prepare_host(connection, self._spec(), tools, lambda rung: self._hear(rung.said()), self._hear)
+        tried = await self._prepare(connection, tools)
         bad = fallen(tried)
         if bad is not None:
             raise Unwell(bad.said())
         return None
+
+    async def _prepare(self, connection: Connection, tools: Tools) -> list[Rung]:
+        """A pull may take long, so that one that begins or ends is an event."""
+        pull: JsonObject = {}
+        with single_error():
+            async with anyio.create_task_group() as group:
+
+                def hear(text: str) -> None:
+                    self._hear(text)
+                    said = pull_in(text)
+                    if said is not None and not pull:
+                        group.start_soon(self._note, "worker.pulling", said)
+                    pull.update(said or {})
+
+                def tell(rung: Rung) -> None:
+                    self._hear(rung.said())
+                    if rung.name == "image" and pull:
+                        error = None if rung.holds else rung.seen
+                        group.start_soon(self._note, "worker.pulled", {**pull, "error": error})
+
+                return await prepare_host(connection, self._spec(), tools, tell, hear)
+        raise AssertionError("a block that raises nothing has returned")
+
+    async def _note(self, event: str, data: JsonObject) -> None:
+        about, ground = f"pool:{self._ground.pool.name}", self._ground
+        await ground.clerk.call(partial(ground.store.note, about, event, {"host": self._tender.host.name, **data}))
 
     # The way there
 

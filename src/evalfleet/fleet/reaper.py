@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from evalfleet.azure.image import TAG_IMAGE
 from evalfleet.azure.views import Owned
 from evalfleet.azure.vm import TAG_OWNER, TAG_POOL, expires_of
 from evalfleet.azure.vms import Verb, Vms
+from evalfleet.fleet.keeping import owner_label
+from evalfleet.model import Wish
+from evalfleet.store.base import StoreReader
 
 _VM = "microsoft.compute/virtualmachines"
 # In this order, because each needs what stands before it to be gone.
@@ -79,6 +83,14 @@ def _belongs(name: str, host: str) -> bool:
 def _place(one: Owned) -> int:
     kind = one.type.lower()
     return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
+
+
+def purposeless(resources: Iterable[Owned], home: Path, store: StoreReader) -> list[Finding]:
+    """What of these may go, by what the home wants now."""
+    pools = [pool.name for pool in store.pools() if pool.backend == "azure-vm"]
+    hosts = {host.name for pool in pools for host in store.hosts(pool) if host.wish is not Wish.GONE}
+    purposes = Purposes(owner=owner_label(home), pools=pools, hosts=hosts)
+    return findings(resources, purposes, store.now())
 
 
 async def reap(vms: Vms, found: Iterable[Finding]) -> None:

@@ -63,11 +63,11 @@ class Commands:
         if message.get("run") is not None:
             self._fence(message)
         connection.wants_notices = message.get("notices") is True
+        load = self._load.look() if message.get("load") is True else None
         # who only looks at the runner shall not wait for a driver that wakes up
-        looks = message.get("load") is True
-        return self._with_gpus(lambda: self._standing(looks), wait=message.get("run") is not None)
+        return self._with_gpus(lambda: self._standing(load), wait=message.get("run") is not None)
 
-    def _standing(self, looks: bool) -> dict[str, Any]:
+    def _standing(self, load: dict[str, Any] | None) -> dict[str, Any]:
         return {
             "protocol": PROTOCOL,
             "version": self._runner.version,
@@ -75,7 +75,7 @@ class Commands:
             "now": self._runner.now(),
             "boot_id": self._runner.boot_id,
             "doomed": self._runner.doomed,
-            "load": self._load.look() if looks else None,
+            "load": load,
             "attempts": [
                 {
                     "attempt": attempt.name,

@@ -33,6 +33,10 @@ class PageReader(Protocol):
         """All `alert.*` events, oldest first."""
         ...
 
+    def reap_events(self, after: int = 0) -> list[Event]:
+        """All `reap.*` events, oldest first: what was found without a purpose."""
+        ...
+
     def quarantine_events(self, run_id: str) -> list[Event]:
         """Who was quarantined and pardoned, oldest first."""
         ...
@@ -97,6 +101,9 @@ class Paging:
 
     def alert_events(self, after: int = 0) -> list[Event]:
         return [rows.event(row) for row in self._db.rows("select_alert_events", after=after)]
+
+    def reap_events(self, after: int = 0) -> list[Event]:
+        return [rows.event(row) for row in self._db.rows("select_reap_events", after=after)]
 
     def quarantine_events(self, run_id: str) -> list[Event]:
         return [rows.event(row) for row in self._db.rows("select_quarantine_events", run_id=run_id)]

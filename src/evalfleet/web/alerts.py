@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from evalfleet.core.alerts import RULES
+from evalfleet.config import AlertSettings
+from evalfleet.core.alerts import BY_NAME, NOTICES, RULES, Action, AlertLimits, Severity
+from evalfleet.errors import ConfigError
 from evalfleet.model import Event, JsonObject
 from evalfleet.store.base import StoreReader
 
-FIRED, RESOLVED, DELIVERED = "alert.fired", "alert.resolved", "alert.delivered"
+FIRED, RESOLVED, DELIVERED, ACTED = "alert.fired", "alert.resolved", "alert.delivered", "alert.acted"
 HOME = "home"  # stands for the run of events that belong to none
-NOTICES = frozenset(rule.name for rule in RULES if not rule.resolves)
 
 
 def fold(events: Iterable[Event]) -> dict[int, JsonObject]:
@@ -28,6 +29,8 @@ def fold(events: Iterable[Event]) -> dict[int, JsonObject]:
         elif event.type == DELIVERED:
             sent = {"channel": event.data.get("channel"), "what": event.data.get("what"), "at": event.at}
             alert["delivered"].append(sent)
+        elif event.type == ACTED:
+            alert["acted"].append({"step": event.data.get("step"), "error": event.data.get("error"), "at": event.at})
     return alerts
 
 
@@ -42,10 +45,14 @@ def _fired(event: Event) -> JsonObject:
         "about": event.run_id,
         "run_name": event.data.get("run_name"),
         "message": event.data.get("message"),
+        "action": event.data.get("action", str(Action.NOTIFY)),
+        "host": event.data.get("host"),
+        "attempts": event.data.get("attempts", []),
         "state": "resolved" if notice else "firing",
         "fired_at": event.at,
         "resolved_at": event.at if notice else None,
         "delivered": [],
+        "acted": [],
     }
 
 
@@ -67,5 +74,51 @@ def listed(
     return found[:limit], found[limit - 1]["id"] if len(found) > limit else None
 
 
-def rules() -> list[JsonObject]:
-    return [{"rule": rule.name, "severity": str(rule.severity), "text": rule.text} for rule in RULES]
+def rules(settings: AlertSettings) -> list[JsonObject]:
+    """All rules as they are set here. Raises ConfigError."""
+    limits = limits_of(settings)
+    return [
+        {
+            "rule": rule.name,
+            "severity": str(limits.severities.get(rule.name, rule.severity)),
+            "text": rule.text,
+            "action": str(limits.action(rule.name)),
+            "enabled": rule.name not in limits.off,
+        }
+        for rule in RULES
+    ]
+
+
+def limits_of(given: AlertSettings) -> AlertLimits:
+    """When rules fire, and what then.
+
+    Raises ConfigError for a rule that there is not, or an action that does not fit it.
+    """
+    named = {**dict.fromkeys(given.off), **given.rules}
+    for name in named:
+        if name not in BY_NAME:
+            raise ConfigError(f"alerts: there is no rule {name!r}; there are: {', '.join(BY_NAME)}.")
+    actions = {name: Action(rule.action) for name, rule in given.rules.items() if rule.action is not None}
+    for name, action in actions.items():
+        fits = BY_NAME[name].actions
+        if action not in fits:
+            words = ", ".join(fits)
+            raise ConfigError(f"alerts.rules.{name}.action: {action} does not fit this rule; it may be: {words}.")
+    switched = {name: rule.enabled for name, rule in given.rules.items() if rule.enabled is not None}
+    return AlertLimits(
+        no_progress_s=given.no_progress_s,
+        stall_least_s=given.stall_least_s,
+        undriven_s=given.undriven_s,
+        failure_rate=given.failure_rate,
+        retry_rate=given.retry_rate,
+        budget_shares=given.budget_shares,
+        slow=given.slow,
+        slow_least_s=given.slow_least_s,
+        pull_s=given.pull_s,
+        load=given.load,
+        load_s=given.load_for_s,
+        idle_s=given.idle_s,
+        off=frozenset(name for name in {*given.off, *switched} if not switched.get(name, False)),
+        severities={name: Severity(rule.severity) for name, rule in given.rules.items() if rule.severity is not None},
+        actions=actions,
+    )

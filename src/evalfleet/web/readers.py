@@ -104,12 +104,12 @@ class Readers:
             del self._kept[key]
 
     def _is_good(self, kept: _Kept) -> bool:
-        if kept.asked_at <= self._wrote_at:
+        if kept.asked_at < self._wrote_at:
             return False
         if not kept.answer.done():
             return True
         age = self._clock() - kept.asked_at
-        if age <= kept.took_s * _SHARE_OF_TIME:
+        if age < kept.took_s * _SHARE_OF_TIME:
             return True
         return age <= _FRESH_S and kept.answer.result().event >= self._newest
 

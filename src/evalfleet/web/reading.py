@@ -159,7 +159,7 @@ class Reading:
     async def alerts(self, request: web.Request) -> web.Response:
         page, text = params.page(request), params.text(request, "run")
         state = params.word(request, "state", ("firing", "resolved"))
-        channels = self._site.settings.alerts.channels
+        settings = self._site.settings.alerts
 
         def ask(store: StoreReader) -> JsonObject:
             run = store.find_run(text).id if text else None
@@ -168,8 +168,8 @@ class Reading:
             return {
                 "alerts": found,
                 "next": None if following is None else str(following),
-                "rules": alerts.rules(),
-                "channels": [{"channel": name} for name in channels],
+                "rules": alerts.rules(settings),
+                "channels": [{"channel": name} for name in settings.channels],
             }
 
         return await self._told(request, ("alerts", page, text, state), ask)

@@ -36,6 +36,7 @@ _FILM_STEP = 2 << 20  # that a look brings at most; the next one goes on
 _AT_ONCE = 4
 _KEPT_FILES = 1000
 _KEPT_S = 600.0
+_KEPT_FILMS = 200
 _ROOM = 256 << 20  # bytes of files that are kept
 _LATEST = 4e9  # seconds: a host may say anything of its files' age
 _EVENTS = "events.jsonl"
@@ -47,7 +48,7 @@ class Remote:
     def __init__(self, lines: Lines, waa: WaaSettings) -> None:
         self.lines = lines
         self._waa = waa
-        self._folder = Path(tempfile.mkdtemp(prefix="evalfleet-seen-"))
+        self._made: Path | None = None
         self._looks: Shared[Seen | None] = Shared(FRESH_S, 500)
         self._blocks: Shared[bytes] = Shared(30.0, 200)
         self._copies: Shared[Path] = Shared(_KEPT_S, _KEPT_FILES)
@@ -56,14 +57,22 @@ class Remote:
     def close(self) -> None:
         for shared in (self._looks, self._blocks, self._copies, self._ports):
             shared.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._made is not None:
+            shutil.rmtree(self._made, ignore_errors=True)
+
+    @property
+    def _folder(self) -> Path:
+        """Made when it is needed: a server that is killed leaves none behind unless it looked at other machines."""
+        if self._made is None:
+            self._made = Path(tempfile.mkdtemp(prefix="evalfleet-seen-"))
+        return self._made
 
     async def seen(self, found: Place) -> Seen | None:
         """How far an attempt on another machine is. None: its files are here, or nowhere.
 
         Raises HostUnreachable, HostRefused.
         """
-        if found.away is None:
+        if found.away is None or (isinstance(found.away, Absent) and not found.is_live):
             return None
         host = present(found.away)
         return await self._looks.get(found.attempt.id, lambda: self._look(host, found))
@@ -73,7 +82,7 @@ class Remote:
         try:
             return await self.seen(found)
         except BackendError as error:
-            return Seen(folder=self._folder / "none", problem=str(error)) if found.is_live else None
+            return Seen(folder=found.folder, problem=str(error)) if found.is_live else None
 
     async def log(self, found: Place, stream: str, begin: int, limit: int) -> bytes:
         """A piece of what an attempt writes; `seen` says how much there is."""
@@ -122,7 +131,7 @@ class Remote:
 
     async def _look(self, host: Reachable, found: Place) -> Seen | None:
         attempt_id = found.attempt.id
-        folder = self._folder / hashlib.sha256(attempt_id.encode()).hexdigest()[:20]
+        folder = self._folder / "films" / hashlib.sha256(attempt_id.encode()).hexdigest()[:20]
         async with self.lines.to(host) as line:
             glimpse = await line.ask(lambda line: line.peek.look(attempt_id))
             if glimpse is None:
@@ -157,7 +166,8 @@ class Remote:
             have = 0
         end = min(size, _FILM_BYTES, have + _FILM_STEP)
         if end > have:
-            await asyncio.to_thread(_append, target, await self._pieces(line, attempt_id, name, have, end))
+            pieces = await self._pieces(line, attempt_id, name, have, end)
+            await asyncio.to_thread(_append, folder, target, pieces)
 
     async def _pieces(self, line: Line, attempt_id: str, path: str, begin: int, end: int) -> list[bytes]:
         """The bytes from `begin` to `end`, as far as they come: what is cut off there ends it."""
@@ -203,10 +213,14 @@ def present(host: Reachable | Absent) -> Reachable:
     return host
 
 
-def _append(path: Path, pieces: Sequence[bytes]) -> None:
+def _append(folder: Path, path: Path, pieces: Sequence[bytes]) -> None:
+    """More of a film. The films that grew least lately make room."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         file.writelines(pieces)
+    os.utime(folder)
+    for old in sorted(folder.parent.iterdir(), key=lambda one: one.stat().st_mtime)[:-_KEPT_FILMS]:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _write(path: Path, pieces: Sequence[bytes], changed_at: float) -> None:

@@ -9,11 +9,12 @@ import msgspec
 from aiohttp import web
 
 from evalfleet.model import Role, RunState, TaskState
-from evalfleet.web import acting, params, pools, studies
+from evalfleet.web import acting, gpus, params, pools, studies
 from evalfleet.web.acting import Acting
 from evalfleet.web.choices import Choices
 from evalfleet.web.desktops import Desktops
 from evalfleet.web.files import Files
+from evalfleet.web.gpus import Gpus
 from evalfleet.web.pools import Pools
 from evalfleet.web.reading import Reading
 from evalfleet.web.site import Site
@@ -71,6 +72,7 @@ def routes(site: Site) -> list[Route]:
         *_acting(Acting(site)),
         *_studies(Studies(site)),
         *_pools(Pools(site)),
+        *_gpus(Gpus(site)),
         _get(f"{API}/benchmarks", Choices(site).benchmarks, "the benchmarks, and who may act in them"),
     ]
 
@@ -178,4 +180,11 @@ def _pools(found: Pools) -> list[Route]:
         _post(f"{one}/stop", found.stop, pools.OfPool, "deallocate its machines, or one; their disks stay"),
         _post(f"{one}/scale", found.scale, pools.Size, "give it another size, or other limits"),
         _post(f"{one}/delete", found.delete, pools.OfPool, "delete it with the machines that we made, or one of them"),
+    ]
+
+
+def _gpus(found: Gpus) -> list[Route]:
+    return [
+        _get(f"{API}/gpus", found.listed, "the GPUs: who has which, and who waits"),
+        _post(f"{API}/gpus/pardon", found.pardon, gpus.OneGpu, "let a GPU in quarantine be leased again"),
     ]

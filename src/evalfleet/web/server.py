@@ -103,9 +103,14 @@ async def running(
     stewards = Stewards(settings=settings, readers=readers, notice=notice) if options.drive else None
     lines = Lines(Home(settings.home))
     remote = Remote(lines, settings.waa)
-    gate = Gate(_entrance(options, port), readers)
     site = Site(
-        settings=settings, gate=gate, readers=readers, feed=feed, remote=remote, drivers=drivers, stewards=stewards
+        settings=settings,
+        gate=Gate(_entrance(options, port), readers),
+        readers=readers,
+        feed=feed,
+        remote=remote,
+        drivers=drivers,
+        stewards=stewards,
     )
     watch = Watch(settings=settings, readers=readers, write=site.write, notice=notice)
     await feed.open()

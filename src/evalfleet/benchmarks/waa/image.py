@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 from evalfleet.benchmarks.waa.docker import Docker, DockerError
 from evalfleet.config import WaaSettings
+from evalfleet.core.rung import pull_said
 
 PAUSES_S = (5.0, 20.0)  # before the second and third try
 LOGIN_S = 60.0
@@ -153,4 +154,4 @@ class Layers:
         since = now - self._told_at
         if last or self._told == "" or (said != self._told and since >= _TOLD_S) or since >= _STILL_S:
             self._told, self._told_at = said, now
-            self._say(f"pulls {self._image}: {said}, {now - self._begun:.0f} s")
+            self._say(pull_said(self._image, said, now - self._begun))

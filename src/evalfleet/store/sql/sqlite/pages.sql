@@ -11,6 +11,9 @@ select * from event where run_id = :run_id and number < :before order by number 
 -- name: select_alert_events
 select * from event indexed by event_alert where type >= 'alert.' and type < 'alert/' and number > :after order by number;
 
+-- name: select_reap_events
+select * from event indexed by event_reap where type >= 'reap.' and type < 'reap/' and number > :after order by number;
+
 -- name: select_quarantine_events
 select * from event indexed by event_quarantine
  where run_id = :run_id and type in ('worker.quarantined', 'worker.pardoned') order by number;
