@@ -22,6 +22,8 @@ STARTUP_S = 30.0
 SETTLE_S = 10.0
 SETTLE_AGAIN_S = 0.15
 SHOWING_AGAIN_S = 0.5
+LEAVING_S = 1.5  # a process that was killed is on its GPU for some moments more
+LEAVING_AGAIN_S = 0.15
 ORPHAN_S = 0.2
 WAITING, LOOKING, STARTING, STARTED, GIVEN_BACK = "waiting", "looking", "starting", "started", "given back"
 UNANSWERED = "the driver of the GPUs does not answer"
@@ -132,6 +134,7 @@ class Lease:
         self._showing: dict[str, check.Showing] = {}
         self._before: dict[str, int | None] = {}
         self._up_at = 0.0
+        self._refuse_at = 0.0
         self._settle_s = SETTLE_S
 
     def begin(self) -> None:
@@ -175,6 +178,7 @@ class Lease:
     def check(self) -> None:
         """Look at the GPUs afresh; then go, or refuse."""
         self.state = LOOKING
+        self._refuse_at = time.monotonic() + LEAVING_S
         self._gpus.look(self._looked)
 
     def _looked(self, rows: list[Row] | None) -> None:
@@ -182,6 +186,9 @@ class Lease:
             return  # it was cancelled meanwhile
         found = {row["uuid"]: row for row in rows or ()}
         reason = UNANSWERED if rows is None else self._reason(found)
+        if reason is not None and rows is not None and time.monotonic() < self._refuse_at:
+            self._gpus.loop.at(time.monotonic() + LEAVING_AGAIN_S, lambda: self._gpus.look(self._looked))
+            return
         if reason is not None:
             self._give_up(reason)
             return
