@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -243,7 +243,8 @@ async def test_a_controller_that_was_replaced_stops(home: Path):
         async with anyio.create_task_group() as group:
             group.start_soon(one.supervisor().drive)
             await one.launched(1)
-            store.take(run.id, "somebody else")
+            with closing(open_store(home)) as another:  # the run's own store is in use
+                another.take(run.id, "somebody else")
 
     with pytest.raises(BaseExceptionGroup) as caught:
         await be_replaced()
