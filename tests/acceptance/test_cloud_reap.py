@@ -121,6 +121,7 @@ def test_a_pool_that_is_wanted_stays_whole(tmp_path: Path):
         assert here.is_empty(), here.leaks()
 
 
+@pytest.mark.long
 def test_bake_and_begin_with_the_image(tmp_path: Path):
     with rented(tmp_path, 400) as here:
         fleet = here.fleet

@@ -40,6 +40,7 @@ def test_thirty_tasks_of_eight_minutes_cost_what_the_bill_says(tmp_path: Path):
         assert here.is_empty(), here.leaks()
 
 
+@pytest.mark.long
 def test_a_run_starts_a_pool_that_is_stopped(tmp_path: Path):
     with rented(tmp_path, 100) as here:
         here.create("--workers", "3")

@@ -14,7 +14,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize(
-    "silent", [pytest.param(False, id="announced", marks=pytest.mark.long), pytest.param(True, id="silent")]
+    "silent",
+    [
+        pytest.param(False, id="announced", marks=pytest.mark.long),
+        pytest.param(True, id="silent", marks=pytest.mark.long),
+    ],
 )
 def test_an_eviction_of_a_third_consumes_no_attempt(tmp_path: Path, silent: bool):
     # A notice comes 30 seconds of the cloud before: at this pace long enough to be heard by who asks once a second.

@@ -126,6 +126,7 @@ async def test_a_clock_that_is_wrong():
 # Networks
 
 
+@pytest.mark.long
 async def test_a_slow_host_takes_five_seconds_each_way():
     async with cloud(Scenario(fault=[boot("slow_host", "slow"), boot("slow_host", "slower", seconds=0.3)])) as here:
         _, view = await one(here, "slow")

@@ -334,7 +334,9 @@ def eight_workers(server: ChatServer, tmp_path: Path, count: int, per_minute: fl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", [True, False], ids=["with a wait", "without a word"])
+@pytest.mark.parametrize(
+    "told", [pytest.param(True, id="with a wait", marks=pytest.mark.long), pytest.param(False, id="without a word")]
+)
 def test_a_refusal_of_one_slows_all(tmp_path: Path, told: bool):
     bucket = Bucket(lambda _: GOOD, per_s=10.0, burst=5, told=told)
     with ChatServer(bucket) as server:

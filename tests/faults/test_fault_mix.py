@@ -43,7 +43,9 @@ def _write_tasks(folder: Path, *, bad_first: bool) -> Path:
     return path
 
 
-@pytest.mark.parametrize("bad_first", [False, True], ids=["shuffled", "bad_first"])
+@pytest.mark.parametrize(
+    "bad_first", [pytest.param(False, id="shuffled"), pytest.param(True, id="bad_first", marks=pytest.mark.long)]
+)
 def test_every_verdict_is_had_and_the_rest_is_blamed_on_the_tasks(tmp_path: Path, home: Path, bad_first: bool) -> None:
     tasks = _write_tasks(tmp_path, bad_first=bad_first)
 

@@ -10,6 +10,7 @@ from tests.faults.run_kills import rounds
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1])
 def test_a_run_on_a_pool_survives_its_controllers(tmp_path: Path, seed: int) -> None:
     died = rounds(tmp_path, seed, 4)
