@@ -1,11 +1,14 @@
 """What the dashboard costs: how late its readers hear, what it takes from the engine, and how soon the page shows a large run.
 
-`serve` is a process of its own, its readers are another, and the controller that is measured a third.
+`serve` is a process of its own, its readers are another, and the controller that is measured a third. Where what the engine loses is
+measured, it has one processor to itself, and server and readers have the others: readers are elsewhere in real life, and what is left to be
+lost is lost in the store that both use.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import statistics
 import subprocess
@@ -137,12 +140,14 @@ def _engine(root: Path) -> list[Line]:
     that may have other things to do.
     """
     home, tasks = root / "web-engine", write_tasks(root / "web-tasks.jsonl", TASKS)
-    _drive(home, tasks)  # the runner is there, byte code is written
+    ours, *others = sorted(os.sched_getaffinity(0))
+    with _on({ours}):
+        _drive(home, tasks)  # the runner is there, byte code is written
     alone: list[Drive] = []
     watched: list[Drive] = []
     shares: list[float] = []
     begun = time.monotonic()
-    with served(home) as server, reading(server) as readers:
+    with _on(set(others) or {ours}), served(home) as server, reading(server) as readers, _on({ours}):
         while len(alone) < LEAST_ROUNDS or (len(alone) < ROUNDS and time.monotonic() - begun < ENGINE_S):
             with _stopped(server.process, readers):
                 alone.append(_drive(home, tasks))
@@ -158,7 +163,7 @@ def _engine(root: Path) -> list[Line]:
 def _judged(alone: list[Drive], watched: list[Drive], shares: list[float], peak_mb: float) -> list[Line]:
     changes = [with_it.rate / without.rate - 1 for with_it, without in zip(watched, alone, strict=True)]
     change = statistics.median(changes)
-    # How far the median may be off by chance alone. A machine with neighbours can hide a loss, but not make one.
+    # How far the median may be off by chance alone.
     chance = 1.25 * 1.96 * statistics.stdev(changes) / len(changes) ** 0.5
     rates = [statistics.median(one.rate for one in found) for found in (alone, watched)]
     cpus = [statistics.median(one.measured.cpu_s for one in found) for found in (alone, watched)]
@@ -169,7 +174,7 @@ def _judged(alone: list[Drive], watched: list[Drive], shares: list[float], peak_
             f"  throughput, {len(changes)} pairs",
             f"{change * 100:+.1f}% median, ± {chance * 100:.0f} by chance",
             f">= -{MOST_LOSS:.0%}",
-            change + chance >= -MOST_LOSS,
+            change >= -MOST_LOSS,
         ),
         Line("  CPU of the controller", f"{cpus[0]:.2f} s alone, {cpus[1]:.2f} s beside"),
         Line("  CPU of the server", f"{statistics.median(shares):.2f} of a core"),
@@ -184,6 +189,17 @@ def _drive(home: Path, tasks: Path) -> Drive:
         attempts = store.attempts(store.runs()[0].id)
     took_s = max(one.ended_at or 0.0 for one in attempts) - min(one.claimed_at for one in attempts)
     return Drive(len(attempts) / took_s, done)
+
+
+@contextmanager
+def _on(processors: set[int]) -> Iterator[None]:
+    """What is started in the block runs there."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, processors)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 @contextmanager
