@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from evalfleet.backends.base import CanarySpec, HostInfo, Launch, Observation
 from evalfleet.core.breaker import Limits
@@ -27,10 +28,12 @@ from evalfleet.engine.orders import Ended, Live, Mode, Orders
 from evalfleet.engine.reach import Reach
 from evalfleet.engine.roster import Absence, Roster
 from evalfleet.engine.steering import answered, barred, pause_reason
-from evalfleet.engine.studying import Studying
 from evalfleet.errors import MissingSecret
 from evalfleet.model import AttemptState, JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
 from evalfleet.store.base import Store
+
+if TYPE_CHECKING:
+    from evalfleet.engine.studying import Studying
 
 Secrets = Callable[[Sequence[str]], dict[str, str]]
 
@@ -80,7 +83,7 @@ class Dispatcher:
         self._roster = roster
         self._canaries = Canaries(store, run, roster, self._ends.history, settings.quarantine, settings.lease_s)
         self._admission = Admission(store, run, settings.lease_s, roster, self._desk)
-        self._studying = None if run.policy.study is None else Studying(store, run)
+        self._studying = None if run.policy.study is None else _studying(store, run)
         patience_s = settings.patience.give_up_s if roster.is_remote else 0.0
         self._reach = Reach(self._guard, roster.hosts, settings.reconnect_s, patience_s)
 
@@ -421,3 +424,9 @@ class Dispatcher:
             if self._guard.is_slow and self.live:
                 moments.append(now + _SLOW_S)
         return max(0.0, min(moments) - now)
+
+
+def _studying(store: Store, run: Run) -> Studying:
+    from evalfleet.engine.studying import Studying  # all of the search with it, which a plain run need not load
+
+    return Studying(store, run)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from evalfleet.errors import EvalfleetError, InputError, WrongState
 from evalfleet.model import Distribution, JsonObject, PauseCause, Run, RunState, TaskState, Verb
 from evalfleet.store.base import Store, StoreReader
-from evalfleet.tune.study import MOST_TRIALS, study_of
 
 RETRIABLE = (TaskState.FAILED, TaskState.HELD, TaskState.CANCELLED)
 
@@ -84,6 +83,8 @@ def amend(store: Store, run: Run, args: JsonObject) -> JsonObject:
 def _with_more(run: Run, more: int) -> JsonObject:
     if run.policy.study is None:
         raise InputError(f"run {run.id} is no study; `evalfleet study list` shows those that are")
+    from evalfleet.tune.study import MOST_TRIALS, study_of  # a plain run need not load it
+
     study = study_of(run.policy.study)
     if not 1 <= more <= MOST_TRIALS - study.trials:
         raise InputError(f"{more} more trials are too many or too few; a study has at most {MOST_TRIALS}")
