@@ -108,6 +108,7 @@ def test_score_is_six_parts_memory_and_four_parts_idleness_9():
     """9: there were three definitions of the score, and a card with 90 % of its memory held was still a choice."""
     assert granted([ticket(1)], [card(0, 70, utilization=0), card(1, 80, utilization=10)]) == {1: [1]}
     assert granted([ticket(1)], [card(0, 70, utilization=0), card(1, 80, utilization=20)]) == {1: [0]}
+    assert granted([ticket(1)], [card(0, 80, utilization=None), card(1, 80, utilization=90)]) == {1: [1]}
     assert granted([ticket(1, 1, 20)], [card(0, 9)]) == {}
 
 
