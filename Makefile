@@ -3,7 +3,7 @@
 
 BIN := .venv/bin
 # More than cores: the tests mostly wait for what they started.
-JOBS ?= 4
+JOBS ?= 3
 
 # Without byte code every start of evalfleet compiles its own sources and those of its libraries.
 unexport PYTHONDONTWRITEBYTECODE

@@ -94,6 +94,7 @@ def test_parts_without_a_machine(tmp_path: Path):
         assert here.is_empty(), here.leaks()
 
 
+@pytest.mark.long
 def test_a_pool_whose_run_is_over(tmp_path: Path):
     with rented(tmp_path, 100) as here:
         fleet = here.fleet
@@ -110,6 +111,7 @@ def test_a_pool_whose_run_is_over(tmp_path: Path):
         assert here.is_empty(), here.leaks()
 
 
+@pytest.mark.long
 def test_a_pool_that_is_wanted_stays_whole(tmp_path: Path):
     with rented(tmp_path, 100) as here:
         here.create("--workers", "2")

@@ -68,6 +68,7 @@ def test_a_slow_line_is_no_death(tmp_path: Path):
         assert len(here.births()) == 3
 
 
+@pytest.mark.long
 def test_a_clock_that_is_wrong_does_not_lengthen_tasks(tmp_path: Path):
     with rented(tmp_path, 60) as here:
         here.control("POST", "faults", {"op": "host.boot", "preset": "clock_skew", "match": {"name": "waa-eval-1"}})

@@ -120,6 +120,7 @@ def test_doing_something_else_is_not_enough(name: str, tmp_path: Path):
     assert (verdict.score, verdict.success, steps) == (0.0, False, 3)
 
 
+@pytest.mark.long
 @needs_a_desktop
 @pytest.mark.slow
 def test_the_score_falls_where_the_desktop_is_not_fresh(tmp_path: Path):

@@ -77,6 +77,7 @@ def test_a_reader_that_goes_away_is_no_error(fleet: Fleet, hosts: Hosts):
     assert machines.left_by_its_reader(fleet, "pool", "exec", "--", "yes") == (141, b"")
 
 
+@pytest.mark.long
 def test_a_slow_line_is_no_lost_host(fleet: Fleet, hosts: Hosts):
     (host,) = hosts("a")
     line = Line(host.port)

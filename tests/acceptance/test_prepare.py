@@ -112,6 +112,7 @@ class Mine(Oracle):
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_brings_the_tools_to_its_hosts(fleet: Fleet, hosts: list[Sshd]):
     pool_of(fleet, hosts)

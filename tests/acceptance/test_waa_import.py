@@ -92,6 +92,7 @@ def test_the_same_results_are_imported_once(results: Path, fleet: Fleet):
     assert len(fleet.json("status")) == 2
 
 
+@pytest.mark.long
 def test_a_retried_import_is_never_blamed_on_the_task(results: Path, fleet: Fleet):
     fleet.json("import", str(results), "--format", "waa")
     assert fleet.command("retry", "--only", f"clock/{BROKEN}").returncode == 1
