@@ -56,6 +56,7 @@ def test_a_vm_whose_maker_died_before_it_heard_of_it(tmp_path: Path):
         assert here.is_empty(), here.leaks()
 
 
+@pytest.mark.long
 def test_another_homes_machines_stay_until_they_expire(tmp_path: Path):
     with rented(tmp_path, 100) as here:
         here.create("--workers", "1", "--max-hours", "1")
@@ -74,6 +75,7 @@ def test_another_homes_machines_stay_until_they_expire(tmp_path: Path):
         assert here.is_empty(), here.leaks()
 
 
+@pytest.mark.long
 def test_parts_without_a_machine(tmp_path: Path):
     with rented(tmp_path, 100) as here:
         here.create("--workers", "1")

@@ -110,6 +110,7 @@ async def test_machines_of_another_home_with_the_same_name_are_left_alone(tmp_pa
         assert await here.leaks() == {"leaks": [], "resources": {}}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("away_s", [5.0])
 async def test_a_cloud_that_is_away_for_seconds_is_waited_for(tmp_path: Path, away_s: float) -> None:
     async with site(tmp_path) as here:

@@ -245,6 +245,7 @@ def test_a_wheel_that_is_missing_is_named(fleet: Fleet, lone: Callable[[], Sshd]
     assert (done.returncode, "there are no wheels" in done.stderr) == (2, True)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_at_once_a_killed_one_and_old_ones(fleet: Fleet, lone: Callable[[], Sshd], wheels: Path):
     host = lone()
