@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalfleet.core.gpu_cards import Card, Lease, Ticket, blocked, has_room
+from evalfleet.core.gpu_room import _Spot  # pyright: ignore[reportPrivateUsage]
 from evalfleet.core.gpus import grant, in_turn, never
 from evalfleet.model import Requests
 
@@ -110,6 +111,16 @@ def test_score_is_six_parts_memory_and_four_parts_idleness_9():
     assert granted([ticket(1)], [card(0, 70, utilization=0), card(1, 80, utilization=20)]) == {1: [0]}
     assert granted([ticket(1)], [card(0, 80, utilization=None), card(1, 80, utilization=90)]) == {1: [1]}
     assert granted([ticket(1, 1, 20)], [card(0, 9)]) == {}
+
+
+def test_the_freest_scores_highest_and_what_is_unknown_is_not_free():
+    def score(**told: Any) -> float:
+        return _Spot(Card(host="h", index=0, uuid="G0", processes=(), **told), (), 0.0).score
+
+    assert score(memory_mb=100, used_mb=0, utilization=0) == 1.0
+    assert score(memory_mb=100, used_mb=90, utilization=0) == pytest.approx(0.46)
+    assert score(memory_mb=100, used_mb=0, utilization=None) == pytest.approx(0.6)
+    assert score() == 0.0
 
 
 @pytest.mark.parametrize("asked", [ticket(1), ticket(1, 1, 1)])
