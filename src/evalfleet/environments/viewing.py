@@ -119,10 +119,10 @@ class _Viewer:
             try:
                 kind = self._read(1)[0]
             except TimeoutError:
-                self._show()
-                continue
-            self._socket.settimeout(None)
-            self._obey(kind)
+                kind = None
+            self._socket.settimeout(None)  # a picture may take its time to a slow viewer
+            if kind is not None:
+                self._obey(kind)
             if self._wanted is not None and time.monotonic() >= self._due:
                 self._show()
 
