@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import anyio
 import asyncssh
+from msgspec.structs import replace
 
 from evalfleet import config
 from evalfleet.azure import clients, hostkey, settings

@@ -6,14 +6,15 @@ They lie below agents and environments, because both speak of them: an agent ret
 from __future__ import annotations
 
 import math
-from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any, cast, get_args
+from typing import Any, cast, get_args, get_origin
+
+from msgspec import Struct
+from msgspec.structs import asdict, fields
 
 from evalfleet.errors import InputError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Click:
+class Click(Struct, frozen=True, kw_only=True):
     """Move to a point and click; `count` 2 is a double click. `held` are modifiers such as "Control"."""
 
     x: float
@@ -22,16 +23,14 @@ class Click:
     held: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class Move(Struct, frozen=True, kw_only=True):
     """Let the pointer rest on a point."""
 
     x: float
     y: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drag:
+class Drag(Struct, frozen=True, kw_only=True):
     """Press at one point, release at another."""
 
     x: float
@@ -40,8 +39,7 @@ class Drag:
     to_y: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scroll:
+class Scroll(Struct, frozen=True, kw_only=True):
     """Turn the wheel over a point; positive `dy` shows what lies below."""
 
     x: float
@@ -50,15 +48,13 @@ class Scroll:
     dy: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class Write(Struct, frozen=True, kw_only=True):
     """Type a text, key by key, into what has the focus."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Press:
+class Press(Struct, frozen=True, kw_only=True):
     """Press a key by its name in browsers ("Enter", "ArrowDown"), or one character."""
 
     key: str
@@ -66,8 +62,7 @@ class Press:
     held: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(Struct, frozen=True, kw_only=True):
     """Let time pass, for something that the environment does by itself. At most 10 seconds."""
 
     seconds: float
@@ -96,7 +91,7 @@ def from_json(value: Any) -> Action:
     kind = _KINDS.get(done) if isinstance(done, str) else None
     if kind is None:
         raise InputError(f"there is no action {done!r}; known: {', '.join(_KINDS)}.")
-    known = {each.name: str(each.type) for each in fields(kind)}
+    known = {each.name: each.type for each in fields(kind)}
     for name, inner in given.items():
         if name not in known:
             raise InputError(f"{done} has no {name!r}; known: {', '.join(known)}.")
@@ -104,24 +99,24 @@ def from_json(value: Any) -> Action:
     try:
         return kind(**given)
     except TypeError:
-        missing = [each.name for each in fields(kind) if each.default is MISSING and each.name not in given]
+        missing = [each.name for each in fields(kind) if each.required and each.name not in given]
         raise InputError(f"{done} needs {', '.join(missing)}.") from None
 
 
-def _checked(action: str, name: str, kind: str, value: Any) -> Any:
+def _checked(action: str, name: str, kind: Any, value: Any) -> Any:
     """Return the value as its field wants it."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if kind == "float" and number and math.isfinite(value):
+    if kind is float and number and math.isfinite(value):
         return float(value)
-    if kind == "int" and number and isinstance(value, int):
+    if kind is int and number and isinstance(value, int):
         return value
-    if kind == "str" and isinstance(value, str):
+    if kind is str and isinstance(value, str):
         return value
-    if kind.startswith("tuple") and isinstance(value, list | tuple):
+    if get_origin(kind) is tuple and isinstance(value, list | tuple):
         words = cast("list[Any]", value)
         if all(isinstance(word, str) for word in words):
             return tuple(words)
-    wanted = {"float": "a finite number", "int": "a whole number", "str": "text"}.get(kind, "a list of texts")
+    wanted = {float: "a finite number", int: "a whole number", str: "text"}.get(kind, "a list of texts")
     raise InputError(f"{action}: {name} must be {wanted}.")
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct, field
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleSettings:
+
+class RuleSettings(Struct, frozen=True, kw_only=True):
     """`[alerts.rules.NAME]`. What is None is as the rule itself says."""
 
     enabled: bool | None = None
@@ -16,8 +16,7 @@ class RuleSettings:
     action: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertSettings:
+class AlertSettings(Struct, frozen=True, kw_only=True):
     """Addresses are named by variables, because they may hold secrets."""
 
     webhook: str | None = None  # variable with the address

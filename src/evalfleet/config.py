@@ -68,9 +68,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from evalfleet import duration
 from evalfleet.alertsettings import AlertSettings
@@ -96,8 +98,7 @@ _INHERITED = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaaSettings:
+class WaaSettings(Struct, frozen=True, kw_only=True):
     """`[waa]`: where Windows Agent Arena is found, and what differs between generations of its image."""
 
     docker: str = "docker"  # a name on PATH, or a path
@@ -128,8 +129,7 @@ class WaaSettings:
     poll_s: float = 1.0  # how often the trajectory is looked at
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Struct, frozen=True, kw_only=True):
     """How evalfleet works on this machine. Holds no secret."""
 
     home: Path

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 _SLUG = 40
 
@@ -17,8 +18,7 @@ def task_folder_name(key: str) -> str:
     return f"{slug}-{digest}" if slug else digest
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(Struct, frozen=True):
     """The folder that holds the database, the local runner's spool and the files of all runs."""
 
     path: Path

@@ -7,9 +7,10 @@ Raw seconds carry the suffix ``_s``; moments are seconds since the epoch (UTC) a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct, field
 
 JsonObject = dict[str, Any]
 PYTHON = "{python}"  # as a task's program: the Python that has what the run's tasks need, on whatever host they start
@@ -146,8 +147,7 @@ class Role(StrEnum):
     OPERATOR = "operator"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requests:
+class Requests(Struct, frozen=True, kw_only=True):
     """What one task needs of its host while it runs."""
 
     gpus: int = 0
@@ -155,8 +155,7 @@ class Requests:
     gpu_memory_mb: int = 0  # of each GPU; 0: whole cards, else others may have the rest of them meanwhile
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class Device(Struct, frozen=True, kw_only=True):
     """A GPU: known by its `uuid`, shown to programs by its place on the PCI bus."""
 
     index: int
@@ -164,8 +163,7 @@ class Device:
     memory_mb: int | None = None  # how much of it is leased; None: the whole card
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
+class Tools(Struct, frozen=True, kw_only=True):
     """What a run's tasks need of another machine than this one, besides the runner; brought and proved there."""
 
     shipped: tuple[str, ...] = ("evalfleet",)  # packages that this machine has and brings, perhaps with [extras]
@@ -175,8 +173,7 @@ class Tools:
     secrets: tuple[str, ...] = ()  # names of variables that make the machine ready; the tasks do not get them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(Struct, frozen=True, kw_only=True):
     """How a run treats its tasks. Part of the run; changes only in `budget_usd`, `workers` and a study's trials."""
 
     attempts: int = 3
@@ -204,8 +201,7 @@ class Policy:
     gpu_pack: bool = False  # take the fullest GPUs that will do, so that large sets stay free
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class Pool(Struct, frozen=True, kw_only=True):
     """A named set of hosts on one backend."""
 
     name: str
@@ -242,8 +238,7 @@ class HostState(StrEnum):
     GONE = "gone"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolHost:
+class PoolHost(Struct, frozen=True, kw_only=True):
     """A machine of a pool that we made, or are about to make."""
 
     name: str
@@ -264,8 +259,7 @@ class PoolHost:
     gone_at: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskSpec:
+class TaskSpec(Struct, frozen=True, kw_only=True):
     """One piece of wanted work, as submitted. Secrets are names only."""
 
     key: str
@@ -281,8 +275,7 @@ class TaskSpec:
     gpu_env: str = "index"  # how CUDA_VISIBLE_DEVICES names the leased GPUs: "index" (in PCI order) or "uuid"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(Struct, frozen=True, kw_only=True):
     id: str
     name: str
     state: RunState
@@ -299,8 +292,7 @@ class Run:
     ended_at: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(Struct, frozen=True, kw_only=True):
     """What the benchmark's checker said."""
 
     score: float
@@ -309,8 +301,7 @@ class Verdict:
     metrics: JsonObject = field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(Struct, frozen=True, kw_only=True):
     """Judged cause of an attempt without a verdict."""
 
     kind: Kind
@@ -320,8 +311,7 @@ class Failure:
     evidence: str  # one line that shows why
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class Task(Struct, frozen=True, kw_only=True):
     run_id: str
     number: int  # its place in the submission, from 1
     spec: TaskSpec
@@ -343,8 +333,7 @@ class Task:
         return self.spec.key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(Struct, frozen=True, kw_only=True):
     """One try of a task on one worker. `id` is `run.task.number` and never re-used."""
 
     id: str
@@ -374,8 +363,7 @@ class Attempt:
     devices: tuple[Device, ...] = ()  # the GPUs that are its own while it is live
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(Struct, frozen=True, kw_only=True):
     """Numbered, append-only fact. `number` rises without gaps becoming visible out of order."""
 
     number: int
@@ -387,8 +375,7 @@ class Event:
     data: JsonObject
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """What somebody asked the owner of a run to do."""
 
     number: int
@@ -399,8 +386,7 @@ class Request:
     asked_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessToken:
+class AccessToken(Struct, frozen=True, kw_only=True):
     """The right to use the dashboard and its API. Of the token itself only a digest is kept."""
 
     id: str
@@ -411,8 +397,7 @@ class AccessToken:
     expires_at: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenPrice:
+class TokenPrice(Struct, frozen=True, kw_only=True):
     """What the tokens of a model cost. `model` is a name or a pattern such as "gpt-4o*"."""
 
     model: str
@@ -420,8 +405,7 @@ class TokenPrice:
     output_usd_per_million: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndRecord:
+class EndRecord(Struct, frozen=True, kw_only=True):
     """How an attempt's process ended, as its runner saw it. Facts only; `core` judges."""
 
     cause: (

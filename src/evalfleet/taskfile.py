@@ -16,12 +16,12 @@ import sys
 import tomllib
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, Protocol, cast
 
 import msgspec
+from msgspec import Struct
 
 from evalfleet import taskrow
 from evalfleet.errors import TaskFileError
@@ -43,8 +43,7 @@ class Tasks(Protocol):
     def __iter__(self) -> Iterator[TaskSpec]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
+class Submission(Struct, frozen=True, kw_only=True):
     """What a person wants to be run, checked."""
 
     name: str

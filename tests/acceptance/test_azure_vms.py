@@ -6,12 +6,12 @@ import base64
 import json
 import random
 import time
-from dataclasses import replace
 from typing import Any, cast
 
 import anyio
 import asyncssh
 import pytest
+from msgspec.structs import replace
 
 from cloud import cloud, connected
 from evalfleet.azure import clients, hostkey, vm

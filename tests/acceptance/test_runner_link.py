@@ -98,7 +98,7 @@ async def test_the_end_record_is_the_models(spool: RunnerSpool) -> None:
     async with linked(spool, heard) as link:
         await link.send_many([launch("a", "true")])
         end = (await heard.until_ended(1))["a"]
-    names = set(EndRecord.__slots__)
+    names = set(EndRecord.__struct_fields__)
     assert names == set(end) - {"attempt", "event", "at", "type"}
 
 

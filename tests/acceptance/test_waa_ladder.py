@@ -10,10 +10,10 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from evalfleet import config
 from evalfleet.benchmarks.waa import install, ladder

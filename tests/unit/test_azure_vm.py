@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from azure.mgmt.compute import models as compute
 from azure.mgmt.network import models as network
+from msgspec.structs import replace
 
 import azure_bodies
 from evalfleet.azure import hostkey, sizes, vm

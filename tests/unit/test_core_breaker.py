@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from evalfleet.core.breaker import UNLIMITED, Breaker, Limits
 from evalfleet.core.failures import failure

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from evalfleet.core.gpu_cards import Card, Lease, Ticket, blocked, has_room
 from evalfleet.core.gpu_room import _Spot  # pyright: ignore[reportPrivateUsage]

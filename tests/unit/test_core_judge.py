@@ -295,7 +295,7 @@ def test_the_judge_is_total_and_its_answers_can_be_stored(end: EndRecord, policy
 
 
 @settings(max_examples=200, deadline=None)
-@given(data=st.dictionaries(st.sampled_from([*EndRecord.__slots__, "new"]) | st.text(), json_values))
+@given(data=st.dictionaries(st.sampled_from([*EndRecord.__struct_fields__, "new"]) | st.text(), json_values))
 def test_end_records_from_anywhere(data: dict[str, Any]):
     end = end_from_json(data)
     judge(end, PLAIN)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from evalfleet.core.gpu_cards import Card
 from evalfleet.core.placement import Candidate, HostRoom, Slot, place

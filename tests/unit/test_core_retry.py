@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from evalfleet.core.failures import RULES, failure
 from evalfleet.core.retry import Fail, Hold, Retry, decide, delay_s

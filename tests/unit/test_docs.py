@@ -7,7 +7,6 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -15,6 +14,7 @@ from typing import Any, get_args
 import click
 import msgspec
 import pytest
+from msgspec.structs import fields
 
 from evalfleet import actions, config, configfile, duration, errors, model, taskfile, taskrow
 from evalfleet.benchmarks.desk import checks, getters, setups

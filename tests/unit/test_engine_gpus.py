@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from engine_play import PATIENT, end_all
+from msgspec.structs import replace
 
 from evalfleet.backends.base import FixedFleet
 from evalfleet.core.gpu_cards import Card

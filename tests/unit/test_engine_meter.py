@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import anyio
+from msgspec.structs import replace
 
 from evalfleet.backends.base import HostInfo
 from evalfleet.core.loads import Load

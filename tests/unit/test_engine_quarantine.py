@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 from engine_play import PATIENT, Play, end_all, host, played
+from msgspec.structs import replace
 
 from evalfleet.backends.base import CanarySpec, HostInfo, Observation
 from evalfleet.core.quarantine import Terms

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -16,6 +15,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from evalfleet.agents import governor, governor_file
 from evalfleet.agents.governor import Limits, Pace, Turn, answered, holds, refused, take_turn

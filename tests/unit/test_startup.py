@@ -63,7 +63,6 @@ def test_an_attempt_loads_nothing_that_it_does_not_need():
         "anyio",
         "rich",
         "click",
-        "msgspec",
         "sqlite3",
         "tomllib",
         "logging",

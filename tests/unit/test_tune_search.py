@@ -11,10 +11,10 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from evalfleet.testing.strategy_contract import MIXED, OBJECTIVE, asked, ended, points
 from evalfleet.tune.objective import objective_of

@@ -15,8 +15,9 @@ time, until the episode ends or the agent says that it is done. ::
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from evalfleet.actions import Action, Click, Drag, Move, Press, Scroll, Wait, Write
 
@@ -44,8 +45,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
+class Box(Struct, frozen=True, kw_only=True):
     """Where something lies, in pixels of the screenshot. May lie outside it."""
 
     x: float
@@ -54,14 +54,12 @@ class Box:
     height: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Point(Struct, frozen=True, kw_only=True):
     x: float
     y: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Element:
+class Element(Struct, frozen=True, kw_only=True):
     """One element of the page, as an accessibility tool or a person with the inspector would know it."""
 
     index: int  # its place in the observation's `elements`
@@ -76,8 +74,7 @@ class Element:
     attributes: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(Struct, frozen=True, kw_only=True):
     """What the agent sees before it acts."""
 
     step: int  # from 1
@@ -88,8 +85,7 @@ class Observation:
     elements: tuple[Element, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """What the agent does about an observation. With `done` the episode ends after the actions."""
 
     actions: tuple[Action, ...] = ()
@@ -110,8 +106,7 @@ def say_nothing(note: str, *, cost_usd: float = 0.0, tokens: int = 0) -> None:
     """Be a `Tell` for nobody."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Brief:
+class Brief(Struct, frozen=True, kw_only=True):
     """What an agent is told when it is made."""
 
     benchmark: str
@@ -122,16 +117,14 @@ class Brief:
     tell: Tell = say_nothing  # to be called at least every minute by whoever takes long
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Wish(Struct, frozen=True, kw_only=True):
     """What a person asked of the agent besides acting; None where nothing was said."""
 
     model: str | None = None
     base_url: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kit:
+class Kit(Struct, frozen=True, kw_only=True):
     """What the agent's attempts get. Put together where the run is submitted."""
 
     options: Mapping[str, Any] = field(

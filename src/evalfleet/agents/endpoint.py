@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
 from typing import Any, NoReturn
+
+from msgspec import Struct
 
 from evalfleet.agents.base import Tell
 from evalfleet.agents.governor_file import Governor
@@ -23,8 +24,7 @@ _LONGEST_PAUSE_S = 16.0
 _TELL_S = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """What the model wrote, what it took, and how long the endpoint let us wait before."""
 
     text: str

@@ -9,8 +9,10 @@ A moment that is given and not used, because its process was killed, costs nothi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from random import Random
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 LONGEST_PAUSE_S = 900.0  # whatever an endpoint says
 _SLOWEST_S = 15.0  # between two requests; who must go slower is told so by longer pauses
@@ -25,16 +27,14 @@ _LEARN = 0.3  # weight of the newest request in what is expected of the next
 _BURST_S = 10.0  # of the tokens per minute may be used at once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """What the configuration says; None is no limit."""
 
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class Pace(Struct, frozen=True, kw_only=True):
     """What all workers of a run know together about one model. Moments are of one clock that they share."""
 
     paused_until: float = 0.0
@@ -48,8 +48,7 @@ class Pace:
     usual_tokens: float = _FIRST_TOKENS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(Struct, frozen=True, kw_only=True):
     """The moment at which one request may be sent."""
 
     at: float

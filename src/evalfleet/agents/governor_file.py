@@ -14,11 +14,11 @@ import tempfile
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 import msgspec
+from msgspec import Struct
 
 from evalfleet.agents import governor
 from evalfleet.agents.governor import Limits, Pace, Turn
@@ -88,8 +88,7 @@ class Governor:
             os.close(file)
 
 
-@dataclass(slots=True)
-class _Stored:
+class _Stored(Struct):
     """What is in the file."""
 
     boot: str

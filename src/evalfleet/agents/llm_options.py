@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from evalfleet import config
 from evalfleet.agents.base import Kit, Wish
@@ -17,8 +19,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY
 _PASSED = (*_PROXIES, "no_proxy", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LlmOptions:
+class LlmOptions(Struct, frozen=True, kw_only=True):
     """What travels in a task's payload. Holds the name of the key's variable, never the key."""
 
     base_url: str

@@ -6,8 +6,9 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
+
+from msgspec import Struct
 
 from evalfleet.actions import Action, Click, Drag, Move, Press, Scroll, Wait, Write, from_json, to_json
 from evalfleet.agents.base import Element, Observation
@@ -42,8 +43,7 @@ Do no more in one step than you can foresee: when an action changes the screen, 
 last actions that the goal needs, or when it cannot be reached."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class Said(Struct, frozen=True, kw_only=True):
     """What a model's reply says to do."""
 
     actions: tuple[Action, ...]
@@ -51,8 +51,7 @@ class Said:
     thought: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """An earlier step, as the model is told of it."""
 
     number: int

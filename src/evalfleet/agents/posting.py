@@ -14,9 +14,10 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NoReturn
 from urllib.error import HTTPError, URLError
+
+from msgspec import Struct
 
 LARGEST = 8 << 20
 TICK_S = 10.0
@@ -24,8 +25,7 @@ _CONNECT_S = 15.0
 _CHUNK = 1 << 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class Response(Struct, frozen=True, kw_only=True):
     status: int
     headers: Mapping[str, str]  # with names in small letters
     body: bytes

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct
 
 from evalfleet.agents import command
 from evalfleet.agents.base import AgentClass, Kit, Wish
@@ -31,8 +32,7 @@ BUILT_IN = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class Declared(Struct, frozen=True, kw_only=True):
     """What an agent's class says of itself; see `AgentClass`."""
 
     title: str
@@ -111,9 +111,9 @@ def equip(name: str, agent: AgentClass, wish: Wish, settings: Settings) -> Kit:
         InputError: a wish that the agent does not understand, or what it lacks to begin.
     """
     said = declared(agent)
-    for each in fields(wish):
-        if getattr(wish, each.name) is not None and each.name not in said.wishes:
-            raise InputError(f"--{each.name.replace('_', '-')} is not for the agent {name!r}; leave it out.")
+    for name_of_wish in wish.__struct_fields__:
+        if getattr(wish, name_of_wish) is not None and name_of_wish not in said.wishes:
+            raise InputError(f"--{name_of_wish.replace('_', '-')} is not for the agent {name!r}; leave it out.")
     missing = {module: install for module, install in said.modules.items() if find_spec(module) is None}
     for module, install in missing.items():
         raise InputError(f"agent {name!r} needs the module {module}; install it with: {install}")

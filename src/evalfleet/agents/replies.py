@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any, cast
+
+from msgspec import Struct
 
 from evalfleet.agents.posting import Response
 
@@ -31,8 +32,7 @@ class Sense(StrEnum):
     WRONG = "wrong"  # it is what was asked that is wrong
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(Struct, frozen=True, kw_only=True):
     """An answer, understood."""
 
     sense: Sense

@@ -20,13 +20,14 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalfleet import config, duration
 from evalfleet.api.tasks import Duration, Folder, plain
@@ -52,8 +53,7 @@ _LOOK_S = 5.0  # a look at the cards is not older than that while we wait
 _LOCK_S = 0.5  # whoever had a card before may need a moment to close its lock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuLease:
+class GpuLease(Struct, frozen=True, kw_only=True):
     """Cards that are ours until the `async with` block ends."""
 
     devices: tuple[Device, ...]

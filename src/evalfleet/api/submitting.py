@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
+
+from msgspec.structs import replace
 
 from evalfleet import config, duration, taskfile, taskrow
 from evalfleet.api.handle import RunHandle

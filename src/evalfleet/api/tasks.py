@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, TypedDict, cast
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 Duration = str | float | timedelta  # "15m", 900.0 or timedelta(minutes=15)
 Folder = str | os.PathLike[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class Task(Struct, frozen=True, kw_only=True):
     """One task, with the words of the task file.
 
     Example:
@@ -60,7 +61,7 @@ class RunSettings(TypedDict, total=False):
 def mapping(task: Any) -> Any:
     """The task as the task file writes it; what is no task is left for the checker to refuse."""
     if isinstance(task, Task):
-        return {one.name: plain(value) for one in fields(task) if (value := getattr(task, one.name)) is not None}
+        return {name: plain(value) for name, value in asdict(task).items() if value is not None}
     if isinstance(task, Mapping):
         return {word: plain(value) for word, value in cast("Mapping[Any, Any]", task).items()}
     return task

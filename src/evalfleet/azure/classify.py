@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
+
+from msgspec import Struct
 
 HOUR = 3600.0
 
@@ -63,8 +64,7 @@ ACTIONS: dict[Cause, Action] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorFacts:
+class ErrorFacts(Struct, frozen=True, kw_only=True):
     """What was seen of an error: nothing of it is judged yet."""
 
     code: str = ""
@@ -73,8 +73,7 @@ class ErrorFacts:
     retry_after_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MissingQuota:
+class MissingQuota(Struct, frozen=True, kw_only=True):
     """The numbers in a quota error."""
 
     name: str
@@ -91,8 +90,7 @@ class MissingQuota:
         return self.usage + self.required
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(Struct, frozen=True, kw_only=True):
     """An error, judged."""
 
     cause: Cause

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from evalfleet.azure.settings import AzureSettings
 from evalfleet.errors import InputError
@@ -23,8 +24,7 @@ SCOPE = "https://management.azure.com/.default"
 RETRIES = 3  # of one request, by the library itself; our own plans go on from there
 
 
-@dataclass(frozen=True, slots=True)
-class Clients:
+class Clients(Struct, frozen=True):
     """What the azure layer talks through."""
 
     settings: AzureSettings

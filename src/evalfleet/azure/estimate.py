@@ -7,7 +7,8 @@ a worker as soon as there is no work for it, and costs a little less.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from evalfleet.azure.classify import MissingQuota
 from evalfleet.azure.quota import Usages, missing
@@ -16,8 +17,7 @@ from evalfleet.azure.sizes import Size
 COUNTS = (1, 5, 10, 20, 40)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(Struct, frozen=True, kw_only=True):
     """What is to be done."""
 
     tasks: int
@@ -25,8 +25,7 @@ class Work:
     overhead_minutes: float  # from the request for a machine to its first task, and after its last
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(Struct, frozen=True, kw_only=True):
     """What it is done on."""
 
     size: Size
@@ -35,8 +34,7 @@ class Terms:
     usages: Usages | None = None  # None: the quota was not asked for
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class Estimate(Struct, frozen=True, kw_only=True):
     """One line: so many workers, so much time and money."""
 
     workers: int

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from evalfleet.azure.classify import Problem
 from evalfleet.azure.offers import Plan
 from evalfleet.model import JsonObject, PoolHost
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class Operation(Struct, frozen=True, kw_only=True):
     """A long operation that was begun."""
 
     verb: str
     continuation: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VmFacts:
+class VmFacts(Struct, frozen=True, kw_only=True):
     """Holds no secret: of host keys only the public halves."""
 
     plan: Plan | None = None

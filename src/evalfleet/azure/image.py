@@ -10,8 +10,9 @@ would do for one region, and cannot be had for machines with Trusted Launch; a g
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from evalfleet.azure.vm import DISK_GB, TAG_OWNER
 from evalfleet.errors import InputError
@@ -25,8 +26,7 @@ _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,78}[a-zA-Z0-9]|[a-zA-Z0-9]")
 _VERSION = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageSpec:
+class ImageSpec(Struct, frozen=True, kw_only=True):
     """One wanted image."""
 
     name: str

@@ -7,10 +7,10 @@ continuation that outlives this process. All raise `Refusal`, which carries the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+from msgspec import Struct
 
 from evalfleet.azure import image
 from evalfleet.azure.classify import classify, facts_of
@@ -23,8 +23,7 @@ GALLERY_API = "2024-03-03"
 SNAPSHOT_API = "2024-03-02"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageView:
+class ImageView(Struct, frozen=True, kw_only=True):
     """One version of an image, as the cloud sees it."""
 
     name: str

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from evalfleet.azure.classify import Action, Cause, Problem
 from evalfleet.azure.sizes import SIZES
@@ -19,8 +21,7 @@ STAGGER_S = 2.0  # spreads the first requests of many workers
 JITTER = 0.25
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offering:
+class Offering(Struct, frozen=True, kw_only=True):
     """What is bought: a size in a region, at a fixed price or at that of the spot market."""
 
     size: str
@@ -34,8 +35,7 @@ def candidates(sizes: Iterable[str], regions: Iterable[str], *, spot: bool = Fal
     return tuple(Offering(size=size, region=region, spot=spot) for size in sizes for region in places)
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(Struct, frozen=True):
     """Offers that are not worth asking for, until a moment. Shared by all workers of a pool."""
 
     until: Mapping[Offering, float] = field(default_factory=dict[Offering, float])
@@ -71,8 +71,7 @@ def _family(offering: Offering) -> str:
     return known.family if known else offering.size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """Where one worker's creation stands."""
 
     offers: tuple[Offering, ...]
@@ -82,8 +81,7 @@ class Plan:
     problems: tuple[Problem, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Try:
+class Try(Struct, frozen=True, kw_only=True):
     """Ask for this offer, after so many seconds; `clear` says to delete what the last try left, and first."""
 
     offering: Offering
@@ -91,8 +89,7 @@ class Try:
     clear: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class Stop(Struct, frozen=True, kw_only=True):
     """Ask no more: a person is needed, or time."""
 
     problem: Problem | None

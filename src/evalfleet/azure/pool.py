@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from evalfleet.azure import sizes
 from evalfleet.azure.offers import Offering, candidates
@@ -13,8 +13,7 @@ PREFIX = "waa-eval"
 MOST_WORKERS = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AzurePool:
+class AzurePool(Struct, frozen=True, kw_only=True):
     """Which machines, how many, for how long and for how much."""
 
     workers: int

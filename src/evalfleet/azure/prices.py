@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlencode, urlsplit
+
+from msgspec import Struct
 
 from evalfleet.azure.offers import Offering
 from evalfleet.azure.sizes import SIZES
@@ -34,14 +35,12 @@ SNAPSHOT_USD_PER_GB_MONTH = 0.05  # of snapshots, and of each replica of an imag
 HOURS_PER_MONTH = 730
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
+class Price(Struct, frozen=True, kw_only=True):
     usd_per_hour: float
     date: str  # the day it was read
 
 
-@dataclass(frozen=True, slots=True)
-class PriceTable:
+class PriceTable(Struct, frozen=True):
     """Known prices."""
 
     rows: Mapping[Offering, Price]

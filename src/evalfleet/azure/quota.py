@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from evalfleet.azure.classify import MissingQuota
 from evalfleet.azure.sizes import Size
@@ -12,8 +13,7 @@ REGION_CORES = "cores"
 SPOT_CORES = "lowPriorityCores"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(Struct, frozen=True, kw_only=True):
     """One counter of one region."""
 
     name: str

@@ -6,7 +6,8 @@ Everything else takes an `AzureSettings` and never asks which of the two it talk
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from evalfleet import config
 from evalfleet.errors import ConfigError
@@ -18,8 +19,7 @@ DEFAULT_REGIONS = ("eastus", "westus2", "centralus", "eastus2")
 ADMIN_USER = "evalfleet"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AzureSettings:
+class AzureSettings(Struct, frozen=True, kw_only=True):
     """Addresses and manners of one cloud. Holds no secret: credentials come from `azure-identity`."""
 
     subscription: str

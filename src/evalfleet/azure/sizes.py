@@ -5,7 +5,7 @@ Sources: the size pages of Microsoft's documentation (row "Nested Virtualization
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from evalfleet.errors import NotFound
 
@@ -13,8 +13,7 @@ DEFAULT_SIZE = "Standard_D8ds_v5"  # 32 GB: with 16 GB the navi agent of WAA ran
 VCPUS = (2, 4, 8, 16, 32)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class Series(Struct, frozen=True, kw_only=True):
     """What all sizes of one series share."""
 
     pattern: str  # of the name; {} is the number of vCPUs
@@ -26,8 +25,7 @@ class Series:
     temporary_disk: bool = False  # has a local disk, which is wiped on deallocate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class Size(Struct, frozen=True, kw_only=True):
     """One size."""
 
     name: str

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from evalfleet.azure.classify import ErrorFacts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VmView:
+class VmView(Struct, frozen=True, kw_only=True):
     """One VM as the cloud sees it."""
 
     name: str
@@ -26,8 +26,7 @@ class VmView:
     disk_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owned:
+class Owned(Struct, frozen=True, kw_only=True):
     """Any resource that carries our tags."""
 
     id: str

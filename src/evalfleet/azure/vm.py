@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec import Struct
 
 from evalfleet.azure import sizes
 from evalfleet.azure.settings import ADMIN_USER
@@ -34,19 +35,20 @@ _IMAGES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostKey:
+class HostKey(Struct, frozen=True, kw_only=True):
     """The SSH host key of a VM, made by us, so that the first connection is verified already.
 
     The private half is in the VM's cloud-init and nowhere else; the first connection replaces it.
     """
 
     public: str  # "ssh-ed25519 AAAA…"
-    private: str = field(repr=False)
+    private: str  # shown by no repr
+
+    def __repr__(self) -> str:
+        return f"HostKey(public={self.public!r})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VmSpec:
+class VmSpec(Struct, frozen=True, kw_only=True):
     """One wanted VM. Our ids are in its tags; its name is unique in the resource group."""
 
     name: str

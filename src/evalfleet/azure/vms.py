@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
@@ -19,6 +18,7 @@ from azure.core import MatchConditions
 from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
 from azure.core.polling.base_polling import BadStatus
 from azure.mgmt.core.exceptions import ARMErrorFormat
+from msgspec import Struct
 
 from evalfleet.azure import views, vm
 from evalfleet.azure.classify import Problem, classify, facts_of
@@ -59,16 +59,14 @@ class Verb(StrEnum):
     DELETE = "delete"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class Network(Struct, frozen=True, kw_only=True):
     """What the VMs of a pool in one region share."""
 
     subnet_id: str
     nsg_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class Progress(Struct, frozen=True, kw_only=True):
     """How far a long operation is."""
 
     done: bool

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, cast
 
 import anyio
+from msgspec import Struct, field
 
 from evalfleet.core.gpu_cards import Card
 from evalfleet.core.health import OtherWay
@@ -56,8 +56,7 @@ def _processes(rows: list[JsonObject | int] | None) -> tuple[JsonObject, ...] | 
     return None if rows is None else tuple({"pid": row} if isinstance(row, int) else row for row in rows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostInfo:
+class HostInfo(Struct, frozen=True, kw_only=True):
     """One machine, as placement and cost see it."""
 
     name: str
@@ -70,22 +69,23 @@ class HostInfo:
     load: Load | None = None  # how busy it was then
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class Launch(Struct, frozen=True, kw_only=True):
     """One attempt to start. Idempotent by `attempt_id`: a host that knows it starts nothing again."""
 
     attempt_id: str
     spec: JsonObject
-    secrets: dict[str, str] = field(repr=False)
+    secrets: dict[str, str]  # shown by no repr
     valid_for_s: float
     # For hosts other than this machine: names in the spec's env whose values belong to this machine, and the files that
     # the work folder there needs (path in it -> file or folder here).
     inherited: frozenset[str] = frozenset()
     files: Mapping[str, Path] = field(default_factory=dict[str, Path])
 
+    def __repr__(self) -> str:
+        return f"Launch(attempt_id={self.attempt_id!r})"
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+
+class Observation(Struct, frozen=True):
     """One event of an attempt, numbered by its runner: started, ready, progress or ended."""
 
     attempt_id: str
@@ -95,8 +95,7 @@ class Observation:
     data: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """An attempt that a host has, live or waiting to be collected."""
 
     attempt_id: str
@@ -200,8 +199,7 @@ class Host(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanarySpec:
+class CanarySpec(Struct, frozen=True, kw_only=True):
     """A short program that a host must run well before it gets paid work. A run may name another command."""
 
     command: tuple[str, ...] = ("/bin/sh", "-c", "exit 0")
@@ -243,8 +241,7 @@ class Backend(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fate:
+class Fate(Struct, frozen=True, kw_only=True):
     """What became of a host, for the attempts that it had. Neither cause counts against their tasks."""
 
     cause: Literal["preempted", "worker_lost"]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from evalfleet.backends.base import gpus_of
 from evalfleet.backends.local import HOST
@@ -20,8 +21,7 @@ from evalfleet.runner import gpucheck, gpulocks, gpulook, gpus
 NO_GPUS = "neither NVIDIA's library (libnvidia-ml.so.1) nor nvidia-smi finds a driver on this machine"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Seen(Struct, frozen=True, kw_only=True):
     cards: tuple[Card, ...]
     source: str | None  # nvml, nvidia-smi, or file: a stand-in; None: there is no way to see any
 

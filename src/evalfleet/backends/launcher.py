@@ -5,12 +5,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
 
 from evalfleet import config
 from evalfleet.errors import RunnerUnavailable
@@ -21,8 +21,7 @@ START_S = 70.0  # a new runner first ends what its dead predecessor left
 KEPT = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER", "XDG_RUNTIME_DIR"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunnerInfo:
+class RunnerInfo(Struct, frozen=True, kw_only=True):
     """Where a runner is."""
 
     pid: int

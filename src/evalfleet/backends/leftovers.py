@@ -13,9 +13,10 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from evalfleet.backends.launcher import RunnerInfo, is_held, runner_info
 from evalfleet.backends.link import PROTOCOL
@@ -30,8 +31,7 @@ _MOST_ANSWER = 64 << 20
 _ATTEMPT, _TASK = b"EVALFLEET_ATTEMPT", b"EVALFLEET_TASK"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunnerView:
+class RunnerView(Struct, frozen=True, kw_only=True):
     """The runner of a spool, as it is seen from outside."""
 
     info: RunnerInfo | None  # None: none runs, or one is just starting
@@ -48,8 +48,7 @@ class RunnerView:
         return self.info is not None or self.starting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stray:
+class Stray(Struct, frozen=True, kw_only=True):
     """A process that should not be there. `start_time` tells it from a later one with the same pid."""
 
     pid: int

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import anyio
 import msgspec
 from anyio.abc import ByteStream
+from msgspec import Struct
 
 from evalfleet.backends.host_clock import HostClock, our_time
 from evalfleet.errors import RunnerRefused, RunnerUnavailable
@@ -38,8 +38,7 @@ class Refusal(RunnerRefused):
         self.errno = errno
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(Struct):
     """Requests that were written together and are awaited together."""
 
     asked_at: float

@@ -13,11 +13,11 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
 
 from evalfleet.backends.base import HostInfo, Inbox, gpus_of, single_error
 from evalfleet.backends.launcher import RunnerInfo, runner_info, start_runner, write_runner
@@ -36,8 +36,7 @@ _HELLO_S = 10.0  # a runner answers in milliseconds
 _ENDED_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalSettings:
+class LocalSettings(Struct, frozen=True, kw_only=True):
     python: str
     idle_s: float
     price_usd_per_hour: float = 0.0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+
+from msgspec import Struct
 
 from evalfleet.backends.ssh_hostsfile import SshHostSpec
 from evalfleet.config import WaaSettings
@@ -18,8 +19,7 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reachable:
+class Reachable(Struct, frozen=True, kw_only=True):
     """A host that may be knocked at now."""
 
     pool: str
@@ -36,8 +36,7 @@ class Reachable:
         return self.spec.slots
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Absent:
+class Absent(Struct, frozen=True, kw_only=True):
     """A host of a pool that nobody can knock at now, such as one that is stopped."""
 
     pool: str

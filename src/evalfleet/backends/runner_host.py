@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from evalfleet.backends.base import HostInfo, Inbox, Known, Launch, Observation, gpus_of
 from evalfleet.backends.host_load import load_of

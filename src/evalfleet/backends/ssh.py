@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import anyio
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from evalfleet.backends.base import CanarySpec, HostInfo, Inbox, gpus_of, single_error
 from evalfleet.backends.link import PROTOCOL, OnEvents, Refusal, RunnerLink
@@ -47,8 +48,7 @@ _ENDED_S = 30.0
 _OTHER_S = 180.0  # a host that is slow to answer must not seem silent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SshSettings:
+class SshSettings(Struct, frozen=True, kw_only=True):
     """What all hosts of a pool share."""
 
     idle_s: float = 600.0  # a runner ends after this time without work and connection

@@ -8,12 +8,12 @@ import json
 import shlex
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import anyio
 import asyncssh
 from anyio.abc import ByteStream
+from msgspec import Struct
 
 from evalfleet.backends.ssh_connection import words_of
 from evalfleet.errors import BackendError, HostRefused, HostUnreachable, RunnerUnavailable
@@ -39,8 +39,7 @@ _FIND = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """Where the runner lives on a host."""
 
     folder: str

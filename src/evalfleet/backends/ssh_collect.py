@@ -12,10 +12,10 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio.to_thread
+from msgspec import Struct
 
 from evalfleet.backends.link import PROTOCOL, RunnerLink
 from evalfleet.backends.redacting import redact
@@ -30,16 +30,14 @@ MOST_PIECES = 64
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO})  # or no regular file
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caps:
+class Caps(Struct, frozen=True, kw_only=True):
     """What is brought home at most; the rest stays on the host."""
 
     file_bytes: int = 4 << 30
     all_bytes: int = 32 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     path: str
     offset: int
     limit: int

@@ -6,11 +6,11 @@ import shlex
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import anyio
 import asyncssh
+from msgspec import Struct
 
 from evalfleet.backends.ssh_connection import words_of
 
@@ -28,8 +28,7 @@ _TIED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class Ended(Struct, frozen=True, kw_only=True):
     """How a command ended. `exit` is None where nobody knows: it ran out of time, or its host was lost."""
 
     exit: int | None = None

@@ -10,10 +10,11 @@ import pwd
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalfleet.backends.ssh_hostsfile import Login, SshHostSpec
 from evalfleet.errors import HostRefused
@@ -24,8 +25,7 @@ _JUMP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@\s]+)@)?(?P<host>\[[^\]\s]+\]|[^@
 _TOKEN = re.compile(r"%(.)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hop:
+class Hop(Struct, frozen=True, kw_only=True):
     """One machine on the way, with all that is needed to log in there."""
 
     login: Login

@@ -6,12 +6,12 @@ import asyncio
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
 import asyncssh
+from msgspec import Struct
 
 from evalfleet.backends.ssh_config import Hop, route
 from evalfleet.backends.ssh_hostsfile import Login, SshHostSpec
@@ -24,8 +24,7 @@ CLOSE_S = 2.0
 SSH_PORT = 22
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keepalive:
+class Keepalive(Struct, frozen=True, kw_only=True):
     """How soon a connection on which nothing comes back is given up: after about `interval_s` times `count`."""
 
     interval_s: float = 15.0

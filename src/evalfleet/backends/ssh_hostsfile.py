@@ -17,11 +17,11 @@ import binascii
 import math
 import re
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
+from msgspec import Struct
 
 from evalfleet import duration
 from evalfleet.errors import HostsFileError
@@ -38,8 +38,7 @@ _HINTS = {"connect_timeout": 'expected a duration such as "20s"'}
 Duration = str | float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Login:
+class Login(Struct, frozen=True, kw_only=True):
     """Where to knock, and as whom."""
 
     address: str
@@ -51,8 +50,7 @@ class Login:
         return f"{self.user}@{self.address}{port}" if self.user else f"{self.address}{port}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SshHostSpec:
+class SshHostSpec(Struct, frozen=True, kw_only=True):
     """One machine of a hosts file, checked."""
 
     name: str

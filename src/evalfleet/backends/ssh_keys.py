@@ -9,19 +9,18 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import asyncssh
 from asyncssh.public_key import get_default_certificate_algs, get_default_public_key_algs
+from msgspec import Struct
 
 from evalfleet.backends.reaching import USERS
 from evalfleet.backends.ssh_hostsfile import Login
 from evalfleet.errors import HostRefused
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
+class Trust(Struct, frozen=True):
     """What is known of one host before it is asked."""
 
     keys: Sequence[asyncssh.SSHKey] = ()
@@ -40,12 +39,12 @@ class Trust:
         return [name.decode() for name in dict.fromkeys(names)]
 
 
-@dataclass(slots=True)
 class Doorkeeper(asyncssh.SSHClient):
     """Looks at the key that one host shows, if it is not among the known ones."""
 
-    lets_in: bool
-    shown: asyncssh.SSHKey | None = field(default=None, init=False)
+    def __init__(self, *, lets_in: bool) -> None:
+        self.lets_in = lets_in
+        self.shown: asyncssh.SSHKey | None = None
 
     def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
         del host, addr, port
@@ -95,7 +94,7 @@ class HostKeys:
         )
 
     def doorkeeper(self, trust: Trust) -> Doorkeeper:
-        return Doorkeeper(self._trust_first_use and trust.is_empty)
+        return Doorkeeper(lets_in=self._trust_first_use and trust.is_empty)
 
     def learn(self, login: Login, key: asyncssh.SSHKey, others: Iterable[Path] | None = None) -> None:
         """Keep the key of a host that proved to have it. Does nothing where another process was faster."""

@@ -6,10 +6,10 @@ import base64
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio.to_thread
+from msgspec import Struct
 
 from evalfleet.backends.link import RunnerLink
 from evalfleet.backends.ssh_bulk import Bulk
@@ -32,8 +32,7 @@ class Unusable(Exception):
         self.errno = errno
 
 
-@dataclass(frozen=True, slots=True)
-class _Stamp:
+class _Stamp(Struct, frozen=True):
     """A file that has the same stamp has the same content, as `make` believes."""
 
     path: Path

@@ -13,13 +13,13 @@ import shlex
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import asyncssh
+from msgspec import Struct
 
 from evalfleet import config
 from evalfleet.backends.ssh_channel import NO_PYTHON, PYTHONS, Process, program_text, started, waiting_python
@@ -46,8 +46,7 @@ Say = Callable[[str], None]
 Tell = Callable[[Rung], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parcel:
+class Parcel(Struct, frozen=True, kw_only=True):
     """Everything that goes to a host, packed once for all hosts."""
 
     key: str  # of the environment that it makes
@@ -55,8 +54,7 @@ class Parcel:
     orders: JsonObject
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installed:
+class Installed(Struct, frozen=True, kw_only=True):
     """The environment of a run on a host."""
 
     python: str

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any, cast
 
 import anyio
 import asyncssh
 from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskStatus
+from msgspec import Struct, field
 
 from evalfleet.backends.base import single_error
 from evalfleet.backends.reaching import Reachable, pause_s
@@ -24,8 +24,7 @@ WAIT_S = 30.0  # how long a visitor of the port waits for a connection that is b
 KEEPALIVE = Keepalive(interval_s=5.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Struct, frozen=True, kw_only=True):
     """Where a tunnel leads, seen from the host."""
 
     port: int
@@ -35,8 +34,7 @@ class Target:
         return f"port {self.port}" if self.host == "localhost" else f"{self.host}:{self.port}"
 
 
-@dataclass(slots=True)
-class _Line:
+class _Line(Struct):
     """The connection of the moment."""
 
     connection: asyncssh.SSHClientConnection | None = None

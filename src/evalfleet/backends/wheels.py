@@ -12,11 +12,12 @@ import json
 import re
 import zipfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
+
+from msgspec import Struct
 
 from evalfleet.errors import ConfigError
 
@@ -29,13 +30,15 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wheel:
+class Wheel(Struct, frozen=True, kw_only=True):
     """A wheel's file."""
 
     name: str
-    data: bytes = field(repr=False)
+    data: bytes
     digest: str  # of what is in it, not of how it was packed
+
+    def __repr__(self) -> str:
+        return f"Wheel(name={self.name!r}, digest={self.digest!r})"
 
 
 def plain_name(requirement: str) -> str:

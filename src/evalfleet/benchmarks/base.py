@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from evalfleet.agents.base import Action, Observation
 from evalfleet.core.rung import Rung
@@ -21,8 +22,7 @@ from evalfleet.model import Tools, Verdict
 __all__ = ["Benchmark", "Episode", "Requirement", "Rung", "Selection", "TaskInfo", "Tools"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(Struct, frozen=True, kw_only=True):
     """Which episodes a person wants, and who acts in them."""
 
     agent: str
@@ -41,8 +41,7 @@ class Selection:
     waa_root: str | None = None  # waa: the user's checkout
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskInfo:
+class TaskInfo(Struct, frozen=True, kw_only=True):
     """One task of a benchmark's catalogue."""
 
     name: str
@@ -50,8 +49,7 @@ class TaskInfo:
     oracle: bool  # whether the oracle can solve it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastTask:
+class PastTask(Struct, frozen=True, kw_only=True):
     """One task that another program has finished, to be imported."""
 
     key: str

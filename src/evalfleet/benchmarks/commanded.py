@@ -15,8 +15,9 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict
 from types import TracebackType
+
+from msgspec import to_builtins
 
 from evalfleet import config
 from evalfleet.actions import Action, Click, Press
@@ -137,7 +138,7 @@ class Commanded:
         return self._answer
 
     def _elements(self, _query: Mapping[str, str], _body: bytes) -> Answer:
-        lines = [json.dumps(asdict(element)) + "\n" for element in self.look().elements]
+        lines = [json.dumps(to_builtins(element)) + "\n" for element in self.look().elements]
         return Answer("".join(lines).encode(), "application/x-ndjson")
 
     def _task(self, _query: Mapping[str, str], _body: bytes) -> Answer:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, replace
 from importlib.metadata import entry_points, packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalfleet import config
 from evalfleet.agents import command
@@ -19,8 +21,7 @@ from evalfleet.errors import InputError
 from evalfleet.model import Tools
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Baggage:
+class Baggage(Struct, frozen=True, kw_only=True):
     """What comes along with an agent."""
 
     files: tuple[str, ...] = ()  # of the run's folder

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+from msgspec import Struct
 
 from evalfleet.benchmarks.base import Selection, TaskInfo
 from evalfleet.errors import InputError
@@ -15,8 +16,7 @@ ORACLE = "oracle"
 _KEY = re.compile(r"(?P<task>.+)_(?P<seed>\d{1,9})")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class Chosen(Struct, frozen=True, kw_only=True):
     """One episode: a task and its seed."""
 
     task: TaskInfo

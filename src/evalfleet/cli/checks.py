@@ -14,9 +14,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from msgspec import Struct
 
 from evalfleet.errors import StoreCorrupt, StoreError
 from evalfleet.report import text
@@ -67,8 +68,7 @@ class Level(StrEnum):
     PROBLEM = "problem"  # it does not work, or costs something for nothing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(Struct, frozen=True, kw_only=True):
     """What was found about one thing, and what to do about it."""
 
     name: str

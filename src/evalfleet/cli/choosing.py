@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 import click
+from msgspec import Struct
 
 from evalfleet.config import Settings
 from evalfleet.errors import InputError
@@ -13,8 +13,7 @@ from evalfleet.schema import sentence, suggestion
 from evalfleet.taskfile import Submission, load
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """The options that only benchmarks know; None or empty where they were not given."""
 
     agent: str | None
@@ -33,7 +32,7 @@ class Choice:
 
     def given(self) -> list[str]:
         """Return the names of the options that were given."""
-        values = {name: getattr(self, name) for name in self.__slots__}
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
         return [f"--{name.replace('_', '-')}" for name, value in values.items() if value not in (None, ())]
 
 

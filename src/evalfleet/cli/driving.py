@@ -7,10 +7,10 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 
 from evalfleet.config import is_terminal
 from evalfleet.layout import Home
@@ -28,8 +28,7 @@ INTERRUPTED = 130
 _WRITE_S = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Show:
+class Show(Struct, frozen=True, kw_only=True):
     """How a person or program wants to see the run."""
 
     as_json: bool = False

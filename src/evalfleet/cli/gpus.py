@@ -76,7 +76,7 @@ def _facts(settings: Settings) -> tuple[dict[str, Any], float]:
 
 def _looked(settings: Settings, known: list[Card], now: float) -> list[Card]:
     """What this machine shows, unless somebody who drives a run just looked."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from evalfleet.backends.gpus_here import look
     from evalfleet.backends.local import HOST

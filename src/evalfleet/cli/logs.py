@@ -7,11 +7,11 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct, field
 
 from evalfleet.cli.options import home_option, json_option, run_required
 
@@ -88,8 +88,7 @@ def _attempt(store: StoreReader, run: Run, key: str, number: int | None, *, wait
         time.sleep(_POLL_S)
 
 
-@dataclass(slots=True)
-class Tail:
+class Tail(Struct):
     """Reads an attempt's output from where it lies: the spool while it is live, its folder once it is collected.
 
     Both hold the same bytes, so the offset goes on across the move.

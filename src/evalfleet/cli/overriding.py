@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import click
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalfleet import duration
 from evalfleet.taskfile import Submission
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overrides:
+class Overrides(Struct, frozen=True, kw_only=True):
     """What was given; None where nothing was."""
 
     timeout_s: float | None = None
@@ -19,7 +18,7 @@ class Overrides:
     accept: float | None = None
 
     def applied(self, submission: Submission) -> Submission:
-        given = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) is not None}
+        given = {name: getattr(self, name) for name in self.__struct_fields__ if getattr(self, name) is not None}
         return replace(submission, policy=replace(submission.policy, **given)) if given else submission
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalfleet.core.alert_runs import pull_condition
 from evalfleet.core.alerts import AlertLimits, Condition, Severity, span
@@ -16,8 +18,7 @@ _CALM_S = 60.0  # that an overload must be gone for, in the mean
 _PARTS = {"cpu": "processors busy to", "memory": "memory full to", "disk": "disk full to"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolFacts:
+class PoolFacts(Struct, frozen=True, kw_only=True):
     now: float = 0.0
     name: str
     idle_s: float  # since when none of its hosts does anything
@@ -27,16 +28,14 @@ class PoolFacts:
     pulling: tuple[tuple[str, float], ...] = ()  # machines that pull an image, and since when
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostFacts:
+class HostFacts(Struct, frozen=True, kw_only=True):
     now: float
     name: str
     samples: Sequence[Sample]  # the latest, oldest first
     firing: frozenset[str] = frozenset()  # the parts that are told to be full
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reaped:
+class Reaped(Struct, frozen=True, kw_only=True):
     """One look of a reaper that found something."""
 
     number: int  # of its event

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalfleet.core.alerts import AlertLimits, Condition, Severity, span
 from evalfleet.core.stats import percentile
@@ -19,8 +21,7 @@ _OWN_LEAST = 0.1  # the latest must be that much worse
 _ENOUGH_TRIED = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveTask:
+class LiveTask(Struct, frozen=True, kw_only=True):
     key: str
     elapsed_s: float
     expected_s: float | None
@@ -30,8 +31,7 @@ class LiveTask:
     steps: bool = False  # it has told of a step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unstarted:
+class Unstarted(Struct, frozen=True, kw_only=True):
     """A worker whose latest attempt did not start in time."""
 
     worker: str
@@ -40,8 +40,7 @@ class Unstarted:
     evidence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFacts:
+class RunFacts(Struct, frozen=True, kw_only=True):
     """What is known of one run at one moment."""
 
     now: float

@@ -7,8 +7,9 @@ give the same conditions after a restart, so that nothing is told twice. `alert_
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 
 class Severity(StrEnum):
@@ -26,8 +27,7 @@ class Action(StrEnum):
     RESTART = "restart_worker"  # give the host no more work; one of a pool that we make is stopped and started, too
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """What is watched for, in a sentence."""
 
     name: str
@@ -103,8 +103,7 @@ BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
 NOTICES = frozenset(rule.name for rule in RULES if not rule.resolves)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertLimits:
+class AlertLimits(Struct, frozen=True, kw_only=True):
     """When rules fire, and what then."""
 
     no_progress_s: float = 600.0  # while no median is known
@@ -127,8 +126,7 @@ class AlertLimits:
         return self.actions.get(rule, Action.NOTIFY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class Condition(Struct, frozen=True, kw_only=True):
     """Something that holds now. `rule` and `subject` tell it from others of the same run, pool or host."""
 
     rule: str
@@ -146,8 +144,7 @@ def span(seconds: float) -> str:
 # The latch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """What is to be told: a condition that began to hold, or (by the number of its alert) one that holds no more."""
 
     fired: tuple[Condition, ...] = ()

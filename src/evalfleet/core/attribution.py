@@ -26,7 +26,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from evalfleet.core.failures import RULES, Systemic, is_specific, same_cause
 from evalfleet.model import Blame, Failure, Kind
@@ -44,8 +46,7 @@ _NEVER_THE_TASKS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class Where(Struct, frozen=True, kw_only=True):
     """The place of one attempt. Only the key of the task, the slot, its host and pool, and the program matter here."""
 
     task: str
@@ -55,8 +56,7 @@ class Where:
     executable: str = ""  # command[0]
 
 
-@dataclass(slots=True)
-class _HostLog:
+class _HostLog(Struct):
     failed: set[str] = field(default_factory=set[str])  # tasks that failed here by no fault of their own
     cleared: set[str] = field(default_factory=set[str])  # those of them that have since succeeded elsewhere
     recent: deque[str | None] = field(default_factory=lambda: deque[str | None](maxlen=_RECENT))  # None: a verdict

@@ -18,7 +18,9 @@ ones. After the last failed probe the breaker is `exhausted`, and stays open unt
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalfleet.core.failures import same_cause
 from evalfleet.model import Blame, BreakerState, Failure, JsonObject, Kind
@@ -27,8 +29,7 @@ UNLIMITED = 1 << 30
 _MOST_MARKS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """When a breaker opens and how it probes. `probes = None` probes for ever."""
 
     slow_start: int = 3
@@ -41,8 +42,7 @@ class Limits:
     probe_cap_s: float = 300.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class Mark(Struct, frozen=True, kw_only=True):
     """One failure since the last verdict."""
 
     kind: Kind
@@ -52,8 +52,7 @@ class Mark:
     blamed: bool  # on the pool or the backend
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class Cause(Struct, frozen=True, kw_only=True):
     """Why it is open, for the message."""
 
     kind: Kind
@@ -66,8 +65,7 @@ class Cause:
         return f"{self.kind}: {self.evidence} ({count})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Breaker:
+class Breaker(Struct, frozen=True, kw_only=True):
     """The state of one breaker; every method that moves it returns the next one. Attempts are named by their ids."""
 
     limits: Limits = Limits()

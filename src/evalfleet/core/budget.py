@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 UNLIMITED = 1 << 30
 _CENT_FRACTION = 1e-9  # sums of floats must not refuse an attempt that fits exactly
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(Struct, frozen=True, kw_only=True):
     """The limit of a run; None is none.
 
     As long as no attempt costs more than its estimate, a run that asks before every attempt never passes the limit.

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
+
+from msgspec import Struct
 
 from evalfleet.core.stats import Interval, percentile
 
@@ -40,8 +41,7 @@ class Conclusion(StrEnum):
     NONE = "nothing_counts"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class Pair(Struct, frozen=True, kw_only=True):
     """One task that counts in both runs. A failure that is the task's own has score 0 and no success."""
 
     key: str
@@ -62,8 +62,7 @@ class Pair:
         return self.success_b - self.success_a
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeastDetectable:
+class LeastDetectable(Struct, frozen=True, kw_only=True):
     """The smallest true difference that this many pairs show in 4 of 5 cases; None where no difference can be shown."""
 
     difference: float | None
@@ -71,8 +70,7 @@ class LeastDetectable:
     assumed: bool  # whether that is `ASSUMED_DISCORDANCE`, for want of any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """B against A over the pairs; a positive difference is in favour of B. Every task weighs the same."""
 
     pairs: int

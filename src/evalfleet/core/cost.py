@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _HOUR_S = 3600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveCost:
+class LiveCost(Struct, frozen=True, kw_only=True):
     """An attempt that runs now."""
 
     price_per_hour: float
@@ -21,8 +21,7 @@ class LiveCost:
         return attempt_cost(self.price_per_hour, self.elapsed_s, self.reported_usd)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
+class Forecast(Struct, frozen=True, kw_only=True):
     """None where there is nothing yet to tell it from."""
 
     estimated_total_usd: float | None

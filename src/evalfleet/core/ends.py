@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, cast
 
 from evalfleet.core.failures import whole_text
@@ -19,7 +18,7 @@ _WHOLE = ("exit_code", "signal", "errno", "steps")
 _FLAGS = ("oom", "disk_full", "has_result")
 _AMOUNTS = ("reported_usd", "duration_s", "idle_s")
 _MAYBE = ("started_at", "ready_at", "ended_at", "cpu_s", "max_rss_mb")
-_NAMES = tuple(field.name for field in fields(EndRecord))
+_NAMES = EndRecord.__struct_fields__
 
 
 def end_to_json(end: EndRecord) -> JsonObject:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from evalfleet.model import Blame, Failure, Kind, Outcome
 
@@ -27,8 +28,7 @@ class Systemic(StrEnum):
     SINCE = "since"  # the kind alone, and no verdict in the pool since
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """What a kind means when nothing else is known."""
 
     blame: Blame

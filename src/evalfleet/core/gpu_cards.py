@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from evalfleet.model import JsonObject
 
@@ -13,8 +14,7 @@ NO_LINK = 6  # between cards that do not say how they are linked: worse than the
 Reserved = tuple[str, tuple[str, ...]]  # a host, and UUIDs of its cards
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class Card(Struct, frozen=True, kw_only=True):
     """A GPU. What it does not tell is None, and then it is not free."""
 
     host: str
@@ -68,8 +68,7 @@ class Card:
         return not self.foreign and self.held is None and extra <= SLACK_MB and unexplained <= SLACK_MB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class Lease(Struct, frozen=True, kw_only=True):
     """A part of a card, or all of it, that belongs to somebody."""
 
     host: str
@@ -84,8 +83,7 @@ class Lease:
     since_at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ticket:
+class Ticket(Struct, frozen=True, kw_only=True):
     """A request that waits."""
 
     number: int

@@ -21,22 +21,21 @@ leave and what the card shows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from evalfleet.core.gpu_cards import Card, Lease, Reserved, Ticket
 from evalfleet.core.gpu_room import Room
 from evalfleet.model import Requests
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class Grant(Struct, frozen=True, kw_only=True):
     ticket: Ticket
     host: str
     cards: tuple[Card, ...]  # in the order of their places
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     grants: tuple[Grant, ...]
     reserved: Mapping[int, Reserved | None]  # by ticket, of those that wait
 

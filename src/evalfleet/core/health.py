@@ -6,9 +6,10 @@ given up. An expired lease is permission to ask, never by itself a reason to giv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
+
+from msgspec import Struct
 
 
 class Health(StrEnum):
@@ -27,8 +28,7 @@ class OtherWay(StrEnum):
     EVICTED = "evicted"  # it is certain that the cloud took the machine back
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(Struct, frozen=True, kw_only=True):
     """What is known of a host. Moments are of the store's clock, never of the worker's."""
 
     last_answer_at: float
@@ -38,8 +38,7 @@ class Observation:
     doomed: bool = False  # it had said that it would be taken away
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Patience(Struct, frozen=True, kw_only=True):
     quiet_s: float = 15.0  # silence that raises suspicion
     give_up_s: float = 120.0  # least silence before a host that nobody can reach is given up
     reconnects: int = 3

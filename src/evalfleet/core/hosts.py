@@ -7,8 +7,10 @@ there is adopted, finished or deleted. Every step may be taken again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalfleet.model import HostState, PoolHost, Wish
 
@@ -33,8 +35,7 @@ class Step(StrEnum):
     GONE = "gone"  # reached: write it down
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Seen(Struct, frozen=True, kw_only=True):
     """What the cloud shows of a machine that is there."""
 
     provisioning: str  # Creating, Succeeded, Failed, Updating, Deleting
@@ -119,8 +120,7 @@ def counts_as_worker(host: PoolHost) -> bool:
     return host.wish is Wish.RUNNING and host.state not in (HostState.LOST, HostState.GONE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class Demand(Struct, frozen=True, kw_only=True):
     """What a pool must balance."""
 
     wanted: int  # workers that the runs could use now
@@ -128,8 +128,7 @@ class Demand:
     most: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """How a pool follows its demand."""
 
     start: tuple[str, ...] = ()  # stopped machines

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalfleet.core.failures import failure, one_line, whole_text
 from evalfleet.errors import ConfigError
@@ -54,8 +56,7 @@ _REPORTED: dict[str, Kind] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pattern:
+class Pattern(Struct, frozen=True, kw_only=True):
     """A user's rule: a failed attempt with a line that fits `regex` is of this kind."""
 
     regex: re.Pattern[str]

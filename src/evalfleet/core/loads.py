@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 PIECE_S = 600
 THIN_AFTER_S = 3600.0
@@ -23,8 +24,7 @@ _SCALE = 10_000
 _MOST_BPS = 1e15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class Load(Struct, frozen=True, kw_only=True):
     """How busy a host was over the last few seconds: shares from 0 to 1, bytes per second. None: not known."""
 
     cpu: float | None = None
@@ -35,8 +35,7 @@ class Load:
     gpu: float | None = None  # the mean over its GPUs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class Sample(Struct, frozen=True, kw_only=True):
     """A load and its moment."""
 
     at: float

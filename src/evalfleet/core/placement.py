@@ -14,8 +14,9 @@ Round-robin is for people who need fixed shards: task `i` belongs to worker `(i 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
+
+from msgspec import Struct
 
 from evalfleet.core.gpu_cards import Card
 from evalfleet.core.gpus import never
@@ -24,8 +25,7 @@ from evalfleet.model import Requests
 _NOTHING = Requests()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(Struct, frozen=True, kw_only=True):
     """A task that waits and may start now."""
 
     number: int
@@ -34,8 +34,7 @@ class Candidate:
     host: str | None = None  # where its GPUs are; of a task that asks for some and has none yet None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
+class Slot(Struct, frozen=True, kw_only=True):
     """A free worker. `index` is its place among the workers of the run, from 0; only round-robin looks at it."""
 
     worker: str
@@ -43,8 +42,7 @@ class Slot:
     index: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostRoom:
+class HostRoom(Struct, frozen=True, kw_only=True):
     """What a host has and what is free of it. Memory None: unknown, and then not checked."""
 
     memory_mb: int | None = None
@@ -52,21 +50,18 @@ class HostRoom:
     cards: tuple[Card, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class Assignment(Struct, frozen=True, kw_only=True):
     task: int
     worker: str
     host: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unplaceable:
+class Unplaceable(Struct, frozen=True, kw_only=True):
     task: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(Struct, frozen=True, kw_only=True):
     assignments: tuple[Assignment, ...] = ()
     unplaceable: tuple[Unplaceable, ...] = ()  # ask for more than any host has in total
 

@@ -6,17 +6,16 @@ starts with its canary. After the last failed one it is barred, until a person a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(Struct, frozen=True, kw_only=True):
     pause_s: float = 60.0  # before the first canary of a blamed host; doubles
     canaries: int = 3  # that may fail
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quarantine:
+class Quarantine(Struct, frozen=True, kw_only=True):
     """The state of one host; every method that moves it returns the next one. Canaries are named by their ids."""
 
     reason: str  # why it got here; the latest failed canary's words, where there is one

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from evalfleet.core.stats import Interval, clustered
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repeats:
+class Repeats(Struct, frozen=True, kw_only=True):
     """The episodes of one task."""
 
     task: str
@@ -43,8 +43,7 @@ class Repeats:
         return pass_at(self.counted, self.successes, k) if 1 <= k <= self.counted else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassAt:
+class PassAt(Struct, frozen=True, kw_only=True):
     """Mean over the tasks of which at least `k` episodes count."""
 
     k: int
@@ -53,8 +52,7 @@ class PassAt:
     ci95: Interval
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overall:
+class Overall(Struct, frozen=True, kw_only=True):
     """A run with repeats; every task weighs the same."""
 
     tasks: int

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from evalfleet.model import Blame, Failure, Policy
 
@@ -11,22 +12,19 @@ if TYPE_CHECKING:
     import random
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
+class Retry(Struct, frozen=True, kw_only=True):
     """Back to the queue; it holds no worker while it waits."""
 
     not_before: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fail:
+class Fail(Struct, frozen=True, kw_only=True):
     """Final, and the task's own: it counts 0 in both scores."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class Hold(Struct, frozen=True, kw_only=True):
     """Not the task's fault, or not ours to decide: a person must look, then `retry` or `release`."""
 
     reason: str

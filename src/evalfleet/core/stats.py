@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from evalfleet.model import Task, TaskState
 
@@ -18,14 +19,12 @@ _Z95 = 1.959963984540054
 _STUDENT = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571)  # by degrees of freedom; from 6 on a series is good enough
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
+class Interval(Struct, frozen=True, kw_only=True):
     low: float
     high: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
+class Scores(Struct, frozen=True, kw_only=True):
     """None where nothing counts."""
 
     strict: float | None
@@ -36,8 +35,7 @@ class Scores:
     ci95_valid: Interval | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryBias:
+class RetryBias(Struct, frozen=True, kw_only=True):
     """Whether retries flatter the score: tasks decided on their first attempt against those decided later."""
 
     first: int

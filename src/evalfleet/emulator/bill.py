@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from evalfleet.azure import prices
 from evalfleet.azure.offers import Offering
@@ -25,8 +26,7 @@ def vm_usd_per_hour(size: str, region: str, *, spot: bool) -> float:
 KINDS = ("vm", "disk", "ip", "snapshot", "image")
 
 
-@dataclass(slots=True)
-class Line:
+class Line(Struct):
     """One thing that costs money while it is there."""
 
     kind: str
@@ -51,8 +51,7 @@ class Line:
         }
 
 
-@dataclass(slots=True)
-class Bill:
+class Bill(Struct):
     """Meters by the id of what they measure.
 
     A VM's runs from the moment when it has booted (the end of its creation or start) to the moment when it is

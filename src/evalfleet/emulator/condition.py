@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.presets import BOOT
@@ -52,8 +52,7 @@ def apply(condition: Condition, fault: Fault) -> None:
             pass  # of SSH; the host itself sees to it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True, kw_only=True):
     """What the programs of a machine must know of where they are."""
 
     path: str  # PATH without them

@@ -7,9 +7,10 @@ import json
 import os
 import struct
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from evalfleet.emulator import containers
 from evalfleet.emulator.containers import Container, Shelf
@@ -21,8 +22,7 @@ HEAD = struct.Struct(">BI")
 OUT, ERROR, END = 1, 2, 3
 
 
-@dataclass(slots=True)
-class Call:
+class Call(Struct):
     """One call of `docker` on one machine, and the way back to who made it."""
 
     machine: Machine

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
+
+from msgspec import Struct
 
 # Options that take a value, by command; all others are switches.
 _VALUED: dict[str, str] = {
@@ -58,8 +59,7 @@ _ENDS_OPTIONS = {"run", "exec"}  # what follows their first word is another prog
 _PLACE = re.compile(r"\{\{\s*(json\s+)?\.([\w.]*)\s*\}\}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True):
     """One call of `docker`."""
 
     command: str  # such as "run", "image inspect"

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from evalfleet.emulator.presets import PRESETS
 from evalfleet.emulator.wire import ArmError
@@ -43,8 +43,7 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True):
     stderr: str = ""  # and say this
 
 
-@dataclass(slots=True)
-class Counter:
+class Counter(Struct):
     """A fault, and how often it was met and took effect."""
 
     number: int
@@ -56,8 +55,7 @@ class Counter:
         return {"number": self.number, "met": self.met, "used": self.used} | msgspec.to_builtins(self.fault)
 
 
-@dataclass(slots=True)
-class Faults:
+class Faults(Struct):
     """The faults of this emulator, in the order in which they were given."""
 
     rng: random.Random

@@ -8,17 +8,16 @@ import binascii
 import json
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import asyncssh
+from msgspec import Struct
 
 from evalfleet.emulator.condition import Condition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostSpec:
+class HostSpec(Struct, frozen=True, kw_only=True):
     """What a host is made from."""
 
     name: str
@@ -27,15 +26,17 @@ class HostSpec:
     port: int
     user: str
     login_keys: tuple[str, ...]
-    host_key: str | None = field(repr=False)  # private, from cloud-init; None: the host makes one
+    host_key: str | None  # private, from cloud-init, shown by no repr; None: the host makes one
     imds_url: str
     vm: str = ""  # the VM's own id
     docker: str = ""  # where Docker's daemon listens for its machines
     image: Path | None = None  # a copy of another host's disk, to begin with
 
+    def __repr__(self) -> str:
+        return f"HostSpec(name={self.name!r}, address={self.address!r}, port={self.port!r})"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+
+class Ran(Struct, frozen=True, kw_only=True):
     """How a command ended."""
 
     exit_code: int

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import anyio
+from msgspec import Struct, field
 
 from evalfleet.azure.prices import disk_usd_per_hour
 from evalfleet.azure.sizes import SIZES
@@ -27,8 +27,7 @@ from evalfleet.emulator.wire import ArmError, Body, Call
 from evalfleet.emulator.world import World
 
 
-@dataclass(slots=True)
-class Notice:
+class Notice(Struct):
     """A scheduled event of IMDS: this machine is going to be taken away."""
 
     id: str
@@ -37,8 +36,7 @@ class Notice:
     started: bool = False
 
 
-@dataclass(slots=True)
-class Machine:
+class Machine(Struct):
     """One VM's hardware. `power` is Azure's word for its state."""
 
     body: Body

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from anyio.abc import TaskGroup
+from msgspec import Struct
 
 from evalfleet.emulator.clock import Clock, iso
 from evalfleet.emulator.wire import ArmError, Body, Call, Routes, answer, not_found
@@ -17,8 +17,7 @@ RESULTS = "operationresults"
 Work = Callable[[], Awaitable[Any]]
 
 
-@dataclass(slots=True)
-class Operation:
+class Operation(Struct):
     """One long operation."""
 
     id: str

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preset:
+class Preset(Struct, frozen=True, kw_only=True):
     """How Azure words an error; `late` ones are accepted first, and fail when the operation ends."""
 
     status: int
@@ -79,8 +78,7 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Defect:
+class Defect(Struct, frozen=True, kw_only=True):
     """Of "host.boot": how a machine is, from this start on. `seconds` where the fault names none."""
 
     meaning: str
@@ -101,8 +99,7 @@ BOOT: dict[str, Defect] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mishap:
+class Mishap(Struct, frozen=True, kw_only=True):
     """Of "host.docker": what the command says, and its exit status. `{image}` is the one that it names."""
 
     stderr: str = ""

@@ -7,12 +7,12 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import anyio
 from aiohttp import web
+from msgspec import Struct, field
 
 from evalfleet.emulator import app, netns, tls, workfolder
 from evalfleet.emulator.clock import Clock
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(Struct, frozen=True, kw_only=True):
     """How to run an emulator."""
 
     port: int = 0
@@ -45,8 +44,7 @@ class Options:
     tls: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Emulator:
+class Emulator(Struct, frozen=True, kw_only=True):
     """A running emulator."""
 
     url: str
@@ -70,8 +68,7 @@ class Emulator:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hosting:
+class Hosting(Struct, frozen=True, kw_only=True):
     """What VMs are in this emulator."""
 
     make_host: Callable[[World, HostSpec], Host]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+from msgspec import Struct, field
 
 Body = dict[str, Any]
 _NESTED = ("galleries",)  # whose resources have others in them, by paths of types and names in turn
@@ -39,8 +39,7 @@ def not_found(kind: str, name: str, group: str) -> ArmError:
     return ArmError(404, "ResourceNotFound", said)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Struct, frozen=True, kw_only=True):
     """What a path speaks of. Names of types are in lower case, as Azure does not mind the case."""
 
     subscription: str
@@ -90,8 +89,7 @@ def parse(path: str) -> Target | None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(Struct, frozen=True, kw_only=True):
     """One request, read."""
 
     target: Target

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from evalfleet.backends.base import CanarySpec, HostInfo, Launch, Observation
 from evalfleet.core.breaker import Limits
@@ -41,8 +43,7 @@ _LONG_S = 60.0
 _SLOW_S = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSettings:
+class EngineSettings(Struct, frozen=True, kw_only=True):
     lease_s: float = 60.0
     ping_s: float = 5.0
     reconnect_s: float = 0.5

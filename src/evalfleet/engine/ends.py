@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from evalfleet.backends.base import Observation
 from evalfleet.core.attribution import History, Where, attribute

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from evalfleet.core.breaker import UNLIMITED, Breaker, Limits
 from evalfleet.core.failures import failure

@@ -13,9 +13,10 @@ import shutil
 import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+
+from msgspec import Struct
 
 from evalfleet.benchmarks.base import PastTask
 from evalfleet.core.failures import JUDGE_VERSION, failure, outcome_of
@@ -34,8 +35,7 @@ _REFUSAL = {
 _COMMAND = ("sh", "-c", f"echo '{json.dumps(_REFUSAL)}' > \"$EVALFLEET_RESULT\"; exit 1")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class Imported(Struct, frozen=True, kw_only=True):
     run: Run
     new: bool  # False: the same results were imported before, as this run
 

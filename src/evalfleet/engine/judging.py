@@ -9,7 +9,8 @@ ran under rules that were known then; whoever wants the new rules to count retri
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from evalfleet.core.attribution import History, Where, attribute
 from evalfleet.core.ends import end_from_json
@@ -23,8 +24,7 @@ from evalfleet.store.base import Judged, Store, StoreReader
 _FINISHED = frozenset({RunState.COMPLETED, RunState.CANCELLED, RunState.PAUSED})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """An attempt that is judged otherwise today. Its old judgement is in `attempt`."""
 
     key: str  # of its task
@@ -34,8 +34,7 @@ class Change:
     moves: tuple[TaskState, TaskState] | None = None  # old and new state of its task, where the attempt decided it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Decided:
+class _Decided(Struct, frozen=True, kw_only=True):
     """A task without a verdict, and the attempt that made it so."""
 
     state: TaskState

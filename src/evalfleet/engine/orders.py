@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from evalfleet.backends.base import Launch
 from evalfleet.model import Attempt, JsonObject, Task
@@ -19,8 +20,7 @@ class Mode(StrEnum):
     CANCEL = "cancel"  # end everything; the run is cancelled
 
 
-@dataclass(slots=True)
-class Live:
+class Live(Struct):
     """An attempt in flight, with news that are not stored yet."""
 
     task: Task
@@ -42,8 +42,7 @@ class Ended(NamedTuple):
     key: str
 
 
-@dataclass(slots=True)
-class Orders:
+class Orders(Struct):
     """What is to be done outside the store after one step. Hosts by name."""
 
     launch: dict[str, list[Launch]] = field(default_factory=dict[str, list[Launch]])

@@ -6,7 +6,8 @@ Both ways apply the same function to the store, so that `evalfleet hold` means t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from evalfleet.errors import EvalfleetError, InputError, WrongState
 from evalfleet.model import Distribution, JsonObject, PauseCause, Run, RunState, TaskState, Verb

@@ -7,7 +7,8 @@ the search is kept that does not follow from the tasks: whoever drives the study
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from evalfleet import config
 from evalfleet.backends.base import HostInfo

@@ -8,8 +8,9 @@ limit and raises `EnvironmentFailed` when the environment does not work; never a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from evalfleet.actions import Action
 
@@ -19,16 +20,14 @@ LARGEST_FILE = 64 << 20  # that is read or written at once
 LARGEST_OUTPUT = 4 << 20  # of a program that is executed, of each stream; the rest is thrown away
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class Size(Struct, frozen=True, kw_only=True):
     """Of a window, screen or picture, in pixels."""
 
     width: int
     height: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class Probe(Struct, frozen=True, kw_only=True):
     """What an environment says of itself."""
 
     kind: str  # "browser", "desktop", …
@@ -37,8 +36,7 @@ class Probe:
     screen: Size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirement:
+class Requirement(Struct, frozen=True, kw_only=True):
     """Something that a machine must have to run a benchmark or an environment."""
 
     what: str
@@ -48,8 +46,7 @@ class Requirement:
     here: bool = False  # also needed where a run is submitted, not only where its tasks run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Executed:
+class Executed(Struct, frozen=True, kw_only=True):
     """How a program ended inside the environment."""
 
     code: int  # negative: minus the signal that ended it

@@ -14,11 +14,12 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from msgspec import Struct
 
 from evalfleet.environments import guest_words as words
 from evalfleet.environments.base import Environment
@@ -27,8 +28,7 @@ from evalfleet.errors import EnvironmentFailed, EpisodeOver, EvalfleetError, Inp
 _READ_S = 30.0  # for a request to arrive
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What goes back: a body and what it is."""
 
     body: bytes

@@ -7,8 +7,9 @@ import binascii
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any, cast
+
+from msgspec import Struct, to_builtins
 
 from evalfleet.actions import Action, from_json
 from evalfleet.environments.base import LARGEST_FILE, Executed, Probe, Size
@@ -24,8 +25,7 @@ _KINDS: dict[str, tuple[int, type[EvalfleetError]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Order(Struct, frozen=True, kw_only=True):
     """A program to be run."""
 
     command: list[str]
@@ -100,7 +100,7 @@ def executed_of(told: Any) -> Executed:
 
 
 def probe_to_json(probe: Probe) -> dict[str, Any]:
-    return asdict(probe)
+    return to_builtins(probe)
 
 
 def probe_of(told: Any) -> Probe:

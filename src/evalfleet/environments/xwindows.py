@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from evalfleet.environments.xwire import (
     CLIENT_MESSAGE,
@@ -18,8 +19,7 @@ from evalfleet.environments.xwire import (
 from evalfleet.errors import DesktopError, DesktopRefused
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class Window(Struct, frozen=True, kw_only=True):
     """An application's window. Its place is that of its content, in pixels of the screen."""
 
     id: int

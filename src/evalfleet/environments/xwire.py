@@ -13,7 +13,8 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from evalfleet.environments.base import Size
 from evalfleet.errors import DesktopError, DesktopRefused
@@ -32,8 +33,7 @@ PROPERTY_NOTIFY = 28
 CLIENT_MESSAGE = 33
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Property:
+class Property(Struct, frozen=True, kw_only=True):
     """A window's property: its type's atom and its value as it came."""
 
     type: int

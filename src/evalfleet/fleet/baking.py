@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import anyio
 import asyncssh
+from msgspec import Struct
 
 from evalfleet import config
 from evalfleet.azure import clients, image
@@ -27,8 +27,7 @@ from evalfleet.model import Pool, PoolHost
 _UNDER_WAY = ("Creating", "Updating")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Baked:
+class Baked(Struct, frozen=True, kw_only=True):
     image: ImageView
     source: str
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 import asyncssh
+from msgspec.structs import replace
 
 from evalfleet.azure import hostkey
 from evalfleet.backends.azure_pool import spec_of

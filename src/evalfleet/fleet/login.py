@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from evalfleet.azure.hostkey import fresh_host_key
 from evalfleet.errors import StoreUnwritable
 from evalfleet.layout import Home
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoginKey:
+class LoginKey(Struct, frozen=True, kw_only=True):
     path: Path  # of the private half, which stays here
     public: str
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec.structs import replace
 
 from evalfleet.azure.facts import mark_of
 from evalfleet.azure.hostkey import fresh_host_key

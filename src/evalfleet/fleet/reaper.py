@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from evalfleet.azure.image import TAG_IMAGE
 from evalfleet.azure.views import Owned
@@ -28,16 +29,14 @@ _ORDER = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """One resource, and why it may go."""
 
     resource: Owned
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Purposes:
+class Purposes(Struct, frozen=True, kw_only=True):
     """What still has one."""
 
     owner: str  # our label

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from evalfleet.azure.classify import Action
 from evalfleet.azure.facts import facts_of
@@ -40,8 +41,7 @@ FAILED_PAUSES = 12  # polls until a machine that could not be brought to its wis
 _LASTING = ("capacity", "sku", "closed", "server", "throttled", "provisioning", "replaced")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tended:
+class Tended(Struct, frozen=True, kw_only=True):
     """A machine on its way."""
 
     wish: Wish

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import anyio
+from msgspec.structs import replace
 
 from evalfleet.azure.classify import Action, Cause, Problem, classify
 from evalfleet.azure.facts import Operation, VmFacts, facts_of

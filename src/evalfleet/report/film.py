@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+
+from msgspec import Struct
 
 from evalfleet.report import text
 from evalfleet.report.files import read_inside
@@ -23,8 +24,7 @@ _MOST_FRAMES = 500
 _MOST_WORDS = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class Frame(Struct, frozen=True, kw_only=True):
     """One step, or the end. Text is printable, and cut."""
 
     step: int | None  # None: what stands between steps, or the end
@@ -37,8 +37,7 @@ class Frame:
     points: tuple[tuple[float, float], ...]  # where the pointer acted, in pixels of the picture
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Film:
+class Film(Struct, frozen=True, kw_only=True):
     goal: str
     frames: tuple[Frame, ...]
     cut: int  # frames that are not here, because there are too many

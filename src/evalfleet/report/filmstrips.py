@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from evalfleet.layout import Home
 from evalfleet.report import text
@@ -21,8 +22,7 @@ _ORDER = {"own": 0, "infra": 1, "wrong": 2, "off": 3, "pass": 4}
 """What a person looks for first: what failed, then what was wrong."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filmstrips:
+class Filmstrips(Struct, frozen=True, kw_only=True):
     """`films` are rows for the page's script; `places` says which attempt (task number, number) has which of them."""
 
     films: list[list[Any]]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from evalfleet.core.gpu_cards import SLACK_MB, Card, Lease, Ticket
 from evalfleet.errors import NotFound

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from evalfleet.core import stats
 from evalfleet.core.breaker import Breaker
@@ -18,8 +19,7 @@ from evalfleet.store.base import StoreReader
 FAILURES = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerLine:
+class WorkerLine(Struct, frozen=True, kw_only=True):
     """One worker and what it does. A worker that has nothing to do is `ready`, with everything else None."""
 
     name: str
@@ -34,8 +34,7 @@ class WorkerLine:
     starting: bool = False  # its process has not said that it runs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureLine:
+class FailureLine(Struct, frozen=True, kw_only=True):
     key: str
     kind: Kind
     blame: Blame
@@ -44,8 +43,7 @@ class FailureLine:
     at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveState:
+class LiveState(Struct, frozen=True, kw_only=True):
     """One moment of a run; all of it was read in one snapshot."""
 
     run: Run

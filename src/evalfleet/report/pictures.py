@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from evalfleet.report.files import read_inside
 from evalfleet.report.film import Film
@@ -16,8 +17,7 @@ _LARGEST = 8 << 20
 _TYPES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
 
 
-@dataclass(slots=True)
-class Album:
+class Album(Struct):
     """Takes pictures while there is room; the same picture is held once."""
 
     most: int  # characters of data

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
+
+from msgspec import to_builtins
 
 from evalfleet.errors import InputError
 from evalfleet.model import JsonObject, Run, RunState
@@ -93,7 +94,7 @@ def _found(study: Study, trials: Sequence[Trial]) -> JsonObject:
         "best": None if leader is None else _told(leader),
         "baseline": None if baseline is None else _told(baseline),
         "verdict": None if leader is None else verdict(study.objective, leader, baseline),
-        "confirmed": None if alone is None else {**asdict(alone), "alone": _told(alone.alone)},
+        "confirmed": None if alone is None else {**to_builtins(alone), "alone": _told(alone.alone)},
         "flags": None if leader is None else as_flags(dict(leader.parameters)),
         "front": [_told(one) for one in front(study.objective, ranked)] if len(study.objective.goals) > 1 else None,
         "nearest": _told(ranked[0]) if leader is None and ranked else None,
@@ -167,7 +168,7 @@ def _told(one: Contender) -> JsonObject:
         "metrics": dict(one.metrics),
         "measurements": len(one.values),
         "values": list(one.values),
-        "ci95": None if interval is None else asdict(interval),
+        "ci95": None if interval is None else to_builtins(interval),
         "feasible": one.feasible,
         "broken": list(one.broken),
         "is_baseline": one.is_baseline,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from evalfleet.report.live import natural
 
@@ -42,8 +43,7 @@ _STEPS_S = (
 Attempt = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
+class Bar(Struct, frozen=True, kw_only=True):
     """One attempt, or several neighbours of the same look that are too narrow to be told apart."""
 
     x: float
@@ -52,14 +52,12 @@ class Bar:
     attempts: tuple[Attempt, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class Lane(Struct, frozen=True, kw_only=True):
     worker: str
     bars: tuple[Bar, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class Cut(Struct, frozen=True, kw_only=True):
     """A time in which nothing ran, drawn narrow."""
 
     x: float
@@ -67,8 +65,7 @@ class Cut:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
+class Timeline(Struct, frozen=True, kw_only=True):
     lanes: tuple[Lane, ...]
     cuts: tuple[Cut, ...]
     ticks: tuple[tuple[float, float], ...]  # (place in units, seconds since the beginning)

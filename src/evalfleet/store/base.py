@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from evalfleet.model import (
     AccessToken,
@@ -42,8 +43,7 @@ from evalfleet.store.pages import PageReader
 from evalfleet.store.series import SeriesReader, SeriesWriter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """A task and the worker that shall run it."""
 
     task_number: int
@@ -59,14 +59,12 @@ class Claim:
     devices: tuple[Device, ...] = ()  # the GPUs that the attempt shall have; refused where one is held
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claimed:
+class Claimed(Struct, frozen=True, kw_only=True):
     task: Task
     attempt: Attempt
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class Progress(Struct, frozen=True, kw_only=True):
     """New facts about a live attempt, up to the runner's event `last_event`."""
 
     attempt: Attempt
@@ -79,8 +77,7 @@ class Progress:
     lines: tuple[JsonObject, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
+class Finish(Struct, frozen=True, kw_only=True):
     """How an attempt ended, and what becomes of its task.
 
     With a verdict the task succeeds. With a failure it goes to `next_state`: queued (not before `not_before`), failed,
@@ -105,16 +102,14 @@ class Finish:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class Finished(Struct, frozen=True, kw_only=True):
     task: Task
     attempt: Attempt
     counts: bool  # False: the task had a verdict already, or is cancelled; this attempt is evidence only
     siblings: tuple[Attempt, ...]  # live attempts of the same task, to be cancelled when this one brought the verdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Judged(Struct, frozen=True, kw_only=True):
     """One judged attempt, as attribution needs it."""
 
     key: str  # of its task

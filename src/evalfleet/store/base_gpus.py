@@ -7,8 +7,9 @@ wait are served by `core.gpus.grant`. A lease or ticket whose owner is gone hold
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from evalfleet.core.gpu_cards import Card, Lease, Ticket
 from evalfleet.core.gpus import Grant
@@ -21,8 +22,7 @@ TICKET_S = 5.0  # a ticket at which nobody looked for so long is passed over, un
 PROGRAM_S = 30.0  # the same for a lease of a program on another machine, which cannot be asked whether it lives
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Ask(Struct, frozen=True, kw_only=True):
     """GPUs of one host, for one task or program."""
 
     gpus: int
@@ -35,8 +35,7 @@ class Ask:
     waits: bool = True  # False: it takes what is left over now, and has no ticket
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Program(Struct, frozen=True, kw_only=True):
     """A process that leases GPUs for itself. Known by when it began on which boot of its machine, for pids come again."""
 
     token: str
@@ -46,8 +45,7 @@ class Program:
     boot: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(Struct, frozen=True, kw_only=True):
     """What became of asking."""
 
     grants: Mapping[int | None, Grant]  # by task; what is not among them waits

@@ -12,9 +12,9 @@ something special on the page gives `seen`.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from evalfleet.actions import Action, from_json, to_json
 from evalfleet.agents.base import AgentClass, Brief, Decision, Observation

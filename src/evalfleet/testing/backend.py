@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from evalfleet.backends.base import CanarySpec, HostInfo, Inbox, Known, Launch, Observation
 from evalfleet.core.gpu_cards import Card
@@ -21,8 +22,7 @@ from evalfleet.errors import RunnerRefused, RunnerUnavailable
 from evalfleet.model import JsonObject
 
 
-@dataclass
-class FakeAttempt:
+class FakeAttempt(Struct):
     run_id: str
     program: str
     events: list[Observation] = field(default_factory=list[Observation])

@@ -14,16 +14,16 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, cast
 
+from msgspec import Struct
+
 _GIVE_UP_S = 60.0  # of an answer that never ends, where nobody stops the server
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True):
     """A request as it came."""
 
     at: float  # monotonic

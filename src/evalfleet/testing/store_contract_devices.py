@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from evalfleet.core.gpu_cards import Card
 from evalfleet.model import Attempt, Device, Requests, Run

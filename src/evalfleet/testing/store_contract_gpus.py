@@ -6,10 +6,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from evalfleet.core.gpu_cards import Card
 from evalfleet.errors import NotFound, WrongState

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from evalfleet.errors import NotFound, Owned, WrongState
 from evalfleet.model import HostState, Policy, Wish

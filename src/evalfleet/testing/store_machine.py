@@ -14,12 +14,12 @@ store is compared with a model in plain Python, and with what its events say.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec import Struct
 
 from evalfleet.core import transitions
 from evalfleet.errors import Owned
@@ -59,8 +59,7 @@ def _actions() -> st.SearchStrategy[tuple[Any, ...]]:
     return st.one_of([st.tuples(st.just(name), who, *rest) for weight, name, rest in weighted for _ in range(weight)])
 
 
-@dataclass
-class Controller:
+class Controller(Struct):
     name: str
     store: Store
     run: Run | None = None  # as it was when we took it; possibly long ago

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from evalfleet.model import LIVE_ATTEMPT_STATES, AttemptState, Outcome, RunState, TaskState
 
 A, R, T = AttemptState, RunState, TaskState
 
 
-@dataclass
-class ModelAttempt:
+class ModelAttempt(Struct):
     task: int
     number: int
     memory_mb: int
@@ -23,8 +22,7 @@ class ModelAttempt:
         return self.state in LIVE_ATTEMPT_STATES
 
 
-@dataclass
-class ModelTask:
+class ModelTask(Struct):
     state: TaskState = T.QUEUED
     not_before: float = 0.0
     hold_asked: bool = False

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from evalfleet.tune.objective import Objective, objective_of
 from evalfleet.tune.space import Point, Space, identity, space_of

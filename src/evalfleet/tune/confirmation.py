@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from evalfleet.tune.objective import Objective
 from evalfleet.tune.space import identity
@@ -11,8 +12,7 @@ from evalfleet.tune.standing import Contender, contender, verdict
 from evalfleet.tune.trial import Progress, Role, Trial
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confirmation:
+class Confirmation(Struct, frozen=True, kw_only=True):
     alone: Contender
     beside: float  # the winner's value of the first goal as it was measured with others beside it
     change: float | None  # from beside to alone, as a share; None where that would be a division by zero

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from evalfleet.errors import InputError
 from evalfleet.schema import quoted, suggestion
@@ -40,8 +41,7 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(Struct, frozen=True):
     """An expression that was read and may be worked out any number of times."""
 
     text: str

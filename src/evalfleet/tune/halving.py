@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
+
+from msgspec import Struct
 
 from evalfleet.errors import InputError
 from evalfleet.schema import quoted, suggestion
@@ -30,8 +31,7 @@ _KEYS = ("resource", "min", "max", "factor")
 _MOST_RUNGS = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Halving:
+class Halving(Struct, frozen=True, kw_only=True):
     resource: str
     budgets: tuple[float, ...]  # of each rung, lowest first
     factor: int
@@ -48,8 +48,7 @@ class Halving:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rung:
+class Rung(Struct, frozen=True, kw_only=True):
     """How one rung stands."""
 
     number: int

@@ -10,8 +10,9 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
+
+from msgspec import Struct
 
 from evalfleet.errors import InputError
 from evalfleet.schema import quoted
@@ -25,8 +26,7 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
+class Goal(Struct, frozen=True, kw_only=True):
     metric: str
     maximise: bool
 
@@ -35,8 +35,7 @@ class Goal:
         return -value if self.maximise else value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class Limit(Struct, frozen=True, kw_only=True):
     metric: str
     operator: str
     bound: float
@@ -58,8 +57,7 @@ class Limit:
         return max(abs(metrics[self.metric] - self.bound) / (abs(self.bound) or 1.0), 1e-9)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Objective:
+class Objective(Struct, frozen=True, kw_only=True):
     goals: tuple[Goal, ...]
     limits: tuple[Limit, ...] = ()
 

@@ -7,7 +7,9 @@ All of it follows from the study and its trials, so that whoever drives it next 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalfleet.tune.halving import promotions
 from evalfleet.tune.space import identity
@@ -18,8 +20,7 @@ from evalfleet.tune.trial import Progress, Role, Trial, Wanted
 from evalfleet.tune.trouble import trouble
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     wanted: tuple[Wanted, ...] = ()
     over: str | None = None  # why nothing more comes, once that is so
     trouble: str | None = None  # what happened and what to change, where a person must look first

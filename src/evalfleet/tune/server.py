@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Struct
 
 from evalfleet import duration
 from evalfleet.errors import InputError
@@ -39,8 +39,7 @@ class ServerRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     flags: list[str] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSpec:
+class ServerSpec(Struct, frozen=True, kw_only=True):
     """How the server of one trial is run; the places of parameters are still in it."""
 
     command: tuple[str, ...]

@@ -11,8 +11,9 @@ import json
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
+
+from msgspec import Struct
 
 from evalfleet.errors import InputError
 from evalfleet.schema import quoted, suggestion
@@ -31,8 +32,7 @@ _KEYS = {
 _TYPES = {"choice": "choice", "categorical": "choice", "integer": "integer", "continuous": "continuous"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """One of a few values."""
 
     name: str
@@ -53,8 +53,7 @@ class Choice:
         return self.values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Span(Struct, frozen=True, kw_only=True):
     """A number from `low` to `high`, both included; whole or not; `log`: every factor is as likely as any other."""
 
     name: str
@@ -100,8 +99,7 @@ class Span:
 Parameter = Choice | Span
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Space:
+class Space(Struct, frozen=True, kw_only=True):
     parameters: tuple[Parameter, ...]
     forbid: tuple[Expression, ...] = ()
 

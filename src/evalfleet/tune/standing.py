@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from evalfleet.core.stats import Interval
 from evalfleet.tune.expression import Value
@@ -15,8 +16,7 @@ from evalfleet.tune.trial import Progress, Role, Trial
 _STUDENT = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # by degrees of freedom
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
+class Contender(Struct, frozen=True, kw_only=True):
     """A configuration with all its measurements. Its metrics are medians over them."""
 
     parameters: Mapping[str, Value]

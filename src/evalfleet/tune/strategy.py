@@ -12,8 +12,9 @@ Contract of every strategy (`evalfleet.testing.strategy_contract` tries it):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from evalfleet.errors import InputError
 from evalfleet.schema import quoted, suggestion
@@ -24,8 +25,7 @@ from evalfleet.tune.trial import Trial
 STRATEGIES = ("grid", "random", "bayesian", "halving")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
+class Proposal(Struct, frozen=True, kw_only=True):
     points: tuple[Point, ...]
     exhausted: bool = False
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from evalfleet import duration
 from evalfleet.errors import InputError
@@ -62,8 +62,7 @@ class _FileRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     trial: _TrialRow
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialSpec:
+class TrialSpec(Struct, frozen=True, kw_only=True):
     """How one trial is run."""
 
     command: tuple[str, ...]
@@ -88,8 +87,7 @@ class TrialSpec:
         return Requests(gpus=gpus, gpu_memory_mb=share, memory_mb=_amount("memory_mb", self.memory_mb, point))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
+class Study(Struct, frozen=True, kw_only=True):
     name: str
     space: Space
     objective: Objective
@@ -106,7 +104,10 @@ class Study:
     halving: Halving | None
     confirm: bool  # the winner is measured once more, alone
     trial: TrialSpec
-    table: JsonObject = field(repr=False)  # as it was read, and is kept
+    table: JsonObject  # as it was read, and is kept
+
+    def __repr__(self) -> str:
+        return f"Study(name={self.name!r})"
 
     @property
     def top(self) -> int | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from evalfleet.tune.expression import Value
 from evalfleet.tune.space import identity
@@ -25,8 +27,7 @@ class Progress(StrEnum):
     VOID = "void"  # held or cancelled: says nothing about its parameters
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class Trial(Struct, frozen=True, kw_only=True):
     """One measurement. `number` is its place in the study, from 1, by which it was proposed."""
 
     number: int
@@ -41,15 +42,14 @@ class Trial:
     duration_s: float | None = None
     rung: int | None = None  # with halving: how much of the resource it had, from 0
     final: bool = True  # whether it is a number to judge by: with halving those of the highest rung alone are
-    point: str = field(init=False, repr=False)  # the same text for the same parameters
+    point: str = ""  # the same text for the same parameters; worked out, never given
 
     def __post_init__(self) -> None:
         # Asked for in every look at the whole study, so it is worked out once.
-        object.__setattr__(self, "point", identity(self.parameters))
+        force_setattr(self, "point", identity(self.parameters))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """A trial that should be made."""
 
     role: Role

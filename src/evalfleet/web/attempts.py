@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
+from msgspec import Struct, field
 
 from evalfleet.backends import registry
 from evalfleet.backends.local import HOST as HERE
@@ -27,8 +27,7 @@ _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """One attempt, and where its files lie now."""
 
     run: Run
@@ -46,8 +45,7 @@ class Place:
         return self.folder / "artifacts"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenFile:
+class SeenFile(Struct, frozen=True, kw_only=True):
     """An artifact on another machine, as it was when we looked."""
 
     path: str
@@ -55,8 +53,7 @@ class SeenFile:
     changed_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Seen(Struct, frozen=True, kw_only=True):
     """How far an attempt on another machine is."""
 
     folder: Path  # holds what its film is made of, as far as it was brought here
@@ -162,8 +159,7 @@ def _seen_here(found: Place) -> Seen:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """Which piece of a log somebody asks for."""
 
     stream: str

@@ -14,11 +14,11 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec import Struct, field
 
 from evalfleet import config
 from evalfleet.model import PauseCause, Run, RunState
@@ -53,8 +53,7 @@ def again_after_s(code: int, state: RunState, cause: str | None, times: int) -> 
     return _CRASH_S * 2.0**times if times < _CRASHES else None
 
 
-@dataclass(slots=True)
-class _Wanted:
+class _Wanted(Struct):
     """A run that we drive, or will."""
 
     times: int = 0  # tried again
@@ -63,8 +62,7 @@ class _Wanted:
     process: asyncio.subprocess.Process | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class Drivers:
+class Drivers(Struct, kw_only=True):
     """Used in the event loop's thread."""
 
     settings: config.Settings

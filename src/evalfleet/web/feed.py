@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from msgspec import Struct, field
 
 from evalfleet.errors import StoreError
 from evalfleet.model import Event
@@ -43,8 +43,7 @@ class Behind(Exception):
         self.number = number
 
 
-@dataclass(slots=True, eq=False)
-class Subscriber:
+class Subscriber(Struct, eq=False):
     """One reader: the frames that wait for it."""
 
     runs: frozenset[str]

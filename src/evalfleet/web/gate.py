@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 import time
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from msgspec import Struct
 
 from evalfleet.errors import EvalfleetError
 from evalfleet.model import AccessToken, Role
@@ -34,8 +34,7 @@ class Denied(EvalfleetError):
         self.retry_after_s = retry_after_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entrance:
+class Entrance(Struct, frozen=True, kw_only=True):
     """By which names the server is reached, and whether anybody may look."""
 
     port: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from evalfleet.backends import registry
 from evalfleet.core.alert_hosts import HostFacts, PoolFacts, Reaped
@@ -15,8 +16,7 @@ _MARGIN_S = 30.0
 FOUND = "reap.found"
 
 
-@dataclass(slots=True, kw_only=True)
-class Idleness:
+class Idleness(Struct, kw_only=True):
     """Since when the hosts of pools do nothing. What was before our time is in the store."""
 
     _since: dict[str, float] = field(default_factory=dict[str, float])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from evalfleet.engine.steering import barred
 from evalfleet.model import JsonObject, Run, RunState, Task, TaskState
@@ -23,8 +23,7 @@ _OVER = (RunState.COMPLETED, RunState.CANCELLED)
 _POINTS = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(Struct, frozen=True, kw_only=True):
     """Which part of a list is wanted."""
 
     limit: int
@@ -97,8 +96,7 @@ def _worker(one: WorkerLine, numbers: dict[str, int], out: frozenset[str]) -> Js
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """Which tasks of a run are wanted."""
 
     states: tuple[str, ...] = ()

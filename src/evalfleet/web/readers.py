@@ -10,12 +10,12 @@ import asyncio
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from evalfleet.errors import StoreError
 from evalfleet.store.base import StoreReader
@@ -31,16 +31,14 @@ _SHARE_OF_TIME = 5  # an answer that took t to compute is kept for at least so m
 _encoder = msgspec.json.Encoder()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """A JSON body, and the number of the event up to which it is whole."""
 
     body: bytes
     event: int
 
 
-@dataclass(slots=True)
-class _Kept:
+class _Kept(Struct):
     answer: asyncio.Future[Answer]
     asked_at: float
     took_s: float = 0.0

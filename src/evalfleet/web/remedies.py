@@ -7,11 +7,11 @@ and every step may be taken again. Restarting a worker takes two steps, the seco
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import anyio
+from msgspec import Struct
 
 from evalfleet.core.alerts import Action
 from evalfleet.engine.asking import ask_or_do
@@ -27,8 +27,7 @@ _OVER = (RunState.COMPLETED, RunState.CANCELLED)
 Write = Callable[[Callable[[Store], Any]], Awaitable[Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """One thing to do about an alert. A later step with another name follows it, or none."""
 
     alert: JsonObject

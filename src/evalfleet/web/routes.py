@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import msgspec
 from aiohttp import web
+from msgspec import Struct
 
 from evalfleet.model import Role, RunState, TaskState
 from evalfleet.web import acting, gpus, params, pools, studies
@@ -32,8 +32,7 @@ _STATES = tuple(str(state) for state in RunState)
 _TASK_STATES = tuple(str(state) for state in TaskState)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class Parameter(Struct, frozen=True, kw_only=True):
     """One of the query."""
 
     name: str
@@ -45,8 +44,7 @@ class Parameter:
     required: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class Route(Struct, frozen=True, kw_only=True):
     method: str
     path: str
     handler: Handler

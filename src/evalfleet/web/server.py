@@ -6,11 +6,11 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 from aiohttp import web
+from msgspec import Struct
 
 from evalfleet.config import Settings
 from evalfleet.errors import InputError
@@ -34,8 +34,7 @@ _BACKLOG = 512
 _SHUTDOWN_S = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(Struct, frozen=True, kw_only=True):
     """How to serve."""
 
     host: str = "127.0.0.1"
@@ -49,13 +48,15 @@ class Options:
     runs: int = 4  # driven at a time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class Server(Struct, frozen=True, kw_only=True):
     """A running server."""
 
     url: str  # without a token
-    address: str = field(repr=False)  # with one, for a person
+    address: str  # with one, for a person, and shown by no repr
     site: Site
+
+    def __repr__(self) -> str:
+        return f"Server(url={self.url!r})"
 
 
 def _refuse_unsafe(settings: Settings, options: Options) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class _Kept(Generic[T]):
+class _Kept(Generic[T], Struct):
     task: asyncio.Task[T]
     ended_at: float | None = None
 

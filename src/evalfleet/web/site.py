@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from aiohttp import web
+from msgspec import Struct, field
 
 from evalfleet.config import Settings
 from evalfleet.layout import Home
@@ -32,8 +32,7 @@ _BEARER = web.RequestKey("bearer", Bearer)
 _WRITERS = 4  # an action waits up to ten seconds for the run's controller
 
 
-@dataclass(slots=True, kw_only=True)
-class Site:
+class Site(Struct, kw_only=True):
     settings: Settings
     gate: Gate
     readers: Readers

@@ -15,11 +15,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
+from msgspec import Struct, field
 
 from evalfleet import config
 from evalfleet.azure import settings as azure_settings
@@ -38,8 +38,7 @@ _LONGEST_S = 900.0
 _DONE = (0, 3)  # 3: it said why not
 
 
-@dataclass(slots=True)
-class _Wanted:
+class _Wanted(Struct):
     """A pool that we keep, or will."""
 
     forced: bool = False  # to be looked at though it is settled by what is written: only the cloud knows better
@@ -50,8 +49,7 @@ class _Wanted:
     process: subprocess.Popen[bytes] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Standing(Struct, frozen=True, kw_only=True):
     """How a pool of rented machines stands."""
 
     kept: bool  # by somebody, of whichever process
@@ -66,8 +64,7 @@ def again_after_s(code: int, standing: Standing | None, times: int) -> float | N
     return min(_LONGEST_S, _FIRST_S * 2.0 ** min(times, 10))
 
 
-@dataclass(slots=True, kw_only=True)
-class Stewards:
+class Stewards(Struct, kw_only=True):
     """Used in the event loop's thread."""
 
     settings: config.Settings

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from evalfleet.model import AccessToken, Role
 from evalfleet.store.base import Store
@@ -15,8 +16,7 @@ START_NAME = "serve"
 START_LIFE_S = 30 * 86_400.0  # of the token that `serve` makes for the address that it prints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class Made(Struct, frozen=True, kw_only=True):
     """A new token. `text` is its only copy."""
 
     text: str
@@ -26,8 +26,7 @@ class Made:
         return f"<new token {self.token.id}>"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bearer:
+class Bearer(Struct, frozen=True, kw_only=True):
     """Who asks."""
 
     id: str

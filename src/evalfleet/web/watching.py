@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalfleet.config import Settings
 from evalfleet.core.alert_hosts import host_conditions, pool_conditions, reap_conditions
@@ -40,8 +41,7 @@ _log = logging.getLogger("evalfleet.web")
 Write = Callable[[Callable[[Store], Any]], Awaitable[Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Look(Struct, frozen=True, kw_only=True):
     """What was seen at one moment."""
 
     alerts: dict[int, JsonObject]

@@ -7,9 +7,10 @@ import io
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
+
+from msgspec import Struct
 
 Value = str | float
 SUFFIXES = (".csv", ".ods", ".xlsx")
@@ -33,14 +34,12 @@ class Unreadable(Exception):
     """The bytes are no spreadsheet of that kind."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Cell(Struct, frozen=True, kw_only=True):
     value: Value = ""
     formula: str = ""  # as the file writes it, such as "of:=SUM([.B2:.B4])"; empty for a plain value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Area:
+class Area(Struct, frozen=True, kw_only=True):
     """A rectangle of cells, counted from 0, both ends included."""
 
     top: int

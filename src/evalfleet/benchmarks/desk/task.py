@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
+from msgspec import Struct
 
 from evalfleet.benchmarks.desk.checks import CHECKS, Check
 from evalfleet.benchmarks.desk.getters import GETTERS, Getter
@@ -58,8 +58,7 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True):
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Point(Struct, frozen=True, kw_only=True):
     """One thing that is looked at: where, and what must be found there."""
 
     func: str
@@ -67,8 +66,7 @@ class Point:
     check: Check
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeskTask:
+class DeskTask(Struct, frozen=True, kw_only=True):
     id: str
     domain: str
     instruction: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
+
+from msgspec.structs import asdict, replace
 
 from evalfleet import config
 from evalfleet.benchmarks.base import Episode, Requirement, Rung, Selection, TaskInfo, Tools

@@ -13,10 +13,12 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalfleet.benchmarks.waa.docker import LABEL, Docker, DockerError
 from evalfleet.benchmarks.waa.image import PAUSES_S, pull
@@ -40,8 +42,7 @@ class Fallen(EnvironmentFailed):
         self.rung = rung
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class Means(Struct, frozen=True, kw_only=True):
     """What may be used to make a rung hold. Without them a machine is only looked at."""
 
     say: Callable[[str], None]  # hears what goes on

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
+
+from msgspec import Struct
 
 from evalfleet.model import Kind
 
@@ -26,8 +27,7 @@ _SERVICE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """One line of the trajectory. Number 0 is the world as the agent found it."""
 
     number: int
@@ -36,8 +36,7 @@ class Step:
     at: float | None  # when, by the container's clock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Raised:
+class Raised(Struct, frozen=True, kw_only=True):
     """The exception that ended a task in WAA."""
 
     words: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from evalfleet.benchmarks.base import PastTask
 from evalfleet.benchmarks.waa.trajectory import RESULT, TRAJECTORY, event_line, read_score, read_trajectory
@@ -16,8 +17,7 @@ _TASK_LOG = re.compile(r"task-(\d+)-.*\.log")
 _SHAPE = "<action_space>/<observation_type>/<model>/<trial>/<domain>/<id>"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tree:
+class Tree(Struct, frozen=True, kw_only=True):
     """The results of one model, of all its trials."""
 
     model: str

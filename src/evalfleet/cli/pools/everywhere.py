@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
+from msgspec import Struct
 
 from evalfleet.backends import ssh_command
 from evalfleet.backends.base import single_error
@@ -22,8 +22,7 @@ KEPT_BYTES = 16 << 20  # of each stream of a host, where it is collected
 _CUT = b"\n[evalfleet: the rest was left out]\n"
 
 
-@dataclass(slots=True)
-class Row:
+class Row(Struct):
     """What became of the command on one host."""
 
     host: str

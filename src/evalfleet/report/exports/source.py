@@ -6,9 +6,10 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from evalfleet.layout import Home
 from evalfleet.model import Event, Run
@@ -19,8 +20,7 @@ _PAGE = 1000
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Struct, frozen=True, kw_only=True):
     """All of it is the same moment, although files are copied later: attempts that have ended do not change any more."""
 
     store: StoreReader

@@ -9,8 +9,9 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from evalfleet.benchmarks.waa.catalogue import ALL, FOLDER, index
 
@@ -18,8 +19,7 @@ _HERE = Path(__file__).parent
 _START_S = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arena:
+class Arena(Struct, frozen=True, kw_only=True):
     """A stand-in that runs."""
 
     folder: Path
