@@ -387,6 +387,20 @@ def test_kill_9_at_any_moment(spool: RunnerSpool, tmp_path: Path, seed: int) -> 
     assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and is_alive(int(pid)) and mark in environment(pid)]
 
 
+def test_what_becomes_a_process_of_a_lost_attempt_while_it_is_looked_for_is_ended(spool: RunnerSpool) -> None:
+    """Its variables cannot be read while it is replaced by another program: nobody sees yet whose it is."""
+    spool.start()
+    with spool.client() as client:
+        client.launch("a", a_spec("sleep", "300"))
+        client.event("a", "started")
+    spool.kill()
+    marks = {"EVALFLEET_ATTEMPT": "a", "EVALFLEET_TASK": str(spool.attempt("a") / "task.json")}
+    program = f"import os, time; time.sleep(0.4); os.execve('/bin/sleep', ['sleep', '300'], {marks!r})"
+    hidden = subprocess.Popen([sys.executable, "-I", "-c", program], env={}, start_new_session=True)
+    spool.start()
+    assert hidden.wait(PATIENCE_S) == -signal.SIGKILL
+
+
 def environment(pid: str) -> bytes:
     try:
         return Path(f"/proc/{pid}/environ").read_bytes()

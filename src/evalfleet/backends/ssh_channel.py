@@ -210,7 +210,8 @@ async def _prepare(process: Process, place: Place, words: tuple[str, ...]) -> No
         "keep": sorted(KEPT),
     }
     try:
-        process.stdin.write(program_text(bootstrap(), orders))
+        with suppress(BrokenPipeError):  # it has ended already; why is read below
+            process.stdin.write(program_text(bootstrap(), orders))
         line = await _marked(process, ", ".join(_pythons(place)))
         if not line.get("has") and "error" not in line:
             process.stdin.write(data)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .spool import Spool
 
 KILL_S = 20.0
+UNCLEAR_S = 1.0  # how long a process that is becoming another program may hide what it is
 MESSAGE = "the runner died under the attempt"
 
 
@@ -43,6 +44,7 @@ class Lost:
         self.started: dict[str, Any] = found.get("started") or {}
         self.ready: dict[str, Any] = found.get("ready") or {}
         self.progress: dict[str, Any] = found.get("progress") or {}
+        self.first_at = float(lines[0].get("at") or 0.0)
         self.last_at = float(lines[-1].get("at") or 0.0)
         group = tree.read(folder + "/cgroup").decode("utf-8", "replace")
         self.cgroup = tree.Cgroup(group) if "/evalfleet-" in group and group.endswith("-" + name) else None
@@ -78,7 +80,7 @@ def recover(spool: Spool, now: Callable[[], float]) -> list[Ended]:
         else:
             ended.append(found)
     if lost:
-        _kill(lost)
+        _kill(lost, now() - min(attempt.first_at for attempt in lost))
         _free_gpus(lost, spool)
         for attempt in lost:
             spool.log("attempt %s: %s" % (attempt.name, MESSAGE))
@@ -129,17 +131,17 @@ def _event(line: bytes) -> dict[str, Any] | None:
         return None
 
 
-def _kill(lost: list[Lost]) -> None:
-    """Kill until a look at every process finds none of theirs."""
-    deadline = time.monotonic() + KILL_S
+def _kill(lost: list[Lost], age_s: float) -> None:
+    """Kill until a look at every process finds none of theirs. `age_s`: how long ago the first of them was launched."""
+    begun = time.monotonic()
     for attempt in lost:
         if attempt.cgroup:
             for pid in attempt.cgroup.members():
                 attempt.learn_secrets(pid)
             attempt.cgroup.kill()
-    while time.monotonic() < deadline:
-        found = _survivors(lost)
-        if not found:
+    while time.monotonic() < begun + KILL_S:
+        found, unclear = _survivors(lost, age_s)
+        if not found and (not unclear or time.monotonic() > begun + UNCLEAR_S):
             return
         for pid, attempt in found:
             attempt.learn_secrets(pid)
@@ -159,22 +161,36 @@ def _free_gpus(lost: list[Lost], spool: Spool) -> None:
                 attempt.dirty.append({"uuid": uuid, "index": None, "reason": reason, "pids": left.pids})
 
 
-def _survivors(lost: list[Lost]) -> list[tuple[int, Lost]]:
-    """Living processes of lost attempts. Looks at each process once, however many were lost."""
+def _survivors(lost: list[Lost], age_s: float) -> tuple[list[tuple[int, Lost]], bool]:
+    """Living processes of lost attempts, and whether there may be more. Looks at each process once, however many were lost."""
     boot = tree.boot_id()
     leaders = {attempt.started.get("pid"): attempt for attempt in lost}
     tasks = {os.fsencode(attempt.folder + "/task.json"): attempt for attempt in lost}
     alive: list[tuple[int, Lost]] = []
+    unclear = False
     for found in tree.everybody():
         if found.dead or found.pid == os.getpid():
             continue
         owner = leaders.get(found.session) or leaders.get(found.group)
         if owner is None or not owner.leads(found, boot):
-            owner = tasks.get(tree.environment(found.pid).get(b"EVALFLEET_TASK", b""))
+            known = tree.environment(found.pid)
+            owner = tasks.get(known.get(b"EVALFLEET_TASK", b""))
             if owner is None or not tree.marks(found.pid, owner.name, owner.folder):
+                unclear = unclear or _may_become_one(found, known, age_s)
                 continue
         alive.append((found.pid, owner))
-    return alive
+    return alive, unclear
+
+
+def _may_become_one(found: tree.Stat, known: dict[bytes, bytes], age_s: float) -> bool:
+    """Whether a process without a mark may be on its way to one.
+
+    While a program is replaced by another, its variables cannot be read; and a child that the dead runner had not yet turned into the
+    command of an attempt still looks like that runner.
+    """
+    if found.is_kernel or found.age_s() > age_s + 1.0 or not tree.is_ours(found.pid):
+        return False
+    return not known or tree.command_line(found.pid) == tree.command_line(os.getpid())
 
 
 def _end(attempt: Lost, now: float) -> Ended:

@@ -70,6 +70,14 @@ class Stat:
     def dead(self) -> bool:
         return self.state in "ZXx"
 
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it is a thread of the kernel; these have no variables."""
+        return 2 in (self.pid, self.parent)
+
+    def age_s(self) -> float:
+        return boottime_ns() / 1e9 - self.start_time / CLOCK_TICKS
+
 
 def stat_of(pid: int) -> Stat | None:
     data = read("/proc/%d/stat" % pid, 4096)
@@ -112,6 +120,18 @@ def marks(pid: int, attempt: str, folder: str) -> bool:
     return found.get(b"EVALFLEET_ATTEMPT") == attempt.encode() and found.get(b"EVALFLEET_TASK") == os.fsencode(
         folder + "/task.json"
     )
+
+
+def is_ours(pid: int) -> bool:
+    """Whether it runs as the same user as we do."""
+    try:
+        return os.stat("/proc/%d" % pid).st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def command_line(pid: int) -> bytes:
+    return read("/proc/%d/cmdline" % pid)
 
 
 def children(pid: int) -> list[int]:
