@@ -18,10 +18,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from beside import bench_beside
 from browsing import bench_miniwob
-from dashboard import bench_web
+from dashboard import bench_feed, served
 from dispatching import bench_dispatch
 from makespan import bench_makespan
+from page_opening import bench_page
 from processes import bench_commands, bench_few, bench_many
 from renting import bench_cloud
 from table import Line, print_end, print_lines
@@ -46,7 +48,7 @@ def main() -> int:
         "makespan": lambda: bench_makespan(root),
         "cloud": lambda: bench_cloud(root),
         "ssh": lambda: bench_dispatch(root),
-        "web": lambda: bench_web(root),
+        "web": lambda: [*bench_feed(root / "feed"), *bench_beside(root), *bench_page(root / "page", served)],
         "tuning": lambda: bench_tuning(root),
         "miniwob": lambda: bench_miniwob(root, min(args.rounds, 2)),  # minutes each
     }

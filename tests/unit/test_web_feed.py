@@ -161,15 +161,17 @@ async def test_who_is_too_far_behind_begins_anew(home: Path, monkeypatch: pytest
         assert reader.numbers == list(range(told["event"] + 1, last + 1)), "the stream goes on where it says"
 
 
+def _request(client: Client, port: int, version: str) -> bytes:
+    asked = f"GET /api/v1/events?after=0 {version}\r\nHost: 127.0.0.1:{port}\r\n"
+    return f"{asked}Authorization: Bearer {client.operator}\r\n\r\n".encode()
+
+
 async def test_who_does_not_read_is_dropped_and_others_go_on(home: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(feed, "_MOST_BYTES", 1_000_000)
     async with serving(home) as client:
         port = client.server.site.gate.entrance.port
         slow_reader, slow_writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
-        slow_writer.write(
-            f"GET /api/v1/events?after=0 HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
-            f"Authorization: Bearer {client.operator}\r\n\r\n".encode()
-        )
+        slow_writer.write(_request(client, port, "HTTP/1.1"))
         await slow_reader.readuntil(b"hello")
         async with stream(client, "?after=0") as reader:
             assert client.server.site.feed.readers == 2
@@ -184,6 +186,34 @@ async def test_who_does_not_read_is_dropped_and_others_go_on(home: Path, monkeyp
             await reader.until(last)
         assert reader.numbers == list(range(1, last + 1))
         slow_writer.transport.abort()
+
+
+async def test_who_takes_nothing_for_long_is_taken_for_gone(home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(streaming, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(streaming, "_STUCK_S", 0.5)
+    monkeypatch.setattr(feed, "_MOST_BYTES", 1 << 30)  # not what waits tells it, but how long
+    async with serving(home) as client:
+        port = client.server.site.gate.entrance.port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        writer.write(_request(client, port, "HTTP/1.1"))
+        await reader.readuntil(b"hello")
+        with anyio.fail_after(40):
+            while client.server.site.feed.readers:  # until the kernel's buffers are full, and then half a second
+                await anyio.to_thread.run_sync(note, home, 100, "r1", 5_000)
+        writer.transport.abort()
+
+
+async def test_an_old_client_reads_without_chunks(home: Path):
+    async with serving(home) as client:
+        port = client.server.site.gate.entrance.port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(_request(client, port, "HTTP/1.0"))
+        await reader.readuntil(b"hello")
+        last = await anyio.to_thread.run_sync(note, home, 3)
+        told = await reader.readuntil(b"id: %d\n" % last)
+        lines = [line for line in told.splitlines() if line]
+        assert all(line.startswith((b"data: ", b"id: ", b"retry: ", b"event: ", b": ")) for line in lines[1:]), lines
+        writer.transport.abort()
 
 
 async def test_a_revoked_token_ends_the_stream(home: Path, monkeypatch: pytest.MonkeyPatch):

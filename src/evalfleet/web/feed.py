@@ -1,9 +1,10 @@
 """The live feed: every event once, in order, to any number of readers, by server-sent events.
 
 One thread looks for commits of all processes. What is new is encoded once and put together to one frame per tenth of a second, which all
-readers share. A reader joins at a number, gets what came before from the store, then the frames; as event numbers rise without gaps
-becoming visible, nothing is missed and nothing comes twice, whatever was between: a sleeping laptop, or another server. One that does
-not read is disconnected; it comes back with the last number that it saw.
+readers share. A reader joins at a number, gets what came before from the store, then the frames, straight to its connection: hundreds of
+readers cost a write each, and wake nobody. As event numbers rise without gaps becoming visible, nothing is missed and nothing comes twice,
+whatever was between: a sleeping laptop, or another server. One that does not read is disconnected; it comes back with the last number
+that it saw.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -43,45 +44,71 @@ class Behind(Exception):
         self.number = number
 
 
-class Subscriber(Struct, eq=False):
-    """One reader: the frames that wait for it."""
+class Frame:
+    """Messages for readers, put together once: as they are, and as a chunk of HTTP/1.1."""
 
+    __slots__ = ("chunk", "plain")
+
+    def __init__(self, plain: bytes) -> None:
+        self.plain = plain
+        self.chunk = b"%x\r\n%b\r\n" % (len(plain), plain)
+
+
+class Line(Protocol):
+    """The connection of a reader."""
+
+    def send(self, frame: Frame) -> bool:
+        """Send it, now or when there is room, and never wait. False: the connection is gone."""
+        ...
+
+    def waiting(self) -> int:
+        """Bytes that there was no room for yet."""
+        ...
+
+    def cut(self) -> None:
+        """End the connection at once: what waits there would never be read."""
+        ...
+
+
+class Subscriber(Struct, eq=False):
+    """One reader. While it is told what was before, frames wait for it; from then on they go to its line."""
+
+    line: Line
     runs: frozenset[str]
     since: int  # frames hold what is above this number
     after: int  # what it has; an answer may have told it of more than we have seen ourselves
     frames: list[bytes] = field(default_factory=list[bytes])
-    waiting: int = 0
+    kept: int = 0  # bytes of these
+    live: bool = False
     dropped: bool = False
-    abort: Callable[[], None] = lambda: None  # ends its connection: what waits there would never be read
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def put(self, frame: bytes) -> None:
-        if self.waiting > _MOST_BYTES:  # of earlier frames: one alone may be large
+    def put(self, frame: Frame) -> None:
+        # Looked at before: one frame alone may be large.
+        if (self.line.waiting() if self.live else self.kept) > _MOST_BYTES:
             self.drop()
-            return
-        self.waiting += len(frame)
-        self.frames.append(frame)
-        self.wake.set()
+        elif not self.live:
+            self.kept += len(frame.plain)
+            self.frames.append(frame.plain)
+        elif not self.line.send(frame):
+            self.end()
 
-    def drop(self) -> None:
-        self.dropped = True
-        self.frames.clear()
-        self.wake.set()
-        self.abort()
-
-    async def next(self, at_most_s: float) -> bytes:
-        """What is new, as soon as there is something; empty after that time, or once it was dropped."""
-        if not self.frames:
-            try:
-                async with asyncio.timeout(at_most_s):
-                    await self.wake.wait()
-            except TimeoutError:
-                return b""
+    def go_live(self) -> bytes:
+        """What waited; empty says that nothing does any more, and that frames go to the line from now on."""
         frame = b"".join(self.frames)
         self.frames.clear()
-        self.wake.clear()
-        self.waiting = 0
+        self.kept = 0
+        self.live = not frame
         return frame
+
+    def drop(self) -> None:
+        self.end()
+        self.line.cut()
+
+    def end(self) -> None:
+        self.dropped = True
+        self.frames.clear()
+        self.ended.set()
 
 
 class Feed:
@@ -106,8 +133,7 @@ class Feed:
 
     async def close(self) -> None:
         for one in self._subscribers:
-            one.dropped = True
-            one.wake.set()
+            one.end()
         if self._reader is not None:
             await self._call(self._reader.close)
         self._thread.shutdown(wait=True)
@@ -121,9 +147,9 @@ class Feed:
                 self._happened(events)
                 self._share(events)
 
-    def join(self, runs: frozenset[str], after: int | None) -> Subscriber:
+    def join(self, line: Line, runs: frozenset[str], after: int | None) -> Subscriber:
         """Begin to listen at this moment; `replay` gives what lies between `after` and it. To be left again."""
-        subscriber = Subscriber(runs=runs, since=self.last, after=self.last if after is None else after)
+        subscriber = Subscriber(line=line, runs=runs, since=self.last, after=self.last if after is None else after)
         self._subscribers.add(subscriber)
         return subscriber
 
@@ -146,22 +172,22 @@ class Feed:
             if not page:
                 return
             after = page[-1].number
-            yield _frame([(event, encoded(event)) for event in page], subscriber.runs)
+            yield _messages([(event, encoded(event)) for event in page], subscriber.runs)
         subscriber.after = max(subscriber.after, subscriber.since)
 
     def _share(self, events: list[Event]) -> None:
         if not self._subscribers:
             return
         told = [(event, encoded(event)) for event in events]
-        frames: dict[frozenset[str], bytes] = {}
+        frames: dict[frozenset[str], Frame] = {}
         for subscriber in self._subscribers:
             frame = frames.get(subscriber.runs)
             if subscriber.after >= events[0].number:
                 known = subscriber.after
-                frame = _frame([one for one in told if one[0].number > known], subscriber.runs)
+                frame = Frame(_messages([one for one in told if one[0].number > known], subscriber.runs))
             elif frame is None:
-                frame = frames[subscriber.runs] = _frame(told, subscriber.runs)
-            if frame and not subscriber.dropped:
+                frame = frames[subscriber.runs] = Frame(_messages(told, subscriber.runs))
+            if frame.plain and not subscriber.dropped:
                 subscriber.put(frame)
 
     # In the thread
@@ -199,5 +225,5 @@ def named(name: str, data: object, number: int | None = None) -> bytes:
     return b"%bevent: %b\ndata: %b\n\n" % (place, name.encode(), _encoder.encode(data))
 
 
-def _frame(told: list[tuple[Event, bytes]], runs: frozenset[str]) -> bytes:
+def _messages(told: list[tuple[Event, bytes]], runs: frozenset[str]) -> bytes:
     return b"".join(message for event, message in told if not runs or event.run_id in runs)

@@ -6,21 +6,58 @@ import asyncio
 import time
 from contextlib import suppress
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from evalfleet.errors import InputError
 from evalfleet.web import params
-from evalfleet.web.feed import MOST_READERS, Behind, Subscriber, named
+from evalfleet.web.feed import MOST_READERS, Behind, Frame, Subscriber, named
 from evalfleet.web.gate import Denied
 from evalfleet.web.site import Site, bearer_of
 
 HEARTBEAT_S = 10.0
-_STUCK_S = 20.0  # for one frame
+_STUCK_S = 20.0  # without taking anything
+_LEAST_S = 0.05  # between two looks at one reader
 _HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",  # a proxy in front must not gather frames
 }
+
+
+class _Connection:
+    """The line of one reader. Implements `Line`: frames are put straight on the wire, past the response that began the stream."""
+
+    def __init__(self, transport: asyncio.Transport, *, chunked: bool) -> None:
+        self._transport = transport
+        self._chunked = chunked
+        self._sent = 0
+        self._taken = 0  # of what was sent, when somebody last looked
+        self._moved_at = self.sent_at = time.monotonic()
+
+    def send(self, frame: Frame) -> bool:
+        if self.gone():
+            return False
+        data = frame.chunk if self._chunked else frame.plain
+        self._sent += len(data)
+        self.sent_at = time.monotonic()
+        self._transport.write(data)
+        return True
+
+    def waiting(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def cut(self) -> None:
+        self._transport.abort()
+
+    def gone(self) -> bool:
+        return self._transport.is_closing()
+
+    def stuck(self) -> bool:
+        """Whether something waits, and nothing of it was taken for long."""
+        now, taken = time.monotonic(), self._sent - self.waiting()
+        if taken != self._taken or not self.waiting():
+            self._taken, self._moved_at = taken, now
+        return now - self._moved_at >= _STUCK_S
 
 
 class Streaming:
@@ -36,15 +73,18 @@ class Streaming:
         if feed.readers >= MOST_READERS:
             raise Denied(503, f"{MOST_READERS} readers listen already; close some pages", 30.0)
         response = web.StreamResponse(headers=_HEADERS)
+        if request.version >= HttpVersion11:
+            response.enable_chunked_encoding()
         await response.prepare(request)
-        subscriber = feed.join(runs, after)
-        if request.transport is not None:
-            subscriber.abort = request.transport.abort
+        if not isinstance(request.transport, asyncio.Transport):
+            return response  # gone already
+        line = _Connection(request.transport, chunked=response.chunked)
+        subscriber = feed.join(line, runs, after)
         try:
             # Whoever goes away is no error; whoever does not read for long is taken for gone.
             with suppress(ConnectionResetError):
                 await self._begin(response, subscriber, after)
-                await self._go_on(request, response, subscriber)
+                await self._go_on(request, line, subscriber)
         except TimeoutError:
             subscriber.drop()
         finally:
@@ -52,29 +92,35 @@ class Streaming:
         return response
 
     async def _begin(self, response: web.StreamResponse, subscriber: Subscriber, after: int | None) -> None:
+        """Tell what was before, until the reader is up to date."""
         hello = named("hello", {"event": subscriber.after, "now": time.time()})
         await _write(response, b"retry: 1000\n\n" + hello)
-        if after is None:
-            return
-        try:
-            async for frame in self._site.feed.replay(subscriber):
-                await _write(response, frame)
-        except Behind as behind:
-            reason = "too far behind; fetch again"
-            told = {"event": behind.number, "reason": reason}
-            await _write(response, named("resync", told, behind.number))
+        if after is not None:
+            try:
+                async for frame in self._site.feed.replay(subscriber):
+                    await _write(response, frame)
+            except Behind as behind:
+                reason = "too far behind; fetch again"
+                told = {"event": behind.number, "reason": reason}
+                await _write(response, named("resync", told, behind.number))
+        while frame := subscriber.go_live():
+            await _write(response, frame)
 
-    async def _go_on(self, request: web.Request, response: web.StreamResponse, subscriber: Subscriber) -> None:
+    async def _go_on(self, request: web.Request, line: _Connection, subscriber: Subscriber) -> None:
+        """Watch over a stream that others write, and keep it alive."""
         bearer = bearer_of(request)
-        checked_at = time.monotonic()
-        while not subscriber.dropped:
-            frame = await subscriber.next(HEARTBEAT_S)
-            if not subscriber.dropped:
-                await _write(response, frame or b": %.1f\n\n" % time.time())
-            if time.monotonic() - checked_at >= HEARTBEAT_S:
-                checked_at = time.monotonic()
-                if not await self._site.gate.still_valid(bearer):
-                    return
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(_LEAST_S, line.sent_at + HEARTBEAT_S - time.monotonic())):
+                    await subscriber.ended.wait()
+            if subscriber.dropped or line.gone():
+                return
+            if line.stuck():
+                subscriber.drop()
+            elif time.monotonic() >= line.sent_at + HEARTBEAT_S:
+                line.send(Frame(b": %.1f\n\n" % time.time()))
+            if not await self._site.gate.still_valid(bearer):
+                return
 
 
 async def _write(response: web.StreamResponse, data: bytes) -> None:
