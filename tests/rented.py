@@ -77,6 +77,16 @@ class Rented:
         assert done.returncode == 0, done.stdout + done.stderr
         assert "nothing of it is left" in done.stdout
 
+    def leave(self) -> None:
+        """Delete the pool, after which nothing of ours is in the cloud."""
+        self.delete()
+        assert self.is_empty(), self.leaks()
+
+    def all_ok(self, count: int, run: str = "latest") -> None:
+        """So many attempts were made, and each was a success: nothing was done twice."""
+        attempts = self.fleet.json("report", run)["attempts"]
+        assert attempts["by_outcome"]["ok"] == attempts["total"] == count, attempts
+
     def births(self) -> dict[str, int]:
         """How often a VM of each name was made; never two at a time."""
         alive: dict[str, int] = {}

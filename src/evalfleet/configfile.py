@@ -109,13 +109,13 @@ class AzureTable(msgspec.Struct, forbid_unknown_fields=True):
 
 
 Machines = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+Least = Annotated[int, msgspec.Meta(ge=0, le=1000)]
+Dollars = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
-class PoolTable(msgspec.Struct, forbid_unknown_fields=True):
-    """The options of `pool create`, by their names."""
+class RentedTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What may be said of a pool whose machines are made, here as over HTTP."""
 
-    backend: Literal["ssh", "azure-vm"] | None = None
-    hosts: str | None = None
     workers: Machines | None = None
     size: str | list[str] | None = None
     regions: str | list[str] | None = None
@@ -124,15 +124,22 @@ class PoolTable(msgspec.Struct, forbid_unknown_fields=True):
     disk_gb: Annotated[int, msgspec.Meta(ge=30, le=4095)] | None = None
     slots: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None
     max_hours: Annotated[float, msgspec.Meta(ge=0.5, le=720)] | None = None
-    budget: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None
-    min: Annotated[int, msgspec.Meta(ge=0, le=1000)] | None = None
+    min: Least | None = None
     max: Machines | None = None
     idle: Duration = None
     idle_action: Literal["stop", "delete"] | None = None
     name_prefix: str | None = None
-    setup: str | None = None
+    setup: str | None = None  # here a path, over HTTP the shell script itself
     benchmark: str | None = None
     deadline: dict[str, str] | None = None
+
+
+class PoolTable(RentedTable):
+    """The options of `pool create`, by their names."""
+
+    backend: Literal["ssh", "azure-vm"] | None = None
+    hosts: str | None = None
+    budget: Dollars | None = None
 
 
 class LeaseTable(msgspec.Struct, forbid_unknown_fields=True):

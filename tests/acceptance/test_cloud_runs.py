@@ -36,8 +36,7 @@ def test_thirty_tasks_of_eight_minutes_cost_what_the_bill_says(tmp_path: Path):
         assert scaled["cost_usd"] == pytest.approx(here.billed_usd(), rel=0.05)  # with those that are gone
         assert here.fleet.command("pool", "stop", "p1").returncode == 0
         assert here.status()["cost_usd"] == pytest.approx(here.billed_usd(), rel=0.05)
-        here.delete()
-        assert here.is_empty(), here.leaks()
+        here.leave()
 
 
 @pytest.mark.long
@@ -51,8 +50,7 @@ def test_a_run_starts_a_pool_that_is_stopped(tmp_path: Path):
         # As many as it can use, and no more.
         assert Counter(here.states().values()) == {"ready": 2, "stopped": 1}
         assert len(here.births()) == 3
-        here.delete()
-        assert here.is_empty(), here.leaks()
+        here.leave()
 
 
 @pytest.mark.long
@@ -66,11 +64,9 @@ def test_a_pool_grows_for_a_run_and_sheds_what_is_idle(tmp_path: Path):
         wait_until(here, {"ready": 1})  # five had nothing to do any more while one worked
         assert run.poll() is None
         assert run.wait(PATIENCE_S) == 0
-        report = here.fleet.json("report")
-        assert report["attempts"]["by_outcome"]["ok"] == report["attempts"]["total"] == 25
+        here.all_ok(25)
         assert len(here.births()) == 6
-        here.delete()
-        assert here.is_empty(), here.leaks()
+        here.leave()
 
 
 @pytest.mark.long
@@ -84,8 +80,7 @@ def test_two_runs_share_one_pool(tmp_path: Path):
         assert one.wait(PATIENCE_S) == 0
         assert two.wait(PATIENCE_S) == 0
         for run in here.fleet.json("status"):
-            report = here.fleet.json("report", run["run"])
-            assert report["attempts"]["by_outcome"]["ok"] == report["attempts"]["total"] == 12, run["name"]
+            here.all_ok(12, run["run"])
         assert len(here.births()) == 3
         assert set(here.states().values()) == {"ready"}
 
@@ -106,12 +101,10 @@ def test_wishes_are_obeyed_while_a_run_uses_the_pool(tmp_path: Path):
         assert {row["host"]: row["state"] for row in stopped["hosts"]}["waa-eval-1"] == "stopped"
         assert len(fleet.json("pool", "scale", "p1", "3")["hosts"]) == 3
         assert run.wait(PATIENCE_S) == 0
-        report = fleet.json("report")
         # Machines that work end their tasks before they go: nothing was done twice.
-        assert report["attempts"]["by_outcome"]["ok"] == report["attempts"]["total"] == 40
+        here.all_ok(40)
         assert Counter(here.begun()) == Counter({f"t_{n}": 1 for n in range(40)})
-        here.delete()
-        assert here.is_empty(), here.leaks()
+        here.leave()
 
 
 @pytest.mark.long
@@ -126,8 +119,7 @@ def test_what_a_person_stops_stays_so_until_a_person_starts_it(tmp_path: Path):
         assert run.poll() is None
         assert here.fleet.command("pool", "start", "p1").returncode == 0
         assert run.wait(PATIENCE_S) == 0
-        report = here.fleet.json("report")
-        assert report["attempts"]["by_outcome"]["ok"] == report["attempts"]["total"] == 8
+        here.all_ok(8)
 
 
 @pytest.mark.long

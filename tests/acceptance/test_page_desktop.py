@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from desktops import COLOURS, DESKTOP
 from evalfleet.environments import desktop
 from fleet import Fleet, wait_for
 from pageview import BUILT, CHROMIUM, MISSING, View, type_in, viewed
@@ -20,32 +21,14 @@ pytestmark = [
     ),
     pytest.mark.slow,
 ]
-# A terminal that writes down the line that is typed into it.
-DESKTOP = """
-import os, pathlib, tempfile, time
-from evalfleet.environments import desktop
-from evalfleet.environments.base import Size
-folder = pathlib.Path(os.environ["EVALFLEET_RESULT"]).parent
-typed = os.environ["TYPED"]
-with tempfile.TemporaryDirectory() as place, desktop.launched(
-    pathlib.Path(place), size=Size(width=640, height=400), mode=desktop.Mode.PLAIN, view=folder / "vnc.sock"
-) as one:
-    one.launch(["xterm", "-maximized", "-e", "sh", "-c", f"read line; echo $line > {typed}"])
-    while not os.path.exists(typed):
-        time.sleep(0.1)
-"""
-# How many colours the shared screen has: none before the first picture came.
-COLOURS = """(() => { const screen = document.querySelector(".screen canvas"); if (!screen || !screen.width) return 0;
-    const data = screen.getContext("2d").getImageData(0, 0, screen.width, screen.height).data;
-    return new Set(new Uint32Array(data.buffer)).size; })()"""
 
 
 @pytest.fixture
 def server(fleet: Fleet) -> Served:
     (fleet.folder / "desk.py").write_text(DESKTOP)
     served = serve(fleet)
-    env = {"TYPED": str(fleet.folder / "typed")}
-    fleet.command("run", fleet.tasks([{"key": "a", "command": [sys.executable, "desk.py"], "env": env}]), "--detach")
+    task = {"key": "a", "command": [sys.executable, "desk.py", str(fleet.folder / "typed")]}
+    fleet.command("run", fleet.tasks([task]), "--detach")
     wait_for(lambda: watchable(served), "the desktop to be there")
     return served
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from desktops import COLOURS, DESKTOP
 from evalfleet.environments import desktop
 from fleet import wait_for
 from pageview import BUILT, CHROMIUM, MISSING, View, type_in, viewed
@@ -25,25 +26,6 @@ pytestmark = [
 ]
 STATES = "[...document.querySelectorAll('[data-host] .state')].map((one) => one.innerText.trim())"
 PATIENCE_S = 150
-
-
-# A terminal on a real desktop, which writes down the line that is typed into it.
-DESKTOP = """
-import os, pathlib, sys, tempfile, time
-from evalfleet.environments import desktop
-from evalfleet.environments.base import Size
-folder = pathlib.Path(os.environ["EVALFLEET_RESULT"]).parent
-typed = sys.argv[1]
-with tempfile.TemporaryDirectory() as place, desktop.launched(
-    pathlib.Path(place), size=Size(width=640, height=400), mode=desktop.Mode.PLAIN, view=folder / "vnc.sock"
-) as one:
-    one.launch(["xterm", "-maximized", "-e", "sh", "-c", f"read line; echo $line > {typed}"])
-    while not os.path.exists(typed):
-        time.sleep(0.1)
-"""
-COLOURS = """(() => { const screen = document.querySelector(".screen canvas"); if (!screen || !screen.width) return 0;
-    const data = screen.getContext("2d").getImageData(0, 0, screen.width, screen.height).data;
-    return new Set(new Uint32Array(data.buffer)).size; })()"""
 
 
 def watch_its_screen(here: Rented, server: Served, view: View) -> None:

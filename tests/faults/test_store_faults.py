@@ -57,6 +57,14 @@ def start() -> Iterator[Start]:
         process.communicate()
 
 
+def let_go(processes: list[subprocess.Popen[str]]) -> None:
+    """Tell those that are ready to begin, all at once."""
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+
+
 def line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     ready, _, _ = select.select([process.stdout], [], [], 60)
@@ -122,10 +130,7 @@ def test_four_writers_lose_nothing_and_readers_see_order(tmp_path: Path, start: 
     writers = [start(WRITER, tmp_path, run.id, number) for number in range(4)]
     for process in (reader, *writers):
         assert line(process) == "ready"
-    for process in writers:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
+    let_go(writers)
     for process in writers:
         ended(process)
     assert "looks" in ended(reader)
@@ -305,10 +310,7 @@ def test_many_may_open_a_new_home_at_once(tmp_path: Path, start: Start) -> None:
         processes = [start(OPENS, home) for _ in range(4)]
         for process in processes:
             assert line(process) == "ready"
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
+        let_go(processes)
         for process in processes:
             ended(process)
         reader = open_reader(home)

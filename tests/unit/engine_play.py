@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import anyio
@@ -15,7 +15,8 @@ from evalfleet.engine.controller import take
 from evalfleet.engine.dispatcher import EngineSettings
 from evalfleet.engine.supervisor import Ending, Supervisor
 from evalfleet.layout import Home
-from evalfleet.model import Attempt, Event, Policy, RunState, TaskSpec, TaskState
+from evalfleet.model import Attempt, Event, Policy, Run, RunState, TaskSpec, TaskState
+from evalfleet.store.base import StoreReader
 from evalfleet.store.sqlite import open_reader, open_store
 from evalfleet.testing.backend import FakeBackend
 from evalfleet.testing.fleet import FakeFleet
@@ -39,7 +40,44 @@ def host(name: str, slots: int = 1, **fields: object) -> FakeBackend:
     return made
 
 
-class Play:
+@contextmanager
+def opened(home: Path) -> Iterator[StoreReader]:
+    reader = open_reader(home)
+    assert reader is not None
+    yield reader
+    reader.close()
+
+
+async def until(condition: Callable[[], object], what: str, told: Callable[[], object] = str) -> None:
+    """Wait until it holds; `told` is asked what to add to the complaint if it never does."""
+    with anyio.move_on_after(20) as scope:
+        while not condition():  # noqa: ASYNC110 - conditions are of all kinds
+            await anyio.sleep(0.005)
+    assert not scope.cancelled_caught, f"waited for {what} {told()}"
+
+
+class Watched:
+    """A run that is driven in the background, and what its store tells of it."""
+
+    home: Path
+    run: Run
+
+    async def until(self, condition: Callable[[], object], what: str) -> None:
+        await until(condition, what, self.types)
+
+    def attempts(self) -> list[Attempt]:
+        with opened(self.home) as reader:
+            return reader.attempts(self.run.id)
+
+    def events(self) -> list[Event]:
+        with opened(self.home) as reader:
+            return reader.events(self.run.id, limit=10_000)
+
+    def types(self) -> list[tuple[str, object]]:
+        return [(event.type, event.data.get("host")) for event in self.events()]
+
+
+class Play(Watched):
     """A run of tasks that end when a test says so, on a fleet that a test changes."""
 
     def __init__(self, home: Path, tasks: int, *hosts: FakeBackend, program: str = "sleep", **policy: object) -> None:
@@ -71,12 +109,6 @@ class Play:
         )
         self.ending = await self.supervisor.drive()
 
-    async def until(self, condition: Callable[[], object], what: str) -> None:
-        with anyio.move_on_after(20) as scope:
-            while not condition():  # noqa: ASYNC110 - conditions are of all kinds
-                await anyio.sleep(0.005)
-        assert not scope.cancelled_caught, f"waited for {what}; {self.types()}"
-
     async def launched(self, backend: FakeBackend, count: int = 1) -> None:
         await self.until(lambda: len(backend.launched) >= count, f"{count} launches on {backend.name}")
 
@@ -88,33 +120,14 @@ class Play:
                     end_all(backend)
                 await anyio.sleep(0.005)
 
-    def attempts(self) -> list[Attempt]:
-        reader = open_reader(self.home)
-        assert reader is not None
-        found = reader.attempts(self.run.id)
-        reader.close()
-        return found
-
-    def events(self) -> list[Event]:
-        reader = open_reader(self.home)
-        assert reader is not None
-        found = reader.events(self.run.id, limit=10_000)
-        reader.close()
-        return found
-
-    def types(self) -> list[tuple[str, object]]:
-        return [(event.type, event.data.get("host")) for event in self.events()]
-
     async def said(self, event: str, backend: FakeBackend) -> None:
         await self.until(lambda: (event, backend.name) in self.types(), f"{event} of {backend.name}")
 
     def assert_all_ok(self) -> None:
-        reader = open_reader(self.home)
-        assert reader is not None
-        assert reader.run(self.run.id).state is RunState.COMPLETED
-        assert {task.state for task in reader.tasks(self.run.id)} == {TaskState.SUCCEEDED}
-        assert all(task.consumed <= 1 for task in reader.tasks(self.run.id))
-        reader.close()
+        with opened(self.home) as reader:
+            assert reader.run(self.run.id).state is RunState.COMPLETED
+            assert {task.state for task in reader.tasks(self.run.id)} == {TaskState.SUCCEEDED}
+            assert all(task.consumed <= 1 for task in reader.tasks(self.run.id))
 
 
 def end_all(backend: FakeBackend) -> None:

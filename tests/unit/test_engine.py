@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import anyio
 import pytest
+from engine_play import opened, until
 from msgspec.structs import replace
 
 from evalfleet.backends.base import FixedFleet, HostInfo, Inbox
@@ -19,8 +20,8 @@ from evalfleet.engine.supervisor import Ending, Supervisor
 from evalfleet.errors import Owned, RunOver
 from evalfleet.layout import Home
 from evalfleet.model import Attempt, Outcome, Policy, Requests, Run, RunState, TaskSpec, TaskState, Verb
-from evalfleet.store.base import Claim, StoreReader
-from evalfleet.store.sqlite import open_reader, open_store
+from evalfleet.store.base import Claim
+from evalfleet.store.sqlite import open_store
 from evalfleet.store.writing import Writing
 from evalfleet.testing.backend import FakeBackend
 
@@ -37,16 +38,10 @@ QUICK = EngineSettings(
 PATIENT = replace(QUICK, lease_s=60.0, patience=Patience(quiet_s=0.05, give_up_s=60.0, reconnects=2))
 
 
-@contextmanager
-def opened(home: Path) -> Iterator[StoreReader]:
-    reader = open_reader(home)
-    assert reader is not None
-    yield reader
-    reader.close()
-
-
 class Driven:
     """A run that a supervisor drives in the background."""
+
+    until = staticmethod(until)
 
     def __init__(
         self, home: Path, store: Writing, run: Run, backend: FakeBackend, settings: EngineSettings = PATIENT
@@ -57,12 +52,6 @@ class Driven:
         self.run = run
         self.backend = backend
         self.ending: Ending | None = None
-
-    async def until(self, condition: Callable[[], object], what: str) -> None:
-        with anyio.move_on_after(20) as scope:
-            while not condition():  # noqa: ASYNC110 - conditions are of all kinds
-                await anyio.sleep(0.005)
-        assert not scope.cancelled_caught, f"waited for {what}"
 
     async def launched(self, count: int) -> None:
         await self.until(lambda: len(self.backend.launched) >= count, f"{count} launches")

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from engine_play import PATIENT, end_all
+from engine_play import PATIENT, end_all, until
 from msgspec.structs import replace
 
 from evalfleet.backends.base import FixedFleet
@@ -34,6 +34,8 @@ def card(index: int, **more: Any) -> Card:
 
 class Shared:
     """A machine with GPUs, and controllers that share it, each with a connection of its own to the store."""
+
+    until = staticmethod(until)
 
     def __init__(self, home: Path, *cards: Card) -> None:
         self.home = home
@@ -64,12 +66,6 @@ class Shared:
         )  # fmt: skip
         self.supervisors[run.id] = supervisor
         self.endings[run.id] = await supervisor.drive()
-
-    async def until(self, condition: Callable[[], object], what: str) -> None:
-        with anyio.move_on_after(20) as scope:
-            while not condition():  # noqa: ASYNC110 - conditions are of all kinds
-                await anyio.sleep(0.005)
-        assert not scope.cancelled_caught, f"waited for {what}"
 
     async def launched(self, count: int) -> None:
         await self.until(lambda: len(self.backend.launched) >= count, f"{count} launches")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
-from engine_play import PATIENT, QUICK
+from engine_play import PATIENT, QUICK, Watched, end_all, host
 
 from evalfleet.backends.base import FixedFleet
 from evalfleet.core.health import OtherWay
@@ -17,14 +17,14 @@ from evalfleet.engine.dispatcher import EngineSettings
 from evalfleet.engine.roster import Roster, host_of
 from evalfleet.engine.supervisor import Ending, Supervisor
 from evalfleet.layout import Home
-from evalfleet.model import Attempt, Distribution, Kind, Outcome, Policy, RunState, TaskSpec
-from evalfleet.store.sqlite import open_reader, open_store
+from evalfleet.model import Distribution, Kind, Outcome, Policy, RunState, TaskSpec
+from evalfleet.store.sqlite import open_store
 from evalfleet.testing.backend import FakeBackend
 
 pytestmark = pytest.mark.anyio
 
 
-class Fleet:
+class Fleet(Watched):
     """Hosts a, b, c with one slot each, and a run of tasks that end when a test says so."""
 
     def __init__(self, home: Path, tasks: int, hosts: str, **policy: object) -> None:
@@ -34,9 +34,7 @@ class Fleet:
         wanted = Policy(**{"workers": 8, "retry_base_s": 0.01, **policy})  # pyright: ignore[reportArgumentType]
         submitted = self.store.submit("x", wanted, specs, folder="/", base_env={})
         self.run = take(self.store, submitted)
-        self.hosts = {name: FakeBackend(name, slots=1) for name in hosts}
-        for host in self.hosts.values():
-            host.other_way = OtherWay.SILENT
+        self.hosts = {name: host(name) for name in hosts}
         self.settings = PATIENT
         self.ending: Ending | None = None
 
@@ -54,12 +52,6 @@ class Fleet:
         )
         self.ending = await supervisor.drive()
 
-    async def until(self, condition: Callable[[], object], what: str) -> None:
-        with anyio.move_on_after(20) as scope:
-            while not condition():  # noqa: ASYNC110 - conditions are of all kinds
-                await anyio.sleep(0.005)
-        assert not scope.cancelled_caught, f"waited for {what}"
-
     async def launched(self, **counts: int) -> None:
         for name, count in counts.items():
             host = self[name]
@@ -67,9 +59,7 @@ class Fleet:
 
     def end_all(self, *names: str) -> None:
         for name in names or self.hosts:
-            for attempt_id, attempt in list(self[name].attempts.items()):
-                if attempt.live:
-                    self[name].end(attempt_id)
+            end_all(self[name])
 
     async def finish(self) -> None:
         """End whatever runs until the run is over."""
@@ -77,20 +67,6 @@ class Fleet:
             while self.ending is None:
                 self.end_all()
                 await anyio.sleep(0.005)
-
-    def attempts(self) -> list[Attempt]:
-        reader = open_reader(self.home)
-        assert reader is not None
-        found = reader.attempts(self.run.id)
-        reader.close()
-        return found
-
-    def types(self) -> list[tuple[str, object]]:
-        reader = open_reader(self.home)
-        assert reader is not None
-        events = reader.events(self.run.id, limit=10_000)
-        reader.close()
-        return [(event.type, event.data.get("host")) for event in events]
 
 
 @asynccontextmanager
@@ -211,8 +187,8 @@ async def test_a_host_that_does_not_answer_holds_up_nobody_else(home: Path):
 
 async def test_a_run_that_reaches_no_host_pauses_and_makes_no_attempt(home: Path):
     fleet = Fleet(home, 3, "abc")
-    for host in fleet.hosts.values():
-        host.unreachable = f"{host.name}: no route to host"
+    for one in fleet.hosts.values():
+        one.unreachable = f"{one.name}: no route to host"
     with anyio.fail_after(30):
         await fleet.drive()
     paused = fleet.store.run(fleet.run.id)

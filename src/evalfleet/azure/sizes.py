@@ -14,13 +14,13 @@ VCPUS = (2, 4, 8, 16, 32)
 
 
 class Series(Struct, frozen=True, kw_only=True):
-    """What all sizes of one series share."""
+    """What all sizes of one series share. The defaults are what most series have."""
 
     pattern: str  # of the name; {} is the number of vCPUs
     family: str  # the name that quotas are counted under
-    gb_per_vcpu: float
-    nested: bool  # KVM works inside
-    generations: tuple[int, ...]  # of images that boot on it
+    gb_per_vcpu: float = 4
+    nested: bool = True  # KVM works inside
+    generations: tuple[int, ...] = (1, 2)  # of images that boot on it
     premium: bool = True  # takes premium disks
     temporary_disk: bool = False  # has a local disk, which is wiped on deallocate
 
@@ -48,75 +48,18 @@ class Size(Struct, frozen=True, kw_only=True):
 
 
 SERIES: tuple[Series, ...] = (
-    Series(
-        pattern="Standard_D{}_v3",
-        family="standardDv3Family",
-        gb_per_vcpu=4,
-        nested=True,
-        generations=(1,),
-        premium=False,
-        temporary_disk=True,
-    ),
-    Series(
-        pattern="Standard_D{}s_v3",
-        family="standardDSv3Family",
-        gb_per_vcpu=4,
-        nested=True,
-        generations=(1, 2),
-        temporary_disk=True,
-    ),
-    Series(
-        pattern="Standard_D{}as_v4",
-        family="standardDASv4Family",
-        gb_per_vcpu=4,
-        nested=False,
-        generations=(1, 2),
-        temporary_disk=True,
-    ),
-    Series(pattern="Standard_D{}s_v4", family="standardDSv4Family", gb_per_vcpu=4, nested=True, generations=(1, 2)),
-    Series(
-        pattern="Standard_D{}ds_v4",
-        family="standardDDSv4Family",
-        gb_per_vcpu=4,
-        nested=True,
-        generations=(1, 2),
-        temporary_disk=True,
-    ),
-    Series(pattern="Standard_D{}s_v5", family="standardDSv5Family", gb_per_vcpu=4, nested=True, generations=(1, 2)),
-    Series(
-        pattern="Standard_D{}ds_v5",
-        family="standardDDSv5Family",
-        gb_per_vcpu=4,
-        nested=True,
-        generations=(1, 2),
-        temporary_disk=True,
-    ),
-    Series(pattern="Standard_D{}as_v5", family="standardDASv5Family", gb_per_vcpu=4, nested=True, generations=(1, 2)),
-    Series(
-        pattern="Standard_D{}ads_v5",
-        family="standardDADSv5Family",
-        gb_per_vcpu=4,
-        nested=True,
-        generations=(1, 2),
-        temporary_disk=True,
-    ),
-    Series(pattern="Standard_E{}s_v5", family="standardESv5Family", gb_per_vcpu=8, nested=True, generations=(1, 2)),
-    Series(
-        pattern="Standard_E{}ds_v5",
-        family="standardEDSv5Family",
-        gb_per_vcpu=8,
-        nested=True,
-        generations=(1, 2),
-        temporary_disk=True,
-    ),
-    Series(
-        pattern="Standard_D{}ds_v6",
-        family="StandardDdsv6Family",
-        gb_per_vcpu=4,
-        nested=True,
-        generations=(2,),
-        temporary_disk=True,
-    ),
+    Series(pattern="Standard_D{}_v3", family="standardDv3Family", generations=(1,), premium=False, temporary_disk=True),
+    Series(pattern="Standard_D{}s_v3", family="standardDSv3Family", temporary_disk=True),
+    Series(pattern="Standard_D{}as_v4", family="standardDASv4Family", nested=False, temporary_disk=True),
+    Series(pattern="Standard_D{}s_v4", family="standardDSv4Family"),
+    Series(pattern="Standard_D{}ds_v4", family="standardDDSv4Family", temporary_disk=True),
+    Series(pattern="Standard_D{}s_v5", family="standardDSv5Family"),
+    Series(pattern="Standard_D{}ds_v5", family="standardDDSv5Family", temporary_disk=True),
+    Series(pattern="Standard_D{}as_v5", family="standardDASv5Family"),
+    Series(pattern="Standard_D{}ads_v5", family="standardDADSv5Family", temporary_disk=True),
+    Series(pattern="Standard_E{}s_v5", family="standardESv5Family", gb_per_vcpu=8),
+    Series(pattern="Standard_E{}ds_v5", family="standardEDSv5Family", gb_per_vcpu=8, temporary_disk=True),
+    Series(pattern="Standard_D{}ds_v6", family="StandardDdsv6Family", generations=(2,), temporary_disk=True),
 )
 
 SIZES: dict[str, Size] = {

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
 
-from evalfleet.config import Settings
+from evalfleet.cli.options import gathered
 from evalfleet.errors import InputError
 from evalfleet.schema import sentence, suggestion
 from evalfleet.taskfile import Submission, load
+
+if TYPE_CHECKING:
+    from evalfleet.config import Settings
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -28,7 +32,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     base_url: str | None
     json_name: str | None
     waa_root: str | None
-    file: tuple[str, ...] = ()
+    file: tuple[str, ...]
 
     def given(self) -> list[str]:
         """Return the names of the options that were given."""
@@ -36,8 +40,38 @@ class Choice(Struct, frozen=True, kw_only=True):
         return [f"--{name.replace('_', '-')}" for name, value in values.items() if value not in (None, ())]
 
 
+benchmark_options = gathered(
+    "choice",
+    Choice,
+    click.option(
+        "--agent",
+        metavar="AGENT",
+        help="Benchmark: who acts: one that `evalfleet agents` lists, or module:Class or cmd:COMMAND.",
+    ),
+    click.option("--model", metavar="NAME", help="Benchmark: the model that the agent asks."),
+    click.option("--base-url", metavar="URL", help="Benchmark: the endpoint that serves the model."),
+    click.option("--tasks", type=click.IntRange(min=1), help="Benchmark: so many tasks, spread over those that fit."),
+    click.option("--domain", metavar="PATTERN", help="Benchmark: only domains like this, such as 'click*'."),
+    click.option("--task", multiple=True, metavar="KEY", help="Benchmark: only this task or episode; repeatable."),
+    click.option(
+        "--tasks-file", metavar="FILE", help="Benchmark: only the tasks or episodes that it names, one per line."
+    ),
+    click.option(
+        "--seed", type=click.IntRange(0, 999_999_999), help="Benchmark: seed of the first episode.  [default: 0]"
+    ),
+    click.option("--repeat", type=click.IntRange(1, 1000), help="Benchmark: episodes per task.  [default: 1]"),
+    click.option("--max-steps", type=click.IntRange(min=1), help="Benchmark: steps per episode.  [default: its own]"),
+    click.option("--json-name", metavar="FILE", help="waa: a list of its tasks, such as test_small.json."),
+    click.option("--waa-root", metavar="DIR", help="waa: your checkout, for lists and instructions."),
+    click.option(
+        "--file", multiple=True, metavar="PATH", help="Benchmark: the agent needs it on a pool's hosts too; repeatable."
+    ),
+)
+"""Gives the command `choice: Choice`."""
+
+
 def submission_of(
-    source: str, choice: Choice, settings: Settings, *, timeout_s: float | None = None, remote: bool = False
+    source: str, choice: Choice, settings: Settings, timeout_s: float | None = None, *, remote: bool = False
 ) -> Submission:
     """Check everything that can be checked before anything is written.
 

@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+Command = Callable[..., int]
+
+
+def gathered(into: str, kind: type[Struct], *options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Options that belong together: the command gets their values as one `kind`, in its parameter `into`."""
+
+    def give(function: Command) -> Command:
+        @wraps(function)
+        def gathering(**given: Any) -> int:
+            fields = {name: given.pop(name) for name in kind.__struct_fields__}
+            return function(**given, **{into: kind(**fields)})
+
+        for option in reversed(options):
+            option(gathering)
+        return gathering
+
+    return give
 
 
 def _home_of_group(ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:

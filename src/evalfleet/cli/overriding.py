@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalfleet import duration
+from evalfleet.cli.options import gathered
 from evalfleet.taskfile import Submission
 
 
@@ -29,19 +30,26 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
         raise click.BadParameter(f"{error}.") from None
 
 
-timeout_option = click.option(
-    "--timeout",
-    "timeout_s",
-    callback=_seconds,
-    metavar="TIME",
-    help="Of one attempt, such as 15m.  [default: the run's]",
+override_options = gathered(
+    "overrides",
+    Overrides,
+    click.option(
+        "--timeout",
+        "timeout_s",
+        callback=_seconds,
+        metavar="TIME",
+        help="Of one attempt, such as 15m.  [default: the run's]",
+    ),
+    click.option(
+        "--attempts",
+        type=click.IntRange(1, 1_000_000),
+        help="Tries of a task that fails by itself.  [default: the run's]",
+    ),
+    click.option(
+        "--accept",
+        type=click.FloatRange(0, 1),
+        metavar="SHARE",
+        help="Least coverage for exit code 0.  [default: the run's]",
+    ),
 )
-attempts_option = click.option(
-    "--attempts", type=click.IntRange(1, 1_000_000), help="Tries of a task that fails by itself.  [default: the run's]"
-)
-accept_option = click.option(
-    "--accept",
-    type=click.FloatRange(0, 1),
-    metavar="SHARE",
-    help="Least coverage for exit code 0.  [default: the run's]",
-)
+"""Gives the command `overrides: Overrides`."""

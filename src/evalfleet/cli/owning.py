@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
+
+from evalfleet.cli.options import gathered
 
 if TYPE_CHECKING:
     from evalfleet.config import Settings
     from evalfleet.model import Run
     from evalfleet.store.base import Store
     from evalfleet.taskfile import Submission
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Machines(Struct, frozen=True, kw_only=True):
@@ -42,28 +41,21 @@ class Machines(Struct, frozen=True, kw_only=True):
             raise click.UsageError(f"{given[0]} is for machines that are made for the run: add --backend azure-vm.")
 
 
-def machine_options(function: F) -> F:
-    """Give a command the options of `Machines`."""
-    for option in reversed(
-        (
-            click.option(
-                "--backend",
-                type=click.Choice(["azure-vm"]),
-                help="Make machines for this run, and delete them after it.",
-            ),
-            click.option("--keep", is_flag=True, help="--backend: keep them as a pool."),
-            click.option("--size", metavar="SIZES", help="--backend: of the machines; others after a comma."),
-            click.option("--regions", metavar="REGIONS", help="--backend: where, in the order of wish."),
-            click.option(
-                "--spot", is_flag=True, default=None, help="--backend: cheaper, and taken away at any moment."
-            ),
-            click.option(
-                "--max-hours", type=click.FloatRange(0.5, 720), help="--backend: stop by themselves so long after us."
-            ),
-        )
-    ):
-        function = option(function)
-    return function
+machine_options = gathered(
+    "machines",
+    Machines,
+    click.option(
+        "--backend", type=click.Choice(["azure-vm"]), help="Make machines for this run, and delete them after it."
+    ),
+    click.option("--keep", is_flag=True, help="--backend: keep them as a pool."),
+    click.option("--size", metavar="SIZES", help="--backend: of the machines; others after a comma."),
+    click.option("--regions", metavar="REGIONS", help="--backend: where, in the order of wish."),
+    click.option("--spot", is_flag=True, default=None, help="--backend: cheaper, and taken away at any moment."),
+    click.option(
+        "--max-hours", type=click.FloatRange(0.5, 720), help="--backend: stop by themselves so long after us."
+    ),
+)
+"""Gives the command `machines: Machines`."""
 
 
 def submit_on_own(

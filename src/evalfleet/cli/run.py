@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from evalfleet.cli.choosing import Choice, benchmark_options, submission_of
 from evalfleet.cli.options import budget_option, home_option, json_option
-from evalfleet.cli.overriding import Overrides, accept_option, attempts_option, timeout_option
+from evalfleet.cli.overriding import Overrides, override_options
 from evalfleet.cli.owning import Machines, machine_options, submit_on_own
 
 if TYPE_CHECKING:
@@ -25,28 +26,8 @@ if TYPE_CHECKING:
 @machine_options
 @click.option("--name", help="What to call the run.  [default: the file's name]")
 @budget_option
-@timeout_option
-@attempts_option
-@accept_option
-@click.option(
-    "--agent",
-    metavar="AGENT",
-    help="Benchmark: who acts: one that `evalfleet agents` lists, or module:Class or cmd:COMMAND.",
-)
-@click.option("--model", metavar="NAME", help="Benchmark: the model that the agent asks.")
-@click.option("--base-url", metavar="URL", help="Benchmark: the endpoint that serves the model.")
-@click.option("--tasks", type=click.IntRange(min=1), help="Benchmark: so many tasks, spread over those that fit.")
-@click.option("--domain", metavar="PATTERN", help="Benchmark: only domains like this, such as 'click*'.")
-@click.option("--task", multiple=True, metavar="KEY", help="Benchmark: only this task or episode; repeatable.")
-@click.option("--tasks-file", metavar="FILE", help="Benchmark: only the tasks or episodes that it names, one per line.")
-@click.option("--seed", type=click.IntRange(0, 999_999_999), help="Benchmark: seed of the first episode.  [default: 0]")
-@click.option("--repeat", type=click.IntRange(1, 1000), help="Benchmark: episodes per task.  [default: 1]")
-@click.option("--max-steps", type=click.IntRange(min=1), help="Benchmark: steps per episode.  [default: its own]")
-@click.option("--json-name", metavar="FILE", help="waa: a list of its tasks, such as test_small.json.")
-@click.option("--waa-root", metavar="DIR", help="waa: your checkout, for lists and instructions.")
-@click.option(
-    "--file", multiple=True, metavar="PATH", help="Benchmark: the agent needs it on a pool's hosts too; repeatable."
-)
+@override_options
+@benchmark_options
 @click.option("--detach", is_flag=True, help="Submit only; `evalfleet resume` drives it.")
 @click.option("--serve", is_flag=True, help="Show it in a browser, too, as long as it runs.")
 @click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
@@ -54,26 +35,16 @@ if TYPE_CHECKING:
 @home_option
 def command(
     source: str,
-    workers: int | None,
-    distribution: str | None,
     pool: str | None,
-    backend: str | None,
-    keep: bool,
-    size: str | None,
-    regions: str | None,
-    spot: bool | None,
-    max_hours: float | None,
-    name: str | None,
-    budget_usd: float | None,
-    timeout_s: float | None,
-    attempts: int | None,
-    accept: float | None,
+    machines: Machines,
+    overrides: Overrides,
+    choice: Choice,
     detach: bool,
     serve: bool,
     verbose: bool,
     as_json: bool,
     home: str | None,
-    **benchmark: Any,
+    **wanted: Any,  # workers, distribution, name and budget, as `submit` takes them
 ) -> int:
     """Submit the tasks of a file or of a benchmark and drive them to their end.
 
@@ -88,28 +59,22 @@ def command(
 
     from evalfleet import config
     from evalfleet.cli.beside import page_beside
-    from evalfleet.cli.choosing import Choice, submission_of
     from evalfleet.cli.driving import Show, drive_and_report
     from evalfleet.engine.controller import take
     from evalfleet.engine.submitting import require_secrets, submit
     from evalfleet.store.sqlite import open_store
 
     settings = config.load(home)
-    machines = Machines(backend=backend, keep=keep, size=size, regions=regions, spot=spot, max_hours=max_hours)
     machines.check(pool)
-    overrides = Overrides(timeout_s=timeout_s, attempts=attempts, accept=accept)
-    chosen = submission_of(
-        source, Choice(**benchmark), settings, timeout_s=timeout_s, remote=(pool or backend) is not None
-    )
-    submission = overrides.applied(chosen)
+    remote = (pool or machines.backend) is not None
+    submission = overrides.applied(submission_of(source, choice, settings, overrides.timeout_s, remote=remote))
     require_secrets(submission)
-    wanted: dict[str, Any] = {"name": name, "distribution": distribution, "budget_usd": budget_usd}
     store = open_store(settings.home)
     try:
-        if backend:
-            run = submit_on_own(settings, store, submission, machines, workers=workers, **wanted)
+        if machines.backend:
+            run = submit_on_own(settings, store, submission, machines, **wanted)
         else:
-            run = submit(store, submission, pool=pool, workers=workers, **wanted)
+            run = submit(store, submission, pool=pool, **wanted)
         _tell(run, len(submission.tasks), detach=detach, as_json=as_json)
         if detach:
             return 0

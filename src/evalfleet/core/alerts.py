@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 
 from msgspec import Struct, field
 
@@ -41,62 +42,29 @@ _OF_RUN = (Action.NOTIFY, Action.PAUSE)
 _OF_ATTEMPT = (*_OF_RUN, Action.RETRY, Action.RESTART)
 _OF_HOST = (Action.NOTIFY, Action.RESTART)
 
+_critical = partial(Rule, severity=Severity.CRITICAL)
+_warning = partial(Rule, severity=Severity.WARNING)
+
 RULES: tuple[Rule, ...] = (
-    Rule(
-        name="no_progress",
-        severity=Severity.CRITICAL,
-        text="a running run makes no progress",
-        actions=(*_OF_RUN, Action.RETRY),
-    ),
-    Rule(name="undriven", severity=Severity.CRITICAL, text="a run is running, and nobody drives it"),
-    Rule(name="paused", severity=Severity.CRITICAL, text="a run paused by itself and needs a person"),
-    Rule(name="breaker", severity=Severity.CRITICAL, text="the breaker of a run or pool is open"),
-    Rule(
-        name="budget",
-        severity=Severity.CRITICAL,
-        text="a run has spent a large share of its budget",
-        actions=_OF_RUN,
-    ),
-    Rule(name="worker_lost", severity=Severity.WARNING, text="a host was given up", actions=_OF_HOST),
-    Rule(name="quarantine", severity=Severity.WARNING, text="a worker is quarantined", actions=_OF_HOST),
-    Rule(
+    _critical(name="no_progress", text="a running run makes no progress", actions=(*_OF_RUN, Action.RETRY)),
+    _critical(name="undriven", text="a run is running, and nobody drives it"),
+    _critical(name="paused", text="a run paused by itself and needs a person"),
+    _critical(name="breaker", text="the breaker of a run or pool is open"),
+    _critical(name="budget", text="a run has spent a large share of its budget", actions=_OF_RUN),
+    _warning(name="worker_lost", text="a host was given up", actions=_OF_HOST),
+    _warning(name="quarantine", text="a worker is quarantined", actions=_OF_HOST),
+    _warning(
         name="failure_rate",
-        severity=Severity.WARNING,
         text="many of the latest attempts failed, or more than the run's own share",
         actions=_OF_RUN,
     ),
-    Rule(
-        name="retry_rate",
-        severity=Severity.WARNING,
-        text="many tasks need more than one attempt",
-        actions=_OF_RUN,
-    ),
-    Rule(
-        name="slow_task",
-        severity=Severity.WARNING,
-        text="a task takes much longer than expected",
-        actions=_OF_ATTEMPT,
-    ),
-    Rule(
-        name="not_started",
-        severity=Severity.WARNING,
-        text="a container or program did not start within its deadline",
-        actions=_OF_HOST,
-    ),
-    Rule(name="image_pull", severity=Severity.WARNING, text="a host pulls an image for long", actions=_OF_HOST),
-    Rule(
-        name="overload",
-        severity=Severity.WARNING,
-        text="processors, memory or disk of a host are full for long",
-        actions=_OF_HOST,
-    ),
-    Rule(name="idle_pool", severity=Severity.WARNING, text="machines of a pool cost money and do nothing"),
-    Rule(
-        name="orphans",
-        severity=Severity.WARNING,
-        text="something of ours in the cloud has no purpose any more",
-        resolves=False,
-    ),
+    _warning(name="retry_rate", text="many tasks need more than one attempt", actions=_OF_RUN),
+    _warning(name="slow_task", text="a task takes much longer than expected", actions=_OF_ATTEMPT),
+    _warning(name="not_started", text="a container or program did not start within its deadline", actions=_OF_HOST),
+    _warning(name="image_pull", text="a host pulls an image for long", actions=_OF_HOST),
+    _warning(name="overload", text="processors, memory or disk of a host are full for long", actions=_OF_HOST),
+    _warning(name="idle_pool", text="machines of a pool cost money and do nothing"),
+    _warning(name="orphans", text="something of ours in the cloud has no purpose any more", resolves=False),
     Rule(name="finished", severity=Severity.INFO, text="a run is over", resolves=False),
 )
 BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}

@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import Struct
 
 from evalfleet.core import stats
-from evalfleet.core.breaker import Breaker
-from evalfleet.model import Blame, BreakerState, JsonObject, Kind, Outcome, Run, RunState, TaskState, WorkerState
+from evalfleet.model import Blame, JsonObject, Kind, Outcome, Run, RunState, TaskState, WorkerState
+from evalfleet.report.runs import open_breaker
 from evalfleet.report.standing import standings
 from evalfleet.store.base import StoreReader
 
@@ -103,7 +103,7 @@ def live_state(store: StoreReader, run: Run, *, failures: int = FAILURES) -> Liv
             cost_usd=store.cost_usd(run.id),
             waste_usd=store.waste_usd(run.id),
             eta=_eta(store, run, counts, lines),
-            breaker=_open_breaker(store.breaker(run.id)),
+            breaker=open_breaker(store, run),
         )
 
 
@@ -182,15 +182,6 @@ def _eta(
     return stats.eta(
         store.durations(run.id), waiting=counts[TaskState.QUEUED], elapsed=elapsed, workers=run.policy.workers
     )
-
-
-def _open_breaker(data: JsonObject | None) -> str | None:
-    if data is None:
-        return None
-    breaker = Breaker.from_json(data)
-    if breaker.state is BreakerState.CLOSED:
-        return None
-    return str(breaker.cause) if breaker.cause else str(breaker.state)
 
 
 def parallel_live(live: LiveState) -> JsonObject:

@@ -150,17 +150,7 @@ class Reading(GpuReading, Paging, SeriesReading):
 
     def judged(self, run_id: str) -> Iterator[Judged]:
         for row in self._db.stream("select_judged", run_id=run_id):
-            yield Judged(
-                key=row["key"],
-                task_number=row["task_number"],
-                number=row["number"],
-                host=row["host"],
-                worker=row["worker"],
-                executable=row["executable"],
-                outcome=Outcome(row["outcome"]),
-                failure=rows.failure(row),
-                ended_at=row["ended_at"],
-            )
+            yield rows.record(Judged, row, outcome=Outcome(row["outcome"]), failure=rows.failure(row))
 
     def events(self, run_id: str, after: int = 0, limit: int = 1000) -> list[Event]:
         return [rows.event(row) for row in self._db.rows("select_events", run_id=run_id, after=after, limit=limit)]

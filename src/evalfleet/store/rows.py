@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -36,6 +36,7 @@ from evalfleet.model import (
 )
 
 Row = Mapping[str, Any]
+S = TypeVar("S", bound=msgspec.Struct)
 
 _encoder = msgspec.json.Encoder()
 _policy = msgspec.json.Decoder(Policy)
@@ -71,106 +72,71 @@ def attempt_id(run_id: str, task_number: int, number: int) -> str:
     return f"{run_id}.{task_number}.{number}"
 
 
+def record(kind: type[S], row: Row, **read: Any) -> S:
+    """A record whose fields are the columns of the same names, but for those that are `read` already."""
+    for name in kind.__struct_fields__:
+        if name not in read:
+            read[name] = row[name]
+    return kind(**read)
+
+
 def pool(row: Row) -> Pool:
-    return Pool(
-        name=row["name"],
-        backend=row["backend"],
+    return record(
+        Pool,
+        row,
         settings=from_json(row["settings"]) or {},
-        created_at=row["created_at"],
-        owner=row["owner"],
-        epoch=row["epoch"],
         deleting=bool(row["deleting"]),
         reason=from_json(row["reason"]),
     )
 
 
 def host(row: Row) -> PoolHost:
-    return PoolHost(
-        name=row["name"],
-        pool=row["pool"],
-        number=row["number"],
+    return record(
+        PoolHost,
+        row,
         wish=Wish(row["wish"]),
         state=HostState(row["state"]),
-        reason=row["reason"],
-        rung=row["rung"],
         facts=from_json(row["facts"]) or {},
-        usd_per_hour=row["usd_per_hour"],
-        kept_usd_per_hour=row["kept_usd_per_hour"],
-        made_at=row["made_at"],
-        allocated_since=row["allocated_since"],
-        allocated_s=row["allocated_s"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        gone_at=row["gone_at"],
     )
 
 
 def run(row: Row) -> Run:
-    return Run(
-        id=row["id"],
-        name=row["name"],
+    return record(
+        Run,
+        row,
         state=RunState(row["state"]),
         reason=from_json(row["reason"]),
         open=bool(row["open"]),
         policy=_policy.decode(row["policy"]),
-        folder=row["folder"],
-        base_env=cast("dict[str, str]", from_json(row["base_env"])),
-        owner=row["owner"],
-        epoch=row["epoch"],
+        base_env=from_json(row["base_env"]),
         cancelling=bool(row["cancelling"]),
-        created_at=row["created_at"],
-        started_at=row["started_at"],
-        ended_at=row["ended_at"],
     )
 
 
 def task(row: Row) -> Task:
-    return Task(
-        run_id=row["run_id"],
-        number=row["number"],
+    return record(
+        Task,
+        row,
         spec=_spec.decode(row["spec"]),
         state=TaskState(row["state"]),
-        not_before=row["not_before"],
         hold_asked=bool(row["hold_asked"]),
-        consumed=row["consumed"],
-        lost=row["lost"],
-        attempts=row["attempts"],
-        expected_s=row["expected_s"],
         verdict=verdict(row),
         failure=failure(row),
-        reason=row["reason"],
-        duration_s=row["duration_s"],
-        worker=row["worker"],
     )
 
 
 def attempt(row: Row) -> Attempt:
     devices = _devices.decode(row["devices"])
-    return Attempt(
+    return record(
+        Attempt,
+        row,
         id=attempt_id(row["run_id"], row["task_number"], row["number"]),
-        run_id=row["run_id"],
-        task_number=row["task_number"],
-        number=row["number"],
         state=AttemptState(row["state"]),
         outcome=Outcome(row["outcome"]) if row["outcome"] else None,
-        token=row["token"],
-        lease_expires_at=row["lease_expires_at"],
-        host=row["host"],
-        worker=row["worker"],
         requests=_requests(row, devices),
-        claimed_at=row["claimed_at"],
-        started_at=row["started_at"],
-        ready_at=row["ready_at"],
-        ended_at=row["ended_at"],
-        duration_s=row["duration_s"],
-        step=row["step"],
-        cost_usd=row["cost_usd"],
-        reported_usd=row["reported_usd"],
-        last_event=row["last_event"],
         end=from_json(row["end_record"]),
         verdict=verdict(row),
         failure=failure(row),
-        judge_version=row["judge_version"],
         devices=devices,
     )
 
@@ -201,37 +167,15 @@ def failure(row: Row) -> Failure | None:
 
 
 def event(row: Row) -> Event:
-    return Event(
-        number=row["number"],
-        run_id=row["run_id"],
-        at=row["at"],
-        type=row["type"],
-        task=row["task"],
-        attempt=row["attempt"],
-        data=from_json(row["data"]),
-    )
+    return record(Event, row, data=from_json(row["data"]))
 
 
 def access_token(row: Row) -> AccessToken:
-    return AccessToken(
-        id=row["id"],
-        name=row["name"],
-        role=Role(row["role"]),
-        digest=row["digest"],
-        created_at=row["created_at"],
-        expires_at=row["expires_at"],
-    )
+    return record(AccessToken, row, role=Role(row["role"]))
 
 
 def request(row: Row) -> Request:
-    return Request(
-        number=row["number"],
-        run_id=row["run_id"],
-        verb=Verb(row["verb"]),
-        args=from_json(row["args"]),
-        asked_by=row["asked_by"],
-        asked_at=row["asked_at"],
-    )
+    return record(Request, row, verb=Verb(row["verb"]), args=from_json(row["args"]))
 
 
 def verdict_columns(verdict: Verdict | None) -> dict[str, Any]:

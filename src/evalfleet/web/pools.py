@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from aiohttp import web
 
 from evalfleet import duration
 from evalfleet.backends import registry, ssh_pool
+from evalfleet.configfile import Dollars, Duration, Least, Machines, RentedTable
 from evalfleet.errors import InputError, Refused
 from evalfleet.fleet import ordering
 from evalfleet.fleet.renting import require_name, wanted_pool
@@ -20,10 +21,6 @@ from evalfleet.web.site import Site, bearer_of
 
 T = TypeVar("T")
 
-Machines = Annotated[int, msgspec.Meta(ge=1, le=1000)]
-Least = Annotated[int, msgspec.Meta(ge=0, le=1000)]
-Dollars = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
-Duration = str | float
 _SSH = ("hosts", "trust_first_use", "replace")
 _RENAMED = {"min": "least", "max": "most", "name_prefix": "prefix"}
 
@@ -31,7 +28,7 @@ _RENAMED = {"min": "least", "max": "most", "name_prefix": "prefix"}
 _Order = Callable[[Store, Pool, str], list[str]]
 
 
-class NewPool(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class NewPool(RentedTable, kw_only=True):
     """A pool to be made. What is not given is taken from its table in evalfleet.toml, then the default."""
 
     name: str
@@ -39,23 +36,7 @@ class NewPool(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     hosts: str | None = None  # ssh: what a hosts file says
     trust_first_use: bool = False  # ssh
     replace: bool = False  # ssh
-    workers: Machines | None = None
-    size: str | list[str] | None = None
-    regions: str | list[str] | None = None
-    spot: bool | None = None
-    image: str | None = None
-    disk_gb: Annotated[int, msgspec.Meta(ge=30, le=4095)] | None = None
-    slots: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None
-    max_hours: Annotated[float, msgspec.Meta(ge=0.5, le=720)] | None = None
     budget_usd: Dollars | None = None
-    min: Least | None = None
-    max: Machines | None = None
-    idle: Duration | None = None
-    idle_action: Literal["stop", "delete"] | None = None
-    name_prefix: str | None = None
-    setup: str | None = None  # a shell script, not its path
-    benchmark: str | None = None
-    deadline: dict[str, str] | None = None
 
 
 class OfPool(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -68,7 +49,7 @@ class Size(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     workers: Least | None = None
     min: Least | None = None
     max: Machines | None = None
-    idle: Duration | None = None
+    idle: Duration = None
     budget_usd: Dollars | None = None
 
 
@@ -211,7 +192,7 @@ def _given(wanted: NewPool) -> dict[str, Any]:
     }
 
 
-def _seconds(value: Duration | None) -> float | None:
+def _seconds(value: Duration) -> float | None:
     if value is None:
         return None
     try:

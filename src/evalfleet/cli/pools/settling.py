@@ -10,6 +10,8 @@ import click
 from evalfleet.cli.pools.choosing import chosen
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from evalfleet.config import Settings
     from evalfleet.model import Pool, PoolHost
     from evalfleet.store.base import Store
@@ -43,6 +45,29 @@ def _line(host: PoolHost) -> str:
         HostState.PREPARING: f"preparing: {host.rung}",
     }.get(host.state, str(host.state))
     return f"{told} ({host.reason})" if host.reason else told
+
+
+def ordered(
+    order: Callable[[Store, Pool, str | None], object],
+    name: str | None,
+    worker: str | None,
+    *,
+    home: str | None,
+    as_json: bool,
+    again: bool = False,
+) -> int:
+    """Order something of a pool of VMs, or of one of its machines, and make it true; see `meant` and `made_true`."""
+    from evalfleet import config
+    from evalfleet.store.sqlite import open_store
+
+    settings = config.load(home)
+    store = open_store(settings.home)
+    try:
+        pool = meant(store, name)
+        order(store, pool, worker)
+        return made_true(settings, store, pool.name, as_json=as_json, again=again)
+    finally:
+        store.close()
 
 
 def made_true(settings: Settings, store: Store, name: str, *, as_json: bool, again: bool = False) -> int:

@@ -18,16 +18,7 @@ def command(name: str | None, worker: str | None, as_json: bool, home: str | Non
 
     NAME may be left out when there is one pool. Exit codes: 0 ready; 3 not all of it.
     """
-    from evalfleet import config
-    from evalfleet.cli.pools.settling import made_true, meant
+    from evalfleet.cli.pools.settling import ordered
     from evalfleet.fleet.ordering import start
-    from evalfleet.store.sqlite import open_store
 
-    settings = config.load(home)
-    store = open_store(settings.home)
-    try:
-        pool = meant(store, name)
-        start(store, pool, worker)
-        return made_true(settings, store, pool.name, as_json=as_json, again=True)
-    finally:
-        store.close()
+    return ordered(start, name, worker, home=home, as_json=as_json, again=True)

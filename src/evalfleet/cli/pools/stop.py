@@ -20,16 +20,7 @@ def command(name: str | None, worker: str | None, as_json: bool, home: str | Non
     minutes. Stopped machines still count against the quota. NAME may be left out when there is one pool. Exit codes: 0
     done; 3 not all of it.
     """
-    from evalfleet import config
-    from evalfleet.cli.pools.settling import made_true, meant
+    from evalfleet.cli.pools.settling import ordered
     from evalfleet.fleet.ordering import stop
-    from evalfleet.store.sqlite import open_store
 
-    settings = config.load(home)
-    store = open_store(settings.home)
-    try:
-        pool = meant(store, name)
-        stop(store, pool, worker)
-        return made_true(settings, store, pool.name, as_json=as_json)
-    finally:
-        store.close()
+    return ordered(stop, name, worker, home=home, as_json=as_json)

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from evalfleet import config
 from evalfleet.cli.steering import say
+from evalfleet.cli.studies.naming import written_study
 from evalfleet.engine.asking import ask_or_do
-from evalfleet.errors import NotFound
 from evalfleet.model import JsonObject, Run, Verb
-from evalfleet.report.studies import find_study
 from evalfleet.report.text import count
 from evalfleet.store.base import Store
-from evalfleet.store.sqlite import FILE, open_store
 
 
 def ask_study(
     home: str | None, study: str, verb: Verb, args: JsonObject, told: Callable[[JsonObject], str], *, as_json: bool
 ) -> int:
     """Apply a verb to a study, and say what came of it."""
-    settings = config.load(home)
-    if not (settings.home / FILE).exists():
-        raise NotFound("there is no study yet; `evalfleet tune STUDY.toml` makes one")
-    store = open_store(settings.home)
-    try:
-        run = find_study(store, study)
+    with written_study(home, study) as (_, store, run):
         owned, answer = ask_or_do(store, run, verb, args)
         if owned is not None:
             store.leave(owned)
         hint = "" if owned is None or verb is Verb.PAUSE else f"; `evalfleet resume {run.id}` drives it"
         say(as_json, {"run": run.id, **answer}, told(answer) + hint)
-    finally:
-        store.close()
     return 0
 
 

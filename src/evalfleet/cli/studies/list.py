@@ -16,6 +16,7 @@ def command(as_json: bool, home: str | None) -> None:
     """List the studies, newest first, with how far they are and the best so far."""
     from evalfleet import config
     from evalfleet.cli.studies.telling import summary_lines
+    from evalfleet.report.studies import NO_STUDY
     from evalfleet.report.study import studies_facts
     from evalfleet.store.sqlite import open_reader
 
@@ -29,4 +30,4 @@ def command(as_json: bool, home: str | None) -> None:
     for facts in found:
         click.echo("\n".join(summary_lines(facts)[:2]))
     if not found:
-        click.echo("there is no study yet; `evalfleet tune STUDY.toml` makes one")
+        click.echo(NO_STUDY)

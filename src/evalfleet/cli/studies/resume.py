@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.studies.naming import study_argument
+from evalfleet.cli.studies.naming import study_argument, written_study
 
 
 @click.command("resume")
@@ -20,21 +20,10 @@ def command(study: str, parallel: int | None, verbose: bool, as_json: bool, home
     Trials that are still running are found again; none is lost, none is proposed twice. Where somebody drives it already, that
     one is told (--parallel changes it while it runs), and this command ends. Exit codes as `evalfleet tune`.
     """
-    from evalfleet import config
     from evalfleet.cli.studies.asking import told_to_go_on
     from evalfleet.cli.studies.driving import drive_study
-    from evalfleet.errors import NotFound
-    from evalfleet.report.studies import find_study
-    from evalfleet.store.sqlite import FILE, open_store
 
-    settings = config.load(home)
-    if not (settings.home / FILE).exists():
-        raise NotFound("there is no study yet; `evalfleet tune STUDY.toml` makes one")
-    store = open_store(settings.home)
-    try:
-        run = find_study(store, study)
+    with written_study(home, study) as (settings, store, run):
         if store.driver(run.id) is not None:
             return told_to_go_on(store, run, parallel, as_json=as_json)
         return drive_study(settings, store, run, as_json=as_json, verbose=verbose, parallel=parallel)
-    finally:
-        store.close()
