@@ -26,10 +26,20 @@ WIDE, PHONE = Size(width=1280, height=900), Size(width=375, height=800)
 # The browser of the environments reaches nothing; this one reaches our server, and nothing else.
 _FLAGS = tuple(flag.replace("~NOTFOUND", "~NOTFOUND, EXCLUDE 127.0.0.1") for flag in browser._FLAGS)
 
-# What a person can act on must have a name that a screen reader says.
-UNNAMED = """[...document.querySelectorAll("main :is(a, button, input, select, textarea), header :is(a, button)")].filter((one) =>
-    !(one.innerText ?? "").trim() && !one.getAttribute("aria-label") && !one.labels?.length && !one.querySelector("img[alt]"))
-    .map((one) => one.outerHTML.slice(0, 120))"""
+# What a person can act on must have a name that a screen reader says. A browser puts off the layout of what is outside the window, or
+# was put in since the last frame (content-visibility), and has no innerText of it: for this look all is laid out.
+UNNAMED = """(() => {
+    const laid = new CSSStyleSheet();
+    laid.replaceSync("* { content-visibility: visible !important }");
+    document.adoptedStyleSheets.push(laid);
+    try {
+        return [...document.querySelectorAll("main :is(a, button, input, select, textarea), header :is(a, button)")].filter((one) =>
+            !(one.innerText ?? "").trim() && !one.getAttribute("aria-label") && !one.labels?.length && !one.querySelector("img[alt]"))
+            .map((one) => one.outerHTML.slice(0, 120));
+    } finally {
+        document.adoptedStyleSheets.pop();
+    }
+})()"""
 
 
 @dataclass

@@ -70,6 +70,7 @@ def test_the_pointer_does_what_it_is_told(opened: Desktop, events: str):
 
 def test_clicks_are_not_overtaken_by_keys(opened: Desktop):
     for place in (0, 1):
+        opened.write(f"typed{place}", b"")  # there to be read, though the shell may not have come up yet
         geometry = f"40x10+{10 + 400 * place}+50"
         opened.launch(["xterm", "-geometry", geometry, "-T", f"term{place}", "-e", "sh", "-c", f"cat > typed{place}"])
     windows = opened.wait_for_windows(lambda ws: {w.title for w in ws} == {"term0", "term1"}, "two terminals")

@@ -29,6 +29,7 @@ from evalfleet.errors import AgentFailed, ServiceFailed
 from evalfleet.testing.chat import (
     Behaviour,
     Bucket,
+    Caller,
     ChatServer,
     completion,
     cut,
@@ -152,9 +153,37 @@ def test_an_endless_body_is_bounded(monkeypatch: pytest.MonkeyPatch):
 def test_a_long_answer_is_progress(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(posting, "TICK_S", 0.1)
     notes = Notes()
+
+    def long(caller: Caller) -> None:
+        """Come to an end only after the fifth note, however slow the machine is."""
+        caller.begin(200, {"Content-Type": "application/json"})
+        while notes.count("waiting for stub") < 5 and caller.rest(0.05):
+            caller.send(b" ")
+        caller.send(json.dumps({"choices": [{"message": {"content": "at last"}}]}).encode())
+
+    begun = time.monotonic()
+    answer, _ = ask(long, timeout_s=50.0, tell=notes)
+    assert answer.text == "at last"
+    assert 5 <= notes.count("waiting for stub") <= (time.monotonic() - begun) / posting.TICK_S
+
+
+def test_an_answer_without_end_is_given_up():
     with pytest.raises(ServiceFailed, match="no whole answer within 1 s"):
-        ask(trickle, timeout_s=1.0, tell=notes)
-    assert notes.count("waiting for stub") >= 5
+        ask(trickle, timeout_s=1.0)
+
+
+def silence(caller: Caller) -> None:
+    """Listen, and say nothing while the server goes on."""
+    caller.rest(30.0)
+
+
+@pytest.mark.parametrize("behaviour", [trickle, silence])
+def test_a_thread_that_sees_the_deadline_first_says_the_same(behaviour: Behaviour):
+    with ChatServer(script(behaviour)) as server:
+        call = posting._Call(f"{server.url}/chat/completions", b'{"messages": []}', {}, 0.3)  # pyright: ignore[reportPrivateUsage]
+        call.run()
+        with pytest.raises(posting.NoAnswer, match=r"^no whole answer within 0\.3 s$"):
+            call.result()
 
 
 @pytest.mark.parametrize(

@@ -128,13 +128,19 @@ async def test_a_proxy_command(home: Path, box: sshd.Sshd, write: Callable[..., 
     program.write_text(
         "import os, socket, sys, threading\n"
         "there = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"
+        "print('on the way', file=sys.stderr, flush=True)\n"
         "def back():\n    while data := there.recv(65536):\n        os.write(1, data)\n    os._exit(0)\n"
         "threading.Thread(target=back, daemon=True).start()\n"
         "while data := os.read(0, 65536):\n    there.sendall(data)\n"
     )
     await connect(home, write(entry(box, f"ProxyCommand {sys.executable} {program} %h %p")))
-    with pytest.raises(HostUnreachable, match="the connection failed"):
-        await connect(home, write(entry(box, "ProxyCommand false")))
+    pid = tmp_path / "pid"
+    # It hangs up long before it ends: whoever started it waits for its end, not for its silence.
+    silent = f"ProxyCommand sh -c 'echo $$ > {pid}; exec <&- >&- sleep 60'"
+    for command in ("ProxyCommand false", silent):
+        with pytest.raises(HostUnreachable, match="the connection failed"):
+            await connect(home, write(entry(box, command)))
+    assert not await anyio.Path(f"/proc/{pid.read_text().strip()}").exists()
 
 
 async def test_a_key_is_known_by_its_alias(home: Path, box: sshd.Sshd, write: Callable[..., Path]):

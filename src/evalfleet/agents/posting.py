@@ -66,7 +66,7 @@ def post(
     thread.start()
     while not call.done.wait(min(TICK_S, max(0.0, call.deadline - time.monotonic()))):
         if time.monotonic() >= call.deadline:
-            raise NoAnswer(f"no whole answer within {timeout_s:g} s")
+            raise call.too_slow()
         tick()
     return call.result()
 
@@ -95,12 +95,18 @@ class _Call:
         finally:
             self.done.set()
 
+    def too_slow(self) -> NoAnswer:
+        """At the deadline the caller and the thread both see it, and either may be the first: they say the same."""
+        return NoAnswer(f"no whole answer within {self._timeout_s:g} s")
+
     def result(self) -> Response:
         if self._response is not None:
             return self._response
         problem = self._problem
         if isinstance(problem, NoAnswer):
             raise problem
+        if isinstance(problem, TimeoutError):  # of reading: that of connecting is a URLError
+            raise self.too_slow()
         if isinstance(problem, OSError | http.client.HTTPException):
             _refuse(problem)
         assert problem is not None
@@ -114,8 +120,8 @@ class _Call:
             size += len(part)
             if size > LARGEST:
                 raise NoAnswer(f"the answer is larger than {LARGEST >> 20} MiB")
-            if time.monotonic() >= self.deadline:  # the caller has gone already
-                raise NoAnswer("too slow")
+            if time.monotonic() >= self.deadline:
+                raise self.too_slow()
         if getattr(answer, "length", None):
             raise NoAnswer("the connection was cut within the answer")
         headers = {name.lower(): value for name, value in answer.headers.items()}

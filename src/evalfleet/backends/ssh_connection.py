@@ -17,6 +17,7 @@ from evalfleet.backends.ssh_config import Hop, route
 from evalfleet.backends.ssh_hostsfile import Login, SshHostSpec
 from evalfleet.backends.ssh_identity import identity
 from evalfleet.backends.ssh_keys import HostKeys, refusal
+from evalfleet.backends.ssh_proxy import proxied
 from evalfleet.errors import BackendError, HostRefused, HostUnreachable
 
 HANDSHAKE_S = 120.0  # nine times there and back: a host that is five seconds away is slow, not gone
@@ -82,30 +83,29 @@ async def _open(
     }
     if login.user is not None:
         options["username"] = login.user
-    if hop.command is not None:
-        options["proxy_command"] = ["/bin/sh", "-c", f"exec {hop.command}"]
-    async with identity(hop) as offered:
-        try:
-            if tunnel is None and hop.command is None:
-                options["sock"] = await _dial(login, connect_s)
-            connection = await asyncssh.connect(login.address, login.port or SSH_PORT, **options, **offered)
-        except asyncssh.HostKeyNotVerifiable as error:
-            raise refusal(login, trust, doorkeeper.shown, error.reason) from error
-        except asyncssh.PermissionDenied as error:
-            raise HostRefused(_no_entry(hop)) from error
-        except TimeoutError as error:
-            raise HostUnreachable(f"{login}: does not speak SSH within {HANDSHAKE_S:.0f} s") from error
-        except (asyncssh.Error, OSError) as error:
-            raise HostUnreachable(f"{login}: the connection failed: {words_of(error)}") from error
-    try:
+    async with AsyncExitStack() as stack:
+        async with identity(hop) as offered:
+            try:
+                if tunnel is None and hop.command is None:
+                    options["sock"] = await _dial(login, connect_s)
+                elif tunnel is None and hop.command is not None:
+                    options["sock"] = await stack.enter_async_context(proxied(hop.command))
+                connection = await asyncssh.connect(login.address, login.port or SSH_PORT, **options, **offered)
+            except asyncssh.HostKeyNotVerifiable as error:
+                raise refusal(login, trust, doorkeeper.shown, error.reason) from error
+            except asyncssh.PermissionDenied as error:
+                raise HostRefused(_no_entry(hop)) from error
+            except TimeoutError as error:
+                raise HostUnreachable(f"{login}: does not speak SSH within {HANDSHAKE_S:.0f} s") from error
+            except (asyncssh.Error, OSError) as error:
+                raise HostUnreachable(f"{login}: the connection failed: {words_of(error)}") from error
+        stack.push_async_callback(_close, connection)
         if doorkeeper.shown is not None:
             try:
                 keys.learn(known_as, doorkeeper.shown, hop.known_hosts)
             except OSError as error:
                 raise HostRefused(f"{login}: its key cannot be kept: {error}") from error
         yield connection
-    finally:
-        await _close(connection)
 
 
 async def _dial(login: Login, limit_s: float) -> socket.socket:

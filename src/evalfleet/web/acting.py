@@ -120,8 +120,7 @@ class Acting:
         if driver is None and self._site.drivers is None:
             raise Refused(f"this server drives no runs; `evalfleet resume {run.id}`, or start `evalfleet serve`")
         answer = await self._steering.steer(request, run, Verb.RESUME, args)
-        if driver is None and self._site.drivers is not None:
-            self._site.drivers.want(run.id)
+        driver = await self._steering.go_on(run)  # a controller that was about to leave is gone now
         return await self._steering.now(run, {**answer, "by": driver or "this server"})
 
     async def cancel(self, request: web.Request) -> web.Response:

@@ -70,6 +70,7 @@ class Drivers(Struct, kw_only=True):
     most: int  # runs at a time
     notice: Callable[[str], None]
     _wanted: dict[str, _Wanted] = field(default_factory=dict[str, _Wanted])
+    _unseen: set[str] = field(default_factory=set[str])  # wanted since the last look began, which knows nothing of them
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -78,11 +79,12 @@ class Drivers(Struct, kw_only=True):
 
     def want(self, run_id: str) -> None:
         """Drive this run, which nobody drives, as soon as there is room."""
-        wanted = self._wanted.get(run_id)
-        if wanted is not None and wanted.process is not None:
+        wanted = self._wanted.setdefault(run_id, _Wanted())
+        if wanted.process is not None:
             wanted.again = True
-        else:
-            self._wanted[run_id] = _Wanted()
+        else:  # the same one: its controller may be about to start
+            wanted.times, wanted.not_before = 0, 0.0
+        self._unseen.add(run_id)
         self._wake.set()
 
     async def serve(self) -> None:
@@ -101,6 +103,7 @@ class Drivers(Struct, kw_only=True):
                 await self._leave()
 
     async def _fill(self, group: TaskGroup) -> None:
+        self._unseen.clear()
         queued, drivable = await self.readers.call(self._look)
         for run_id in queued:
             self._wanted.setdefault(run_id, _Wanted())
@@ -109,7 +112,8 @@ class Drivers(Struct, kw_only=True):
             if wanted.process is not None or wanted.not_before > now:
                 continue
             if run_id not in drivable:
-                del self._wanted[run_id]
+                if run_id not in self._unseen:
+                    del self._wanted[run_id]
             elif self.driving < self.most:
                 wanted.process = await self._start(run_id)
                 group.start_soon(self._watch, run_id, wanted, wanted.process)

@@ -46,10 +46,12 @@ class Steering:
 
         return await self._site.write(act)
 
-    async def go_on(self, run: Run) -> None:
-        """See to it that somebody drives tasks that wait again."""
-        if await self._site.readers.call(lambda store: store.driver(run.id)) is None:
+    async def go_on(self, run: Run) -> str | None:
+        """See to it that somebody drives tasks that wait again. Returns who does already; None: this server will."""
+        driver = await self._site.readers.call(lambda store: store.driver(run.id))
+        if driver is None:
             self.drive(run, "resume")
+        return driver
 
     def drive(self, run: Run, command: str) -> None:
         if self._site.drivers is None:

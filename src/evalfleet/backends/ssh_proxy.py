@@ -1,0 +1,41 @@
+"""The ProxyCommand of an OpenSSH configuration: a program that carries a connection to its host by standard input and output."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+import anyio
+
+
+@asynccontextmanager
+async def proxied(command: str) -> AsyncGenerator[socket.socket]:
+    """A socket to what the command reaches; whoever gets it closes it. After the block the program has ended, and was waited for.
+
+    What it writes to standard error is no part of the connection.
+
+    Raises OSError: it cannot be started.
+    """
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs:
+            ours.setblocking(False)
+            process = await anyio.open_process(
+                ["/bin/sh", "-c", f"exec {command}"],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # a Ctrl-C is for us
+            )
+    except BaseException:
+        ours.close()
+        raise
+    try:
+        yield ours
+    finally:
+        with anyio.CancelScope(shield=True):
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()

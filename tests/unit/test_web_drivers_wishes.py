@@ -1,0 +1,86 @@
+"""A run that an operator wants driven is driven, whatever the server does at that moment."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from evalfleet.model import PauseCause
+from evalfleet.store.base import Store
+from evalfleet.store.sqlite import open_store
+from evalfleet.testing import store_cases as cases
+from evalfleet.web.server import Options
+from webclient import Client, serving
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    with closing(open_store(home)) as store:
+        yield store
+
+
+@pytest.fixture
+async def client(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Client]:
+    """A server whose controllers only write down that they were started."""
+    program = tmp_path / "controller"
+    program.write_text('#!/bin/sh\necho "$3 $4" >> "$EVALFLEET_HOME/started"\n')
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    async with serving(home, Options(port=0, drive=True)) as client:
+        yield client
+
+
+def paused(store: Store) -> str:
+    run = cases.drive(store)
+    store.pause(run, {"cause": str(PauseCause.OPERATOR), "message": "lunch"})
+    store.leave(run)
+    return run.id
+
+
+async def started(home: Path) -> list[str]:
+    with anyio.fail_after(30):
+        while not (home / "started").exists():  # noqa: ASYNC110 - another process writes it
+            await anyio.sleep(0.01)
+    return (home / "started").read_text().splitlines()
+
+
+async def test_a_wish_that_comes_during_a_look_is_kept(home: Path, store: Store, client: Client):
+    run = paused(store)
+    site = client.server.site
+    real, looked, go_on = site.readers.call, anyio.Event(), anyio.Event()
+
+    async def held(function: Any) -> Any:
+        found = await real(function)
+        if function == site.drivers._look:  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
+            looked.set()
+            await go_on.wait()
+        return found
+
+    site.readers.call = held  # pyright: ignore[reportAttributeAccessIssue]
+    await looked.wait()
+    assert (await client.post(f"runs/{run}/resume"))["by"] == "this server"
+    go_on.set()
+    assert await started(home) == [f"resume {run}"]
+
+
+async def test_a_wish_to_a_controller_that_leaves_is_kept(home: Path, store: Store, client: Client):
+    run = paused(store)
+    owned = store.take(run, "a controller")
+    asked: list[dict[str, Any]] = []
+
+    async def ask() -> None:
+        asked.append(await client.post(f"runs/{run}/resume"))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask)
+        while not store.requests(run):  # noqa: ASYNC110 - it comes from another connection
+            await anyio.sleep(0.01)
+        store.leave(owned)
+    assert asked[0]["by"] == "this server"
+    assert await started(home) == [f"resume {run}"]
