@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,10 @@ from hypothesis import settings
 
 # The contracts are shipped in the package; here, as in a test module, a failing assert shall show its values.
 pytest.register_assert_rewrite("evalfleet.testing")
+
+# Tasks and hosts of tests start `python3` thousands of times. Where that is the shim of a version manager, each start runs twenty
+# shell scripts first; this one is started directly.
+os.environ["PATH"] = f"{Path(sys.base_prefix) / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 # The same examples on every machine and day: a red test is red for everybody. Time is judged by the test's limit.
 settings.register_profile("evalfleet", deadline=None, derandomize=True, database=None)

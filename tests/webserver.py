@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import subprocess
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -134,5 +136,7 @@ class Listener:
     def close(self) -> None:
         sock = self._connection.sock
         if sock is not None:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)  # closing alone does not wake the thread that reads
             sock.close()
         self._thread.join(5)

@@ -38,14 +38,14 @@ def know_spot_prices(here: Site, cloud: Cloud) -> None:
 @pytest.mark.parametrize("silent", [False, True])
 async def test_evicted_machines_are_replaced_while_somebody_serves(tmp_path: Path, silent: bool) -> None:
     async with site(tmp_path) as here:
-        here.wants(workers=10, spot=True)
+        here.wants(workers=5, spot=True)
         async with here.served():
-            await here.until(lambda: here.count("ready") == 10)
-            body = {"share": 0.3, "silent": silent}
+            await here.until(lambda: here.count("ready") == 5)
+            body = {"share": 0.6, "silent": silent}
             taken = (await here.cloud.control("POST", "evictions", body))["evicted"]
             assert len(taken) == 3
-            await here.until(lambda: here.count("ready") == 10 and not set(taken) & set(here.states()))
-        assert here.creations() == 13
+            await here.until(lambda: here.count("ready") == 5 and not set(taken) & set(here.states()))
+        assert here.creations() == 8
         assert all(here.facts(name).preempted for name in taken)
         assert {here.host(name).reason for name in taken} == {"taken back by the cloud"}
         assert here.told("worker.lost") == ["worker.lost"] * 3

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import signal
+from contextlib import closing
 from typing import Any
 
 import pytest
 
+from evalfleet.model import TaskState
+from evalfleet.store.sqlite import open_store
 from fleet import Fleet, wait_for
 from webserver import Listener, Served, serve
 
 GATED = "echo $EVALFLEET_ATTEMPT >> ledger; until [ -e gate ]; do sleep 0.05; done"
-STEPPING = 'i=0; while [ $i -lt 15 ]; do i=$((i+1)); echo "{\\"step\\": $i}" >> "$EVALFLEET_EVENTS"; sleep 0.1; done; echo done >> ledger'
+STEPPING = 'i=0; while [ $i -lt 15 ]; do i=$((i+1)); echo "{\\"step\\": $i}" >> "$EVALFLEET_EVENTS"; sleep 0.05; done; echo done >> ledger'
 
 
 def gated(*keys: str) -> list[dict[str, Any]]:
@@ -53,7 +56,8 @@ def test_a_killed_server_loses_no_event_and_no_run(fleet: Fleet):
     wait_for(lambda: len(listener.events) > 15, "the run to be under way")
     server.kill()
     listener.close()
-    wait_for(lambda: fleet.json("report", run)["tasks"]["succeeded"] > 2, "the controller, which outlives the server")
+    with closing(open_store(fleet.home)) as store:
+        wait_for(lambda: store.counts(run)[TaskState.SUCCEEDED] > 2, "the controller, which outlives the server")
     again = serve(fleet, port=server.port)
     second = Listener(
         Served(again.process, again.port, server.token), last=listener.last
@@ -97,10 +101,11 @@ def test_what_an_operator_does_is_done_and_told_with_a_name(fleet: Fleet):
     wait_for(lambda: state(server, run) == "completed", "the run to be completed")
     assert server.post(f"runs/{run}/retry", {"only": ["held"]})["tasks"] == ["d"]
     wait_for(lambda: server.get(f"runs/{run}")["tasks"]["succeeded"] == 4, "the held task to be run")
-    asked = [(e["data"]["verb"], e["data"]["by"]) for e in fleet.events(run) if e["type"] == "run.requested"]
+    told = fleet.events(run)
+    asked = [(e["data"]["verb"], e["data"]["by"]) for e in told if e["type"] == "run.requested"]
     assert [verb for verb, _ in asked] == ["hold", "pause", "resume", "retry"]
     assert all(by.startswith("token serve (") for _, by in asked)
-    assert [e["data"]["workers"] for e in fleet.events(run) if e["type"] == "run.amended"] == [2]
+    assert [e["data"]["workers"] for e in told if e["type"] == "run.amended"] == [2]
 
 
 def test_a_run_is_made_widened_and_cancelled_over_http(fleet: Fleet):

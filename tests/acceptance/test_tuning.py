@@ -100,18 +100,18 @@ def test_a_space_of_6_points_ends_at_6(fleet: Fleet):
 
 
 def test_a_killed_controller_loses_no_trial_and_none_is_proposed_twice_19(fleet: Fleet):
-    path = study(fleet, trials=24, max_parallel_experiments=4, nap=0.15)
-    for seen in (3, 9, 15):
+    path = study(fleet, trials=16, max_parallel_experiments=4, nap=0.15)
+    for seen in (3, 7, 11):
         args = ["tune", path] if seen == 3 else ["study", "resume"]
         process = fleet.start(*args)
         wait_for(lambda: len(fleet.lines()) >= seen, f"{seen} trials")  # noqa: B023 - asked before the loop goes on
         process.kill()
         process.wait()
     facts = fleet.json("tune", path, "--resume")
-    assert (facts["state"], facts["searched"], facts["counts"]["measured"]) == ("completed", 24, 24)
-    assert len(ran(fleet)) == len(set(ran(fleet))) == 24
+    assert (facts["state"], facts["searched"], facts["counts"]["measured"]) == ("completed", 16, 16)
+    assert len(ran(fleet)) == len(set(ran(fleet))) == 16
     submitted = [event["task"] for event in fleet.events() if event["type"] == "task.submitted"]
-    assert submitted == [f"trial_{number:04d}" for number in range(1, 25)]
+    assert submitted == [f"trial_{number:04d}" for number in range(1, 17)]
     # What came of it is what comes of an undisturbed study with the same seed.
     fleet.ledger.unlink()
     again = fleet.json("tune", path)
@@ -119,10 +119,10 @@ def test_a_killed_controller_loses_no_trial_and_none_is_proposed_twice_19(fleet:
 
 
 def test_trials_that_fail_by_their_own_fault_stop_nothing(fleet: Fleet):
-    facts = fleet.json("tune", study(fleet, trials=40, max_parallel_experiments=4, limit=6000, seed=3))
+    facts = fleet.json("tune", study(fleet, trials=24, max_parallel_experiments=4, limit=6000, seed=3))
     assert facts["state"] == "completed"
     assert facts["counts"]["failed"] > 5
-    assert facts["counts"]["failed"] + facts["counts"]["measured"] == 40
+    assert facts["counts"]["failed"] + facts["counts"]["measured"] == 24
     assert facts["best"]["metrics"]["speed"] <= 6000
     retried = fleet.json("study", "retry-failed")
     assert len(retried["tasks"]) == facts["counts"]["failed"]
@@ -146,17 +146,19 @@ def test_more_trials_for_one_that_is_over(fleet: Fleet):
 
 
 def test_a_running_study_is_paused_given_more_and_goes_on(fleet: Fleet):
-    process = fleet.start("tune", study(fleet, trials=30, max_parallel_experiments=2, nap=0.3))
+    (fleet.folder / "gate").touch()
+    process = fleet.start("tune", study(fleet, trials=10, max_parallel_experiments=2))
     wait_for(lambda: len(fleet.lines()) >= 2, "two trials")
-    assert fleet.json("study", "add-trials", "s", "2")["trials"] == 32
+    assert fleet.json("study", "add-trials", "s", "2")["trials"] == 12
     fleet.json("study", "pause")
+    (fleet.folder / "gate").unlink()
     assert process.wait(30) == 3
     facts = fleet.json("study", "show")
     assert (facts["state"], facts["counts"]["open"]) == ("paused", 0)
-    assert facts["searched"] < 32
+    assert facts["searched"] < 12
     facts = fleet.json("study", "resume", "--parallel", "8")
-    assert (facts["state"], facts["searched"], facts["parallel"]) == ("completed", 32, 8)
-    assert len(set(ran(fleet))) == len(ran(fleet)) == 32
+    assert (facts["state"], facts["searched"], facts["parallel"]) == ("completed", 12, 8)
+    assert len(set(ran(fleet))) == len(ran(fleet)) == 12
 
 
 def test_a_cancelled_study_stays_so_and_its_trials_are_ended_21(fleet: Fleet):
@@ -247,13 +249,13 @@ def test_a_trial_that_is_too_slow_ends_with_all_it_started_and_logs_stay_apart_2
 
 
 def test_two_studies_of_one_home_are_never_mixed_up_25(fleet: Fleet):
-    path = study(fleet, trials=20, max_parallel_experiments=3)
+    path = study(fleet, trials=10, max_parallel_experiments=3)
     both = [fleet.start("tune", path, "--name", name, "--json") for name in ("one", "two")]
     assert [process.wait(60) for process in both] == [0, 0]
     found = fleet.json("study", "list")
-    assert {one["name"]: one["counts"]["measured"] for one in found} == {"one": 20, "two": 20}
-    assert len(ran(fleet)) == 40
-    assert len(set(ran(fleet))) == 20  # the same seed, the same points
+    assert {one["name"]: one["counts"]["measured"] for one in found} == {"one": 10, "two": 10}
+    assert len(ran(fleet)) == 20
+    assert len(set(ran(fleet))) == 10  # the same seed, the same points
 
 
 def test_metrics_that_lack_the_objective_are_a_failed_trial(fleet: Fleet):

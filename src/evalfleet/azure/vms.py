@@ -34,6 +34,7 @@ NOT_FOUND = 404
 PRECONDITION_FAILED = 412
 GROUP_API = "2024-03-01"
 SCHEDULE_API = "2018-09-15"
+_VMS = "Microsoft.Compute/virtualMachines"
 _APIS = {
     "microsoft.network": NETWORK_API,
     "microsoft.compute/disks": "2024-03-02",
@@ -238,18 +239,18 @@ class Vms:
     async def list(self, pool: str | None = None) -> list[VmView]:
         """Return our VMs, or those of one pool, with their power states: two requests, however many there are."""
         async with judged():
-            try:
-                bodies = [found.as_dict() async for found in self._vms.list(self._group)]
-            except ResourceNotFoundError:
-                return []  # not even the group is there
-            states = {
-                str(found.id).lower(): found.as_dict().get("properties", {}).get("instanceView")
-                async for found in self._vms.list_all(status_only="true")
-            }
+            # As plain objects: the library's own lists make a dozen models of each VM, and we look several times a second.
+            path, api = f"providers/{_VMS}", _APIS["microsoft.compute"]
+            bodies = await self._arm.list(f"{self._settings.group_path()}/{path}", api)
+            if not bodies:
+                return []  # perhaps not even the group is there
+            everywhere = f"/subscriptions/{self._settings.subscription}/{path}"
+            found = await self._arm.list(everywhere, api, statusOnly="true")
+            states = {str(body["id"]).lower(): body.get("properties", {}).get("instanceView") for body in found}
         for body in bodies:
             body["properties"]["instanceView"] = states.get(str(body["id"]).lower())
-        found = [views.vm_view(body) for body in bodies if vm.TAG_POOL in (body.get("tags") or {})]
-        return [view for view in found if pool is None or view.tags[vm.TAG_POOL] == pool]
+        ours = [views.vm_view(body) for body in bodies if vm.TAG_POOL in (body.get("tags") or {})]
+        return [view for view in ours if pool is None or view.tags[vm.TAG_POOL] == pool]
 
     async def owned(self, pool: str | None = None) -> list[Owned]:
         """Return everything of any type that carries our tag: what a reaper must account for."""

@@ -15,7 +15,6 @@ from evalfleet.azure.vm import TAG_OWNER, TAG_WORKER
 from evalfleet.azure.vms import Refusal, Verb
 from evalfleet.core.hosts import HOUR_S, Seen, Step, metered, next_step
 from evalfleet.fleet.ground import Ground
-from evalfleet.fleet.ladder import Fallen, Ladder
 from evalfleet.fleet.making import Making
 from evalfleet.model import HostState, PoolHost, Wish
 
@@ -179,6 +178,8 @@ class Tender:
 
     async def _climb(self, view: VmView) -> bool:
         """True: it is ready, or rests in quarantine."""
+        from evalfleet.fleet.ladder import Fallen, Ladder  # brings SSH, which stopping and deleting do without
+
         if self.host.state is not HostState.PREPARING or self.facts.address is None:
             await self._arrive(view)
         try:

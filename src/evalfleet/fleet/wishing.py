@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import anyio
 
 from evalfleet import config
-from evalfleet.backends.azure_pool import settings_of
 from evalfleet.errors import NotFound, Owned
 from evalfleet.fleet.keeping import Tell, keeping
-from evalfleet.model import HostState, Pool, PoolHost, Wish
+from evalfleet.fleet.settled import is_settled
+from evalfleet.model import PoolHost
 from evalfleet.store.base import Store
 from evalfleet.store.clerk import Clerk
 
 _LOOK_S = 0.5
-_REACHED = {
-    Wish.RUNNING: (HostState.READY, HostState.QUARANTINED),
-    Wish.STOPPED: (HostState.STOPPED,),
-    Wish.GONE: (HostState.GONE,),
-}
-
-
-def is_settled(pool: Pool, hosts: Sequence[PoolHost]) -> bool:
-    """Whether, by what is written, nothing is left to do; what the cloud did by itself only a keeper sees.
-
-    A pool that said why it makes no more machines waits for a person, or for a run.
-    """
-    if pool.deleting or not all(host.state in _REACHED[host.wish] for host in hosts):
-        return False
-    wanted = settings_of(pool)
-    have = sum(1 for host in hosts if host.state is not HostState.LOST)
-    return pool.reason is not None or have >= (wanted.least if wanted.scales else wanted.workers)
 
 
 async def fulfil(

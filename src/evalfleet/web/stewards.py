@@ -24,7 +24,7 @@ from msgspec import Struct, field
 from evalfleet import config
 from evalfleet.azure import settings as azure_settings
 from evalfleet.core.hosts import total_usd
-from evalfleet.fleet.wishing import is_settled
+from evalfleet.fleet.settled import is_settled
 from evalfleet.model import Pool, Wish
 from evalfleet.store.base import StoreReader
 from evalfleet.web.readers import Readers
