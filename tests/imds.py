@@ -55,8 +55,11 @@ class Imds:
 
     def wait_asked(self, part: str, times: int) -> None:
         """Wait until it was asked so often again."""
+        self.wait_asked_in_all(part, self.count(part) + times)
+
+    def wait_asked_in_all(self, part: str, wanted: int) -> None:
+        """Wait until it was asked so often since it began."""
         with self._news:
-            wanted = self.count(part) + times
             assert self._news.wait_for(lambda: self.count(part) >= wanted, 60.0), self.asked
 
     def count(self, part: str) -> int:

@@ -156,8 +156,9 @@ def test_desktops_outlive_the_controller_and_not_their_attempts(fleet: Fleet):
     wait_for(lambda: not desktops_of(fleet), "the desktops to end")
 
     (fleet.folder / "gate").unlink()
-    controller = fleet.start("run", "desk", *options)
-    wait_for(lambda: len(fleet.lines()) == 4, "two more episodes to begin")
+    controller = fleet.start("run", "desk", "--task", "write-note", "--agent", "gated:Gated")
+    wait_for(lambda: len(fleet.lines()) == 3, "one more episode to begin")
+    assert desktops_of(fleet)
     assert fleet.command("cancel").returncode == 0
     assert controller.wait(60) == 1
     wait_for(lambda: not desktops_of(fleet), "the desktops to end")

@@ -151,7 +151,7 @@ def test_an_endless_body_is_bounded(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_long_answer_is_progress(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(posting, "TICK_S", 0.1)
+    monkeypatch.setattr(posting, "TICK_S", 0.02)
     notes = Notes()
 
     def long(caller: Caller) -> None:

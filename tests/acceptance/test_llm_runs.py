@@ -60,10 +60,15 @@ def holding_the_key(fleet: Fleet) -> list[Path]:
 def test_a_model_solves_tasks_and_its_cost_is_known(fleet: Fleet):
     (fleet.folder / "evalfleet.toml").write_text(PRICE)
     bucket = Bucket(model, per_s=4.0, burst=2)
+    tasks = (
+        "click-button",
+        "click-dialog-2",
+        "click-tab",
+    )  # which name what is to be clicked in a way of their own each
     with ChatServer(bucket) as server:
-        summary = run(fleet, *arguments(server), "--name", "scripted")
-    assert {row["key"]: row["score"] for row in summary["results"]} == {f"{task}_0": 1.0 for task in TASKS}
-    assert summary["attempts"]["total"] == len(TASKS)
+        summary = run(fleet, *arguments(server, *tasks), "--name", "scripted")
+    assert {row["key"]: row["score"] for row in summary["results"]} == {f"{task}_0": 1.0 for task in tasks}
+    assert summary["attempts"]["total"] == len(tasks)
     # 900 tokens sent and 10 received for each answer: $0.01.
     assert summary["cost"]["total_usd"] == pytest.approx(0.01 * len(bucket.passed))
     assert sum(row["metrics"]["tokens"] for row in summary["results"]) == 910 * len(bucket.passed)
@@ -106,7 +111,7 @@ def test_a_refused_question_is_the_agents_own(fleet: Fleet):
         return refusal(400, "context too long") if 'Goal: Click on the "' in asked.text else model(asked)
 
     with ChatServer(mind) as server:
-        summary = run(fleet, *arguments(server, "click-test", "click-button"), code=0)
+        summary = run(fleet, *arguments(server, "click-test", "click-button"), "--attempts", "1", code=0)
     rows = {row["key"]: row for row in summary["results"]}
     assert rows["click-test_0"]["score"] == 1.0
     assert rows["click-button_0"]["state"] == "failed"

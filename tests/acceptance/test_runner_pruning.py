@@ -67,7 +67,7 @@ def test_the_next_runner_prunes_what_nobody_needs(spool: RunnerSpool) -> None:
 
 
 def test_a_host_says_since_when_nobody_needs_it(spool: RunnerSpool) -> None:
-    info = spool.start(idle_s=5.0)
+    info = spool.start(idle_s=2.0)
     with spool.client():
         assert look(spool)["reapable_for_s"] is None
     wait_until(lambda: not is_alive(info.pid), "the idle end")

@@ -41,6 +41,13 @@ def waa(tmp_path: Path, fleet: Fleet) -> Iterator[Arena]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+    """One for those who only look at it."""
+    with arena(tmp_path_factory.mktemp("standing") / "arena", names(1)) as made:
+        yield made
+
+
 def configure(fleet: Fleet, made: Arena, **more: object) -> None:
     limits = {"timeout": "60s", "stall": "8s", "guest_timeout": "30s", "poll": "100ms"}
     (fleet.folder / "evalfleet.toml").write_text(made.config(**{**limits, **more}))
@@ -179,7 +186,7 @@ def test_a_guest_that_falls_silent_is_not_the_agents(waa: Arena, fleet: Fleet):
     process = fleet.start("run", "waa", "--agent", "other", "--task", PAD)
     wait_for(lambda: sleepers(waa.containers[0]), "the hang")
     waa.silence()
-    wait_for(lambda: any("kind" in one for one in attempts(fleet)), "the end of the first attempt")
+    wait_for(waa.restarts, "the second attempt, which begins with a restart of what failed")
     (waa.docker / "silent").unlink()
     assert process.wait(60) == 0
     first, last = attempts(fleet)
@@ -284,6 +291,9 @@ def test_the_key_is_nowhere_but_in_the_agents_environment(waa: Arena, fleet: Fle
                 assert KEY.encode() not in (entry / "cmdline").read_bytes()
             except OSError:
                 continue
+    acting = stat_of(pid)
+    assert acting
+    os.kill(acting.parent, signal.SIGKILL)  # it has shown all that it has to; nobody needs to wait for its stall
     assert process.wait(60) == 0
     for folder in (fleet.home, waa.folder, fleet.folder):
         found = subprocess.run(["grep", "-rlaF", KEY, str(folder)], capture_output=True, text=True, check=False)
@@ -322,7 +332,8 @@ def test_lists_of_the_container_and_the_checkout(waa: Arena, fleet: Fleet):
         (("--agent", "navi", "--model", "-x"), "--model '-x': is not the name of a model"),
     ],
 )
-def test_bad_input(waa: Arena, fleet: Fleet, args: tuple[str, ...], said: str):
+def test_bad_input(standing: Arena, fleet: Fleet, args: tuple[str, ...], said: str):
+    configure(fleet, standing)
     done = fleet.command("run", "waa", *args, OPENAI_API_KEY=KEY)
     assert done.returncode == 2
     assert said in done.stderr

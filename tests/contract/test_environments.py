@@ -68,7 +68,8 @@ class BrowserContract(EnvironmentContract):
     def edited(self, environment: Environment) -> str:
         return json.loads(environment.execute(["js", "document.getElementById('t').value"]).stdout)
 
-    def open(self, folder: Path) -> AbstractContextManager[Environment]:
+    @classmethod
+    def open(cls, folder: Path) -> AbstractContextManager[Environment]:
         assert CHROMIUM
         return browser.launched(CHROMIUM, folder, Size(width=300, height=200))
 
@@ -89,8 +90,9 @@ class DesktopContract(EnvironmentContract):
         wait_until(lambda: environment.read("text.txt"), "the editor to save")
         return environment.read("text.txt").decode()
 
-    def open(self, folder: Path) -> AbstractContextManager[Environment]:
-        return desktop.launched(folder, size=Size(width=640, height=480), mode=self.mode)
+    @classmethod
+    def open(cls, folder: Path) -> AbstractContextManager[Environment]:
+        return desktop.launched(folder, size=Size(width=640, height=480), mode=cls.mode)
 
 
 def behind_a_guest(
@@ -115,17 +117,19 @@ def behind_a_guest(
 
 @needs_chromium
 class TestBrowser(BrowserContract):
-    @pytest.fixture
-    def environment(self, mark: str, tmp_path: Path) -> Iterator[Environment]:
-        with self.open(tmp_path / "its") as environment:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def environment(cls, mark: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+        with cls.open(tmp_path_factory.mktemp("its")) as environment:
             yield environment
 
 
 @needs_chromium
 class TestBrowserBehindAGuest(BrowserContract):
-    @pytest.fixture
-    def environment(self, mark: str, tmp_path: Path) -> Iterator[Environment]:
-        yield from behind_a_guest(self.open, tmp_path / "its")
+    @pytest.fixture(scope="class")
+    @classmethod
+    def environment(cls, mark: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+        yield from behind_a_guest(cls.open, tmp_path_factory.mktemp("its"))
 
 
 @needs_desktop
@@ -133,9 +137,10 @@ class TestBrowserBehindAGuest(BrowserContract):
 class TestSandboxedDesktop(DesktopContract):
     mode = Mode.BWRAP
 
-    @pytest.fixture
-    def environment(self, mark: str, tmp_path: Path) -> Iterator[Environment]:
-        with self.open(tmp_path / "its") as environment:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def environment(cls, mark: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+        with cls.open(tmp_path_factory.mktemp("its")) as environment:
             yield environment
 
 
@@ -145,9 +150,10 @@ class TestPlainDesktop(DesktopContract):
     isolated = False
     holder = HOLDER.format(opened="desktop.launched(Path(sys.argv[1]), mode=Mode.PLAIN)")
 
-    @pytest.fixture
-    def environment(self, mark: str, tmp_path: Path) -> Iterator[Environment]:
-        with self.open(tmp_path / "its") as environment:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def environment(cls, mark: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+        with cls.open(tmp_path_factory.mktemp("its")) as environment:
             yield environment
 
 
@@ -155,6 +161,7 @@ class TestPlainDesktop(DesktopContract):
 class TestDesktopBehindAGuest(DesktopContract):
     isolated = not sandbox.refusal()
 
-    @pytest.fixture
-    def environment(self, mark: str, tmp_path: Path) -> Iterator[Environment]:
-        yield from behind_a_guest(self.open, tmp_path / "its")
+    @pytest.fixture(scope="class")
+    @classmethod
+    def environment(cls, mark: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+        yield from behind_a_guest(cls.open, tmp_path_factory.mktemp("its"))

@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import json
 import os
-import secrets
 import select
 import shutil
 import signal
@@ -254,7 +253,7 @@ class Init:
 
     def _write(self, head: dict[str, Any], body: bytes) -> Frame:
         path = self._path(head["path"])
-        new = path.with_name(f".{secrets.token_hex(4)}.new")
+        new = path.with_name(f".{os.urandom(4).hex()}.new")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists() and not path.is_file():

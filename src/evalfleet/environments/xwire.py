@@ -214,12 +214,28 @@ class XConnection:
         head = self._read(32)
         if head[0] not in (1, _GENERIC_EVENT):
             return head
-        return head + self._read(4 * struct.unpack_from("<I", head, 4)[0])
+        return self._read(4 * struct.unpack_from("<I", head, 4)[0], head)
 
-    def _read(self, count: int) -> bytes:
-        while len(self._received) < count:
+    def _read(self, count: int, head: bytes = b"") -> bytes:
+        """Return so many bytes, behind the head. Of a picture every copy counts: there is one, of the blocks as they came."""
+        blocks = [head, bytes(self._received[:count])]
+        del self._received[:count]
+        left = count - len(blocks[-1])
+        try:
+            while left > 0:
+                block = self._arrived()
+                blocks.append(block[:left])
+                self._received += block[left:]
+                left -= len(block)
+        except DesktopError:
+            self._received += b"".join(blocks)  # half a message stays what it is
+            raise
+        return b"".join(blocks)
+
+    def _arrived(self) -> bytes:
+        while True:
             try:
-                block = self._socket.recv(max(_BLOCK, count - len(self._received)))
+                block = self._socket.recv(_BLOCK)
             except BlockingIOError:
                 self._await(for_reading=True)
                 continue
@@ -227,10 +243,7 @@ class XConnection:
                 raise DesktopError(f"the X server is gone: {error.strerror}") from None
             if not block:
                 raise DesktopError("the X server is gone")
-            self._received += block
-        data = bytes(self._received[:count])
-        del self._received[:count]
-        return data
+            return block
 
     def _write(self, data: bytes) -> None:
         left = memoryview(data)

@@ -1,7 +1,8 @@
 """What every environment must do. An environment's tests subclass `EnvironmentContract` and give what it asks for.
 
-The fixture `environment` opens a fresh one. It must be opened while the variable EVALFLEET_ATTEMPT is the value of the
-fixture `mark`, which it then passes on to its processes: by that they are found.
+The fixture `environment` of class scope opens a fresh one for all tests of a class, because opening takes longer than most
+of them: the first looks at a new one, the last ones make it new again. It must be opened while the variable
+EVALFLEET_ATTEMPT is the value of the fixture `mark`, which it then passes on to its processes: by that they are found.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from evalfleet.actions import Action, Click, Drag, Move, Press, Scroll, Wait, Write
 from evalfleet.environments import keys
@@ -49,11 +51,23 @@ def wait_until(condition: Callable[[], Any], what: str) -> None:
         time.sleep(0.02)
 
 
-@pytest.fixture
-def mark(monkeypatch: pytest.MonkeyPatch) -> str:
-    value = f"contract.{secrets.token_hex(6)}"
-    monkeypatch.setenv("EVALFLEET_ATTEMPT", value)
-    return value
+@pytest.fixture(scope="class")
+def mark() -> Iterator[str]:
+    value = _new_mark()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EVALFLEET_ATTEMPT", value)
+        yield value
+
+
+def _new_mark() -> str:
+    return f"contract.{secrets.token_hex(6)}"
+
+
+class Held(Struct, frozen=True, kw_only=True):
+    """A process that holds one open, and the mark of all that belongs to it."""
+
+    process: subprocess.Popen[str]
+    mark: str
 
 
 class EnvironmentContract:
@@ -153,14 +167,6 @@ class EnvironmentContract:
 
     # Acting
 
-    def test_text_of_any_script_arrives(self, environment: Environment) -> None:
-        self.edit(environment)
-        environment.perform(Write(text=_TEXT + "x"))
-        environment.perform(Press(key="Backspace"))
-        environment.perform(Press(key="Enter"))
-        environment.perform(Write(text="two\tcolumns"))
-        assert self.edited(environment).rstrip("\n") == f"{_TEXT}\ntwo\tcolumns"
-
     def test_every_action_can_be_done(self, environment: Environment) -> None:
         actions: list[Action] = [
             Click(x=5, y=5),
@@ -185,6 +191,14 @@ class EnvironmentContract:
         for wrong in (Press(key="Return"), Press(key=""), Press(key="a", held=("Ctrl",))):
             with pytest.raises(InputError):
                 environment.perform(wrong)
+
+    def test_text_of_any_script_arrives(self, environment: Environment) -> None:
+        self.edit(environment)
+        environment.perform(Write(text=_TEXT + "x"))
+        environment.perform(Press(key="Backspace"))
+        environment.perform(Press(key="Enter"))
+        environment.perform(Write(text="two\tcolumns"))
+        assert self.edited(environment).rstrip("\n") == f"{_TEXT}\ntwo\tcolumns"
 
     # Ends
 
@@ -211,25 +225,26 @@ class EnvironmentContract:
         assert environment.probe().ready
 
     @pytest.fixture
-    def held(self, mark: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    def held(self, tmp_path: Path) -> Iterator[Held]:
         """One that is open in a process of its own, in the folder `held` of the test's."""
         (tmp_path / "held").mkdir()
         argv = [sys.executable, "-c", self.holder, str(tmp_path / "held")]
-        pipe = subprocess.PIPE
-        with subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as process:
+        pipe, mark = subprocess.PIPE, _new_mark()
+        env = {**os.environ, "EVALFLEET_ATTEMPT": mark}
+        with subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True, env=env, start_new_session=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
             assert marked(mark, self.vital)
-            yield process
+            yield Held(process=process, mark=mark)
             process.kill()
 
-    def test_nothing_is_left_after_its_end(self, held: subprocess.Popen[str], mark: str, tmp_path: Path) -> None:
-        held.communicate(timeout=_DEADLINE_S)
-        assert held.returncode == 0
-        wait_until(lambda: not marked(mark), "the end of all processes")
+    def test_nothing_is_left_after_its_end(self, held: Held, tmp_path: Path) -> None:
+        held.process.communicate(timeout=_DEADLINE_S)
+        assert held.process.returncode == 0
+        wait_until(lambda: not marked(held.mark), "the end of all processes")
         assert list((tmp_path / "held").iterdir()) == []
 
-    def test_no_process_is_left_when_its_owner_is_killed(self, held: subprocess.Popen[str], mark: str) -> None:
-        held.kill()
-        held.wait(_DEADLINE_S)
-        wait_until(lambda: not marked(mark), "the end of all processes")
+    def test_no_process_is_left_when_its_owner_is_killed(self, held: Held) -> None:
+        held.process.kill()
+        held.process.wait(_DEADLINE_S)
+        wait_until(lambda: not marked(held.mark), "the end of all processes")

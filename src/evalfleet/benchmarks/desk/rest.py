@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 _LOOKS = 4  # in a row; between two threads that wake each other, both may be asleep for a moment
 _PAUSE_S = 0.02
-_ASLEEP = frozenset("SIZXTt")  # waiting, idle, dead or stopped; running and waiting for a disk are not
+_ASLEEP = frozenset(
+    (b"S", b"I", b"Z", b"X", b"T", b"t")
+)  # waiting, idle, dead or stopped; running and waiting for a disk are not
 
 
 def wait_for_rest(is_busy: Callable[[], bool], timeout_s: float) -> bool:
@@ -39,41 +40,33 @@ def wait_for_rest(is_busy: Callable[[], bool], timeout_s: float) -> bool:
 
 
 def anybody_busy(top: int) -> bool:
-    """Whether any thread of a process, or of those below it, has work to do."""
-    parents: dict[int, int] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and (found := _stat(Path("/proc", entry, "stat"))) is not None:
-            parents[int(entry)] = int(found[1])
-    return any(state not in _ASLEEP for pid in _tree(top, parents) for state in _states(pid))
+    """Whether any thread of a process, or of those below it, has work to do.
 
-
-def _tree(top: int, parents: dict[int, int]) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for pid, parent in parents.items():
-        children.setdefault(parent, []).append(pid)
-    found = [top]
-    waiting = [top]
+    Looks at nobody else: what a look costs does not grow with the machine.
+    """
+    waiting = [str(top)]
     while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
-        waiting += below
-    return found
+        pid = waiting.pop()
+        for thread in _threads(pid):
+            place = f"/proc/{pid}/task/{thread}"
+            found = _read(f"{place}/stat").rpartition(b")")[2].split()
+            if found and found[0] not in _ASLEEP:
+                return True
+            waiting += _read(f"{place}/children").decode().split()
+    return False
 
 
-def _states(pid: int) -> Iterator[str]:
-    """Yield the state of each thread."""
+def _threads(pid: str) -> list[str]:
     try:
-        threads = os.listdir(f"/proc/{pid}/task")
+        return os.listdir(f"/proc/{pid}/task")
     except OSError:  # it is gone
-        return
-    for thread in threads:
-        if (found := _stat(Path("/proc", str(pid), "task", thread, "stat"))) is not None:
-            yield found[0]
+        return []
 
 
-def _stat(path: Path) -> list[str] | None:
-    """Return the fields that follow the name: state, parent, …"""
+def _read(path: str) -> bytes:
+    """Return what a file of a process says; nothing once the process is gone."""
     try:
-        return path.read_text("ascii", "replace").rpartition(")")[2].split()
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
     except OSError:
-        return None
+        return b""
