@@ -166,9 +166,12 @@ def test_who_is_on_it_keeps_an_attempt_away(machine: Machine, client: RunnerClie
     assert (end["cause"], "5000 MB in use that no process" in end["message"]) == ("gpu_taken", True)
     assert (gpu(client)["foreign"], gpu(client)["unexplained_mb"]) == ([], 5000)
     machine.describe(used_mb=600)
-    end = client.run("large", "true", gpus=[{"uuid": "GPU-a", "memory_mb": 90000}])
+    # Each waits for a while whether it comes free, so both at the same time.
+    client.launch("large", on("true", memory_mb=90000))
+    client.launch("gone", on("true", uuid="GPU-z"))
+    end = client.end("large")
     assert (end["cause"], "has 80000 MB left of 80000" in end["message"]) == ("gpu_taken", True)
-    end = client.run("gone", "true", gpus=[{"uuid": "GPU-z"}])
+    end = client.end("gone")
     assert (end["cause"], end["message"]) == ("gpu_taken", "GPU GPU-z is not on this host now; it has GPU-a")
     assert client.run("free", "true", gpus=[{"uuid": "GPU-a"}])["cause"] == "exited"
 
