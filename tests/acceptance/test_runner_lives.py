@@ -17,6 +17,7 @@ from random import Random
 import pytest
 
 from evalfleet.model import JsonObject
+from evalfleet.runner.recovery import UNCLEAR_S
 from evalfleet.testing.runner import PATIENCE_S, RunnerSpool, a_spec, is_alive, wait_until
 
 
@@ -399,6 +400,21 @@ def test_what_becomes_a_process_of_a_lost_attempt_while_it_is_looked_for_is_ende
     hidden = subprocess.Popen([sys.executable, "-I", "-c", program], env={}, start_new_session=True)
     spool.start()
     assert hidden.wait(PATIENCE_S) == -signal.SIGKILL
+
+
+def test_recovery_waits_for_nobody_who_hides_nothing(spool: RunnerSpool) -> None:
+    took: list[float] = []
+    for number in range(4):
+        spool.start()
+        with spool.client() as client:
+            client.launch(f"a{number}", a_spec("sleep", "300"))
+            client.event(f"a{number}", "started")
+        spool.kill()
+        begun = time.monotonic()
+        spool.start()
+        took.append(time.monotonic() - begun)
+        spool.kill()
+    assert min(took) < UNCLEAR_S, "the program that started the runner is not taken for a part of the dead one"
 
 
 def environment(pid: str) -> bytes:

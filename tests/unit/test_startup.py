@@ -72,6 +72,14 @@ def test_an_attempt_loads_nothing_that_it_does_not_need():
     assert sorted(modules & unwanted) == []
 
 
+def test_serve_needs_the_packages_of_its_own_extra_alone():
+    """Not those of clouds, SSH and the rest, nor the time to load them."""
+    others = ("asyncssh", "azure", "apprise", "optuna", "prometheus_client")
+    program = f"import sys; sys.modules.update(dict.fromkeys({others!r})); import evalfleet.web.server; print('served')"
+    done = child("-c", program)
+    assert done.stdout == "served\n", done.stderr
+
+
 def cpu_s(*args: str) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     child(*args)

@@ -58,7 +58,9 @@ def command(
 
     try:
         from evalfleet.web.server import Options
-    except ImportError:
+    except ModuleNotFoundError as error:
+        if error.name not in ("aiohttp", "yarl"):
+            raise
         raise InputError("`serve` needs one more package; install it with: pip install 'evalfleet[serve]'") from None
     options = Options(
         host=host,

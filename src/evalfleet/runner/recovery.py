@@ -190,7 +190,8 @@ def _may_become_one(found: tree.Stat, known: dict[bytes, bytes], age_s: float) -
     """
     if found.is_kernel or found.age_s() > age_s + 1.0 or not tree.is_ours(found.pid):
         return False
-    return not known or tree.command_line(found.pid) == tree.command_line(os.getpid())
+    left_behind = found.is_copy and found.parent != os.getpid()
+    return not known or (left_behind and tree.command_line(found.pid) == tree.command_line(os.getpid()))
 
 
 def _end(attempt: Lost, now: float) -> Ended:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PR_SET_CHILD_SUBREAPER = 36
+PF_FORKNOEXEC, PF_KTHREAD = 0x40, 0x200000
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -55,7 +56,7 @@ def boot_id() -> str:
 class Stat:
     """The few fields of /proc/<pid>/stat that tell who a process is."""
 
-    __slots__ = ("group", "parent", "pid", "session", "start_time", "state")
+    __slots__ = ("flags", "group", "parent", "pid", "session", "start_time", "state")
 
     def __init__(self, pid: int, data: bytes) -> None:
         fields = data[data.rindex(b")") + 2 :].split()
@@ -64,6 +65,7 @@ class Stat:
         self.parent = int(fields[1])
         self.group = int(fields[2])
         self.session = int(fields[3])
+        self.flags = int(fields[6])
         self.start_time = int(fields[19])
 
     @property
@@ -73,7 +75,12 @@ class Stat:
     @property
     def is_kernel(self) -> bool:
         """Whether it is a thread of the kernel; these have no variables."""
-        return 2 in (self.pid, self.parent)
+        return bool(self.flags & PF_KTHREAD)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it still runs the program of the process that it was forked from."""
+        return bool(self.flags & PF_FORKNOEXEC)
 
     def age_s(self) -> float:
         return boottime_ns() / 1e9 - self.start_time / CLOCK_TICKS

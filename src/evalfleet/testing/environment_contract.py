@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from evalfleet import config
 from evalfleet.actions import Action, Click, Drag, Move, Press, Scroll, Wait, Write
 from evalfleet.environments import keys
 from evalfleet.environments.base import LARGEST_OUTPUT, Environment
@@ -230,7 +231,7 @@ class EnvironmentContract:
         (tmp_path / "held").mkdir()
         argv = [sys.executable, "-c", self.holder, str(tmp_path / "held")]
         pipe, mark = subprocess.PIPE, _new_mark()
-        env = {**os.environ, "EVALFLEET_ATTEMPT": mark}
+        env = {**config.environment(), "EVALFLEET_ATTEMPT": mark}
         with subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True, env=env, start_new_session=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
