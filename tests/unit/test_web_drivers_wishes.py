@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import closing
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from evalfleet.model import PauseCause
@@ -16,6 +18,7 @@ from evalfleet.store.base import Store
 from evalfleet.store.sqlite import open_store
 from evalfleet.testing import store_cases as cases
 from evalfleet.web.server import Options
+from evalfleet.web.stewards import standings
 from webclient import Client, serving
 
 
@@ -29,7 +32,8 @@ def store(home: Path) -> Iterator[Store]:
 async def client(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Client]:
     """A server whose controllers only write down that they were started."""
     program = tmp_path / "controller"
-    program.write_text('#!/bin/sh\necho "$3 $4" >> "$EVALFLEET_HOME/started"\n')
+    hold = '[ ! -p "$EVALFLEET_HOME/hold" ] || read _ < "$EVALFLEET_HOME/hold"'
+    program.write_text(f'#!/bin/sh\necho "$3 $4" >> "$EVALFLEET_HOME/started"; {hold}\n')
     program.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(program))
     async with serving(home, Options(port=0, drive=True)) as client:
@@ -84,3 +88,46 @@ async def test_a_wish_to_a_controller_that_leaves_is_kept(home: Path, store: Sto
         store.leave(owned)
     assert asked[0]["by"] == "this server"
     assert await started(home) == [f"resume {run}"]
+
+
+async def test_a_wish_is_over_once_its_controller_drives(home: Path, store: Store, client: Client):
+    """Else the pause that an operator wishes later would be undone."""
+    run = paused(store)
+    os.mkfifo(home / "hold")
+    await client.post(f"runs/{run}/resume")
+    await started(home)
+    await client.post(f"runs/{run}/resume")  # it does not drive yet
+    drivers = client.server.site.drivers
+    assert drivers is not None
+    wanted = drivers._wanted[run]  # pyright: ignore[reportPrivateUsage]
+    assert wanted.again
+    store.take(run, "a controller")
+    drivers._wake.set()  # pyright: ignore[reportPrivateUsage]
+    with anyio.fail_after(30):
+        while wanted.again:  # noqa: ASYNC110 - the server's own loop sees it
+            await anyio.sleep(0.01)
+    (home / "hold").write_text("end\n")
+
+
+async def test_a_pool_that_is_made_during_a_look_is_looked_after(home: Path, client: Client):
+    site = client.server.site
+    assert site.stewards is not None
+    stewards, real, looked, go_on = site.stewards, site.readers.call, anyio.Event(), anyio.Event()
+
+    async def held(function: Any) -> Any:
+        found = await real(function)
+        if function is standings:
+            looked.set()
+            await go_on.wait()
+        return found
+
+    site.readers.call = held  # pyright: ignore[reportAttributeAccessIssue]
+    await looked.wait()
+    stewards.want("lab")
+    site.readers.call = real  # pyright: ignore[reportAttributeAccessIssue]
+    before = stewards._wake.is_set()  # pyright: ignore[reportPrivateUsage]
+    go_on.set()
+    assert before
+    await anyio.lowlevel.checkpoint()
+    await anyio.lowlevel.checkpoint()
+    assert "lab" in stewards._wanted  # pyright: ignore[reportPrivateUsage]

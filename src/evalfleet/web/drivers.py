@@ -104,11 +104,13 @@ class Drivers(Struct, kw_only=True):
 
     async def _fill(self, group: TaskGroup) -> None:
         self._unseen.clear()
-        queued, drivable = await self.readers.call(self._look)
+        queued, drivable, driven = await self.readers.call(self._look)
         for run_id in queued:
             self._wanted.setdefault(run_id, _Wanted())
         now = anyio.current_time()
         for run_id, wanted in list(self._wanted.items()):
+            if run_id in driven and run_id not in self._unseen:
+                wanted.again = False  # its controller came after the wish; a pause that follows is meant
             if wanted.process is not None or wanted.not_before > now:
                 continue
             if run_id not in drivable:
@@ -119,14 +121,16 @@ class Drivers(Struct, kw_only=True):
                 group.start_soon(self._watch, run_id, wanted, wanted.process)
         self._remember()
 
-    def _look(self, store: StoreReader) -> tuple[list[str], set[str]]:
-        """Queued runs that nobody owns, oldest first; and those of all that we want which somebody could still drive."""
+    def _look(self, store: StoreReader) -> tuple[list[str], set[str], set[str]]:
+        """Queued runs that nobody owns, oldest first; of all that we want those which somebody could still drive; and does."""
         queued: list[str] = [
             row["run"].id
             for row in reversed(store.runs_page(limit=1000, states=[RunState.QUEUED]))
             if store.driver(row["run"].id) is None
         ]
-        return queued, {*queued, *(run_id for run_id in list(self._wanted) if _is_drivable(store, run_id))}
+        wanted = list(self._wanted)
+        drivable = {*queued, *(run_id for run_id in wanted if _is_drivable(store, run_id))}
+        return queued, drivable, {run_id for run_id in wanted if store.driver(run_id) is not None}
 
     async def _start(self, run_id: str) -> asyncio.subprocess.Process:
         log = self.settings.home / "runs" / run_id / "controller.log"

@@ -71,6 +71,7 @@ class Stewards(Struct, kw_only=True):
     readers: Readers
     notice: Callable[[str], None]
     _wanted: dict[str, _Wanted] = field(default_factory=dict[str, _Wanted])
+    _unseen: set[str] = field(default_factory=set[str])  # wanted since the last look began, which knows nothing of them
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def want(self, name: str, *, again: bool = False) -> None:
@@ -80,6 +81,7 @@ class Stewards(Struct, kw_only=True):
         wanted.again |= again
         wanted.more = wanted.process is not None
         wanted.times, wanted.not_before = 0, 0.0
+        self._unseen.add(name)
         self._remember()
         self._wake.set()
 
@@ -97,6 +99,7 @@ class Stewards(Struct, kw_only=True):
         over = {
             name: code for name, one in self._wanted.items() if one.process and (code := one.process.poll()) is not None
         }
+        self._unseen.clear()
         pools = await self.readers.call(standings)  # after the look at processes, whose last words are in it
         now = anyio.current_time()
         for name, pool in pools.items():
@@ -104,6 +107,8 @@ class Stewards(Struct, kw_only=True):
                 self._wanted.setdefault(name, _Wanted(not_before=now + _GRACE_S))
         for name, wanted in list(self._wanted.items()):
             pool = pools.get(name)
+            if pool is None and name in self._unseen:
+                continue  # it was made since
             if name in over:
                 self._ended(name, wanted, over[name], pool)
             elif wanted.process is None:
