@@ -154,9 +154,13 @@ def kept_as_sent(fleet: Fleet) -> bool:
 
 
 def fired(receiver: Receiver, rules: set[str]) -> Counter[tuple[str, str, str | None]]:
-    """How often each of these rules was told, by what it is about."""
-    found = [one for one in receiver.messages if one["what"] == "fired" and one["rule"] in rules]
-    return Counter((one["rule"], one["subject"], one["run"]) for one in found)
+    """How often each of these rules was told, by what it is about; what was over in between may come again."""
+    found = [one for one in receiver.messages if one["rule"] in rules]
+    ids = Counter((one["id"], one["what"]) for one in found)
+    assert set(ids.values()) == {1}, "no message came twice"
+    told = Counter((one["rule"], one["subject"], one["run"]) for one in found if one["what"] == "fired")
+    over = Counter((one["rule"], one["subject"], one["run"]) for one in found if one["what"] == "resolved")
+    return Counter({about: 1 + max(0, count - 1 - over[about]) for about, count in told.items()})
 
 
 def told_once_through_a_restart(fleet: Fleet, receiver: Receiver, server: Served, rules: set[str]) -> Served:

@@ -56,7 +56,6 @@ def test_a_vm_whose_maker_died_before_it_heard_of_it(tmp_path: Path):
         assert here.is_empty(), here.leaks()
 
 
-@pytest.mark.long
 def test_another_homes_machines_stay_until_they_expire(tmp_path: Path):
     with rented(tmp_path, 100) as here:
         here.create("--workers", "1", "--max-hours", "1")
@@ -74,7 +73,6 @@ def test_another_homes_machines_stay_until_they_expire(tmp_path: Path):
         here.leave()  # by the home that it belongs to
 
 
-@pytest.mark.long
 def test_parts_without_a_machine(tmp_path: Path):
     with rented(tmp_path, 100) as here:
         here.create("--workers", "1")
@@ -111,7 +109,6 @@ def test_a_pool_whose_run_is_over(tmp_path: Path):
         assert here.is_empty(), here.leaks()
 
 
-@pytest.mark.long
 def test_a_pool_that_is_wanted_stays_whole(tmp_path: Path):
     with rented(tmp_path, 100) as here:
         here.create("--workers", "2")

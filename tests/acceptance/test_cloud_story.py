@@ -14,7 +14,6 @@ SETUP = "mkdir -p prepared; date > prepared/by-the-script\n"
 HUNG = {"key": "hung", "command": ["sleep", "600"], "stall": "2s"}
 
 
-@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_whole_story(tmp_path: Path):

@@ -25,7 +25,7 @@ def keepers() -> Iterator[Keepers]:
     made.close()
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seed", [1, 2])
 async def test_a_pool_survives_its_keepers(tmp_path: Path, keepers: Keepers, seed: int) -> None:
     await _life(tmp_path, keepers, seed)
 

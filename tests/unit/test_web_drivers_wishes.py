@@ -18,7 +18,7 @@ from evalfleet.store.base import Store
 from evalfleet.store.sqlite import open_store
 from evalfleet.testing import store_cases as cases
 from evalfleet.web.server import Options
-from evalfleet.web.stewards import standings
+from evalfleet.web.stewards import Standing, Stewards, _Wanted, standings  # pyright: ignore[reportPrivateUsage]
 from webclient import Client, serving
 
 
@@ -131,3 +131,20 @@ async def test_a_pool_that_is_made_during_a_look_is_looked_after(home: Path, cli
     await anyio.lowlevel.checkpoint()
     await anyio.lowlevel.checkpoint()
     assert "lab" in stewards._wanted  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_wish_for_a_pool_outlives_a_keeper_that_has_left_since(client: Client, monkeypatch: pytest.MonkeyPatch):
+    site = client.server.site
+    assert site.stewards is not None
+    stewards = site.stewards
+    started: list[str] = []
+    monkeypatch.setattr(Stewards, "_start", lambda _self, name, _wanted: started.append(name))
+    kept, free = (Standing(kept=kept, settled=True, used=False) for kept in (True, False))
+    wanted = _Wanted()
+    stewards._wanted["lab"] = wanted  # pyright: ignore[reportPrivateUsage]
+    stewards.want("lab")  # while the look that saw the keeper was under way
+    stewards._go_on("lab", wanted, kept, anyio.current_time())  # pyright: ignore[reportPrivateUsage]
+    assert wanted.forced
+    stewards._unseen.clear()  # pyright: ignore[reportPrivateUsage]
+    stewards._go_on("lab", wanted, free, anyio.current_time())  # pyright: ignore[reportPrivateUsage]
+    assert started == ["lab"]

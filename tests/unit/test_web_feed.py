@@ -216,6 +216,59 @@ async def test_an_old_client_reads_without_chunks(home: Path):
         writer.transport.abort()
 
 
+def test_a_stuck_reader_is_seen_behind_tls_too(monkeypatch: pytest.MonkeyPatch):
+    class Encrypting:
+        """A line that takes nothing, and keeps more than it was given."""
+
+        kept = 0
+
+        def write(self, data: bytes) -> None:
+            self.kept += len(data) + 22
+
+        def get_write_buffer_size(self) -> int:
+            return self.kept
+
+        def is_closing(self) -> bool:
+            return False
+
+    now = 100.0
+    monkeypatch.setattr(streaming.time, "monotonic", lambda: now)
+    line = streaming._Connection(Encrypting(), chunked=True)  # pyright: ignore[reportPrivateUsage, reportArgumentType]
+    for _ in range(4):
+        assert line.send(feed.Frame(b": still here\n\n"))
+        assert not line.stuck()
+        now += 5.5
+    assert line.send(feed.Frame(b": still here\n\n"))
+    assert line.stuck()
+
+
+async def test_what_happens_before_an_unknown_number_is_refused_is_in_the_resync(home: Path):
+    async with serving(home) as client:
+        told = client.server.site.feed
+        line = Line()
+        subscriber = told.join(line, frozenset(), 10**9)
+        last = await anyio.to_thread.run_sync(note, home, 5)
+        while told.last < last:  # noqa: ASYNC110 - the server's own loop sees it
+            await anyio.sleep(0.01)
+        with pytest.raises(feed.Behind) as refused:
+            await anext(told.replay(subscriber))
+        assert refused.value.number == told.last >= last
+        assert subscriber.go_live() == b""
+        told.leave(subscriber)
+
+
+class Line:
+    """A reader whose line takes all."""
+
+    def send(self, frame: feed.Frame) -> bool:
+        return bool(frame.plain)
+
+    def waiting(self) -> int:
+        return 0
+
+    def cut(self) -> None: ...
+
+
 async def test_a_revoked_token_ends_the_stream(home: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(streaming, "HEARTBEAT_S", 0.05)
     async with serving(home) as client, stream(client) as reader:

@@ -6,11 +6,12 @@ It is built of the same parts as Microsoft's libraries, and so retries, honours 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self, cast
 
 from azure.core import AsyncPipelineClient
-from azure.core.exceptions import HttpResponseError
+from azure.core.exceptions import HttpResponseError, ServiceResponseError
 from azure.core.pipeline.policies import (
     AsyncHTTPPolicy,
     AsyncRetryPolicy,
@@ -71,21 +72,29 @@ class Arm:
         if response is not None:
             await self._finished(response)
 
-    async def list(self, path: str, api: str, **query: str) -> list[Body]:
-        """Return all items of a list, over all its pages."""
+    async def list(
+        self, path: str, api: str, query: Mapping[str, str] | None = None, *, exists: bool = False
+    ) -> list[Body]:
+        """Return all items of a list, over all its pages; never a part of them.
+
+        Args:
+            exists: a list that is not there is an error, and not an empty one.
+        """
         found: list[Body] = []
-        params: dict[str, str] = {"api-version": api, **query}
+        params: dict[str, str] = {"api-version": api, **(query or {})}
         url: str | None = path
         for _ in range(PAGES_AT_MOST):
             response = await self._request(HttpRequest("GET", url, params=params))
             if response is None:
-                break
+                if exists or found:
+                    raise ServiceResponseError("a list, or the next page of it, is not there")
+                return found
             page = cast("Body", response.http_response.json())
             found += page["value"]
             url, params = page.get("nextLink"), {}
             if not url:
-                break
-        return found
+                return found
+        raise ServiceResponseError(f"a list has more than {PAGES_AT_MOST} pages")
 
     async def _send(self, method: str, path: str, api: str, *, body: Body | None = None) -> Any:
         return await self._request(HttpRequest(method, path, params={"api-version": api}, json=body))

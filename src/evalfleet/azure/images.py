@@ -106,7 +106,7 @@ class Images:
         term = f"tagName eq '{image.TAG_IMAGE}'" + (f" and tagValue eq '{name}'" if name else "")
         async with judged():
             path = f"{self._settings.group_path()}/resources"
-            owned = await self._arm.list(path, "2021-04-01", **{"$filter": term})
+            owned = await self._arm.list(path, "2021-04-01", {"$filter": term})
             ids = [body["id"] for body in owned if body["type"].lower().endswith("/galleries/images/versions")]
             bodies = [await self._arm.get(each, GALLERY_API) for each in ids]
         return [_view(body) for body in bodies if body is not None]

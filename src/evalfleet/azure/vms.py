@@ -245,7 +245,7 @@ class Vms:
             if not bodies:
                 return []  # perhaps not even the group is there
             everywhere = f"/subscriptions/{self._settings.subscription}/{path}"
-            found = await self._arm.list(everywhere, api, statusOnly="true")
+            found = await self._arm.list(everywhere, api, {"statusOnly": "true"}, exists=True)
             states = {str(body["id"]).lower(): body.get("properties", {}).get("instanceView") for body in found}
         for body in bodies:
             body["properties"]["instanceView"] = states.get(str(body["id"]).lower())
@@ -257,7 +257,7 @@ class Vms:
         term = f"tagName eq '{vm.TAG_POOL}'" + (f" and tagValue eq '{pool}'" if pool else "")
         async with judged():
             path = f"{self._settings.group_path()}/resources"
-            return [views.owned(body) for body in await self._arm.list(path, "2021-04-01", **{"$filter": term})]
+            return [views.owned(body) for body in await self._arm.list(path, "2021-04-01", {"$filter": term})]
 
     async def delete_owned(self, resource: Owned) -> None:
         """Delete any resource of ours by its id, and wait for it; one that is gone is no error."""

@@ -98,7 +98,8 @@ async def _open(
             except TimeoutError as error:
                 raise HostUnreachable(f"{login}: does not speak SSH within {HANDSHAKE_S:.0f} s") from error
             except (asyncssh.Error, OSError) as error:
-                raise HostUnreachable(f"{login}: the connection failed: {words_of(error)}") from error
+                way = f" by its ProxyCommand {hop.command!r}, which may say more if run by hand," if hop.command else ""
+                raise HostUnreachable(f"{login}: the connection{way} failed: {words_of(error)}") from error
         stack.push_async_callback(_close, connection)
         if doorkeeper.shown is not None:
             try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import subprocess
 from collections.abc import AsyncGenerator
@@ -37,5 +39,5 @@ async def proxied(command: str) -> AsyncGenerator[socket.socket]:
     finally:
         with anyio.CancelScope(shield=True):
             with suppress(ProcessLookupError):
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)  # with what it has started
             await process.wait()

@@ -87,8 +87,10 @@ def _full(facts: HostFacts, samples: Sequence[Sample], part: str, limits: AlertL
     if part in facts.firing:
         share = _share(mean([one.load for one in samples if one.at >= now - _CALM_S]), part)
         return share if share is not None and share >= limits.load else None
-    window = [one for one in samples if one.at >= now - limits.load_s]
-    is_whole = bool(window) and samples[0].at <= now - limits.load_s and _has_no_gap(window)
+    # Up to the last sample that we have: they are written several at a time, so that now is some seconds after it.
+    begins = samples[-1].at - limits.load_s
+    window = [one for one in samples if one.at >= begins]
+    is_whole = samples[0].at <= begins and _has_no_gap(window)
     shares = [_share(one.load, part) for one in window]
     if not is_whole or any(share is None or share < limits.load for share in shares):
         return None

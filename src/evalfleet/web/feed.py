@@ -162,8 +162,10 @@ class Feed:
         Raises Behind, where that is too much, or where it says to have a number that this store never gave.
         """
         after = subscriber.after
-        unknown = after > subscriber.since and after > await self._call(lambda: self._opened().last_number())
-        if unknown or subscriber.since - after > MOST_BEHIND:
+        if after > subscriber.since and after > await self._call(lambda: self._opened().last_number()):
+            subscriber.since = subscriber.after = self.last  # what came meanwhile was kept from it
+            raise Behind(self.last)
+        if subscriber.since - after > MOST_BEHIND:
             subscriber.after = subscriber.since
             raise Behind(subscriber.since)
         while after < subscriber.since:

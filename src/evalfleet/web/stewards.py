@@ -119,7 +119,8 @@ class Stewards(Struct, kw_only=True):
         if pool is None:
             del self._wanted[name]
         elif pool.kept:
-            wanted.forced = False  # whoever keeps it looks at the cloud, too
+            # Whoever keeps it looks at the cloud, too; but pardons nobody, and may have left since.
+            wanted.forced = wanted.again or name in self._unseen
         elif pool.settled and not wanted.forced:
             del self._wanted[name]
         elif wanted.not_before <= now and self._running < _MOST:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+_KERNEL_TELLS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 _LOOKS = 4  # in a row; between two threads that wake each other, both may be asleep for a moment
 _PAUSE_S = 0.02
 _ASLEEP = frozenset(
@@ -44,16 +45,38 @@ def anybody_busy(top: int) -> bool:
 
     Looks at nobody else: what a look costs does not grow with the machine.
     """
-    waiting = [str(top)]
+    below = _below if _KERNEL_TELLS_CHILDREN else _below_by_parents
+    return any(
+        (found := _stat(f"/proc/{pid}/task/{thread}")) and found[0] not in _ASLEEP
+        for pid in below(str(top))
+        for thread in _threads(pid)
+    )
+
+
+def _below(top: str) -> Iterator[str]:
+    """A process, and all below it."""
+    waiting = [top]
     while waiting:
         pid = waiting.pop()
+        yield pid
         for thread in _threads(pid):
-            place = f"/proc/{pid}/task/{thread}"
-            found = _read(f"{place}/stat").rpartition(b")")[2].split()
-            if found and found[0] not in _ASLEEP:
-                return True
-            waiting += _read(f"{place}/children").decode().split()
-    return False
+            waiting += _read(f"/proc/{pid}/task/{thread}/children").decode().split()
+
+
+def _below_by_parents(top: str) -> Iterator[str]:
+    """The same where the kernel keeps no list of children: everybody is asked for its parent."""
+    parents = {
+        pid: found[1].decode() for pid in os.listdir("/proc") if pid.isdigit() and (found := _stat(f"/proc/{pid}"))
+    }
+    inside = {top}
+    while more := {pid for pid, parent in parents.items() if parent in inside} - inside:
+        inside |= more
+    yield from inside
+
+
+def _stat(place: str) -> list[bytes]:
+    """Its state, its parent, and what else the kernel tells after its name; empty once it is gone."""
+    return _read(f"{place}/stat").rpartition(b")")[2].split()
 
 
 def _threads(pid: str) -> list[str]:
