@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -326,3 +328,32 @@ def test_a_home_of_the_first_release_is_brought_up_to_date(tmp_path: Path, monke
     assert (reader.run(run.id), reader.pools()) == (run, [])
     reader.close()
     assert _version(tmp_path)[0] == len(everything)
+
+
+def test_a_store_is_not_closed_under_a_call_that_has_begun(home: Path):
+    """Whoever is interrupted closes it while the thread of its last call still works."""
+    store = open_store(home)
+    begun, go_on = threading.Event(), threading.Event()
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with store.batch():
+                store.note("r1", "attempt.progressed", {"step": 1})
+                begun.set()
+                go_on.wait(30)
+                store.note("r1", "attempt.progressed", {"step": 2})
+        except BaseException as error:
+            failed.append(error)
+
+    worker, closer = threading.Thread(target=work), threading.Thread(target=store.close)
+    worker.start()
+    assert begun.wait(30)
+    closer.start()
+    closer.join(0.2)
+    go_on.set()
+    worker.join(30)
+    closer.join(30)
+    assert failed == []
+    with closing(open_store(home)) as again:
+        assert [event.data["step"] for event in again.events("r1")] == [1, 2]

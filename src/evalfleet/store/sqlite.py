@@ -9,6 +9,7 @@ time-out.
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 DIALECT = "sqlite"
 BUSY_S = 30.0
+_PAGE = 256  # rows that are read ahead where all of them may be too many
 _ASKED_S = 0.2  # how long an owner's lock may be taken by others who only ask whether it is
 Clock = Callable[[], float]
 
@@ -43,6 +45,9 @@ class SqliteDatabase:
         self._sql = statements(DIALECT)
         self._depth = 0
         self._reading = 0
+        # One thread at a time uses a store. But an interrupted caller does not wait for its thread, and SQLite crashes if it is closed
+        # under a statement: so whoever closes waits for what has begun.
+        self._in_use = threading.RLock()
         self._owned: dict[str, FileLock] = {}
         self._lock = None if readonly else FileLock(home / "write.lock")
         self._connection = sqlite3.connect(
@@ -75,7 +80,8 @@ class SqliteDatabase:
 
     def rows(self, name: str, /, **values: Any) -> list[rows.Row]:
         try:
-            return self._connection.execute(self._sql[name], values).fetchall()
+            with self._in_use:
+                return self._connection.execute(self._sql[name], values).fetchall()
         except UnicodeEncodeError as error:
             raise InputError(f"{error.object!r} is not Unicode text") from error
         except sqlite3.Error as error:
@@ -83,13 +89,17 @@ class SqliteDatabase:
 
     def stream(self, name: str, /, **values: Any) -> Iterator[rows.Row]:
         try:
-            yield from self._connection.execute(self._sql[name], values)
+            with self._in_use:
+                cursor = self._connection.execute(self._sql[name], values)
+            while found := self._fetched(cursor):
+                yield from found
         except sqlite3.Error as error:
             raise clear_error(error, self._home) or error from error
 
     def many(self, name: str, values: Iterator[dict[str, Any]]) -> None:
         try:
-            self._connection.executemany(self._sql[name], values)
+            with self._in_use:
+                self._connection.executemany(self._sql[name], values)
         except sqlite3.IntegrityError as error:
             raise Conflict(str(error)) from error
         except sqlite3.Error as error:
@@ -103,7 +113,7 @@ class SqliteDatabase:
             with self._part():
                 yield
             return
-        with self._locked():
+        with self._in_use, self._locked():
             self._execute("begin immediate")
             self._depth = 1
             try:
@@ -182,16 +192,22 @@ class SqliteDatabase:
         return lives(pid, born, boot)
 
     def close(self) -> None:
-        self._closing()
+        with self._in_use:
+            self._closing()
 
     def _owner_file(self, run_id: str) -> Path:
         return self._home / "locks" / f"{run_id}.lock"
 
     def _execute(self, sql: str) -> sqlite3.Cursor:
         try:
-            return self._connection.execute(sql)
+            with self._in_use:
+                return self._connection.execute(sql)
         except sqlite3.Error as error:
             raise clear_error(error, self._home) or error from error
+
+    def _fetched(self, cursor: sqlite3.Cursor) -> list[rows.Row]:
+        with self._in_use:
+            return cursor.fetchmany(_PAGE)
 
     def _data_version(self) -> int:
         return self._execute("pragma data_version").fetchone()[0]
