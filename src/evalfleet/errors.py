@@ -128,6 +128,10 @@ class StoreTooNew(StoreError):
     """The database was written by a newer evalfleet."""
 
 
+class StoreForeign(StoreError):
+    """The database was made by an evalfleet that this one does not come from, so that it cannot be brought up to date."""
+
+
 class StoreBusy(StoreError):
     """Another process held the database's write lock for too long."""
 

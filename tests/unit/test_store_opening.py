@@ -294,6 +294,22 @@ def test_an_older_database_is_brought_up_to_date(
     version, tables = _version(tmp_path)
     assert version == before + 2
     assert "extra" not in tables
+    kept = tmp_path / f"{FILE}.schema-{before}"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    with closing(sqlite3.connect(kept)) as copy:
+        assert copy.execute("pragma user_version").fetchone()[0] == before
+        assert copy.execute("select count(*) from run").fetchone()[0] == 3
+
+
+def test_a_home_of_which_no_copy_can_be_kept_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path)
+    before = _version(tmp_path)
+    (tmp_path / f"{FILE}.schema-{before[0]}.partial").mkdir()
+    with monkeypatch.context() as patch:
+        _extended(patch, "create table extra (a);")
+        message = error_of(tmp_path, open_store)
+    assert message.startswith("StoreUnwritable: cannot keep a copy of")
+    assert _version(tmp_path) == before
 
 
 def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,9 +318,10 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pyt
     with monkeypatch.context() as patch:
         _extended(patch, "create table extra (a);", "create table more (a);\ncreate table run (a);")
         message = error_of(tmp_path, open_store)
-        assert message.startswith("StoreCorrupt")
+        assert message.startswith("StoreForeign")
         assert "run" in message
     assert _version(tmp_path) == before
+    assert not list(tmp_path.glob(f"{FILE}.schema-*"))
     store = open_store(tmp_path)
     assert len(store.runs()) == 3
     store.close()

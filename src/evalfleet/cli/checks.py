@@ -14,12 +14,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from enum import StrEnum
 from pathlib import Path
 
 from msgspec import Struct
 
-from evalfleet.errors import StoreCorrupt, StoreError
+from evalfleet.errors import StoreCorrupt, StoreError, StoreForeign
 from evalfleet.report import text
 from evalfleet.store.base import StoreReader
 from evalfleet.store.dbfile import FILE
@@ -242,6 +243,8 @@ def check_database(home: Path, broken: StoreError | None) -> Check:
         return problem("database", message, f"copy the home first (cp -a {home} {home}.copy), then {remedy}")
     if broken is not None:
         message, _, remedy = str(broken).rpartition("; ")
+        if isinstance(broken, StoreForeign):
+            message += _contents(path)
         return problem("database", message or remedy, remedy if message else "restore a backup, or use --home DIR")
     if not path.exists():
         return Check(name="database", message="none yet; the first run makes it")
@@ -257,7 +260,16 @@ def check_database(home: Path, broken: StoreError | None) -> Check:
             f"{path} is damaged: {text.printable(found)}",
             f"copy the home first (cp -a {home} {home}.copy), then restore a backup, or rescue with `sqlite3 {path} .recover`",
         )
-    return Check(name="database", message=f"whole, {size}")
+    kept = sorted(one.name for one in home.glob(f"{FILE}.schema-*"))
+    return Check(name="database", message=f"whole, {size}" + (f"; as it was before: {', '.join(kept)}" if kept else ""))
+
+
+def _contents(path: Path) -> str:
+    """What can be told of a database whose schema is not ours."""
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as reader:
+        runs, tasks = (reader.execute(f"select count(*) from {one}").fetchone()[0] for one in ("run", "task"))
+        return f" ({text.count(runs, 'run')} and {text.count(tasks, 'task')} in it; their files are in {path.parent / 'runs'})"
+    return ""
 
 
 def _quick_check(path: Path) -> tuple[str | None, int]:

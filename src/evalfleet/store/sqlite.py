@@ -17,10 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evalfleet.errors import InputError, Owned, StoreBusy, StoreCorrupt, StoreTooNew, StoreUnwritable
+from evalfleet.errors import InputError, Owned, StoreBusy, StoreCorrupt, StoreUnwritable
 from evalfleet.store import rows
 from evalfleet.store.dbfile import FILE, clear_error, clear_errors, damage
 from evalfleet.store.filelock import FileLock, holder
+from evalfleet.store.migrating import migrate, schema_version, too_new
 from evalfleet.store.process import lives
 from evalfleet.store.reading import Conflict, Reading
 from evalfleet.store.statements import migrations, statements
@@ -282,11 +283,11 @@ def open_reader(home: Path, clock: Clock = time.time) -> Reading | None:
     known = len(migrations(DIALECT))
     with clear_errors(home):
         database = SqliteDatabase(home, readonly=True, clock=clock)
-        version = _schema_version(database.connection)
+        version = schema_version(database.connection)
         if version != known:
             database.close()
             if version > known:
-                raise _too_new(home, version)
+                raise too_new(home, version, known)
             open_store(home, clock).close()
             database = SqliteDatabase(home, readonly=True, clock=clock)
     return Reading(database)
@@ -308,36 +309,6 @@ def _refuse_damaged(home: Path) -> None:
 
 def _migrate(database: SqliteDatabase, home: Path) -> None:
     known = migrations(DIALECT)
-    if _schema_version(database.connection) == len(known):
-        return
-    with database.transaction():
-        version = _schema_version(database.connection)
-        if version > len(known):
-            raise _too_new(home, version)
-        for migration in known[version:]:
-            for statement in _split(migration.script):
-                database.connection.execute(statement)
-            database.connection.execute(f"pragma user_version = {migration.version}")
-
-
-def _split(script: str) -> Iterator[str]:
-    """Single statements of a script; `executescript` would commit the transaction around it."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-    if statement.strip():
-        yield statement
-
-
-def _schema_version(connection: sqlite3.Connection) -> int:
-    return connection.execute("pragma user_version").fetchone()[0]
-
-
-def _too_new(home: Path, version: int) -> StoreTooNew:
-    return StoreTooNew(
-        f"{home / FILE} has schema {version}, this evalfleet knows up to {len(migrations(DIALECT))}; "
-        "upgrade evalfleet, or use another home with --home DIR"
-    )
+    if schema_version(database.connection) != len(known):
+        with database.transaction():
+            migrate(database.connection, home, known)
