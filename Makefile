@@ -9,7 +9,7 @@ JOBS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: help setup page demo test check unit bench chaos desk fmt lock clean
+.PHONY: help setup page demo test check unit long bench chaos desk fmt lock clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -42,9 +42,15 @@ unit: setup ## the tests alone
 bench: setup ## measure speed and memory, one table
 	$(BIN)/python bench/run.py
 
-chaos: setup ## kill everything at random moments, and count; then the tests that take minutes
+long: setup ## the tests that take a minute or more each; CI runs them after `make test`
+	@scripts/page
+	@scripts/browser
+	@scripts/desktop
+	@scripts/sshd
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long
+
+chaos: setup ## kill everything at random moments, and count
 	$(BIN)/python tests/faults/chaos.py
-	$(BIN)/python -m pytest -m long
 
 desk: setup ## play all tasks of desk 15 times, with 1, 4 and 8 workers
 	@scripts/desktop

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import evalfleet
 import sshd
 from evalfleet import config
 from evalfleet.benchmarks.desk.benchmark import Desk
@@ -236,7 +237,7 @@ def test_a_wheel_that_is_missing_is_named(fleet: Fleet, lone: Callable[[], Sshd]
     answer, _ = told(fleet, "prepare", "miniwob", "--pool", "lab", "--wheels", str(few), code=3)
     seen = answer["hosts"][0]["rungs"][-1]["seen"]
     assert "pip failed with status 1" in seen
-    assert "evalfleet 0.1.0 depends on msgspec" in seen
+    assert f"evalfleet {evalfleet.__version__} depends on msgspec" in seen
     assert "the folder of --wheels must hold all that is needed" in seen
     assert environments(host) == [], "what was half made is removed"
     empty = tmp_path / "empty"
@@ -313,7 +314,7 @@ def test_waa_on_a_host(fleet: Fleet, lone: Callable[[], Sshd], wheels: Path, tmp
 
     # The same environment serves desk, where its programs are there.
     shown = fleet.command("prepare", "desk", "--pool", "lab")
-    assert "box + tools: evalfleet 0.1.0 (was there)" in shown.stdout
+    assert f"box + tools: evalfleet {evalfleet.__version__} (was there)" in shown.stdout
     if DESK_MISSING:
         assert shown.returncode == 3
         assert "apt-get install" in shown.stdout

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import evalfleet
 from evalfleet import config
 from evalfleet.backends import ssh_tools, ssh_tools_there
 from evalfleet.backends.wheels import Wheel, extras_of, pins_of, plain_name, wheel_of
@@ -31,7 +32,7 @@ def test_the_wheel_of_evalfleet_has_its_files_and_says_so():
     wheel = wheel_of("evalfleet")
     with zipfile.ZipFile(io.BytesIO(wheel.data)) as archive:
         held = {name: archive.read(name) for name in archive.namelist()}
-    assert wheel.name == "evalfleet-0.1.0-py3-none-any.whl"
+    assert wheel.name == f"evalfleet-{evalfleet.__version__}-py3-none-any.whl"
     wanted = {
         f"evalfleet/{path.relative_to(SOURCE).as_posix()}"
         for path in SOURCE.rglob("*")
@@ -40,7 +41,7 @@ def test_the_wheel_of_evalfleet_has_its_files_and_says_so():
     assert wanted <= set(held)
     assert held["evalfleet/model.py"] == (SOURCE / "model.py").read_bytes()
     assert not [name for name in held if "__pycache__" in name or name.endswith((".pyc", ".pth"))]
-    info = "evalfleet-0.1.0.dist-info"
+    info = f"evalfleet-{evalfleet.__version__}.dist-info"
     assert b"Requires-Dist: msgspec" in held[f"{info}/METADATA"]
     assert b"evalfleet.cli.main:main" in held[f"{info}/entry_points.txt"]
     assert f"{info}/direct_url.json" not in held, "it names a folder of this machine"
@@ -96,7 +97,7 @@ def test_an_environment_is_named_by_what_is_in_it(monkeypatch: pytest.MonkeyPatc
     assert key == ssh_tools.parcel_of(Tools(benchmark="desk", settings={"a": 1})).key
     (tmp_path / "x-1-py3-none-any.whl").write_bytes(b"")
     assert key == ssh_tools.parcel_of(plain, tmp_path).key, "where the packages come from makes no difference"
-    changed = Wheel(name="evalfleet-0.1.0-py3-none-any.whl", data=b"", digest="another")
+    changed = Wheel(name=f"evalfleet-{evalfleet.__version__}-py3-none-any.whl", data=b"", digest="another")
     monkeypatch.setattr(ssh_tools, "wheel_of", lambda _: changed)
     assert key != ssh_tools.parcel_of(plain).key
 

@@ -24,7 +24,26 @@ def command(as_json: bool, home: str | None) -> None:
         "sqlite": sqlite3.sqlite_version,
         "platform": platform.platform(),
     }
+    commit = _checkout()
     if as_json:
-        click.echo(json.dumps(versions))
+        click.echo(json.dumps(versions | ({"checkout": commit} if commit else {})))
     else:
         click.echo("evalfleet {version} (Python {python}, SQLite {sqlite}, {platform})".format(**versions))
+        if commit:
+            click.echo(f"runs from a checkout at {commit}")
+
+
+def _checkout() -> str | None:
+    """The commit of the source tree that this runs from, which is newer than what was installed; None if it is installed."""
+    import subprocess
+    from pathlib import Path
+
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return None
+    try:
+        words = ["git", "describe", "--always", "--dirty=, changed", "--exclude=*"]
+        done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=False, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
