@@ -85,6 +85,18 @@ def test_a_file_that_was_replaced_meanwhile_is_not_the_lock(folder: Path, monkey
     os.close(fd)
 
 
+def test_what_is_held_looks_used(folder: Path):
+    """Cleaners of /tmp take files that nobody used for days; whoever came then would lock another one."""
+    locks = Locks("/ours")
+    locks.take(UUID, "a")
+    lock = folder / f"{UUID}.lock"
+    for path in (folder, lock):
+        os.utime(path, (0, 0))
+    locks.touch()
+    assert min(path.stat().st_mtime for path in (folder, lock)) > 0
+    locks.drop(UUID, "a")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_a_folder_of_somebody_else_must_be_open_and_sticky(folder: Path):
     folder.mkdir()

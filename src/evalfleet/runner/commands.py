@@ -140,9 +140,8 @@ class Commands:
             if time.monotonic() > deadline:
                 raise Refusal("expired", "the launch came too late to be started")
             journal.create()
-            first = journal.append(
-                "launched", {"spec": spec.fields, "run": run, "epoch": epoch, "secrets": sorted(secrets)}
-            )
+            told = {"spec": spec.fields, "run": run, "epoch": epoch, "secrets": sorted(secrets), "file": journal.file()}
+            first = journal.append("launched", told)
             if journal.error is not None:
                 raise journal.error
         except (OSError, Refusal):

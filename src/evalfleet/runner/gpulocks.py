@@ -4,19 +4,17 @@ A runner opens the file of a GPU once and locks it; every attempt on that GPU in
 lasts as long as any process of theirs lives, also when the runner is dead: an orphan keeps its GPU fenced. It is given up by
 closing, never by unlocking, which would take it from the orphans too.
 
-The folder is open to everybody. A file in it is used only if it is a plain one with no second name, and no link is followed.
+How such files are opened in a folder that is open to everybody: see `lockfile`.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
-import stat
 import time
 
-from . import jsontext, tree
+from . import jsontext, lockfile, tree
 from .gpus import stand_in
 
 TYPE_CHECKING = False
@@ -26,11 +24,9 @@ if TYPE_CHECKING:
 FOLDER = "/tmp/evalfleet-gpus"
 VARIABLE = "EVALFLEET_GPU_LOCKS"  # in the place of that, where homes share another folder
 BESIDE_STAND_IN = "gpu-locks"
-SHARED = 0o1777
 TRIES = 5  # somebody who only looks whether it is free has it for microseconds
 PAUSE_S = 0.002
 MOST_NOTE = 4096
-MOST_TEXT = 200
 
 
 class Held(Exception):
@@ -91,6 +87,10 @@ class Locks:
         os.close(fd)
         return True
 
+    def touch(self) -> None:
+        """Show whoever cleans up the folder that the files are in use."""
+        lockfile.touch(folder_for(self._spool), self.descriptors)
+
     def outsider(self, uuid: str) -> str | None:
         """Who outside of this runner has it, in words."""
         if uuid in self._held:
@@ -115,7 +115,7 @@ def holder(folder: str, uuid: str, spool: str, names: bool = True) -> Held | Non
         names: find the processes, which means a look at everybody's open files.
     """
     try:
-        fd = _open(folder, uuid, make=False)
+        fd = lockfile.opened(folder, _name(uuid), make=False)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -174,13 +174,13 @@ def _locked(folder: str, uuid: str, spool: str) -> int:
         if attempt:
             time.sleep(PAUSE_S)
         try:
-            fd = _open(folder, uuid, make=True)
+            fd = lockfile.opened(folder, _name(uuid), make=True)
         except OSError as error:  # perhaps it is just being made, and not open to all yet
             found = Held(_unusable(folder, uuid, error))
             continue
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_current(fd, folder, uuid):
+            if lockfile.is_current(fd, folder, _name(uuid)):
                 return fd
         except OSError:
             found = _held_by(fd, spool)
@@ -188,58 +188,8 @@ def _locked(folder: str, uuid: str, spool: str) -> int:
     raise found
 
 
-def _open(folder: str, uuid: str, make: bool) -> int:
-    """Raises OSError: it is not there, or nothing that can be trusted."""
-    name = uuid + ".lock"
-    base = _open_folder(folder, make)
-    try:
-        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            # without O_CREAT first: kernels refuse it for files of others in a folder that is open to all
-            fd = os.open(name, flags, dir_fd=base)
-        except FileNotFoundError:
-            if not make:
-                raise
-            try:
-                fd = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=base)
-                os.fchmod(fd, 0o666)  # whatever our umask is
-            except FileExistsError:
-                fd = os.open(name, flags, dir_fd=base)
-    finally:
-        os.close(base)
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-        os.close(fd)
-        raise OSError(errno.EINVAL, "it is not a plain file of its own")
-    return fd
-
-
-def _open_folder(folder: str, make: bool) -> int:
-    """Raises OSError: somebody could play tricks with it."""
-    if make:
-        try:
-            os.mkdir(folder, 0o700)
-        except FileExistsError:
-            pass
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    found = os.fstat(fd)
-    mode = stat.S_IMODE(found.st_mode)
-    if found.st_uid == os.getuid() and mode == 0o700:
-        os.fchmod(fd, SHARED)  # we made it
-    elif mode & SHARED != SHARED and found.st_uid not in (0, os.getuid()):
-        os.close(fd)
-        raise OSError(errno.EPERM, "it belongs to uid %d and has mode %o, not 1777" % (found.st_uid, mode))
-    return fd
-
-
-def _is_current(fd: int, folder: str, uuid: str) -> bool:
-    """Whether the name still leads to the file that was locked."""
-    try:
-        found = os.lstat(os.path.join(folder, uuid + ".lock"))
-    except OSError:
-        return False
-    mine = os.fstat(fd)
-    return (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino)
+def _name(uuid: str) -> str:
+    return uuid + ".lock"
 
 
 def _held_by(fd: int, spool: str, names: bool = True) -> Held:
@@ -248,38 +198,17 @@ def _held_by(fd: int, spool: str, names: bool = True) -> Held:
         note = jsontext.as_object(json.loads(os.pread(fd, MOST_NOTE, 0))) or {}
     except (OSError, ValueError, RecursionError):
         pass
-    pids = _lock_pids(fd) if names else []
+    pids = lockfile.holders(fd) if names else []
     ours = note.get("spool") == spool
-    where = "an earlier attempt of this runner's spool" if ours else "the runner of %s" % _plain(note.get("spool"))
-    words = "%s (runner %s, uid %s)" % (where, _plain(note.get("runner")), _plain(note.get("uid")))
+    where = (
+        "an earlier attempt of this runner's spool" if ours else "the runner of %s" % lockfile.plain(note.get("spool"))
+    )
+    words = "%s (runner %s, uid %s)" % (where, lockfile.plain(note.get("runner")), lockfile.plain(note.get("uid")))
     if note.get("program") is not None:
-        words = "%s (uid %s)" % (_plain(note.get("program")), _plain(note.get("uid")))
+        words = "%s (uid %s)" % (lockfile.plain(note.get("program")), lockfile.plain(note.get("uid")))
     if pids:
         words += ", process " + ", ".join(map(str, pids[:8]))
     return Held(words, pids, ours)
-
-
-def _lock_pids(fd: int) -> list[int]:
-    """The processes whose descriptor carries the lock, as far as we may see."""
-    wanted = os.fstat(fd)
-    found: list[int] = []
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            numbers = os.listdir("/proc/%s/fd" % name)
-        except OSError:
-            continue
-        for number in numbers:
-            try:
-                seen = os.stat("/proc/%s/fd/%s" % (name, number))
-            except OSError:
-                continue
-            same = (seen.st_dev, seen.st_ino) == (wanted.st_dev, wanted.st_ino)
-            if same and b"FLOCK" in tree.read("/proc/%s/fdinfo/%s" % (name, number), 4096):
-                found.append(int(name))
-                break
-    return sorted(found)
 
 
 def _uid_of(pid: int) -> int:
@@ -295,9 +224,3 @@ def _unusable(folder: str, uuid: str, error: OSError) -> str:
         error.strerror or error,
         folder,
     )
-
-
-def _plain(value: Any) -> str:
-    """Text of a file that anybody may write."""
-    text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else "unknown"
-    return "".join(letter if letter.isprintable() else "?" for letter in text)[:MOST_TEXT]

@@ -106,6 +106,11 @@ class Gpus:
             self._desk = Desk(self)
         return self._desk
 
+    def touch(self) -> None:
+        """Keep the lock files from being cleaned up."""
+        if self._desk is not None:
+            self._desk.locks.touch()
+
     def leave(self) -> None:
         """In a forked child: close what only the runner and the attempts may hold."""
         for fd in self._desk.locks.descriptors if self._desk is not None else ():

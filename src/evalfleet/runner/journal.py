@@ -41,6 +41,11 @@ class Journal:
         """
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
+    def file(self) -> list[int]:
+        """Which file it is, whatever its path: a move keeps that, a copy does not."""
+        found = os.fstat(self._fd)
+        return [found.st_dev, found.st_ino]
+
     def resume(self) -> None:
         """Open the journal of a runner that died; what follows `size` is a torn line and is cut off."""
         self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)

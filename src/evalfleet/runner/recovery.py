@@ -47,15 +47,24 @@ class Lost:
         self.first_at = float(lines[0].get("at") or 0.0)
         self.last_at = float(lines[-1].get("at") or 0.0)
         group = tree.read(folder + "/cgroup").decode("utf-8", "replace")
-        self.cgroup = tree.Cgroup(group) if "/evalfleet-" in group and group.endswith("-" + name) else None
+        # In a copy of a spool these are the original's: its processes live under another runner, and are nobody else's to end.
+        self.named = isinstance(
+            lines[0].get("file"), list
+        )  # the journals of older runners do not say which file they are
+        self.copied = self.named and _is_copy(lines[0]["file"], self.journal.path)
+        ours = not self.copied and "/evalfleet-" in group and group.endswith("-" + name)
+        self.cgroup = tree.Cgroup(group) if ours else None
 
     def leads(self, found: tree.Stat, boot: str) -> bool:
         """Whether a process is in the session or group whose leader is the very process that was journalled."""
         leader = self.started.get("pid")
-        if leader not in (found.group, found.session) or self.started.get("boot_id") != boot:
+        if leader not in (found.group, found.session) or self.started.get("boot_id") != boot or self.copied:
             return False
         first = found if found.pid == leader else tree.stat_of(int(leader))
-        return first is not None and first.start_time == self.started.get("start_time")
+        if first is None or first.start_time != self.started.get("start_time"):
+            return False
+        marked = None if self.named else tree.environment(first.pid).get(b"EVALFLEET_TASK")
+        return marked is None or marked == os.fsencode(self.folder + "/task.json")
 
     def learn_secrets(self, pid: int) -> None:
         """A living process of the tree still knows the secrets; nobody else does."""
@@ -79,13 +88,21 @@ def recover(spool: Spool, now: Callable[[], float]) -> list[Ended]:
             lost.append(found)
         else:
             ended.append(found)
+    ours = [attempt for attempt in lost if not attempt.copied]
+    if ours:
+        _kill(ours, now() - min(attempt.first_at for attempt in ours))
+        _free_gpus(ours, spool)
     if lost:
-        _kill(lost, now() - min(attempt.first_at for attempt in lost))
-        _free_gpus(lost, spool)
         for attempt in lost:
             spool.log("attempt %s: %s" % (attempt.name, MESSAGE))
             ended.append(_end(attempt, now()))
     return ended
+
+
+def _is_copy(file: list[int], path: str) -> bool:
+    """Whether a journal is not the file that it says it is."""
+    found = os.stat(path)
+    return file != [found.st_dev, found.st_ino]
 
 
 def _load(name: str, folder: str, now: Callable[[], float]) -> Ended | Lost | None:

@@ -12,6 +12,7 @@ from . import jsontext, tree
 from .assisting import Assistants
 from .attempt import Attempt
 from .gpus import Gpus
+from .lockfile import TOUCH_S
 from .loop import READ, Loop
 from .protocol import Connection
 from .syncing import Syncer
@@ -89,6 +90,7 @@ class Runner:
         self.save = Syncer(self.loop).add
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._raise_file_limit()
+        self._touch()
 
     def run(self, serve: Callable[[Connection, dict[str, Any]], Answer]) -> None:
         """Serve until told to stop or idle for long enough."""
@@ -100,6 +102,10 @@ class Runner:
         self.loop.run()
         for connection in list(self.connections):
             connection.close()
+
+    def _touch(self) -> None:
+        self.loop.at(time.monotonic() + TOUCH_S, self._touch)
+        self.gpus.touch()
 
     def adopt(self, attempt: Attempt) -> None:
         """Take a new attempt into the books, before it is started."""
