@@ -292,3 +292,53 @@ def test_a_plain_run_is_no_study(fleet: Fleet):
         done = fleet.command("study", *command)
         assert (done.returncode, "is no study" in done.stderr) == (2, True), done.stderr
     assert len(fleet.json("study", "list")) == 1
+
+
+def test_a_study_shown_as_a_run_shows_what_it_found_and_no_score(fleet: Fleet):
+    """Everybody who asks for the run gets the best configuration and `tune`'s exit code."""
+    limited = study(fleet, "a = [10, 20, 30]", strategy="grid", constraints=["speed <= 5"])
+    assert fleet.command("tune", limited, "--detach").returncode == 0
+    driven = fleet.command("resume", "latest")
+    assert driven.returncode == 1  # all measured, and none keeps the limit
+    assert "no configuration keeps all limits" in driven.stdout
+    for done in (driven, fleet.command("report"), fleet.command("status", "latest"), fleet.command("watch")):
+        assert not any(word in done.stdout for word in ("alid score", "trict score", "overage")), done.stdout
+        assert "no configuration keeps all limits" in done.stdout
+    run = fleet.json("resume", code=1)
+    assert (run["scores"]["valid"], run["scores"]["strict"], run["study"]["best"]) == (None, None, None)
+    assert [facts["score_valid"] for facts in run["by_domain"].values()] == [None]
+    assert run["study"]["nearest"]["parameters"] == {"a": 10}
+
+    found = study(fleet, "a = [10, 20, 30]", strategy="grid", constraints=["speed <= 25"])
+    fleet.command("tune", found, "--detach")
+    driven = fleet.command("resume", "latest")
+    assert driven.returncode == 0
+    assert "a=20  ->  speed=20" in driven.stdout
+    report = fleet.command("report").stdout
+    assert "Best" in report
+    assert "a=20" in report
+    assert "kept: speed <= 25" in report
+    assert "evalfleet study best" in report
+    assert fleet.command("watch").returncode == 0
+    listed = fleet.command("status").stdout
+    assert "speed=20  a=20" in listed
+    assert "no configuration keeps all limits" in listed
+    assert "100.0%" not in listed
+    for command in ("resume", "watch", "retry"):
+        refused = fleet.command(command, "latest", "--min-score", "0.1")
+        assert refused.returncode == 2
+        assert "is a study" in refused.stderr
+
+
+def test_run_says_that_a_study_is_for_tune(fleet: Fleet):
+    path = study(fleet)
+    refused = fleet.command("run", path)
+    assert refused.returncode == 2
+    assert f"evalfleet tune {path}" in refused.stderr
+
+
+def test_optuna_says_nothing_above_the_view(fleet: Fleet):
+    pytest.importorskip("optuna")
+    done = fleet.command("tune", study(fleet, strategy="bayesian", trials=2, constraints=["speed <= 1e9"]))
+    assert done.returncode == 0
+    assert "Warning" not in done.stderr

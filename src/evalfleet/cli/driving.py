@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
+from evalfleet.cli.thresholds import Thresholds
 from evalfleet.config import is_terminal
 from evalfleet.layout import Home
 from evalfleet.model import Run
 from evalfleet.report.live import live_state, parallel_live, write_live
-from evalfleet.report.summary import exit_code, summarise
+from evalfleet.report.summary import summarise
 from evalfleet.store.base import Store, StoreReader
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Show(Struct, frozen=True, kw_only=True):
     as_json: bool = False
     verbose: bool = False
     after: int = 0  # plain lines begin after this event
+    thresholds: Thresholds = Thresholds()
 
 
 def drive_and_report(settings: Settings, store: Store, run: Run, show: Show) -> int:
@@ -59,16 +61,25 @@ def driven(settings: Settings, store: Store, run: Run, show: Show) -> Ending:
     return ending
 
 
-def report(settings: Settings, store: StoreReader, run: Run, show: Show) -> int:
-    """Print the summary of a run that nobody drives now; return the exit code that says how it stands."""
-    summary = summarise(store, run, results=show.as_json)
+def report(settings: Settings, store: StoreReader, run: Run, show: Show, *, driven: bool = False) -> int:
+    """Print how a run stands, of a study what it found; return the exit code that says it.
+
+    Args:
+        driven: whether a controller is at work on a run that is not over.
+    """
+    summary = show.thresholds.applied(summarise(store, run, results=show.as_json))
     if show.as_json:
         click.echo(json.dumps(summary))
+    elif "study" in summary:
+        from evalfleet.cli.studies.telling import summary_lines
+        from evalfleet.report.study import study_facts
+
+        click.echo("\n".join(summary_lines(study_facts(store, run))))
     else:
         from evalfleet.cli.view import print_summary
 
-        print_summary(summary, settings, driven=False)
-    return exit_code(summary)
+        print_summary(summary, settings, driven=driven)
+    return show.thresholds.code(summary)
 
 
 class Audience:

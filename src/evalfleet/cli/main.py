@@ -128,8 +128,8 @@ def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     epilog="RUN is an id, a unique prefix of one, or 'latest' (the default). Every command has --json and --help. "
-    "Exit codes of run, resume, retry and watch: 0 enough tasks count; 1 too few do, or cancelled; 2 bad usage or "
-    "input; 3 paused; 130 interrupted, resumable.",
+    "Exit codes of run, resume, retry and watch: 0 enough tasks count; 1 too few do, the valid score is below "
+    "--min-score, or cancelled; 2 bad usage or input; 3 paused; 130 interrupted, resumable.",
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 @click.option("--home", metavar="DIR", help="Folder with the database and the runs' files.  [default: ~/.evalfleet]")

@@ -5,22 +5,30 @@ from __future__ import annotations
 import click
 
 from evalfleet.cli.options import budget_option, home_option, json_option, run_argument
+from evalfleet.cli.thresholds import Thresholds, threshold_options
 
 
 @click.command("resume")
 @run_argument
 @click.option("-w", "--workers", type=click.IntRange(min=1), help="Tasks at a time, from now on.")
 @budget_option
+@threshold_options
 @click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
 @json_option
 @home_option
 def command(
-    run: str, workers: int | None, budget_usd: float | None, verbose: bool, as_json: bool, home: str | None
+    run: str,
+    workers: int | None,
+    budget_usd: float | None,
+    thresholds: Thresholds,
+    verbose: bool,
+    as_json: bool,
+    home: str | None,
 ) -> int:
     """Go on with a run that was detached, interrupted, killed or paused.
 
     Tasks that are still running are found again and go on; nothing that finished runs twice. Of a run that is over only
-    the summary is shown. Exit codes as `evalfleet run`.
+    the summary is shown. Exit codes as `evalfleet run`; of a study as `evalfleet tune`.
     """
     from evalfleet import config
     from evalfleet.cli.driving import Show, drive_and_report, report
@@ -30,8 +38,10 @@ def command(
 
     settings = config.load(home)
     with opened_for_writing(settings, run) as (store, found):
+        thresholds.check(found)
         last = store.last_event(found.id)
-        show = Show(as_json=as_json, verbose=verbose, after=last.number if last else 0)
+        after = last.number if last else 0
+        show = Show(as_json=as_json, verbose=verbose, after=after, thresholds=thresholds)
         try:
             taken = take(store, found, workers=workers, budget_usd=budget_usd)
         except RunOver:  # a script that resumes until the run is over gets its answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from evalfleet.cli.options import home_option, json_option, run_argument
+from evalfleet.cli.thresholds import Thresholds, threshold_options
 
 
 @click.command("retry")
@@ -13,28 +14,42 @@ from evalfleet.cli.options import home_option, json_option, run_argument
     "--only", multiple=True, metavar="STATE|KEY", help="failed, held, cancelled, or a task's key; repeatable."
 )
 @click.option("-w", "--workers", type=click.IntRange(min=1), help="Tasks at a time, from now on.")
+@threshold_options
 @click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
 @json_option
 @home_option
 def command(
-    run: str, only: tuple[str, ...], workers: int | None, verbose: bool, as_json: bool, home: str | None
+    run: str,
+    only: tuple[str, ...],
+    workers: int | None,
+    thresholds: Thresholds,
+    verbose: bool,
+    as_json: bool,
+    home: str | None,
 ) -> int:
     """Give tasks without a verdict a fresh allowance of attempts, and drive the run.
 
     Without --only: all failed and held tasks. Earlier attempts are kept. Where another controller drives the run, it is
-    asked to do it. Exit codes as `evalfleet run`.
+    asked to do it. Exit codes as `evalfleet run`; of a study as `evalfleet tune`.
     """
     from evalfleet import config
     from evalfleet.cli.driving import Show, drive_and_report
     from evalfleet.cli.steering import opened_for_writing, say
     from evalfleet.engine.asking import ask_or_do
     from evalfleet.engine.controller import reopen
+    from evalfleet.errors import Refused
     from evalfleet.model import Verb
-    from evalfleet.report.summary import exit_code, summarise
+    from evalfleet.report.summary import summarise
     from evalfleet.report.text import count as counted
 
     settings = config.load(home)
     with opened_for_writing(settings, run) as (store, found):
+        thresholds.check(found)
+        if thresholds.given and store.driver(found.id) is not None:
+            raise Refused(
+                f"another controller drives run {found.id}, and {thresholds.given} is decided at its end: `evalfleet retry "
+                f"{found.id}` asks it, `evalfleet watch {found.id} {thresholds.given} SHARE` waits and decides"
+            )
         last = store.last_event(found.id)
         owned, answer = ask_or_do(store, found, Verb.RETRY, {"only": list(only)})
         tasks = answer["tasks"]
@@ -42,8 +57,9 @@ def command(
             say(as_json, {"run": found.id, **answer}, f"{counted(len(tasks), 'task')} to retry in run {found.id}")
             if owned is not None:
                 store.leave(owned)
-            return 0 if owned is None else exit_code(summarise(store, found, results=False))
+            return 0 if owned is None else thresholds.code(thresholds.applied(summarise(store, found, results=False)))
         if not as_json:
             click.echo(f"retrying {counted(len(tasks), 'task')} of run {found.id}")
-        show = Show(as_json=as_json, verbose=verbose, after=last.number if last else 0)
+        after = last.number if last else 0
+        show = Show(as_json=as_json, verbose=verbose, after=after, thresholds=thresholds)
         return drive_and_report(settings, store, reopen(store, owned, workers=workers), show)

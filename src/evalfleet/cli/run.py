@@ -11,6 +11,7 @@ from evalfleet.cli.choosing import Choice, benchmark_options, submission_of
 from evalfleet.cli.options import budget_option, home_option, json_option
 from evalfleet.cli.overriding import Overrides, override_options
 from evalfleet.cli.owning import Machines, machine_options, submit_on_own
+from evalfleet.cli.thresholds import Thresholds, threshold_options
 
 if TYPE_CHECKING:
     from evalfleet.model import Run
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--name", help="What to call the run.  [default: the file's name]")
 @budget_option
 @override_options
+@threshold_options
 @benchmark_options
 @click.option("--detach", is_flag=True, help="Submit only; `evalfleet resume` drives it.")
 @click.option("--serve", is_flag=True, help="Show it in a browser, too, as long as it runs.")
@@ -38,6 +40,7 @@ def command(
     pool: str | None,
     machines: Machines,
     overrides: Overrides,
+    thresholds: Thresholds,
     choice: Choice,
     detach: bool,
     serve: bool,
@@ -52,8 +55,8 @@ def command(
     `evalfleet benchmarks` lists; a file of that name goes first. A terminal shows the run live, elsewhere a line is
     printed per event; with --json only one summary object, at the end.
 
-    Exit codes: 0 enough tasks count; 1 too few do, or cancelled; 2 bad usage or input; 3 paused; 130 interrupted,
-    resumable.
+    Exit codes: 0 enough tasks count; 1 too few do, the valid score is below --min-score, or cancelled; 2 bad usage or
+    input; 3 paused; 130 interrupted, resumable.
     """
     from contextlib import nullcontext
 
@@ -64,6 +67,10 @@ def command(
     from evalfleet.engine.submitting import require_secrets, submit
     from evalfleet.store.sqlite import open_store
 
+    if detach and thresholds.given:
+        raise click.UsageError(
+            f"{thresholds.given} is decided at the end: give it to `resume` or `watch`, not --detach."
+        )
     settings = config.load(home)
     machines.check(pool)
     remote = (pool or machines.backend) is not None
@@ -78,8 +85,9 @@ def command(
         _tell(run, len(submission.tasks), detach=detach, as_json=as_json)
         if detach:
             return 0
+        show = Show(as_json=as_json, verbose=verbose, thresholds=thresholds)
         with page_beside(settings) if serve else nullcontext():
-            return drive_and_report(settings, store, take(store, run), Show(as_json=as_json, verbose=verbose))
+            return drive_and_report(settings, store, take(store, run), show)
     finally:
         store.close()
 

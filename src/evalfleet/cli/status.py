@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evalfleet.store.base import StoreReader
 
 _SHOWN = 20
+_WIDEST = 200  # of the list of workers, which fills what it gets
 
 
 @click.command("status")
@@ -58,6 +59,7 @@ def _list_runs(settings: Settings, limit: int, *, as_json: bool) -> None:
 def _table(runs: list[dict[str, Any]], now: float) -> list[Line]:
     from evalfleet.report import text
     from evalfleet.report.lines import STATE_STYLES, Column, Span, Style, columns, table
+    from evalfleet.report.study_found import found_short
 
     heads = [
         Column("run"),
@@ -71,6 +73,9 @@ def _table(runs: list[dict[str, Any]], now: float) -> list[Line]:
         Column("age", right=True),
     ]
     rows: list[list[Span]] = []
+    studies = any("study" in run for run in runs)
+    if studies:
+        heads.append(Column("best of the study"))
     for run in runs:
         tasks, state = run["tasks"], run["state"]
         done = tasks["total"] - tasks["queued"] - tasks["running"]
@@ -86,6 +91,7 @@ def _table(runs: list[dict[str, Any]], now: float) -> list[Line]:
                 Span(text.percent(run["scores"]["valid"])),
                 Span(text.money(run["cost_usd"]) if run["cost_usd"] else text.NONE),
                 Span(text.age(now - run["created_at"])),
+                *([Span(found_short(run["study"]) if "study" in run else "")] if studies else []),
             ]
         )
     return table(heads, rows, columns())
@@ -110,7 +116,7 @@ def _show_run(settings: Settings, name: str, *, as_json: bool) -> None:
     if busy:
         from evalfleet.report.screen import worker_lines
 
-        shown[-1:-1] = [*worker_lines(busy, lines.columns()), []]
+        shown[-1:-1] = [*worker_lines(busy, min(lines.columns(), _WIDEST)), []]
     lines.write(shown, colour=settings.colour)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from evalfleet.cli.options import home_option, json_option, run_argument
+from evalfleet.cli.thresholds import Thresholds, threshold_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,36 +27,30 @@ _HINT = "Ctrl-C ends the view, not the run"
 
 @click.command("watch")
 @run_argument
+@threshold_options
 @click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
 @json_option
 @home_option
-def command(run: str, verbose: bool, as_json: bool, home: str | None) -> int:
+def command(run: str, thresholds: Thresholds, verbose: bool, as_json: bool, home: str | None) -> int:
     """Follow a run until it is over, then show how it ended.
 
     On a terminal the view is redrawn in place; elsewhere a line is printed per event. With --json only the summary is
-    printed, at the end. Exit codes: 0 enough tasks count; 1 too few do, or cancelled; 3 paused, or no controller
-    drives the run; 130 interrupted. Interrupting the view does not touch the run.
+    printed, at the end. Exit codes: 0 enough tasks count; 1 too few do, the valid score is below --min-score, or
+    cancelled; 3 paused, or no controller drives the run; 130 interrupted. Interrupting the view does not touch the run.
     """
     from evalfleet import config
+    from evalfleet.cli.driving import Show, report
     from evalfleet.report.opening import opened_run
-    from evalfleet.report.summary import exit_code, summarise
 
     settings = config.load(home)
     with opened_run(settings.home, run) as (store, found):
+        thresholds.check(found)
         driven = _follow(store, found, settings, verbose=verbose, quiet=as_json)
-        summary = summarise(store, found, results=as_json)
-    if as_json:
-        import json
-
-        click.echo(json.dumps(summary))
-    else:
-        from evalfleet.cli.view import print_summary
-
-        print_summary(summary, settings, driven=driven)
+        code = report(settings, store, found, Show(as_json=as_json, thresholds=thresholds), driven=driven)
     if not driven:
         click.echo(f"no controller drives this run; `evalfleet resume {found.id}`", err=True)
         return UNDRIVEN
-    return exit_code(summary)
+    return code
 
 
 def _follow(store: StoreReader, run: Run, settings: Settings, *, verbose: bool, quiet: bool) -> bool:

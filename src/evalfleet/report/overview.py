@@ -6,6 +6,7 @@ from evalfleet.model import PauseCause
 from evalfleet.report import text
 from evalfleet.report.lines import STATE_STYLES, Column, Line, Span, Style, cells, line, table, wrap
 from evalfleet.report.repeats import shown
+from evalfleet.report.study_found import found_lines
 from evalfleet.report.summary import Summary
 
 _MOST_KINDS = 12
@@ -20,7 +21,7 @@ def overview(summary: Summary, width: int, *, driven: bool = True, options: str 
     """
     blocks = [
         [one for long in _heading(summary, driven) for one in wrap(long, width)],
-        [one for long in _scores(summary, width) for one in wrap(long, width, indent=24)],
+        _results(summary, width),
         _failures(summary, width),
         [one for long in _held(summary) for one in wrap(long, width, indent=8)],
         [one for long in _money(summary) for one in wrap(long, width, indent=7)],
@@ -36,7 +37,7 @@ def overview(summary: Summary, width: int, *, driven: bool = True, options: str 
 def _heading(summary: Summary, driven: bool) -> list[Line]:
     state, tasks = summary["state"], summary["tasks"]
     head = line(
-        "Run ",
+        "Study " if "study" in summary else "Run ",
         Span(summary["run"], Style.STRONG),
         *([Span(f" {text.printable(summary['name'])}", Style.NAME)] if summary["name"] else []),
         " is " if state in ("paused", "queued", "running") else " ",
@@ -46,13 +47,23 @@ def _heading(summary: Summary, driven: bool) -> list[Line]:
         head.append(Span(", driven by nobody,", Style.WARN))
     if summary["duration_s"] is not None:
         head.append(Span(f" {'for' if state == 'running' else 'after'} {text.span(summary['duration_s'])}"))
-    parts = [f"{tasks['succeeded']:,} of {text.count(tasks['total'], 'task')} got a verdict"]
+    if "study" in summary:
+        parts = [f"{tasks['succeeded']:,} of {text.count(tasks['total'], 'trial')} measured"]
+    else:
+        parts = [f"{tasks['succeeded']:,} of {text.count(tasks['total'], 'task')} got a verdict"]
     parts += [f"{tasks[name]:,} {name}" for name in ("failed", "held", "cancelled", "running", "queued") if tasks[name]]
     head.append(Span(": " + ", ".join(parts)))
     lines = [head]
     if "reason" in summary:
         lines.append(line(Span(f"Why: {text.printable(str(summary['reason'].get('message', '')))}", Style.WARN)))
     return lines
+
+
+def _results(summary: Summary, width: int) -> list[Line]:
+    """The scores; of a study what it found."""
+    if "study" in summary:
+        return [one for long in found_lines(summary["study"]) for one in wrap(long, width, indent=15)]
+    return [one for long in _scores(summary, width) for one in wrap(long, width, indent=24)]
 
 
 def _scores(summary: Summary, width: int) -> list[Line]:
@@ -190,6 +201,10 @@ def next_command(summary: Summary, *, driven: bool = True) -> tuple[str, str]:
         return f"evalfleet resume {run}", "goes on with it; no controller drives it now"
     if summary["state"] == "running":
         return f"evalfleet watch {run}", ""
+    if "study" in summary:
+        if summary["study"]["best"] is None:
+            return f"evalfleet study show {run}", "shows every trial"
+        return f"evalfleet study best {run} --format flags", "prints what to paste"
     if tasks["held"]:
         return f"evalfleet retry {run} --only held", f"gives the {text.count(tasks['held'], 'held task')} new attempts"
     if tasks["failed"]:

@@ -24,7 +24,7 @@ def run_row(store: StoreReader, run: Run) -> JsonObject:
         score_sum=sum(row["score"] for row in sums.values()),
         failed=counts["failed"],
     )
-    return {
+    row: JsonObject = {
         "run": run.id,
         "name": run.name,
         "state": str(run.state),
@@ -46,6 +46,12 @@ def run_row(store: StoreReader, run: Run) -> JsonObject:
         "started_at": run.started_at,
         "ended_at": run.ended_at,
     }
+    if run.policy.study is not None:
+        from evalfleet.report.study import study_found  # the whole of `tune`, which lists of plain runs need not load
+
+        row["study"] = study_found(store, run)
+        row["scores"] |= {"strict": None, "valid": None, "ci95": {"strict": None, "valid": None}}
+    return row
 
 
 def outlook(store: StoreReader, run: Run, waiting: int) -> list[float] | None:

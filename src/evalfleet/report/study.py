@@ -51,6 +51,18 @@ def study_facts(store: StoreReader, run: Run) -> JsonObject:
     }
 
 
+_SHORT = (
+    *("strategy", "objective", "constraints", "searched", "wanted", "counts"),
+    *("best", "baseline", "verdict", "confirmed", "flags", "front", "nearest"),
+)
+
+
+def study_found(store: StoreReader, run: Run) -> JsonObject:
+    """What a study found, for where a run shows its scores."""
+    facts = study_facts(store, run)
+    return {name: facts[name] for name in _SHORT}
+
+
 def studies_facts(store: StoreReader) -> list[JsonObject]:
     """Every study, newest first, without its trials and what is drawn of them."""
     found: list[JsonObject] = []

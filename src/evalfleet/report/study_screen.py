@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from evalfleet.model import JsonObject
 from evalfleet.report import text
 from evalfleet.report.lines import Line, Span, Style, fit, line, wrap
 from evalfleet.report.live import LiveState
 from evalfleet.report.screen import failure_lines, notices, title
+from evalfleet.report.study_found import pairs
 
 _SEARCH = ("search", "promoted")
 _STAGES = {"confirm": "measuring the winner alone", "repeat": "measuring the contenders again", "baseline": "baseline"}
@@ -137,9 +136,3 @@ def _trial(row: JsonObject, now: float) -> Line:
         Span(f"  {row['phase']:<12}  {age:>7}  {gpus:<8}  ", Style.FAINT),
         pairs(row["parameters"]),
     )
-
-
-def pairs(values: dict[str, Any]) -> str:
-    """Names and values on one line."""
-    shown = (f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}" for name, value in values.items())
-    return text.printable(" ".join(shown))

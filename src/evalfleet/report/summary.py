@@ -73,6 +73,7 @@ class Summary(TypedDict):
     duration_s: float | None
     by_domain: dict[str, JsonObject]
     repeats: JsonObject | None
+    study: NotRequired[JsonObject]
     results: NotRequired[list[JsonObject]]
 
 
@@ -92,17 +93,23 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> Summary:
         summary["cost"] = _cost(store, run, summary)
         summary["held"] = store.held(run.id, _MOST_HELD)
         _add_repeats(summary, repeats_of(store.episode_sums(run.id)), by_task=results)
+        if run.policy.study is not None:
+            _as_study(summary, store, run)
         if results:
             summary["results"] = [task_row(row) for row in store.result_rows(run.id)]
     return summary
 
 
 def exit_code(summary: Summary | Mapping[str, Any]) -> int:
-    """The exit code that says how a run stands: 0 completed with enough coverage, 3 paused, else 1."""
+    """The exit code that says how a run stands: 0 completed with enough coverage, 3 paused, else 1.
+
+    Of a study: 0 completed with a configuration that keeps all limits.
+    """
     state = summary["state"]
     if state == RunState.PAUSED:
         return PAUSED
-    return OK if state == RunState.COMPLETED and summary["accepted"] else BELOW
+    reached = summary["accepted"] if "study" not in summary else summary["study"]["best"] is not None
+    return OK if state == RunState.COMPLETED and reached else BELOW
 
 
 def accepted(coverage: float, accept: float) -> bool:
@@ -165,6 +172,17 @@ def _add_repeats(summary: Summary, repeats: list[Repeats], *, by_task: bool) -> 
     summary["scores"]["ci95"] = intervals(repeats)
     for domain, facts in summary["by_domain"].items():
         facts["ci95_valid"] = intervals([one for one in repeats if one.domain == domain])["valid"]
+
+
+def _as_study(summary: Summary, store: StoreReader, run: Run) -> None:
+    """Tell of a study what it found. Its trials' verdicts say that they were measured; a mean of them is no score."""
+    from evalfleet.report.study import study_found  # the whole of `tune`, which plain runs need not load
+
+    summary["study"] = study_found(store, run)
+    scores = summary["scores"]
+    summary["scores"] = {**scores, "strict": None, "valid": None, "ci95": {"strict": None, "valid": None}}
+    for facts in (*summary["by_domain"].values(), *summary["retry_bias"].values()):
+        facts.update({name: None for name in ("score", "score_strict", "score_valid", "ci95_valid") if name in facts})
 
 
 def _counts(sums: list[Row]) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evalfleet.model import JsonObject
-from evalfleet.report.study_screen import pairs
+from evalfleet.report.study_found import pairs
 from evalfleet.report.text import count, printable
 from evalfleet.tune.study import Study
 
