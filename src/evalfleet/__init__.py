@@ -23,9 +23,13 @@ _HOMES = dict.fromkeys(
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        value: Any = version("evalfleet")
+        value: Any
+        try:
+            value = version("evalfleet")
+        except PackageNotFoundError:  # run from a source tree that nobody installed
+            value = "0+source"
     elif name == "errors":
         from importlib import import_module
 

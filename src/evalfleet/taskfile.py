@@ -192,6 +192,8 @@ def _read_toml(file: BinaryIO, shown: str, name: str, folder: str) -> Submission
     for key in document:
         if key not in ("run", "task"):
             advice = "; write it under [run]" if key in taskrow.RUN_KEYS else suggestion(key, ("run", "task"))
+            if "study" in document and key in ("study", "parameters", "trial"):
+                raise TaskFileError(f"{shown}: is a study, not a task file: `evalfleet tune {shown}`.")
             raise TaskFileError(f"{shown}: unknown key {quoted(key)} at the top{advice}.")
     if isinstance(document.get("run"), list):
         raise TaskFileError(f"{shown}: [[run]] stands in double brackets; write [run], once.")
@@ -248,7 +250,7 @@ class _JsonLines:
     def check(self) -> None:
         """Read all lines once. Raises what is wrong with the first bad one."""
         hashes: set[int] = set()  # of the keys, which themselves would take several times the memory
-        for number, spec in self._numbered():
+        for number, spec in self._numbered(closely=True):
             digest = hash(spec.key)
             if digest in hashes:
                 self._refuse_duplicate(spec.key, number)
@@ -258,8 +260,8 @@ class _JsonLines:
         if not hashes:
             _refuse_empty(self._shown)
 
-    def _numbered(self) -> Iterator[tuple[int, TaskSpec]]:
-        decode = taskrow.decode_line
+    def _numbered(self, *, closely: bool = False) -> Iterator[tuple[int, TaskSpec]]:
+        decode = taskrow.decode_line_closely if closely else taskrow.decode_line
         for number, line in _lines(self._file, self._shown):
             if number == self._header:
                 continue
@@ -298,7 +300,8 @@ def _header(file: BinaryIO, shown: str) -> tuple[int, Any]:
         return 0, None
     try:
         content: Any = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        taskrow.refuse_doubles(line, content)
+    except (taskrow.Problem, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         _refuse_line(shown, number, line, error)
     if not isinstance(content, dict) or "run" not in content:
         return 0, None
@@ -340,7 +343,7 @@ def _refuse_line(shown: str, number: int, line: bytes, error: Exception) -> NoRe
         found = f"byte 0x{line[bad.start]:02x} at offset {bad.start} of the line"
         raise TaskFileError(f"{where}: not UTF-8 ({found}); save the file as UTF-8.") from None
     if isinstance(error, taskrow.Problem):
-        key = _key_of(line)
+        key = None if isinstance(error, taskrow.Doubled) else _key_of(line)
         raise TaskFileError(f"{where}{f' (task {quoted(key)})' if key else ''}: {error}.") from None
     if isinstance(error, RecursionError):
         raise TaskFileError(f"{where}: nested too deeply.") from None

@@ -17,6 +17,7 @@ from tests.unit.report_builders import RunBuilder, mixed_run
 
 from evalfleet.layout import Home
 from evalfleet.model import Kind, TaskState
+from fleet import Fleet
 
 EVIL = "\x1b[31m[red]x\n_1"
 
@@ -343,3 +344,13 @@ def test_hostile_text_is_shown_on_a_terminal(home: Path) -> None:
         _, drawn = on_terminal([sys.executable, "-m", "evalfleet", *args, "--home", str(home)], lambda *_: None)
         assert "\x1b[2J" not in drawn
         assert "\x1b[31m[red]" not in drawn, args
+
+
+def test_off_a_terminal_no_report_is_cut(fleet: Fleet):
+    """A pipe has no width, and what would be cut is the cause."""
+    cause = f"the cause stands at the end of a long line {'x' * 150} here"
+    task = {"key": "a", "command": ["sh", "-c", f"echo '{cause}' >&2; exit 1"]}
+    done = fleet.command("run", fleet.tasks([task], attempts=1))
+    said = [done.stdout.partition("Run ")[2], fleet.command("report").stdout, fleet.command("status", "latest").stdout]
+    assert [cause in text for text in said] == [True] * 3
+    assert cause not in fleet.command("report", COLUMNS="100").stdout

@@ -261,6 +261,9 @@ BAD_LINES: list[tuple[bytes, list[str]]] = [
     (b'{"run": {}\n' + GOOD, ["line 1", "does not end on this line"]),
     (GOOD + b'{"run": {}}\n', ["line 2", "must be the first line"]),
     (GOOD + b"\n" + GOOD, ["line 3", '"a_1"', "used twice", "lines 1 and 3"]),
+    (GOOD + b'{"key": "a", "key": "b", "command": ["a"]}\n', ["line 2: ", '"key" stands twice']),
+    (b'{"key": "b", "command": ["a"], "payload": {"x": {"q": 1, "q": 2}}}\n', ["line 1", '"q" stands twice']),
+    (b'{"run": {"attempts": 1, "attempts": 2}}\n' + GOOD, ["line 1", '"attempts" stands twice']),
     (GOOD + b'{"key": "b", "comand": []}\n', ['line 2 (task "b")', 'unknown key "comand"', 'did you mean "command"?']),
     (GOOD + b'{"key": "b"}\n', ['line 2 (task "b")', '"command" is missing']),
     (b'{"key": "b", "command": "ls"}\n', ['line 1 (task "b")', "command: expected a list"]),
@@ -410,3 +413,16 @@ def test_any_bytes_are_tasks_or_refused(content: bytes):
             taskfile.load("-", io.BytesIO(prefix + content))
         except TaskFileError as error:
             assert str(error).startswith("standard input")
+
+
+def test_what_only_looks_doubled_is_taken(tmp_path: Path):
+    """Spaces, escapes and other ways to write a number are no second member."""
+    line = (
+        b'{ "key":\t"\\u00e9 \\"key\\": 1", "command" : ["a", "a"], "payload": [{"q": 1.0}, {"q": 1e5}, 1'
+        + b"0" * 30
+        + b"]}\n"
+    )
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(line)
+    (task,) = taskfile.load(path).tasks
+    assert task.key == 'é "key": 1'

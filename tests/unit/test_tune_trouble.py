@@ -160,6 +160,14 @@ def test_importance_shows_what_matters_and_is_silent_below_ten():
     assert shares["a"] > 0.7
     assert shares["b"] < 0.1
     assert importance(one.space, one.objective, trials[:9]) is None
+    # Two that always went together explain the same; together they explain no more than all.
+    together = [
+        replace(trial, parameters={**trial.parameters, "b": round(float(trial.parameters["a"]) * 2) + 1})
+        for trial in trials
+    ]
+    both = dict(importance(one.space, one.objective, together) or ())
+    assert both["b"] > 0.4
+    assert 0.99 < sum(both.values()) <= 1 + 1e-9
     flat = [replace(trial, metrics={"speed": 1.0}) for trial in trials]
     assert importance(one.space, one.objective, flat) is None
 

@@ -106,10 +106,17 @@ def write(lines: Iterable[Line], stream: TextIO | None = None, *, colour: str = 
     out.flush()
 
 
+_UNCUT = 10_000
+
+
 def columns() -> int:
-    """The terminal's width; 100 where there is none."""
+    """The terminal's width, or what COLUMNS says. Where neither is there nothing is cut or wrapped: what reads a pipe or a
+    log can do that itself, and cannot bring back what was cut."""
+    import os
     import shutil
 
+    if not os.environ.get("COLUMNS") and not is_terminal(sys.stdout):
+        return _UNCUT
     return max(60, shutil.get_terminal_size((100, 24)).columns)
 
 

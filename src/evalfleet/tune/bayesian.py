@@ -41,6 +41,7 @@ class Bayesian:
             ) from None
         self._optuna: Any = optuna
         self._make = _maker(optuna)
+        self._sets_constraints = hasattr(optuna.trial.FrozenTrial, "set_constraint")  # from Optuna 5 on
         self._distributions = {one.name: self._distribution(one) for one in space.parameters}
         self._records: dict[Any, Any] = {}
         self._space = space
@@ -82,7 +83,7 @@ class Bayesian:
             seed=(self._seed * 1_000_003 + number) % 2**32,
             n_startup_trials=_INITIAL,
             constant_liar=True,
-            constraints_func=_excess,
+            **({} if self._sets_constraints else {"constraints_func": _excess}),
         )
         directions = ["maximize" if goal.maximise else "minimize" for goal in self._objective.goals]
         study = optuna.create_study(sampler=sampler, directions=directions)
@@ -113,8 +114,13 @@ class Bayesian:
         if trial.progress is Progress.MEASURED:
             values = [trial.metrics[goal.metric] for goal in self._objective.goals]
             excess = [limit.excess(trial.metrics) for limit in self._objective.limits] or [0.0]
-        # The sampler orders infeasible ones by their excess alone; their values only fill the record. It reads constraints
-        # from where its own hook stores them.
+        # The sampler orders infeasible ones by their excess alone; their values only fill the record.
+        if self._sets_constraints:
+            record = self._make(state=states.COMPLETE, values=values, user_attrs={}, system_attrs={}, **fields)
+            for place, value in enumerate(excess):
+                record.set_constraint(str(place), value)
+            return record
+        # Optuna 4 reads constraints from where its own hook stores them.
         attributes = {"user_attrs": {_EXCESS: excess}, "system_attrs": {"constraints": tuple(excess)}}
         return self._make(state=states.COMPLETE, values=values, **attributes, **fields)
 

@@ -3,7 +3,8 @@
 The share of the variance of the first goal's ranks that goes with one parameter alone: values are put into groups (a choice by
 its value, a range by quarters of its trials), and the means of the groups are compared with the spread inside of them. What
 as many groups would show by chance is taken off (epsilon squared). It knows no interactions: two parameters that matter only
-together may both show little. Shares need not add up to 1.
+together may both show little. Where parameters went together in the trials, as a search makes them, both explain the same
+differences; shares that would add up to more than 1 are scaled down to 1.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def importance(space: Space, objective: Objective, trials: Sequence[Trial]) -> l
     if len(set(ranks)) == 1:
         return None
     found = [(parameter.name, _share(_groups(parameter, seen), ranks)) for parameter in space.parameters]
-    return sorted(found, key=lambda one: -one[1])
+    whole = max(1.0, sum(share for _, share in found))
+    return sorted(((name, share / whole) for name, share in found), key=lambda one: -one[1])
 
 
 def _groups(parameter: Parameter, trials: Sequence[Trial]) -> list[str]:
