@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from .loop import Loop
 
-ASSIST_S = 300.0
-
 
 class Assistants:
     """Makes them and hears what they found."""
@@ -32,10 +30,21 @@ class Assistants:
         self._leave = leave
         self._pids = pids
 
-    def assist(self, work: Callable[[], dict[str, Any]], done: Callable[[dict[str, Any] | None], None]) -> None:
-        """Have `work` done; `done` gets what it returned, or None if it failed or took too long."""
+    def assist(
+        self, work: Callable[[], dict[str, Any]], done: Callable[[dict[str, Any] | None], None], patience_s: float
+    ) -> None:
+        """Have `work` done; `done` gets what it returned, or None if it failed or took too long.
+
+        Raises:
+            OSError: there is no process to be had.
+        """
         reader, writer = os.pipe()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(reader)
+            os.close(writer)
+            raise
         if pid == 0:
             status = 1
             try:
@@ -51,11 +60,11 @@ class Assistants:
                 os._exit(status)
         os.close(writer)
         self._pids.add(pid)
-        self._follow(pid, reader, done)
+        self._follow(pid, reader, done, patience_s)
 
-    def _follow(self, pid: int, reader: int, done: Callable[[dict[str, Any] | None], None]) -> None:
+    def _follow(self, pid: int, reader: int, done: Callable[[dict[str, Any] | None], None], patience_s: float) -> None:
         pieces: list[bytes] = []
-        timer = self._loop.at(time.monotonic() + ASSIST_S, lambda: tree.kill(pid))
+        timer = self._loop.at(time.monotonic() + patience_s, lambda: tree.kill(pid))
 
         def readable(_mask: int) -> None:
             data = os.read(reader, 1 << 16)

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
         def cgroup(self, attempt: Attempt) -> tree.Cgroup | None: ...
         def limit_files(self, pid: int) -> None: ...
         def save(self, save: Callable[[], None], saved: Callable[[], None]) -> None: ...
-        def assist(self, work: Callable[[], dict[str, Any]], done: Callable[[dict[str, Any] | None], None]) -> None: ...
+        def assist(
+            self, work: Callable[[], dict[str, Any]], done: Callable[[dict[str, Any] | None], None], patience_s: float
+        ) -> None: ...
 
 
 BATCH_S = 0.25
@@ -84,6 +86,7 @@ class Attempt:
         self._killed = False
         self._grouped = False
         self._lease: Lease | None = None  # of GPUs
+        self._leavings: Leavings | None = None
         self._oom_before = 0
         self._end: dict[str, Any] = {
             "cause": None, "exit_code": None, "signal": None, "message": None, "errno": None, "oom": False, "disk_full": False,
@@ -170,12 +173,14 @@ class Attempt:
         """The runner itself stumbled over this attempt: end it with what is known."""
         if self.state in (RUNNING, ENDING) and self.pid:
             self.stop("runner_lost", message)
+        elif self.state == COLLECTING and self._leavings is not None:
+            self._close(self._leavings.uncollected(message))  # how it ended is known
         elif self.state not in (SAVING, ENDED):
             self._end["cause"] = "runner_lost"
             self._end["message"] = message
             if self._lease is not None:
                 self._lease.give_back()
-            self._close({"result": None, "has_result": False, "result_error": message, "artifacts": []})
+            self._close({"result_error": message})
 
     def exited(self, status: int, cpu_s: float, max_rss_kb: int) -> None:
         """The leader was reaped; its group was killed before, while its number could not be re-used."""
@@ -348,6 +353,8 @@ class Attempt:
         if self._events.batch or self._events.dropped:
             self._pass_lines()
         leavings = Leavings(self.folder, self._redactor)
+        self._end.update(leavings.verdict())  # first: nothing that happens to its files may take its verdict
+        self._leavings = leavings
         if not leavings.heavy():
             self._close(leavings.collect())
             return
@@ -355,12 +362,17 @@ class Attempt:
         def done(record: dict[str, Any] | None) -> None:
             self._close(leavings.uncollected("the files could not be collected") if record is None else record)
 
-        self._keeper.assist(leavings.collect, done)
+        try:
+            self._keeper.assist(leavings.collect, done, leavings.patience_s())
+        except OSError:  # no process to be had
+            done(None)
 
     def _close(self, collected: dict[str, Any]) -> None:
         """Write the end record; it is told once it is on the disk."""
         end = self._end
         end.update(collected)
+        if self._leavings is not None:
+            self._leavings.close()
         end.update(steps=self._events.step, reported_usd=round(self._events.usd, 9))
         if end["ended_at"] is None:
             end["ended_at"] = round(self._keeper.now(), 6)

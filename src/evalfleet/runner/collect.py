@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import binascii
 import errno
 import os
 import stat
 
 from . import jsontext
+from .beneath import enter, open_below, open_folder, open_regular, parts_of, walk
 from .redact import Redactor, Stream
 
 TYPE_CHECKING = False
@@ -14,31 +16,22 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_RESULT = 1 << 20
+MAX_CLEAN_RESULT = 8 << 20  # as JSON, once names stand in the place of secrets
 MAX_FILES = 5000
 MAX_DEPTH = 32
+MAX_MANIFEST = 4 << 20  # bytes of JSON: an end record must fit into a line of the protocol
 INLINE_BYTES = 4 << 20  # above that the work goes to a process of its own
 INLINE_FILES = 200
 CHUNK = 1 << 20
-READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+PATIENCE_S = 300.0
+SLOWEST = 1 << 20  # bytes per second; who is slower hangs
+WRITTEN = ("events.jsonl", "task.json")  # besides its result and artifacts, what a task can write into
 
 
-def open_regular(path: str, folder: int | None = None) -> int:
-    """Open a regular file without following a link or waiting for a FIFO.
-
-    Raises:
-        OSError: it is missing, or no regular file.
-    """
-    fd = os.open(path, READ_FLAGS, dir_fd=folder)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(errno.EINVAL, "not a regular file", path)
-    return fd
-
-
-def read_result(path: str) -> tuple[Any, bool, str | None]:
+def read_result(path: str, folder: int | None = None) -> tuple[Any, bool, str | None]:
     """The parsed result, whether there is one, and why a present one could not be read."""
     try:
-        fd = open_regular(path)
+        fd = open_regular(path, folder)
     except FileNotFoundError:
         return None, False, None
     except OSError as error:
@@ -65,58 +58,28 @@ def read_result(path: str) -> tuple[Any, bool, str | None]:
     if not data.strip():
         return None, False, "it is empty"
     try:
-        return jsontext.parse(data), True, None
+        return jsontext.parse(data, number="score"), True, None
     except ValueError as error:
         return None, False, str(error)
 
 
-def walk(folder: str) -> tuple[list[tuple[str, int]], int]:
-    """Regular files below a folder as (relative path, size), sorted, and how many were left out. Links are not followed."""
-    found: list[tuple[str, int]] = []
-    left_out = 0
-    waiting = [("", 0)]
-    while waiting:
-        below, depth = waiting.pop()
-        try:
-            with os.scandir(os.path.join(folder, below)) as found_here:
-                entries = list(found_here)
-        except OSError:
-            continue
-        for entry in entries:
-            path = below + entry.name
-            try:
-                if entry.is_dir(follow_symlinks=False):
-                    if depth < MAX_DEPTH:
-                        waiting.append((path + "/", depth + 1))
-                    else:
-                        left_out += 1
-                elif entry.is_file(follow_symlinks=False):
-                    if len(found) < MAX_FILES:
-                        found.append((path, entry.stat(follow_symlinks=False).st_size))
-                    else:
-                        left_out += 1
-            except OSError:
-                left_out += 1
-    return sorted(found), left_out
+def clean_file(name: str, redactor: Redactor, folder: int | None = None) -> tuple[int | None, bool]:
+    """Redact a text file; only look into a binary one.
 
-
-def clean_file(path: str, redactor: Redactor) -> tuple[int | None, bool]:
-    """Redact a text file in place; only look into a binary one.
+    A copy without the secrets takes the file's place. The file itself is not written into: it may have another name elsewhere.
 
     Returns:
-        The file's new size where it was rewritten, and whether it still holds a secret.
+        The file's new size where it was replaced, and whether it still holds a secret.
+
+    Raises:
+        OSError: it could not be read or replaced. It may hold a secret.
     """
-    try:
-        fd = open_regular(path)
-    except OSError:
-        return None, False
+    fd = open_regular(name, folder)
     try:
         binary, found = _inspect(fd, redactor)
         if not found or binary:
             return None, found
-        return _rewrite(fd, path, redactor), False
-    except OSError:
-        return None, True  # could not be cleaned, so it must not be trusted
+        return _rewrite(fd, name, folder, redactor), False
     finally:
         os.close(fd)
 
@@ -135,13 +98,11 @@ def _inspect(fd: int, redactor: Redactor) -> tuple[bool, bool]:
         overlap = (overlap + chunk)[-redactor.longest :]
 
 
-def _rewrite(fd: int, path: str, redactor: Redactor) -> int:
-    folder, name = os.path.split(path)
-    fresh = os.path.join(folder, ".%s.redacted" % name[:200])
+def _rewrite(fd: int, path: str, folder: int | None, redactor: Redactor) -> int:
+    fresh = os.path.join(os.path.dirname(path), ".evalfleet-%s" % binascii.hexlify(os.urandom(8)).decode())
     stream = Stream(redactor)
-    out = os.open(
-        fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, stat.S_IMODE(os.fstat(fd).st_mode) | 0o200
-    )
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    out = os.open(fresh, flags, stat.S_IMODE(os.fstat(fd).st_mode) & 0o777 | 0o200, dir_fd=folder)
     size = 0
     try:
         os.lseek(fd, 0, os.SEEK_SET)
@@ -154,9 +115,9 @@ def _rewrite(fd: int, path: str, redactor: Redactor) -> int:
             if not chunk:
                 break
         os.fsync(out)
-        os.rename(fresh, path)
+        os.rename(fresh, path, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:
-        os.unlink(fresh)
+        os.unlink(fresh, dir_fd=folder)
         raise
     finally:
         os.close(out)
@@ -164,73 +125,202 @@ def _rewrite(fd: int, path: str, redactor: Redactor) -> int:
 
 
 class Leavings:
-    """What lies in a dead attempt's folder, found with one walk."""
+    """What lies in a dead attempt's folder, found with one walk. Holds the folder open until `close`."""
 
     def __init__(self, folder: str, redactor: Redactor) -> None:
-        self.folder = folder
-        self.redactor = redactor
-        self.artifacts = os.path.join(folder, "artifacts")
-        self.files, self.left_out = walk(self.artifacts)
+        self._redactor = redactor
+        self._unclean: list[str] = []
+        self._error: str | None = None  # why there are fewer artifacts than the task left
+        self._files: list[tuple[str, int]] = []
+        self._left_out = 0
+        self._here = self._artifacts = -1
+        try:
+            self._here = open_folder(folder)
+            self._artifacts = open_folder("artifacts", self._here)
+            found, self._left_out = walk(self._artifacts, MAX_FILES, MAX_DEPTH)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._error = self._no_folder(error)
+            return
+        self._files = [(path, known.st_size) for path, known in found]
 
-    def heavy(self) -> bool:
-        """Whether collecting would stop the other attempts for long."""
-        total = sum(size for _, size in self.files)
-        if self.redactor:
-            try:
-                total += os.lstat(os.path.join(self.folder, "events.jsonl")).st_size
-            except OSError:
-                pass
-        return total > INLINE_BYTES or len(self.files) > INLINE_FILES
+    def close(self) -> None:
+        for fd in (self._artifacts, self._here):
+            if fd >= 0:
+                os.close(fd)
+        self._here = self._artifacts = -1
 
-    def collect(self, unknown_secrets: bool = False) -> dict[str, Any]:
-        """Read the result, list the artifacts, remove secrets, and bring the files to the disk.
+    def verdict(self, unknown_secrets: bool = False) -> dict[str, Any]:
+        """Read the result, and take secrets out of it and its file: at most a mebibyte, so nobody waits for it.
 
         Args:
             unknown_secrets: the attempt had secrets that nobody can tell any more: nothing it wrote is trusted.
         """
-        result, has_result, result_error = read_result(os.path.join(self.folder, "result.json"))
-        if self.redactor:
-            result = self.redactor.value(result)
-            for name in ("result.json", "events.jsonl"):
-                clean_file(os.path.join(self.folder, name), self.redactor)
+        result, has_result, error = None, False, None
+        if self._here >= 0:
+            result, has_result, error = read_result("result.json", self._here)
+        if self._redactor and (has_result or error is not None):
+            result = self._redactor.value(result)
+            self._clean_result()
+            if len(jsontext.encode(result)) > MAX_CLEAN_RESULT:
+                result, has_result, error = None, False, "it is too large once its secrets are replaced"
         if unknown_secrets and has_result:
-            result, has_result, result_error = None, False, "not read: its secrets died with the runner"
-        record: dict[str, Any] = {"result": result, "has_result": has_result, "result_error": result_error}
-        record["artifacts"] = [self._artifact(path, size, unknown_secrets) for path, size in self.files]
-        if self.left_out:
-            record["artifacts_left_out"] = self.left_out
-        if self.files:
-            sync(self.artifacts)
-        return record
+            result, has_result, error = None, False, "not read: its secrets died with the runner"
+        return {"result": result, "has_result": has_result, "result_error": error}
+
+    def _clean_result(self) -> None:
+        try:
+            if os.stat("result.json", dir_fd=self._here, follow_symlinks=False).st_size > MAX_RESULT:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+            clean_file("result.json", self._redactor, self._here)
+        except OSError:
+            self._give_up("result.json")
+
+    def _give_up(self, name: str) -> None:
+        """A file that may hold a secret and cannot be cleaned goes; should that fail as well, nobody takes it."""
+        self._unclean.append(name)
+        try:
+            os.unlink(name, dir_fd=self._here)
+        except OSError:
+            pass
+
+    def size(self) -> int:
+        """How many bytes `collect` has to go through."""
+        total = sum(size for _, size in self._files)
+        if self._redactor:
+            for name in WRITTEN:
+                try:
+                    total += os.stat(name, dir_fd=self._here, follow_symlinks=False).st_size
+                except OSError:
+                    pass
+        return total
+
+    def heavy(self) -> bool:
+        """Whether collecting would stop the other attempts for long."""
+        return self.size() > INLINE_BYTES or len(self._files) > INLINE_FILES
+
+    def patience_s(self) -> float:
+        """How long collecting may take."""
+        return PATIENCE_S + self.size() / SLOWEST + len(self._files)
+
+    def collect(self, unknown_secrets: bool = False) -> dict[str, Any]:
+        """List the artifacts, remove secrets, and bring the files to the disk.
+
+        Args:
+            unknown_secrets: as for `verdict`.
+        """
+        if self._redactor and self._here >= 0:
+            for name in WRITTEN:
+                try:
+                    clean_file(name, self._redactor, self._here)
+                except FileNotFoundError:
+                    pass
+                except OSError:
+                    self._give_up(name)
+        return self._record(self._list(self._artifacts, unknown_secrets) if self._files else [])
 
     def uncollected(self, why: str) -> dict[str, Any]:
-        """The record when collecting itself failed: nothing is trusted."""
-        files = [_entry(path, size, bool(self.redactor)) for path, size in self.files]
-        return {"result": None, "has_result": False, "result_error": why, "artifacts": files}
+        """The record when collecting failed: of an attempt with secrets nothing is kept that was not cleaned."""
+        if not self._redactor:
+            return self._record([_entry(path, size, False) for path, size in self._files])
+        if self._here >= 0:
+            for name in WRITTEN:
+                self._give_up(name)
+        self._left_out += len(self._files)
+        self._error = why
+        return self._record([])
 
-    def _artifact(self, name: str, size: int, unknown_secrets: bool) -> dict[str, Any]:
-        path = os.path.join(self.artifacts, name)
-        holds = unknown_secrets
-        if self.redactor:
-            fresh, holds = clean_file(path, self.redactor)
-            size = size if fresh is None else fresh
-            name, holds = self._rename(name, holds)
-            path = os.path.join(self.artifacts, name)
-        sync(path)
-        return _entry(name, size, holds)
-
-    def _rename(self, name: str, holds: bool) -> tuple[str, bool]:
-        """Take a secret out of a file's path; the new path, and whether the file still holds one."""
-        clean = self.redactor.text(name)
-        if clean == name:
-            return name, holds
-        target = os.path.join(self.artifacts, clean)
+    def _no_folder(self, error: OSError) -> str:
         try:
-            os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-            os.rename(os.path.join(self.artifacts, name), target)
-        except OSError:
-            return name, True
-        return clean, holds
+            is_link = stat.S_ISLNK(os.stat("artifacts", dir_fd=self._here, follow_symlinks=False).st_mode)
+        except (OSError, ValueError):
+            is_link = False
+        return "the artifacts folder cannot be used: %s" % (
+            "it is a symbolic link" if is_link else os.strerror(error.errno or 0)
+        )
+
+    def _list(self, here: int, unknown_secrets: bool) -> list[dict[str, Any]]:
+        entries: list[dict[str, Any]] = []
+        folders: set[str] = {""}
+        for path, size in self._files:
+            try:
+                entry = self._artifact(here, path, size, unknown_secrets)
+            except OSError as error:
+                self._left_out += 1
+                self._error = "%s: %s" % (self._redactor.text(path), os.strerror(error.errno or 0))
+                continue
+            entries.append(entry)
+            parent = os.path.dirname(path)
+            while parent and parent not in folders:
+                folders.add(parent)
+                parent = os.path.dirname(parent)
+        for folder in folders:
+            _sync_folder(here, folder)
+        return entries
+
+    def _record(self, entries: list[dict[str, Any]]) -> dict[str, Any]:
+        room = MAX_MANIFEST
+        for place, entry in enumerate(entries):
+            room -= len(jsontext.encode(entry))
+            if room < 0:
+                self._left_out += len(entries) - place
+                self._error = "the list of artifacts is longer than %d bytes" % MAX_MANIFEST
+                del entries[place:]
+                break
+        record: dict[str, Any] = {"artifacts": entries}
+        if self._left_out:
+            record["artifacts_left_out"] = self._left_out
+        if self._error is not None:
+            record["artifacts_error"] = self._error
+        if self._unclean:
+            record["unclean"] = self._unclean
+        return record
+
+    def _artifact(self, here: int, path: str, size: int, unknown_secrets: bool) -> dict[str, Any]:
+        """Clean one file, and bring it to the disk.
+
+        Raises:
+            OSError: it cannot be kept: it may hold a secret, or is none of ours any more.
+        """
+        holds = unknown_secrets
+        if self._redactor:
+            parts = parts_of(path)
+            folder = enter(here, parts[:-1])
+            try:
+                fresh, holds = clean_file(parts[-1], self._redactor, folder)
+            finally:
+                os.close(folder)
+            size = size if fresh is None else fresh
+            path = self._renamed(here, path)
+        fd = open_below(here, path)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        return _entry(path, size, holds)
+
+    def _renamed(self, here: int, path: str) -> str:
+        """Take a secret out of a file's path; the new path.
+
+        Raises:
+            OSError: it is still in it.
+        """
+        clean = self._redactor.text(path)
+        if clean == path:
+            return path
+        old, new = parts_of(path), parts_of(clean)
+        opened: list[int] = []
+        try:
+            opened.append(enter(here, old[:-1]))
+            opened.append(enter(here, new[:-1], make=True))
+            if new[-1] in os.listdir(opened[1]):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+            os.rename(old[-1], new[-1], src_dir_fd=opened[0], dst_dir_fd=opened[1])
+        finally:
+            for fd in opened:
+                os.close(fd)
+        return clean
 
 
 def _entry(name: str, size: int, holds_secret: bool) -> dict[str, Any]:
@@ -241,10 +331,23 @@ def _entry(name: str, size: int, holds_secret: bool) -> dict[str, Any]:
     return entry
 
 
-def sync(path: str) -> None:
-    """Bring one file or folder to the disk, as far as it goes."""
+def _sync_folder(here: int, path: str) -> None:
     try:
-        fd = os.open(path, READ_FLAGS)
+        fd = enter(here, path.split("/") if path else ())
+    except OSError:
+        return
+    try:
+        os.fsync(fd)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+
+
+def sync(path: str) -> None:
+    """Bring a folder to the disk, as far as it goes."""
+    try:
+        fd = open_folder(path)
     except OSError:
         return
     try:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_LINE = 1 << 16
+MAX_CLEAN_LINE = 4 * MAX_LINE  # as JSON, once names stand in the place of secrets
 READ_BYTES = 1 << 20  # per look, so that a flood does not stop the other attempts
 DRAIN_BYTES = 16 << 20
 LINES_PER_S = 256
@@ -143,7 +144,10 @@ class Events:
             return 0
         event = self._redactor.value(event)
         self._note(event)
-        self._keep(event, len(line), now)
+        if self._redactor and len(jsontext.encode(event)) > MAX_CLEAN_LINE:
+            self.dropped += 1
+        else:
+            self._keep(event, len(line), now)
         return 1
 
     def _note(self, event: dict[str, Any]) -> None:

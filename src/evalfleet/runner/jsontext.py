@@ -1,7 +1,7 @@
 """JSON as the runner reads and writes it.
 
-What a task wrote is hostile until proved otherwise: everything that another JSON reader could choke on (NaN, endless
-numbers, deep nesting, half surrogates) is refused or mended here, once.
+What a task wrote is hostile until proved otherwise: everything that another JSON reader could choke on (endless numbers, deep
+nesting, half surrogates) is refused or mended here, once. NaN and infinities, which many a library writes, become null.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import json
 
 TYPE_CHECKING = False  # typing is not imported at run time: it would cost a tenth of the start-up
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import Any
 
 MAX_DEPTH = 200
 MAX_DIGITS = 400
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError("%s is not JSON" % name)
+class _NoNumber(str):
+    """NaN or an infinity, as it stood in the text."""
+
+    __slots__ = ()
 
 
 def _whole(digits: str) -> int:
@@ -34,7 +36,7 @@ def _real(digits: str) -> float:
     return number
 
 
-_decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_whole, parse_float=_real).decode
+_decode = json.JSONDecoder(parse_constant=_NoNumber, parse_int=_whole, parse_float=_real).decode
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 _encode_raw = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False).encode
 
@@ -64,8 +66,21 @@ def _is_deep(value: Any) -> bool:
     return True
 
 
-def parse(data: bytes) -> Any:
+def _finite(value: Any) -> Any:
+    """The value with null in the place of NaN and infinities. Not for what is nested deeply."""
+    if isinstance(value, _NoNumber):
+        return None
+    fields, items = as_object(value), as_list(value)
+    if fields is not None:
+        return {name: _finite(item) for name, item in fields.items()}
+    return value if items is None else [_finite(item) for item in items]
+
+
+def parse(data: bytes, number: str = "") -> Any:
     """Parse one JSON text.
+
+    Args:
+        number: a member of the outermost object that has to be a number: where it is NaN or infinite it becomes text, and not null.
 
     Raises:
         ValueError: with a reason of a few words, whatever is wrong.
@@ -82,6 +97,11 @@ def parse(data: bytes) -> Any:
         raise ValueError("not JSON: %s (line %d, column %d)" % (error.msg, error.lineno, error.colno)) from None
     if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
         raise ValueError("nested too deeply")
+    if "NaN" in text or "Infinity" in text:
+        odd = (as_object(value) or {}).get(number)
+        value = _finite(value)
+        if isinstance(odd, _NoNumber):
+            value[number] = str(odd)
     if "\\u" in text:
         # half surrogates pass Python's reader but no strict one
         value = _decode(_encode_raw(value).encode("utf-8", "replace").decode("utf-8"))

@@ -214,7 +214,9 @@ def _may_become_one(found: tree.Stat, known: dict[bytes, bytes], age_s: float) -
 def _end(attempt: Lost, now: float) -> Ended:
     redactor = Redactor(attempt.secrets)
     unknown = any(name not in attempt.secrets for name in attempt.secret_names)
-    record = Leavings(attempt.folder, redactor).collect(unknown_secrets=unknown)
+    leavings = Leavings(attempt.folder, redactor)
+    record = dict(leavings.verdict(unknown), **leavings.collect(unknown))
+    leavings.close()
     begun = attempt.started.get("at")
     end: dict[str, Any] = {
         "cause": "runner_lost", "exit_code": None, "signal": None, "message": MESSAGE, "errno": None, "oom": False, "disk_full": False,

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 MIN_BYTES = 4  # shorter values would blank half of any log
+MIN_LINE = 16  # bytes of a line that says of which secret it is
+MOST_LINES = 200  # of one secret; the longest. A key of 16,384 bits has as many
+_LINE_ENDS = re.compile(r"[\r\n]+|(?:\\r)?\\n")  # also as programs write them into one line
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
 
 
@@ -20,17 +23,29 @@ def _quote(value: bytes, keep: frozenset[int], form: str) -> bytes:
     return b"".join(bytes((byte,)) if byte in keep else (form % byte).encode() for byte in value)
 
 
+def _escaped(value: str, ascii_only: bool) -> bytes:
+    return json.dumps(value, ensure_ascii=ascii_only)[1:-1].encode("utf-8", "surrogateescape")
+
+
 def variants(value: str) -> set[bytes]:
     """The ways in which a value usually appears: raw, JSON-escaped, URL-quoted."""
     raw = value.encode("utf-8", "surrogateescape")
     found = {raw}
     for ascii_only in (True, False):
-        found.add(json.dumps(value, ensure_ascii=ascii_only)[1:-1].encode("utf-8", "surrogateescape"))
+        found.add(_escaped(value, ascii_only))
     for keep in (_UNRESERVED, _UNRESERVED | frozenset(b"/")):
         for form in ("%%%02X", "%%%02x"):
             quoted = _quote(raw, keep, form)
             found.update((quoted, quoted.replace(b"%20", b"+")))
     return found
+
+
+def lines_of(value: str) -> list[str]:
+    """The lines by which a value of several lines is known, such as a key in PEM form. What frames such keys is no secret."""
+    lines = {line.strip() for line in _LINE_ENDS.split(value)}
+    found = [line for line in lines if len(line) >= MIN_LINE and not line.startswith("-----")]
+    found.sort(key=lambda line: (-len(line), line))
+    return found[:MOST_LINES] if len(lines) > 1 else []
 
 
 class Redactor:
@@ -41,22 +56,37 @@ class Redactor:
         for name, value in secrets.items():
             if len(value.encode("utf-8", "surrogateescape")) < MIN_BYTES:
                 continue
+            shown = b"[secret %s]" % name.encode()
             for variant in variants(value):
-                self._names.setdefault(variant, b"[secret %s]" % name.encode())
+                self._names.setdefault(variant, shown)
+            for line in lines_of(value):
+                for ascii_only in (True, False):
+                    self._names.setdefault(_escaped(line, ascii_only), shown)
+                self._names.setdefault(line.encode("utf-8", "surrogateescape"), shown)
         # longest first, so that a secret that begins with another one is replaced as a whole
         self.needles = sorted(self._names, key=lambda needle: (-len(needle), needle))
         self.longest = len(self.needles[0]) if self.needles else 0
         self.pattern = re.compile(b"|".join(re.escape(needle) for needle in self.needles)) if self.needles else None
-        firsts = {needle[:1] for needle in self.needles}
-        self.starts = (
-            re.compile(b"[" + b"".join(re.escape(first) for first in sorted(firsts)) + b"]") if firsts else None
-        )
+        self._begun: dict[int, list[bytes]] = {}  # by the first byte, longest first
+        for needle in self.needles:
+            self._begun.setdefault(needle[0], []).append(needle)
+        firsts = b"".join(re.escape(bytes((first,))) for first in sorted(self._begun))
+        self.starts = re.compile(b"[" + firsts + b"]") if firsts else None
 
     def __bool__(self) -> bool:
         return self.pattern is not None
 
     def named(self, match: re.Match[bytes]) -> bytes:
         return self._names[match.group()]
+
+    def may_begin(self, tail: bytes) -> bool:
+        """Whether a secret, or a longer one than is there, may come of it."""
+        for needle in self._begun.get(tail[0], ()):
+            if len(needle) <= len(tail):
+                return False
+            if needle.startswith(tail):
+                return True
+        return False
 
     def clean(self, data: bytes) -> bytes:
         return self.pattern.sub(self.named, data) if self.pattern else data
@@ -130,7 +160,6 @@ class Stream:
             if match is None:
                 return len(data)
             place = match.start()
-            tail = data[place:]
-            if any(len(needle) > len(tail) and needle.startswith(tail) for needle in redactor.needles):
+            if redactor.may_begin(data[place:]):
                 return place
             place += 1

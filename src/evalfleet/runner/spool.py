@@ -7,7 +7,7 @@ import os
 import stat
 
 from . import jsontext
-from .collect import open_regular
+from .beneath import open_below, open_folder, parts_of
 from .spec import SHA256, Refusal, bad
 
 TYPE_CHECKING = False
@@ -240,19 +240,15 @@ def fetch(folder: str, path: str, offset: int, limit: int) -> tuple[bytes, int]:
     Raises:
         Refusal: the path leaves the folder, or is no regular file.
     """
-    parts = path.split("/")
-    if any(part in ("", ".", "..") for part in parts) or "\0" in path:
-        raise bad("path must be a plain relative path")
     opened: list[int] = []
     try:
-        here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        opened.append(here)
-        for part in parts[:-1]:
-            here = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
-            opened.append(here)
-        fd = open_regular(parts[-1], here)
-        opened.append(fd)
-        return os.pread(fd, limit, offset), os.fstat(fd).st_size
+        parts_of(path)
+    except OSError:
+        raise bad("path must be a plain relative path") from None
+    try:
+        opened.append(open_folder(folder))
+        opened.append(open_below(opened[0], path))
+        return os.pread(opened[1], limit, offset), os.fstat(opened[1]).st_size
     except OSError as error:
         raise Refusal("io_error", "%s: %s" % (path, error.strerror), errno=error.errno) from None
     finally:

@@ -1,0 +1,123 @@
+"""Files below a folder in which a task writes, or wrote: reached by descriptors, one step at a time.
+
+No step follows a link, and what is open stays what it was, whatever is put into its place meanwhile. So nothing outside of the folder
+is ever read, written or removed, even while somebody swaps files and folders for links.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def open_folder(path: str, folder: int | None = None) -> int:
+    """Open a folder that is no link.
+
+    Raises:
+        OSError: it is missing, a link, or no folder.
+    """
+    return os.open(path, FOLDER_FLAGS, dir_fd=folder)
+
+
+def open_regular(path: str, folder: int | None = None) -> int:
+    """Open a regular file without following a link or waiting for a FIFO.
+
+    Raises:
+        OSError: it is missing, or no regular file.
+    """
+    fd = os.open(path, READ_FLAGS, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return fd
+
+
+def parts_of(path: str) -> list[str]:
+    """The steps of a relative path.
+
+    Raises:
+        OSError: it could lead out of the folder in which it begins.
+    """
+    parts = path.split("/")
+    if "\0" in path or any(part in ("", ".", "..") for part in parts):
+        raise OSError(errno.EINVAL, "not a plain relative path", path)
+    return parts
+
+
+def enter(here: int, parts: Sequence[str], make: bool = False) -> int:
+    """Open the folder to which `parts` lead; the caller closes it.
+
+    Args:
+        make: folders that are missing are made.
+
+    Raises:
+        OSError: a step is missing, a link, or no folder.
+    """
+    fd = os.dup(here)
+    for part in parts:
+        try:
+            if make:
+                try:
+                    os.mkdir(part, 0o700, dir_fd=fd)
+                except FileExistsError:
+                    pass
+            deeper = open_folder(part, fd)
+        finally:
+            os.close(fd)
+        fd = deeper
+    return fd
+
+
+def open_below(here: int, path: str) -> int:
+    """Open the regular file `path` below the folder `here`.
+
+    Raises:
+        OSError: there is none to which no link leads.
+    """
+    parts = parts_of(path)
+    folder = enter(here, parts[:-1])
+    try:
+        return open_regular(parts[-1], folder)
+    finally:
+        os.close(folder)
+
+
+def walk(here: int, most: int, deepest: int) -> tuple[list[tuple[str, os.stat_result]], int]:
+    """Regular files below as (relative path, what the system says of it), sorted, and how many entries were left out."""
+    found: list[tuple[str, os.stat_result]] = []
+    left_out = _walk(here, "", deepest, most, found)
+    found.sort(key=lambda one: one[0])
+    return found, left_out
+
+
+def _walk(here: int, above: str, levels: int, most: int, found: list[tuple[str, os.stat_result]]) -> int:
+    left_out = 0
+    with os.scandir(here) as entries:
+        for entry in entries:
+            path = above + entry.name
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    if levels > 0:
+                        deeper = open_folder(entry.name, here)
+                        try:
+                            left_out += _walk(deeper, path + "/", levels - 1, most, found)
+                        finally:
+                            os.close(deeper)
+                    else:
+                        left_out += 1
+                elif entry.is_file(follow_symlinks=False):
+                    if len(found) < most:
+                        found.append((path, entry.stat(follow_symlinks=False)))
+                    else:
+                        left_out += 1
+            except OSError:
+                left_out += 1
+    return left_out
