@@ -257,6 +257,34 @@ class PoolHost(Struct, frozen=True, kw_only=True):
     created_at: float
     updated_at: float
     gone_at: float | None
+    forced: bool = False  # its wish holds although work is on it
+
+
+class HostWork(Struct, frozen=True, kw_only=True):
+    """An attempt that would be lost with its host: it is live there, or its files are not collected yet."""
+
+    run_id: str
+    key: str  # of its task
+    state: AttemptState
+
+
+class RunDemand(Struct, frozen=True, kw_only=True):
+    """What a run that goes on could use of its pool."""
+
+    run_id: str
+    workers: int  # that it asked for
+    live: int  # attempts
+    queued: int  # tasks
+    open: bool  # more tasks may come
+    driven: bool  # by a controller that lives
+
+    @property
+    def wanted(self) -> int:
+        """Workers. Nobody gives work to a run without a controller: it wants only what it has."""
+        if not self.driven:
+            return self.live
+        free = max(0, self.workers - self.live)
+        return self.live + (free if self.open else min(free, self.queued))
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True):

@@ -240,5 +240,5 @@ async def test_work_ends_before_its_machine_is_stopped(tmp_path: Path) -> None:
 
 
 def _need(steward: Steward, workers: int) -> None:
-    steward.wanted_by_run = workers
+    steward.wanted = {"r": workers}
     steward.poke()

@@ -88,3 +88,13 @@ def test_what_needs_others_gone_comes_after_them():
 
 def _all(kinds: list[Any]) -> list[Finding]:
     return findings([one("x", kind, pool="old") for kind in kinds], OURS, NOW)
+
+
+def test_the_parts_of_a_machine_that_another_keeps_stay_with_it():
+    """While its home lives, only the machine's own moment is moved; that of its parts stays where it was."""
+    past, later = "2027-01-15T07:59:59Z", "2027-01-15T08:00:01Z"
+    kinds = {"a-nic": "Microsoft.Network/networkInterfaces", "shutdown-computevm-a": "Microsoft.DevTestLab/schedules"}
+    parts = [one(name, kind, owner="you@there-2", evalfleet_expires=past) for name, kind in kinds.items()]
+    assert found(one("a", owner="you@there-2", evalfleet_expires=later), *parts) == []
+    assert len(found(one("a", owner="you@there-2", evalfleet_expires=past), *parts)) == 3
+    assert len(found(*parts)) == 2

@@ -38,6 +38,7 @@ class AzurePool(Struct, frozen=True, kw_only=True):
     benchmark: str | None = None  # that its machines are made ready for
     setup: str | None = None  # a shell script that makes them ready
     run: str | None = None  # whose own pool it is: it goes with the run
+    stopped_at: float | None = None  # a person stopped it then: until it is started it makes no machines
 
     @property
     def limit(self) -> int:

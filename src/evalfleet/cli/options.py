@@ -47,6 +47,9 @@ home_option = click.option(
 )
 """Gives the command `home: str | None`; hand it to `config.load`."""
 
+force_option = click.option("--force", is_flag=True, help="Do not wait for work that is on the machines: it is lost.")
+"""Gives the command `force: bool`."""
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 """Gives the command `as_json: bool`."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.options import force_option, home_option, json_option
 
 if TYPE_CHECKING:
     from evalfleet.config import Settings
@@ -20,14 +20,15 @@ _NAMED = 20
 
 @click.command("reap")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@force_option
 @json_option
 @home_option
-def command(dry_run: bool, as_json: bool, home: str | None) -> int:
+def command(dry_run: bool, force: bool, as_json: bool, home: str | None) -> int:
     """End everything of ours that has no purpose any more, in the cloud and on hosts, and prove that nothing is left.
 
     In the cloud: pools that are to go, and whatever carries our tags and belongs to no pool and no wanted machine of this
-    home. What others made goes only after the moment that they put on it. On hosts: runners that wait for nobody. Golden
-    images stay. Exit codes: 0 nothing is left; 3 something is.
+    home. What others made goes only after the moment that they put on it. A machine with results that are not collected yet
+    stays, and is named. On hosts: runners that wait for nobody. Golden images stay. Exit codes: 0 nothing is left; 3 something is.
     """
     from evalfleet import config
     from evalfleet.azure import settings as azure_settings
@@ -41,7 +42,7 @@ def command(dry_run: bool, as_json: bool, home: str | None) -> int:
             gone: list[dict[str, str]] = []
             left = 0
         else:
-            gone, left = _in_the_cloud(settings, store, dry_run=dry_run)
+            gone, left = _in_the_cloud(settings, store, dry_run=dry_run, force=force)
         runners = [] if dry_run else _on_hosts(settings, store)
         if gone:
             names = sorted(row["name"] for row in gone)
@@ -71,7 +72,7 @@ def _print(gone: list[dict[str, str]], left: int, runners: list[str], *, dry_run
         click.echo("nothing of ours is left without a purpose")
 
 
-def _in_the_cloud(settings: Settings, store: Store, *, dry_run: bool) -> tuple[list[dict[str, str]], int]:
+def _in_the_cloud(settings: Settings, store: Store, *, dry_run: bool, force: bool) -> tuple[list[dict[str, str]], int]:
     """What goes or went, and how many would not."""
     import anyio
 
@@ -81,21 +82,27 @@ def _in_the_cloud(settings: Settings, store: Store, *, dry_run: bool) -> tuple[l
     from evalfleet.engine.supervisor import owner_name
     from evalfleet.fleet.reaper import purposeless, reap
     from evalfleet.fleet.wishing import fulfil
+    from evalfleet.fleet.working import waiting
 
     async def act() -> tuple[list[Finding], int]:
+        kept = 0
         if not dry_run:
             for name in _over(store):
-                store.doom_pool(name)
+                store.doom_pool(name, force=force)
             for pool in store.pools():
                 if pool.deleting:
-                    await fulfil(settings, store, pool.name, owner_name(), lambda _: None)
+                    waits = waiting(store, pool.name)
+                    kept += len(waits)
+                    for host, why in waits.items():
+                        click.echo(f"evalfleet: {host} of pool {pool.name} stays: it {why}", err=True)
+                    await fulfil(settings, store, pool.name, owner_name(), lambda _: None, waits=False)
         async with clients.opened(azure_settings.of(settings)) as opened:
             vms = Vms(opened)
             found = purposeless(await vms.owned(), settings.home, store)
             if dry_run:
                 return found, len(found)
             await reap(vms, found)
-            return found, len(purposeless(await vms.owned(), settings.home, store))
+            return found, kept + len(purposeless(await vms.owned(), settings.home, store))
 
     found, left = anyio.run(act)
     rows = [

@@ -48,8 +48,9 @@ def next_step(host: PoolHost, seen: Seen | None, *, busy: bool = False) -> Step:
 
     Args:
         seen: None where the cloud has no such machine.
-        busy: whether a run has work on it that should end by itself.
+        busy: whether any run has work on it: it ends, and is collected, first. A wish that a person forces does not wait.
     """
+    busy = busy and not host.forced
     if host.state is HostState.GONE:
         return Step.REST
     if host.wish is Wish.GONE or host.state is HostState.LOST:
@@ -72,8 +73,8 @@ def _towards_gone(host: PoolHost, seen: Seen | None, *, busy: bool) -> Step:
         return Step.GONE
     if seen.provisioning == "Deleting":
         return Step.WAIT
-    is_off = seen.power in (*_OFF, "deallocating")
-    return Step.DRAIN if busy and host.state is not HostState.LOST and not is_off else Step.DELETE
+    # Also of one that is off: what has ended there lies on its disk.
+    return Step.DRAIN if busy and host.state is not HostState.LOST else Step.DELETE
 
 
 def _towards_stopped(host: PoolHost, seen: Seen, *, busy: bool) -> Step:

@@ -27,7 +27,7 @@ def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: Ca
             from evalfleet.engine.supervisor import owner_name
             from evalfleet.fleet.following import PoolFleet
 
-            return PoolFleet(settings, store, pool, run.policy.tools, owner_name(), notice)
+            return PoolFleet(settings, store, pool, run, owner_name(), notice)
         return FixedFleet(ssh_pool.backends(pool, home, notice, run.policy.tools))
     local = LocalSettings(
         python=settings.runner_python,

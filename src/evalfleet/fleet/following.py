@@ -22,8 +22,9 @@ from evalfleet.errors import BackendError, NotFound, Owned, Refused
 from evalfleet.fleet.keeping import keeping
 from evalfleet.fleet.steward import Steward
 from evalfleet.fleet.wishing import fulfil
+from evalfleet.fleet.working import waiting
 from evalfleet.layout import Home
-from evalfleet.model import HostState, Pool, PoolHost, Tools, Wish
+from evalfleet.model import HostState, Pool, PoolHost, Run, Wish
 from evalfleet.store.base import Store, StoreReader
 from evalfleet.store.clerk import Clerk
 from evalfleet.store.pooling import pool_subject
@@ -44,17 +45,19 @@ class PoolFleet:
         settings: config.Settings,
         reader: StoreReader,
         pool: Pool,
-        tools: Tools | None,
+        run: Run,
         process: str,
         notice: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._home = Home(settings.home)
         self._name = pool.name
-        self._tools = tools
+        self._run_id = run.id
+        self._tools = run.policy.tools
         self._process = process
         self._notice = notice
         self._pool = pool
+        self._stopped_at = settings_of(pool).stopped_at
         self._rows: dict[str, PoolHost] = {row.name: row for row in reader.hosts(pool.name, gone=True)}
         self._known: dict[str, tuple[object, AzureVmBackend]] = {}
         self._changed = anyio.Event()
@@ -120,7 +123,11 @@ class PoolFleet:
             if own and over:
                 await clerk.call(partial(store.doom_pool, self._name))
                 self._notice(f"pool {self._name} was made for this run, and is deleted now")
-                await fulfil(self._settings, store, self._name, self._process, lambda _: None)
+                await fulfil(self._settings, store, self._name, self._process, lambda _: None, waits=False)
+                for host, why in (await clerk.call(partial(waiting, store, self._name))).items():
+                    self._notice(
+                        f"{host} stays until its deadline: it {why} (`evalfleet pool delete {self._name} --force`)"
+                    )
             elif over:
                 await self._loosen(store, clerk)
         except (BackendError, Refused, NotFound) as error:
@@ -169,6 +176,7 @@ class PoolFleet:
             try:
                 async with keeping(self._settings, store, clerk, self._name, self._process, self._note) as steward:
                     self._steward = steward
+                    steward.stopped_at = self._stopped_at
                     self._pass_on()
                     await steward.serve()
                     return
@@ -231,7 +239,7 @@ class PoolFleet:
 
     def _pass_on(self) -> None:
         if self._steward is not None:
-            self._steward.wanted_by_run = self._wanted
+            self._steward.wanted = {self._run_id: self._wanted}
             self._steward.busy = dict(self._busy)
             self._steward.poke()
 

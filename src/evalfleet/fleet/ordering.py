@@ -60,19 +60,34 @@ def keep(store: Store, name: str, hosts: JsonObject, *, replace: bool = False, b
 
 def start(store: Store, pool: Pool, worker: str | None, by: str | None = None) -> list[str]:
     """Wish all its machines running, or one. Returns their names."""
-    return _wish_all(store, pool, worker, Wish.RUNNING, "start", by)
+    require_rented(pool)
+    with store.batch():
+        if worker is None and pool.settings.get("stopped_at") is not None:
+            store.amend_pool(pool.name, {**pool.settings, "stopped_at": None})
+        return _wish_all(store, pool, worker, Wish.RUNNING, "start", by)
 
 
-def stop(store: Store, pool: Pool, worker: str | None, by: str | None = None) -> list[str]:
-    """Wish all its machines stopped, or one. Returns their names."""
-    return _wish_all(store, pool, worker, Wish.STOPPED, "stop", by)
+def stop(store: Store, pool: Pool, worker: str | None, by: str | None = None, *, force: bool = False) -> list[str]:
+    """Wish all its machines stopped, or one. Returns their names. A pool that is stopped makes no machines.
+
+    Args:
+        force: do not wait for work that is on them.
+    """
+    require_rented(pool)
+    with store.batch():
+        if worker is None:
+            store.amend_pool(pool.name, merged(pool, stopped_at=store.now()))
+        return _wish_all(store, pool, worker, Wish.STOPPED, "stop", by, force=force)
 
 
-def scale(store: Store, pool: Pool, changes: Mapping[str, Any], by: str | None = None) -> list[str]:
+def scale(
+    store: Store, pool: Pool, changes: Mapping[str, Any], by: str | None = None, *, force: bool = False
+) -> list[str]:
     """Change how many machines it has, its limits, its budget; lets it ask again, if it had stopped asking.
 
     Args:
         changes: of `workers`, `least`, `most`, `idle_s`, `budget_usd`; None where nothing is to change.
+        force: do not wait for work that is on machines that are too many.
 
     Returns the names of machines that are too many now.
     """
@@ -86,17 +101,23 @@ def scale(store: Store, pool: Pool, changes: Mapping[str, Any], by: str | None =
     if workers is not None and not limits:
         values |= {"most": workers}
     new = merged(pool, **values)
+    if workers is not None or limits:
+        new["stopped_at"] = None
     require_limits(new["least"], new["most"] or new["workers"])
     given = {name: value for name, value in changes.items() if value is not None}
     with store.batch():
         _note(store, pool.name, by, "scale", given)
         store.amend_pool(pool.name, new)
         store.explain_pool(pool.name, None)
-        return [] if new["scales"] else _shed(store, pool.name, new["workers"])
+        return [] if new["scales"] else _shed(store, pool.name, new["workers"], force=force)
 
 
-def delete(store: Store, pool: Pool, worker: str | None, by: str | None = None) -> list[str]:
-    """Wish it gone with all its machines, or one of them. Returns their names. Raises WrongState while a run uses it."""
+def delete(store: Store, pool: Pool, worker: str | None, by: str | None = None, *, force: bool = False) -> list[str]:
+    """Wish it gone with all its machines, or one of them. Returns their names. Raises WrongState while a run uses it.
+
+    Args:
+        force: do not wait for work that is on them.
+    """
     with store.batch():
         _note(store, pool.name, by, "delete", {"worker": worker} if worker else {})
         if worker is None and pool.backend == "ssh":
@@ -105,10 +126,10 @@ def delete(store: Store, pool: Pool, worker: str | None, by: str | None = None) 
         require_rented(pool)
         names = machines(store, pool, worker)
         if worker is None:
-            store.doom_pool(pool.name)
+            store.doom_pool(pool.name, force=force)
         else:
             store.amend_pool(pool.name, merged(pool, workers=max(0, pool.settings["workers"] - 1)))
-            store.wish(pool.name, names, Wish.GONE, _why("delete", by))
+            store.wish(pool.name, names, Wish.GONE, _why("delete", by), force=force)
         return names
 
 
@@ -128,23 +149,25 @@ def merged(pool: Pool, **changes: Any) -> JsonObject:
     return {**pool.settings, **{name: value for name, value in changes.items() if value is not None}}
 
 
-def _wish_all(store: Store, pool: Pool, worker: str | None, wish: Wish, verb: str, by: str | None) -> list[str]:
+def _wish_all(
+    store: Store, pool: Pool, worker: str | None, wish: Wish, verb: str, by: str | None, *, force: bool = False
+) -> list[str]:
     require_rented(pool)
     names = machines(store, pool, worker)
     with store.batch():
         _note(store, pool.name, by, verb, {"worker": worker} if worker else {})
-        store.wish(pool.name, names, wish, _why(verb, by))
+        store.wish(pool.name, names, wish, _why(verb, by), force=force)
         store.explain_pool(pool.name, None)
     return names
 
 
-def _shed(store: Store, pool: str, workers: int) -> list[str]:
-    """Wish those gone that are too many: those that do not run first, then idle ones, the youngest first."""
-    loads = store.host_loads()
+def _shed(store: Store, pool: str, workers: int, *, force: bool) -> list[str]:
+    """Wish those gone that are too many: those without work first, of them those that do not run, then the youngest."""
+    work = store.host_work()
     hosts = [host for host in store.hosts(pool) if host.wish is not Wish.GONE and host.state is not HostState.LOST]
-    order = sorted(hosts, key=lambda host: (host.wish is Wish.RUNNING, loads.get(host.name, 0) > 0, -host.number))
+    order = sorted(hosts, key=lambda host: (host.name in work, host.wish is Wish.RUNNING, -host.number))
     names = [host.name for host in order[: max(0, len(hosts) - workers)]]
-    store.wish(pool, names, Wish.GONE, f"the pool is scaled to {workers}")
+    store.wish(pool, names, Wish.GONE, f"the pool is scaled to {workers}", force=force)
     return names
 
 

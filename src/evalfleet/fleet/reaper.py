@@ -48,11 +48,15 @@ def findings(resources: Iterable[Owned], purposes: Purposes, now: float) -> list
     """Pure. What may go, in the order in which it can.
 
     Ours goes where no pool and no wanted machine stands for it. What others made goes only after the moment that they
-    put on it themselves. Golden images stay: they are wanted until somebody deletes them.
+    put on it themselves, and not before the machine that it is a part of: only the machine's own is moved while somebody
+    is there. Golden images stay: they are wanted until somebody deletes them.
     """
+    listed = list(resources)
+    lasting = [one.name for one in listed if one.type.lower() == _VM and (expires_of(dict(one.tags)) or 0.0) > now]
     found: list[Finding] = []
-    for one in resources:
-        if TAG_IMAGE in one.tags:
+    for one in listed:
+        is_foreign = one.tags.get(TAG_OWNER) != purposes.owner
+        if TAG_IMAGE in one.tags or (is_foreign and any(_belongs(one.name, name) for name in lasting)):
             continue
         why = _why(one, purposes, now)
         if why is not None:
@@ -88,6 +92,7 @@ def purposeless(resources: Iterable[Owned], home: Path, store: StoreReader) -> l
     """What of these may go, by what the home wants now."""
     pools = [pool.name for pool in store.pools() if pool.backend == "azure-vm"]
     hosts = {host.name for pool in pools for host in store.hosts(pool) if host.wish is not Wish.GONE}
+    hosts |= store.host_work().keys()  # whatever else is written: results lie there
     purposes = Purposes(owner=owner_label(home), pools=pools, hosts=hosts)
     return findings(resources, purposes, store.now())
 

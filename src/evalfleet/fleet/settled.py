@@ -23,4 +23,6 @@ def is_settled(pool: Pool, hosts: Sequence[PoolHost]) -> bool:
         return False
     wanted = settings_of(pool)
     have = sum(1 for host in hosts if host.state is not HostState.LOST)
+    if wanted.stopped_at is not None:
+        return True
     return pool.reason is not None or have >= (wanted.least if wanted.scales else wanted.workers)

@@ -6,7 +6,7 @@ and goes on.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 
@@ -28,7 +28,8 @@ from evalfleet.fleet.ground import Ground, NotOurs
 from evalfleet.fleet.quotas import note_quota
 from evalfleet.fleet.registry_file import registry_text, write_registry
 from evalfleet.fleet.tender import SCHEDULE_S, Tender
-from evalfleet.model import HostState, JsonObject, Pool, PoolHost, Wish
+from evalfleet.fleet.working import waits_for, wanted_workers
+from evalfleet.model import HostState, HostWork, JsonObject, Pool, PoolHost, Wish
 
 # Times its size in an hour: a pool that loses more machines than that has a problem that replacing does not solve.
 LOST_MOST = 2
@@ -49,7 +50,12 @@ class Tended(Struct, frozen=True, kw_only=True):
 
 
 class Steward:
-    """Used in the loop's thread. `want` and `busy` come from the run that it serves, if it serves one."""
+    """Used in the loop's thread.
+
+    Work is what the store knows of any run, and what the run says that we serve, if we serve one (`busy`, `wanted`): it
+    knows of canaries, and of files that are on their way. Nothing with work is stopped or deleted, unless a person forces
+    it: it gets no more, and goes when it has none.
+    """
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
@@ -59,6 +65,7 @@ class Steward:
         self._failed: dict[str, tuple[Refusal, float]] = {}  # and when
         self._idle_since: dict[str, float] = {}
         self._has_looked = False
+        self._only_drains = False  # all that is left to do waits for work to end
         # Machines that a run may start: those that were stopped when it came, or by the budget. What a person stops while
         # it uses the pool stays so, until a person starts it.
         self._asleep: set[str] | None = None
@@ -67,7 +74,11 @@ class Steward:
         self._exported = ""
         self._counts = True  # whether the quota may be another than when it was last looked at
         self._poked = anyio.Event()
-        self.wanted_by_run: int | None = None  # workers that the run could use; None: no run is served
+        self._work: Mapping[str, Sequence[HostWork]] = {}  # of all runs, by host, at the last look
+        self.makes = True  # whether machines that are missing are made
+        # When a person had stopped the pool, as the run found it that we serve: such a pool it may wake.
+        self.stopped_at: float | None = None
+        self.wanted: dict[str, int] = {}  # workers that the run could use that we serve, by its id
         self.busy: dict[str, int] = {}
         self.is_gone = False  # the pool was deleted, as wished
 
@@ -75,8 +86,11 @@ class Steward:
         """Look again at once."""
         self._poked.set()
 
-    async def settle(self) -> None:
+    async def settle(self, *, waits: bool = True) -> None:
         """Return when every machine is what it should be, or cannot be now: `Pool.reason` says why not.
+
+        Args:
+            waits: also for machines that are to go and have work.
 
         Raises:
             Refusal: the cloud refuses us, or a machine, for good or for long.
@@ -84,9 +98,9 @@ class Steward:
         """
         with _first_error():
             async with anyio.create_task_group() as group:
-                await self._settle(group)
+                await self._settle(group, waits=waits)
 
-    async def _settle(self, group: TaskGroup) -> None:
+    async def _settle(self, group: TaskGroup, *, waits: bool) -> None:
         refused = 0
         while True:
             try:
@@ -100,7 +114,7 @@ class Steward:
                 continue
             if self._failed and not self._tenders:
                 raise next(iter(self._failed.values()))[0]
-            if is_over:
+            if is_over or (self._only_drains and not waits):
                 return
             await self._nap(max(self._ground.azure.poll_s, REST_S))
 
@@ -160,11 +174,15 @@ class Steward:
         hosts = await ground.clerk.call(partial(self._store.hosts, self._name))
         # After the hosts: why one of them was given up is written before its row is closed.
         pool = await self._resume(await self._read_pool())
+        self._work = await ground.clerk.call(self._store.host_work)
         strays = await self._drop_strays(views, hosts)
         if not pool.deleting and not await self._is_spent(pool, hosts):
             await self._balance(pool, hosts)
         hosts = await ground.clerk.call(partial(self._store.hosts, self._name))
-        due = [host for host in hosts if self._is_due(host, views)]
+        steps = {host.name: self._step(host, views) for host in hosts}
+        drains = [host.name for host in hosts if steps[host.name] is Step.DRAIN]
+        waits = {name: await self._waits(name) for name in drains}
+        due = [host for host in hosts if _is_due(host, steps[host.name], waits.get(host.name))]
         await self._set_off(group, hosts, due)
         await self._renew(hosts, views)
         await self._export(pool)
@@ -173,7 +191,9 @@ class Steward:
             await note_quota(ground, hosts)
         if pool.deleting and not hosts and not self._tenders and not strays:
             await self._bury()
-        return self.is_gone or not (due or self._tenders or strays or pool.deleting)
+        is_still = not (due or self._tenders or strays)
+        self._only_drains = is_still and bool(drains)
+        return self.is_gone or (is_still and not drains and not pool.deleting)
 
     async def _read_pool(self) -> Pool:
         pool = await self._ground.clerk.call(partial(self._store.pool, self._name))
@@ -206,17 +226,31 @@ class Steward:
                 self._counts = True
                 group.start_soon(self._tend, host)
 
-    def _is_due(self, host: PoolHost, views: Mapping[str, VmView]) -> bool:
+    def _step(self, host: PoolHost, views: Mapping[str, VmView]) -> Step:
         view = views.get(host.name)
         seen = Seen(provisioning=view.provisioning, power=view.power, spot=view.spot) if view else None
-        step = next_step(host, seen, busy=self.busy.get(host.name, 0) > 0)
-        return step is not Step.REST and not (step is Step.DRAIN and host.state is HostState.DRAINING)
+        return next_step(host, seen, busy=self._has_work(host.name))
+
+    def _has_work(self, name: str) -> bool:
+        return self.busy.get(name, 0) > 0 or bool(self._work.get(name))
+
+    async def _waits(self, name: str) -> str | None:
+        """What a machine that is to go waits for, in one line; None: it has no work now.
+
+        Asked anew, because a claim may have been made since the last look; from the wish on none is.
+        """
+        ground = self._ground
+        self._work = await ground.clerk.call(self._store.host_work)
+        work = self._work.get(name)
+        if work:
+            return await ground.clerk.call(partial(waits_for, self._store, work))
+        return "waits until the run has what is on it" if self.busy.get(name) else None
 
     async def _tend(self, host: PoolHost) -> None:
-        tender = Tender(self._ground, host)
+        tender = Tender(self._ground, host, partial(self._waits, host.name))
         try:
             with self._tenders[host.name].scope:
-                await tender.tend(busy=self.busy.get(host.name, 0) > 0)
+                await tender.tend()
         except Refusal as error:
             await tender.move(reason=str(error))
             self._failed[host.name] = (error, await self._ground.now())
@@ -234,7 +268,7 @@ class Steward:
         strays = [view for name, view in views.items() if name not in known]
         ours = [view for view in strays if view.tags.get(TAG_OWNER) == self._ground.owner]
         for view in ours:
-            if view.provisioning != "Deleting":
+            if view.provisioning != "Deleting" and not self._has_work(view.name):
                 await self._ground.vms.delete(view.name)
         return bool(ours)
 
@@ -247,35 +281,47 @@ class Steward:
         self._note_idle(hosts, now)
         if not await self._may_request(pool, now):
             return
+        needed = await self._needed()
         if not wanted.scales:
-            await self._start_stopped(hosts)
-            missing = wanted.workers - len([host for host in hosts if host.state is not HostState.LOST])
-            await self._request(missing)
+            await self._start_stopped(hosts, needed)
+            have = len([host for host in hosts if host.state is not HostState.LOST])
+            await self._request((min(needed, wanted.workers) if self._is_stopped else wanted.workers) - have)
             return
-        workers = self.wanted_by_run if self.wanted_by_run is not None else 0
-        machines = -(-workers // wanted.slots)
-        demand = Demand(wanted=machines, least=wanted.least, most=wanted.limit)
+        least = 0 if self._is_stopped else wanted.least
+        demand = Demand(wanted=needed, least=least, most=wanted.limit)
         idle_s = 0.0 if wanted.run is not None else wanted.idle_s
-        busy = {name for name, count in self.busy.items() if count}
+        busy = {host.name for host in hosts if self._has_work(host.name)}
         change = follow(hosts, demand, idle_s, now, self._idle_since, busy)
-        await self._wish(change.start, Wish.RUNNING, "the run needs it")
+        await self._wish(change.start, Wish.RUNNING, "a run needs it")
         shed = Wish.GONE if wanted.idle == "delete" or wanted.run is not None else Wish.STOPPED
         await self._wish(change.shed, shed, f"idle for {idle_s:g} s")
         await self._request(change.request)
 
-    async def _start_stopped(self, hosts: list[PoolHost]) -> None:
-        """A run on a pool that was stopped starts as many of its machines as it can use."""
-        running = sum(1 for host in hosts if counts_as_worker(host))
-        needed = -(-(self.wanted_by_run or 0) // self._ground.wanted.slots) - running
+    @property
+    def _is_stopped(self) -> bool:
+        """Whether a person stopped the pool: it has machines only as far as a run needs them that came later."""
+        return self._ground.wanted.stopped_at is not None
+
+    async def _needed(self) -> int:
+        """Machines that all runs on the pool together could use; 0, if a person stopped it and no run came since."""
+        wanted = self._ground.wanted
+        if self._is_stopped and wanted.stopped_at != self.stopped_at:
+            return 0
+        count = partial(wanted_workers, self._store, self._name, dict(self.wanted))
+        return -(-await self._ground.clerk.call(count) // wanted.slots)
+
+    async def _start_stopped(self, hosts: list[PoolHost], needed: int) -> None:
+        """Runs on a pool that was stopped start as many of its machines as they can use."""
+        missing = needed - sum(1 for host in hosts if counts_as_worker(host))
         stopped = [host.name for host in hosts if host.state is HostState.STOPPED and host.wish is Wish.STOPPED]
         if self._asleep is None:
             self._asleep = set(stopped)
         usable = [name for name in stopped if name in self._asleep]
-        await self._wish(usable[: max(0, needed)], Wish.RUNNING, "the run needs it")
+        await self._wish(usable[: max(0, missing)], Wish.RUNNING, "a run needs it")
         self._asleep -= {host.name for host in hosts if host.wish is Wish.RUNNING}
 
     def _note_idle(self, hosts: list[PoolHost], now: float) -> None:
-        ready = {host.name for host in hosts if host.state is HostState.READY and not self.busy.get(host.name)}
+        ready = {host.name for host in hosts if host.state is HostState.READY and not self._has_work(host.name)}
         self._idle_since = {name: self._idle_since.get(name, now) for name in ready}
 
     async def _may_request(self, pool: Pool, now: float) -> bool:
@@ -295,7 +341,7 @@ class Steward:
         wanted = self._ground.wanted
         if self._probes and not self._ground.is_proven:
             count = min(count, 1 - len(self._tenders))
-        if count <= 0:
+        if count <= 0 or not self.makes:
             return
         lost = await self._lost_lately()
         if lost > wanted.limit * LOST_MOST:
@@ -370,6 +416,13 @@ class Steward:
         with anyio.move_on_after(at_most_s):
             await self._poked.wait()
         self._poked = anyio.Event()
+
+
+def _is_due(host: PoolHost, step: Step, waits: str | None) -> bool:
+    """Whether there is something to do; a machine that drains has nothing to do but to say for what."""
+    if step is Step.DRAIN:
+        return host.state is not HostState.DRAINING or host.reason != waits
+    return step is not Step.REST
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
 
 import anyio
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ PATIENCE = 20  # refused looks and orders in a row, each after a longer pause
 FAILURES = 3  # of operations that the cloud accepted: starts, stops, deletions
 SCHEDULE_S = 23 * HOUR_S  # a schedule knows the time of day only
 _ON = "running"
+Waits: TypeAlias = Callable[[], Awaitable[str | None]]
 
 
 class Failed(Refusal):
@@ -31,9 +33,14 @@ class Failed(Refusal):
 class Tender:
     """One host. Everything that it decides by is in the store or in the cloud; nothing is only in its memory."""
 
-    def __init__(self, ground: Ground, host: PoolHost) -> None:
+    def __init__(self, ground: Ground, host: PoolHost, waits: Waits | None = None) -> None:
+        """
+        Args:
+            waits: which work on the host must end, or be collected, before it is stopped or deleted; None: there is none.
+        """
         self.ground = ground
         self.host = host
+        self._waits = waits
         self._vms = ground.vms
         self._powers: set[str | None] = set()  # that we saw ourselves: what happened before nobody can tell exactly
 
@@ -41,7 +48,7 @@ class Tender:
     def facts(self) -> VmFacts:
         return facts_of(self.host)
 
-    async def tend(self, *, busy: bool = False) -> PoolHost:
+    async def tend(self) -> PoolHost:
         """Bring the host to its wish; return when it rests, or waits for its work to end.
 
         Raises:
@@ -51,7 +58,7 @@ class Tender:
         refused = failed = 0
         while True:
             try:
-                if await self._step(busy=busy):
+                if await self._step():
                     return self.host
                 refused = 0
             except Failed as error:
@@ -66,7 +73,7 @@ class Tender:
                     raise
                 await anyio.sleep(self.ground.pause_s(refused, error))
 
-    async def _step(self, *, busy: bool) -> bool:
+    async def _step(self) -> bool:
         """Look, and do one thing. True: there is nothing more to do."""
         self.host = await self.ground.fresh(self.host)
         if self._must_wait() and not await self.look():
@@ -76,12 +83,14 @@ class Tender:
         if view is not None and not self._is_ours(view):
             return await self._give_up_name(view)
         self._powers.add(view.power if view else None)
-        match next_step(self.host, _seen(view), busy=busy):
+        is_to_go = self.host.wish is not Wish.RUNNING
+        waits = await self._waits() if self._waits is not None and is_to_go else None
+        match next_step(self.host, _seen(view), busy=waits is not None):
             case Step.REST:
                 return True
             case Step.DRAIN:
-                if self.host.state is not HostState.DRAINING:
-                    await self.move(state=HostState.DRAINING)
+                if (self.host.state, self.host.reason) != (HostState.DRAINING, waits):
+                    await self.move(state=HostState.DRAINING, reason=waits)
                 return True
             case Step.WAIT:
                 await self._wait()
@@ -95,7 +104,7 @@ class Tender:
             case Step.START:
                 await self._start()
             case Step.DEALLOCATE:
-                await self.move(state=HostState.DRAINING)
+                await self.move(state=HostState.DRAINING, reason=None)
                 await self.begin(Verb.DEALLOCATE, await self._vms.deallocate(self.host.name))
             case Step.DELETE:
                 await self._delete()
@@ -251,7 +260,8 @@ class Tender:
 
     async def _delete(self) -> None:
         keeps = self.host.state in (HostState.LOST, HostState.CREATING, HostState.REQUESTED)
-        await self.move(state=self.host.state if keeps else HostState.DRAINING)
+        if not keeps:
+            await self.move(state=HostState.DRAINING, reason=None)
         continuation = await self._vms.delete(self.host.name)
         if continuation is not None:
             await self.begin(Verb.DELETE, continuation)

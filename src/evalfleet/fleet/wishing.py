@@ -18,12 +18,22 @@ _LOOK_S = 0.5
 
 
 async def fulfil(
-    settings: config.Settings, store: Store, name: str, process: str, tell: Tell, *, again: bool = False
+    settings: config.Settings,
+    store: Store,
+    name: str,
+    process: str,
+    tell: Tell,
+    *,
+    again: bool = False,
+    makes: bool = True,
+    waits: bool = True,
 ) -> None:
     """Return when the machines of the pool are what they should be, or cannot be now: `Pool.reason` says why not.
 
     Args:
         again: let machines in quarantine prove themselves again, where we are the keeper.
+        makes: whether machines that are missing are made, where we are the keeper: who stops or deletes buys nothing.
+        waits: also for machines that are to go and have work, where we are the keeper.
 
     Raises:
         Refusal: the cloud does not let us do anything.
@@ -33,9 +43,10 @@ async def fulfil(
     while True:
         try:
             async with keeping(settings, store, clerk, name, process, tell) as steward:
+                steward.makes = makes
                 if again:
                     await steward.pardon()
-                await steward.settle()
+                await steward.settle(waits=waits)
                 return
         except NotFound:
             return  # somebody else saw to it that it is gone

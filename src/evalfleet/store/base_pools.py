@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from evalfleet.model import HostState, JsonObject, Pool, PoolHost, Wish
+from evalfleet.model import HostState, HostWork, JsonObject, Pool, PoolHost, RunDemand, Wish
 
 
 class PoolReader(Protocol):
@@ -34,6 +34,15 @@ class PoolReader(Protocol):
 
     def host_loads(self) -> dict[str, int]:
         """How many attempts are live on each host, of whichever run; hosts without one are left out."""
+        ...
+
+    def host_work(self) -> dict[str, list[HostWork]]:
+        """What would be lost with each host, of whichever run: attempts that are live, or have ended there and are not
+        collected yet. Hosts without any are left out."""
+        ...
+
+    def pool_demand(self, pool: str) -> list[RunDemand]:
+        """What each run that goes on could use of the pool."""
         ...
 
 
@@ -68,8 +77,8 @@ class PoolWriter(Protocol):
         """Say why it makes no more hosts, or that it does again. Event `pool.paused` or `pool.resumed`."""
         ...
 
-    def doom_pool(self, name: str) -> Pool:
-        """Wish all its hosts gone, and the pool with the last of them. Event `pool.doomed`. Raises NotFound, and
+    def doom_pool(self, name: str, *, force: bool = False) -> Pool:
+        """Wish all its hosts gone, and the pool with the last of them; `force` as in `wish`. Event `pool.doomed`. Raises NotFound, and
         WrongState while a run that is not over uses it."""
         ...
 
@@ -78,9 +87,13 @@ class PoolWriter(Protocol):
         them. Numbers are not used again in a pool, nor names in a home. Event `worker.requested`. Raises NotFound."""
         ...
 
-    def wish(self, pool: str, names: Sequence[str], wish: Wish, reason: str) -> list[PoolHost]:
+    def wish(self, pool: str, names: Sequence[str], wish: Wish, reason: str, *, force: bool = False) -> list[PoolHost]:
         """Say what hosts should be; the pool's owner follows. Returns those for which it is new: one that is to go
-        stays so. Event `worker.wished`. Raises NotFound."""
+        stays so. From now on nothing is claimed on a host that is not to run. Event `worker.wished`. Raises NotFound.
+
+        Args:
+            force: although work is on it. Else it keeps what it has, and the wish waits until that has ended.
+        """
         ...
 
     def move_host(self, pool: Pool, before: HostState, host: PoolHost) -> PoolHost | None:

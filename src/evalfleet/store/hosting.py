@@ -60,13 +60,14 @@ class Hosting(Pooling):
             if self._db.rows("explain_pool", name=name, reason=text):
                 self._event(pool_subject(name), "pool.resumed" if reason is None else "pool.paused", reason or {})
 
-    def doom_pool(self, name: str) -> Pool:
+    def doom_pool(self, name: str, *, force: bool = False) -> Pool:
         with self._db.transaction():
             self.pool(name)
             self._refuse_wanted(name)
             doomed = rows.pool(self._db.rows("doom_pool", name=name)[0])
             self._event(pool_subject(name), "pool.doomed", {})
-            self.wish(name, [host.name for host in self.hosts(name)], Wish.GONE, "the pool is deleted")
+            names = [host.name for host in self.hosts(name)]
+            self.wish(name, names, Wish.GONE, "the pool is deleted", force=force)
             return doomed
 
     def request_hosts(self, pool: str, names: str, facts: Sequence[JsonObject]) -> list[PoolHost]:
@@ -87,7 +88,7 @@ class Hosting(Pooling):
                 number += 1
             return made
 
-    def wish(self, pool: str, names: Sequence[str], wish: Wish, reason: str) -> list[PoolHost]:
+    def wish(self, pool: str, names: Sequence[str], wish: Wish, reason: str, *, force: bool = False) -> list[PoolHost]:
         with self._db.transaction():
             known = {host.name for host in self.hosts(pool, gone=True)}
             changed: list[PoolHost] = []
@@ -96,9 +97,10 @@ class Hosting(Pooling):
                     raise NotFound(
                         f"pool {pool!r} has no machine {name!r}; it has: {', '.join(sorted(known)) or 'none'}"
                     )
-                for row in self._db.rows("wish_host", name=name, wish=wish, now=self.now()):
+                for row in self._db.rows("wish_host", name=name, wish=wish, forced=force, now=self.now()):
                     changed.append(rows.host(row))
-                    self._event(pool_subject(pool), "worker.wished", {"host": name, "wish": wish, "reason": reason})
+                    data = {"host": name, "wish": wish, "reason": reason, **({"forced": True} if force else {})}
+                    self._event(pool_subject(pool), "worker.wished", data)
             return changed
 
     def move_host(self, pool: Pool, before: HostState, host: PoolHost) -> PoolHost | None:

@@ -7,7 +7,21 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from evalfleet.errors import AmbiguousId, NotFound
-from evalfleet.model import Attempt, Event, JsonObject, Outcome, Pool, PoolHost, Request, Run, Task, TaskState
+from evalfleet.model import (
+    Attempt,
+    AttemptState,
+    Event,
+    HostWork,
+    JsonObject,
+    Outcome,
+    Pool,
+    PoolHost,
+    Request,
+    Run,
+    RunDemand,
+    Task,
+    TaskState,
+)
 from evalfleet.store import rows
 from evalfleet.store.base import Judged
 from evalfleet.store.gpu_reading import GpuReading
@@ -254,3 +268,16 @@ class Reading(GpuReading, Paging, SeriesReading):
 
     def host_loads(self) -> dict[str, int]:
         return {row["host"]: row["attempts"] for row in self._db.rows("select_host_loads")}
+
+    def host_work(self) -> dict[str, list[HostWork]]:
+        found: dict[str, list[HostWork]] = {}
+        for row in self._db.rows("select_host_work"):
+            work = HostWork(run_id=row["run_id"], key=row["key"], state=AttemptState(row["state"]))
+            found.setdefault(row["host"], []).append(work)
+        return found
+
+    def pool_demand(self, pool: str) -> list[RunDemand]:
+        return [
+            rows.record(RunDemand, row, open=bool(row["open"]), driven=self._db.driver(row["run_id"]) is not None)
+            for row in self._db.rows("select_pool_demand", pool=pool)
+        ]

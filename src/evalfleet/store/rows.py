@@ -97,6 +97,7 @@ def host(row: Row) -> PoolHost:
         wish=Wish(row["wish"]),
         state=HostState(row["state"]),
         facts=from_json(row["facts"]) or {},
+        forced=bool(row["forced"]),
     )
 
 

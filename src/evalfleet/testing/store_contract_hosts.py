@@ -72,6 +72,24 @@ class HostContract:
         with pytest.raises(NotFound, match="eval-9"):
             store.wish("p", ["eval-9"], Wish.GONE, "")
 
+    def test_who_insists_on_a_wish_is_heard_the_second_time_too(self, store: Store) -> None:
+        store.create_pool("p", "azure-vm", {})
+        store.request_hosts("p", "eval-", [{}])
+        assert [host.forced for host in store.wish("p", ["eval-1"], Wish.GONE, "")] == [False]
+        assert [host.forced for host in store.wish("p", ["eval-1"], Wish.GONE, "", force=True)] == [True]
+        assert store.wish("p", ["eval-1"], Wish.GONE, "", force=True) == []
+        assert store.wish("p", ["eval-1"], Wish.STOPPED, "", force=True) == []
+        assert [host.forced for host in store.hosts("p")] == [True]
+
+    def test_nothing_is_claimed_on_a_host_that_is_to_go(self, store: Store) -> None:
+        store.create_pool("p", "azure-vm", {})
+        store.request_hosts("p", "h", [{}])
+        run = cases.drive(store, 1)
+        store.wish("p", ["h1"], Wish.STOPPED, "")
+        assert store.claim(run, cases.new_claim(1)) is None
+        store.wish("p", ["h1"], Wish.RUNNING, "")
+        assert store.claim(run, cases.new_claim(1)) is not None
+
     def test_a_pool_has_one_owner(self, store: Store, another: Store) -> None:
         store.create_pool("p", "azure-vm", {})
         owned = store.take_pool("p", "me")

@@ -60,3 +60,29 @@ class PoolContract:
             run = cases.drive(store, 2)
             assert store.claim(run, cases.new_claim(1))
         assert list(store.host_loads().values()) == [2]
+
+    def test_the_work_of_a_host_is_that_of_all_runs_until_it_is_collected(self, store: Store) -> None:
+        assert store.host_work() == {}
+        runs = [cases.drive(store, 2) for _ in range(2)]
+        first = cases.claimed(store, runs[0], 1).attempt
+        second = cases.claimed(store, runs[1], 2).attempt
+        cases.finished(store, runs[0], cases.with_verdict(first))
+        found = {(one.run_id, one.key): one.state for one in store.host_work()[first.host]}
+        assert found == {(runs[0].id, "task_1"): "collecting", (runs[1].id, "task_2"): "leased"}
+        store.collect(runs[0], first, [])
+        cases.finished(store, runs[1], cases.with_verdict(second))
+        store.collect(runs[1], second, [])
+        assert store.host_work() == {}
+
+    def test_what_runs_could_use_of_a_pool(self, store: Store) -> None:
+        store.create_pool("gpus", "ssh", {})
+        run = cases.drive(store, 3, Policy(pool="gpus", workers=2))
+        cases.drive(store, 3)  # of no pool
+        cases.submit(store, 3, policy=Policy(pool="gpus"))  # not begun
+        cases.claimed(store, run, 1)
+        [one] = store.pool_demand("gpus")
+        assert (one.run_id, one.workers, one.live, one.queued, one.driven) == (run.id, 2, 1, 2, True)
+        assert one.wanted == 2
+        store.leave(run)
+        [one] = store.pool_demand("gpus")
+        assert (one.driven, one.wanted) == (False, 1)  # nobody would give it more

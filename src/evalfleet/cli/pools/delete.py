@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.options import force_option, home_option, json_option
 from evalfleet.cli.pools.renting import worker_option
 
 if TYPE_CHECKING:
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 @click.argument("name", required=False)
 @worker_option
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@force_option
 @json_option
 @home_option
-def command(name: str | None, worker: str | None, yes: bool, as_json: bool, home: str | None) -> int:
+def command(name: str | None, worker: str | None, yes: bool, force: bool, as_json: bool, home: str | None) -> int:
     """Delete a pool, or one machine of it. Machines that we made go with disks, addresses and networks; others stay.
 
-    Refused while a run that is not over uses the pool. NAME may be left out when there is one pool.
+    Refused while a run that is not over uses the pool. A machine with results that are not collected yet is waited for.
+    NAME may be left out when there is one pool.
     """
     from evalfleet import config
     from evalfleet.cli.pools.choosing import chosen
@@ -42,12 +44,14 @@ def command(name: str | None, worker: str | None, yes: bool, as_json: bool, home
             said = f"pool {pool.name} is deleted; its machines are as they were"
             click.echo(json.dumps({"deleted": pool.name}) if as_json else said)
             return 0
-        return _end(settings, store, pool, worker, yes=yes, as_json=as_json)
+        return _end(settings, store, pool, worker, yes=yes, force=force, as_json=as_json)
     finally:
         store.close()
 
 
-def _end(settings: Settings, store: Store, pool: Pool, worker: str | None, *, yes: bool, as_json: bool) -> int:
+def _end(
+    settings: Settings, store: Store, pool: Pool, worker: str | None, *, yes: bool, force: bool, as_json: bool
+) -> int:
     from evalfleet.cli.pools.settling import made_true
     from evalfleet.errors import InputError
     from evalfleet.fleet.ordering import delete, machines, require_rented
@@ -61,5 +65,5 @@ def _end(settings: Settings, store: Store, pool: Pool, worker: str | None, *, ye
         if not sys.stdin.isatty():
             raise InputError(f"{question} Say --yes; nobody is there to be asked.")
         click.confirm(question, abort=True, err=True)
-    delete(store, pool, worker)
-    return made_true(settings, store, pool.name, as_json=as_json)
+    delete(store, pool, worker, force=force)
+    return made_true(settings, store, pool.name, as_json=as_json, makes=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from evalfleet.cli.options import budget_option, home_option, json_option
+from evalfleet.cli.options import budget_option, force_option, home_option, json_option
 from evalfleet.cli.pools.renting import duration_option
 
 
@@ -15,6 +15,7 @@ from evalfleet.cli.pools.renting import duration_option
 @click.option("--max", "most", type=click.IntRange(1, 1000), help="… to so many machines.")
 @duration_option("--idle", help="A machine that is idle so long goes.")
 @budget_option
+@force_option
 @json_option
 @home_option
 def command(
@@ -24,12 +25,14 @@ def command(
     most: int | None,
     idle: float | None,
     budget_usd: float | None,
+    force: bool,
     as_json: bool,
     home: str | None,
 ) -> int:
     """Give a pool so many machines, or other limits: `evalfleet pool scale [NAME] 8`.
 
-    Machines that are too many go, idle ones first; one that works ends its tasks before. With --min and --max the pool
+    Machines that are too many go, those without work first; one that has work of any run, live or not collected yet, gets
+    no more, and goes when that has ended: the command waits, and says for what. With --min and --max the pool
     follows what runs need. NAME may be left out when there is one pool. Also lets a pool try again that makes no more
     machines. Exit codes: 0 done; 3 not all of it.
     """
@@ -45,7 +48,7 @@ def command(
     try:
         pool = meant(store, name)
         changes = {"workers": workers, "least": least, "most": most, "idle_s": idle, "budget_usd": budget_usd}
-        scale(store, pool, changes)
+        scale(store, pool, changes, force=force)
         return made_true(settings, store, pool.name, as_json=as_json)
     finally:
         store.close()

@@ -55,6 +55,7 @@ def ordered(
     home: str | None,
     as_json: bool,
     again: bool = False,
+    makes: bool = True,
 ) -> int:
     """Order something of a pool of VMs, or of one of its machines, and make it true; see `meant` and `made_true`."""
     from evalfleet import config
@@ -65,16 +66,19 @@ def ordered(
     try:
         pool = meant(store, name)
         order(store, pool, worker)
-        return made_true(settings, store, pool.name, as_json=as_json, again=again)
+        return made_true(settings, store, pool.name, as_json=as_json, again=again, makes=makes)
     finally:
         store.close()
 
 
-def made_true(settings: Settings, store: Store, name: str, *, as_json: bool, again: bool = False) -> int:
+def made_true(
+    settings: Settings, store: Store, name: str, *, as_json: bool, again: bool = False, makes: bool = True
+) -> int:
     """Make the pool what it should be; print how it stands; return the exit code that says whether it is.
 
     Args:
         again: machines in quarantine may prove themselves again.
+        makes: whether machines that are missing are made.
     """
     from functools import partial
 
@@ -83,7 +87,8 @@ def made_true(settings: Settings, store: Store, name: str, *, as_json: bool, aga
     from evalfleet.engine.supervisor import owner_name
     from evalfleet.fleet.wishing import fulfil
 
-    anyio.run(partial(fulfil, settings, store, name, owner_name(), Teller(quiet=as_json), again=again))
+    teller = Teller(quiet=as_json)
+    anyio.run(partial(fulfil, settings, store, name, owner_name(), teller, again=again, makes=makes))
     left = [pool for pool in store.pools() if pool.name == name]
     if not left:
         click.echo(json.dumps({"deleted": name}) if as_json else f"pool {name} is deleted: nothing of it is left")

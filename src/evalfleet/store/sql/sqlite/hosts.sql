@@ -30,9 +30,10 @@ values (:name, :pool, :number, 'running', 'requested', :facts, :now, :now)
 returning *;
 
 -- name: wish_host
--- What is to go stays so: whoever wants such a machine again asks for a new one.
-update host set wish = :wish, updated_at = :now
- where name = :name and state <> 'gone' and wish <> :wish and wish <> 'gone'
+-- What is to go stays so: whoever wants such a machine again asks for a new one. Who insists is heard the second time, too.
+update host set wish = :wish, forced = :forced, updated_at = :now
+ where name = :name and state <> 'gone'
+   and ((wish <> :wish and wish <> 'gone') or (wish = :wish and :forced and forced = 0))
 returning *;
 
 -- name: move_host

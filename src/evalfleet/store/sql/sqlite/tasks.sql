@@ -38,11 +38,12 @@ select min(not_before) as due from task where run_id = :run_id and state = 'queu
 select state, count(*) as count from task where run_id = :run_id group by state;
 
 -- name: claim_task
--- queued -> running, if the run is still ours and the host's memory allows it.
+-- queued -> running, if the run is still ours, the host is not about to be stopped or deleted, and its memory allows it.
 update task
    set state = 'running', attempts = attempts + 1, worker = :worker
  where run_id = :run_id and number = :number and state = 'queued' and hold_asked = 0 and not_before <= :now
    and exists (select 1 from run where id = :run_id and epoch = :epoch and state = 'running')
+   and not exists (select 1 from host where host.name = :host and host.wish <> 'running')
    and (:memory_mb = 0 or :host_memory_mb is null or :memory_mb + (
         select coalesce(sum(memory_mb), 0) from attempt
          where host = :host and state in ('leased', 'starting', 'running')
