@@ -381,7 +381,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     ended_at: float | None
     duration_s: float | None
     step: int | None
-    cost_usd: float  # worker price x time + what the task reported
+    cost_usd: float  # worker price x time + what the task reported; of a lost one: until it was seen gone
     reported_usd: float
     last_event: int  # the runner's last event number that is stored
     end: JsonObject | None  # the runner's end record, as evidence for later judging
@@ -389,6 +389,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     failure: Failure | None
     judge_version: int | None
     devices: tuple[Device, ...] = ()  # the GPUs that are its own while it is live
+    price_usd_per_hour: float = 0.0  # of its worker, as its host said at the claim
 
 
 class Event(Struct, frozen=True, kw_only=True):

@@ -70,6 +70,6 @@ def spec_of(row: PoolHost, pool: AzurePool) -> SshHostSpec:
         key=Path(facts.login_key),
         host_key=facts.host_key,
         slots=pool.slots,
-        price_usd_per_hour=row.usd_per_hour / pool.slots,
+        price_usd_per_hour=row.usd_per_hour,
         memory_mb=int(known.memory_gb * 1024) - _SYSTEM_MB if known else None,
     )

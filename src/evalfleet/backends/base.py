@@ -62,7 +62,7 @@ class HostInfo(Struct, frozen=True, kw_only=True):
     name: str
     memory_mb: int | None  # None: not limited
     gpus: int
-    price_usd_per_hour: float
+    price_usd_per_hour: float  # of one of its workers
     others: frozenset[str] = frozenset()  # live attempts of other runs that it had when it was asked last
     devices: tuple[Card, ...] = ()  # its GPUs, as they were then
     looked_at: float | None = None  # when, by `time.monotonic()`; None: just now

@@ -199,7 +199,7 @@ class SshBackend:
             name=self._spec.name,
             memory_mb=self._spec.memory_mb or inventory.get("memory_mb"),
             gpus=len(inventory.get("gpus") or ()),
-            price_usd_per_hour=self._spec.price_usd_per_hour,
+            price_usd_per_hour=self._spec.price_usd_per_hour / self._spec.slots,
             devices=gpus_of(self._spec.name, inventory.get("gpus") or ()),
         )
 

@@ -59,7 +59,7 @@ class SshHostSpec(Struct, frozen=True, kw_only=True):
     host_key: str | None = None  # "type base64"; None: what is known already
     jump: Login | None = None
     slots: int = 1
-    price_usd_per_hour: float = 0.0
+    price_usd_per_hour: float = 0.0  # of the machine, all of its slots
     memory_mb: int | None = None  # None: what the machine has
     python: str | None = None  # None: looked for
     folder: str = DEFAULT_FOLDER

@@ -29,9 +29,34 @@ class Budget(Struct, frozen=True, kw_only=True):
             return 0
         return UNLIMITED if estimate_usd <= 0 else min(UNLIMITED, int(left / estimate_usd))
 
+    def is_passed(self, spent_usd: float) -> bool:
+        return self.limit_usd is not None and spent_usd > self.limit_usd + _CENT_FRACTION
+
     def message(self, spent_usd: float, committed_usd: float, estimate_usd: float) -> str:
         """Why the run admits no more work, and what to do."""
         return (
             f"the budget of ${self.limit_usd or 0.0:.2f} does not allow another attempt: ${spent_usd:.2f} spent, "
             f"${committed_usd:.2f} committed, about ${estimate_usd:.2f} each; resume with a larger budget"
         )
+
+
+class Ramp(Struct, kw_only=True):
+    """How many attempts of unknown cost a run with a budget may have in flight: 1, and one more for each end that confirms.
+
+    So what is in flight doubles at most with every round of ends: 1, 2, 4, 8, … An end confirms the estimate if it brought a
+    verdict and cost no more than the dearest before it. A crash says little about what an attempt costs.
+    """
+
+    window: int = 1
+    largest_usd: float | None = None  # of any attempt so far, whatever became of it
+    is_known: bool = False  # a verdict has told what an attempt costs
+
+    def learn(self, cost_usd: float, *, verdict: bool) -> None:
+        """Take in what an attempt cost in the end."""
+        confirms = not self.is_known or cost_usd <= (self.largest_usd or 0.0) + _CENT_FRACTION
+        self.largest_usd = max(self.largest_usd or 0.0, cost_usd)
+        self.is_known |= verdict
+        self.window += verdict and confirms
+
+    def room(self, in_flight: int) -> int:
+        return max(0, self.window - in_flight)

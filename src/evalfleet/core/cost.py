@@ -34,6 +34,19 @@ def attempt_cost(price_per_hour: float, seconds: float, reported_usd: float) -> 
     return max(0.0, price_per_hour) * max(0.0, seconds) / _HOUR_S + max(0.0, reported_usd)
 
 
+class Bill(Struct, frozen=True, kw_only=True):
+    """What is booked for an ended attempt."""
+
+    seconds: float  # of its worker's time
+    reported_usd: float
+    cost_usd: float
+
+
+def unseen_seconds(begun_at: float | None, now: float, longest_s: float) -> float:
+    """The worker's time of an attempt whose end nobody saw: until it was seen gone, and no longer than its runner lets it run."""
+    return 0.0 if begun_at is None else max(0.0, min(now - begun_at, longest_s))
+
+
 def estimate_attempt(*, largest_usd: float | None, price_per_hour: float, timeout_s: float) -> float:
     """What one more attempt may cost: the dearest so far, and before any, the price of its whole time limit.
 

@@ -175,6 +175,7 @@ class Admission:
             host_memory_mb=host.memory_mb,
             others=host.others,
             devices=() if granted is None else devices_of(granted),
+            price_usd_per_hour=host.price_usd_per_hour,
         )
         return self._store.claim(self._run, claim)
 

@@ -26,7 +26,7 @@ from evalfleet.engine.guard import Guard
 from evalfleet.engine.launching import launch_of
 from evalfleet.engine.money import Money
 from evalfleet.engine.news import News
-from evalfleet.engine.orders import Ended, Live, Mode, Orders
+from evalfleet.engine.orders import Ended, Live, Mode, Orders, taken_over
 from evalfleet.engine.reach import Reach
 from evalfleet.engine.roster import Absence, Roster
 from evalfleet.engine.steering import answered, barred, pause_reason
@@ -95,13 +95,12 @@ class Dispatcher:
         self._canaries.quarantine_blamed(at_once=True)  # whoever started us may have repaired them
         self._roster.banned = barred(self._store, self.run.id)
         self._guard.load(proven=self._ends.history.successes > 0)
-        for sums in self._store.attempt_sums(self.run.id):
-            self._money.load(sums)
+        self._money.load(self._store.attempt_costs(self.run.id))
         collecting: list[Ended] = []
         for attempt in self._store.unended(self.run.id):
             task = self._store.task_at(self.run.id, attempt.task_number)
             if attempt.outcome is None:
-                self.live[attempt.id] = Live(task=task, attempt=attempt, last_event=attempt.last_event)
+                self.live[attempt.id] = taken_over(task, attempt)
             else:
                 collecting.append(Ended(attempt, task.key))
         return collecting

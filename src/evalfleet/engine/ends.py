@@ -17,7 +17,7 @@ from evalfleet.engine.gpu_desk import GpuDesk
 from evalfleet.engine.guard import Guard
 from evalfleet.engine.money import Money
 from evalfleet.engine.orders import Ended, Live, Mode, Orders
-from evalfleet.model import Failure, Kind, Outcome, Run, TaskState, Verdict
+from evalfleet.model import EndRecord, Failure, Kind, Outcome, Run, TaskState, Verdict
 from evalfleet.store.base import Finish, Finished, Store
 
 _OVER = (TaskState.FAILED, TaskState.HELD, TaskState.CANCELLED)
@@ -57,17 +57,16 @@ class Ends:
             seen = replace(seen, data={**seen.data, "cause": "withdrawn", "message": f"withdrawn: {why}"})
         end = end_from_json(seen.data)
         judged = judge(end, self._run.policy, self._patterns)
+        bill = self._money.bill(live, end, self._store.now())
         finish = Finish(
             attempt=live.attempt,
             outcome=Outcome.OK,
             ended_at=end.ended_at or self._store.now(),
-            duration_s=end.duration_s,
+            duration_s=end.duration_s or bill.seconds,
             started_at=end.started_at,
             ready_at=end.ready_at,
-            cost_usd=self._money.add(
-                live.attempt.host, end.duration_s, end.reported_usd, verdict=isinstance(judged, Verdict)
-            ),
-            reported_usd=end.reported_usd,
+            cost_usd=bill.cost_usd,
+            reported_usd=bill.reported_usd,
             last_event=seen.number,
             end=seen.data,
             judge_version=JUDGE_VERSION,
@@ -77,6 +76,7 @@ class Ends:
         )
         finished = self._store.finish(self._run, finish)
         if finished is not None:
+            self._money.book(live.attempt, bill, verdict=isinstance(judged, Verdict))
             self._desk.ended(live.attempt, seen.data, finish.failure)
             self.history.add(_where(live), finish.failure)
             self._guard.ended(live.attempt.id, finish.failure, live.task.key)
@@ -95,11 +95,21 @@ class Ends:
             return
         attempt, task = found[0], self._store.task_at(self._run.id, task_number)
         self._desk.ended(attempt, seen.data, None)
+        live, end = Live(task=task, attempt=attempt), end_from_json(seen.data)
         if attempt.outcome is Outcome.LOST:
-            judged = judge(end_from_json(seen.data), self._run.policy, self._patterns)
-            if isinstance(judged, Verdict) and self.finish(Live(task=task, attempt=attempt), seen, mode, orders):
+            judged = judge(end, self._run.policy, self._patterns)
+            if isinstance(judged, Verdict) and self.finish(live, seen, mode, orders):
                 return
+        self._charge(live, end)
         orders.collect.append(Ended(attempt, task.key))
+
+    def _charge(self, live: Live, end: EndRecord) -> None:
+        """An attempt that was given up went on without us: what it cost besides is booked, too."""
+        bill = self._money.bill(live, end, self._store.now())
+        if bill.cost_usd > live.attempt.cost_usd and self._store.charge(
+            self._run, live.attempt, bill.cost_usd, bill.reported_usd, bill.seconds
+        ):
+            self._money.book(live.attempt, bill, verdict=False)
 
     def _failed(self, live: Live, found: Failure, finish: Finish, mode: Mode) -> Finish:
         """The finish with its failure attributed, and with the next state of its task."""

@@ -35,6 +35,18 @@ class Live(Struct):
     has_news: bool = False
 
 
+def taken_over(task: Task, attempt: Attempt) -> Live:
+    """An attempt that another controller started, with all that it was told of it and stored."""
+    return Live(
+        task=task,
+        attempt=attempt,
+        last_event=attempt.last_event,
+        started_at=attempt.started_at,
+        step=attempt.step,
+        reported_usd=attempt.reported_usd,
+    )
+
+
 class Ended(NamedTuple):
     """An attempt whose files are to be brought home, and the key of its task."""
 

@@ -141,7 +141,7 @@ def _cards(summary: Summary) -> str:
             f"{text.percent(summary['retry_rate'])} of the tasks retried",
         ),
         ("Cost", text.money(cost["total_usd"]), _cost_note(summary)),
-        ("Waste", text.money(cost["waste_usd"]), "on attempts that gave no verdict"),
+        ("Waste", text.money(cost["waste_usd"]), _waste_note(summary)),
         ("Mean task", text.span(summary["avg_task_duration_s"]), "of the attempt that decided it"),
     ]
     cards = "".join(
@@ -172,6 +172,14 @@ def _cost_note(summary: Summary) -> str:
     if cost["hourly_rate_usd"]:
         notes.append(f"{text.money(cost['hourly_rate_usd'])} per hour")
     return ", ".join(notes)
+
+
+def _waste_note(summary: Summary) -> str:
+    cost = summary["cost"]
+    notes = [f"{what} {text.money(usd)}" for what, usd in cost["waste"].items()]
+    if cost["idle_usd"]:
+        notes.append(f"{text.money(cost['idle_usd'])} for idle workers besides")
+    return ", ".join(notes) or "on attempts that gave no verdict"
 
 
 def _domains(summary: Summary) -> str:

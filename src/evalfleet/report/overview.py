@@ -7,10 +7,11 @@ from evalfleet.report import text
 from evalfleet.report.lines import STATE_STYLES, Column, Line, Span, Style, cells, line, table, wrap
 from evalfleet.report.repeats import shown
 from evalfleet.report.study_found import found_lines
-from evalfleet.report.summary import Summary
+from evalfleet.report.summary import Cost, Summary
 
 _MOST_KINDS = 12
 _MOST_HELD = 5
+_CENT = 0.005
 
 
 def overview(summary: Summary, width: int, *, driven: bool = True, options: str = "") -> list[Line]:
@@ -172,14 +173,25 @@ def _money(summary: Summary) -> list[Line]:
     said = f"  Cost {text.money(cost['total_usd'])}"
     if cost["budget_usd"] is not None:
         said += f" of {text.money(cost['budget_usd'])}"
-    if cost["waste_usd"]:
-        said += f", {text.money(cost['waste_usd'])} of it on attempts that gave no verdict"
     if cost["cost_per_task_usd"] is not None:
         said += f"; {text.money(cost['cost_per_task_usd'])} per task"
     left = summary["tasks"]["queued"] + summary["tasks"]["running"]
     if left and cost["estimated_total_usd"] is not None:
         said += f", about {text.money(cost['estimated_total_usd'])} in the end"
-    return [line(said)]
+    return [line(said), *_waste(cost)]
+
+
+def _waste(cost: Cost) -> list[Line]:
+    """What bought no verdict, by what became of it."""
+    parts = [f"{what} {text.money(usd)}" for what, usd in cost["waste"].items()]
+    said = (
+        [f"{text.money(cost['waste_usd'])} on attempts without a verdict that counts ({', '.join(parts)})"]
+        if parts
+        else []
+    )
+    if cost["idle_usd"] >= _CENT:
+        said.append(f"{text.money(cost['idle_usd'])} besides for workers between attempts")
+    return [line(f"  Waste {', '.join(said)}")] if said else []
 
 
 def _next(summary: Summary, driven: bool, options: str) -> list[Line]:

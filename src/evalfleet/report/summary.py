@@ -34,6 +34,8 @@ class Scores(TypedDict):
 class Cost(TypedDict):
     total_usd: float
     waste_usd: float
+    waste: dict[str, float]  # by what became of the attempts: failed, lost, preempted, cancelled, unused
+    idle_usd: float  # besides: workers between their attempts
     estimated_total_usd: float | None
     cost_per_task_usd: float | None
     hourly_rate_usd: float | None
@@ -145,6 +147,8 @@ def _summary(run: Run, until: float, sums: list[Row], attempts: list[Row], failu
         "cost": Cost(
             total_usd=0.0,
             waste_usd=0.0,
+            waste={},
+            idle_usd=0.0,
             estimated_total_usd=None,
             cost_per_task_usd=None,
             hourly_rate_usd=None,
@@ -253,7 +257,7 @@ def _failure_kind(row: Row) -> FailureKind:
 
 
 def _cost(store: StoreReader, run: Run, summary: Summary) -> Cost:
-    total = store.cost_usd(run.id)
+    total, waste = store.cost_usd(run.id), store.waste_sums(run.id)
     tasks = summary["tasks"]
     forecast = costs.forecast(
         total_usd=total,
@@ -263,7 +267,9 @@ def _cost(store: StoreReader, run: Run, summary: Summary) -> Cost:
     )
     return {
         "total_usd": round(total, 6),
-        "waste_usd": round(store.waste_usd(run.id), 6),
+        "waste_usd": round(sum(waste.values()), 6),
+        "waste": {what: round(usd, 6) for what, usd in sorted(waste.items()) if usd > 0},
+        "idle_usd": round(store.idle_usd(run.id), 6),
         "estimated_total_usd": _rounded(forecast.estimated_total_usd),
         "cost_per_task_usd": _rounded(forecast.cost_per_task_usd),
         "hourly_rate_usd": _rounded(forecast.hourly_rate_usd),

@@ -57,6 +57,7 @@ class Claim(Struct, frozen=True, kw_only=True):
         frozenset()
     )  # attempts of other runs that the host is known to run, whatever their lease says
     devices: tuple[Device, ...] = ()  # the GPUs that the attempt shall have; refused where one is held
+    price_usd_per_hour: float = 0.0  # of the worker
 
 
 class Claimed(Struct, frozen=True, kw_only=True):
@@ -204,7 +205,21 @@ class StoreReader(PoolReader, GpuReader, PageReader, SeriesReader, Protocol):
         """Per outcome: count, cost_usd, duration_s, max_cost_usd."""
         ...
 
-    def waste_usd(self, run_id: str) -> float: ...
+    def attempt_costs(self, run_id: str) -> list[dict[str, Any]]:
+        """Outcome and cost_usd of every ended attempt, in the order of their ends."""
+        ...
+
+    def waste_usd(self, run_id: str) -> float:
+        """Money for attempts that did not decide their task by a verdict."""
+        ...
+
+    def idle_usd(self, run_id: str) -> float:
+        """Money for the run's workers between their attempts, in no attempt's cost."""
+        ...
+
+    def waste_sums(self, run_id: str) -> dict[str, float]:
+        """The same by what became of them: failed, lost, preempted, cancelled, unused (another verdict counts)."""
+        ...
 
     def task_sums(self, run_id: str) -> list[dict[str, Any]]:
         """Per domain, state and retried (more than one attempt): count, score, successes, duration_s,
@@ -216,7 +231,7 @@ class StoreReader(PoolReader, GpuReader, PageReader, SeriesReader, Protocol):
         ...
 
     def cost_usd(self, run_id: str) -> float:
-        """Money of all attempts; of live ones what their tasks reported so far."""
+        """Money of all attempts, with that of live ones so far."""
         ...
 
     def result_rows(self, run_id: str) -> Iterator[dict[str, Any]]:
@@ -352,6 +367,13 @@ class Store(PoolWriter, GpuWriter, SeriesWriter, StoreReader, Protocol):
 
         A task that an operator asked to hold is held instead of queued or failed. A verdict of an attempt that was
         given up as lost comes in late: the attempt is collecting again, and the verdict counts if the task has none."""
+        ...
+
+    def charge(
+        self, run: Run, attempt: Attempt, cost_usd: float, reported_usd: float, duration_s: float
+    ) -> Attempt | None:
+        """Book what an ended attempt cost besides: its end came late, and tells more than was known. Event `attempt.charged`.
+        None: as much is booked already."""
         ...
 
     def collect(self, run: Run, attempt: Attempt, artifacts: Sequence[JsonObject]) -> Attempt | None:

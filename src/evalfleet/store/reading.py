@@ -185,8 +185,17 @@ class Reading(GpuReading, Paging, SeriesReading):
     def attempt_sums(self, run_id: str) -> list[dict[str, Any]]:
         return [dict(row) for row in self._db.rows("sum_attempts", run_id=run_id)]
 
+    def attempt_costs(self, run_id: str) -> list[dict[str, Any]]:
+        return [dict(row) for row in self._db.rows("select_costs", run_id=run_id)]
+
     def waste_usd(self, run_id: str) -> float:
-        return self._db.rows("sum_waste", run_id=run_id)[0]["waste_usd"]
+        return sum(self.waste_sums(run_id).values())
+
+    def idle_usd(self, run_id: str) -> float:
+        return self._db.rows("sum_idle", run_id=run_id, now=self.now())[0]["idle_usd"]
+
+    def waste_sums(self, run_id: str) -> dict[str, float]:
+        return {row["what"]: row["waste_usd"] for row in self._db.rows("sum_waste", run_id=run_id)}
 
     # For reports and views: plain rows, because a long run has many
 
@@ -197,7 +206,7 @@ class Reading(GpuReading, Paging, SeriesReading):
         return [dict(row) for row in self._db.rows("sum_states", run_id=run_id)]
 
     def cost_usd(self, run_id: str) -> float:
-        return self._db.rows("sum_cost", run_id=run_id)[0]["cost_usd"]
+        return self._db.rows("sum_cost", run_id=run_id, now=self.now())[0]["cost_usd"]
 
     def result_rows(self, run_id: str) -> Iterator[dict[str, Any]]:
         after = 0

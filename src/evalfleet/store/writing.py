@@ -124,6 +124,7 @@ class Writing(Submitting, Steering, Hosting, Leasing, Access, SeriesKeeping):
                 gpus=claim.requests.gpus,
                 memory_mb=claim.requests.memory_mb,
                 devices=rows.to_json(claim.devices),
+                price_usd_per_hour=claim.price_usd_per_hour,
                 now=now,
             )
             attempt = rows.attempt(inserted[0])
@@ -237,6 +238,25 @@ class Writing(Submitting, Steering, Hosting, Leasing, Access, SeriesKeeping):
             if task.state is TaskState.QUEUED:
                 data["not_before"] = task.not_before
             self._event(task.run_id, _TASK_EVENTS[task.state], data, task, attempt)
+
+    def charge(
+        self, run: Run, attempt: Attempt, cost_usd: float, reported_usd: float, duration_s: float
+    ) -> Attempt | None:
+        with self._db.transaction():
+            found = self._db.rows(
+                "charge_attempt",
+                **place(attempt),
+                epoch=run.epoch,
+                cost_usd=cost_usd,
+                reported_usd=reported_usd,
+                duration_s=duration_s,
+            )
+            if not found:
+                return None
+            charged, task = rows.attempt(found[0]), self.task_at(run.id, attempt.task_number)
+            data: JsonObject = {"cost_usd": cost_usd, "more_usd": cost_usd - attempt.cost_usd}
+            self._event(run.id, "attempt.charged", data, task, charged)
+            return charged
 
     def collect(self, run: Run, attempt: Attempt, artifacts: Sequence[JsonObject]) -> Attempt | None:
         with self._db.transaction():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from evalfleet.model import Attempt, AttemptState, Blame, Kind, Outcome, Policy, Run, TaskState, Verdict
 from evalfleet.store.base import Progress, Store
@@ -210,6 +211,47 @@ class AttemptContract:
         assert _types_after(store, run, before) == ["attempt.finished", "task.succeeded"]
         assert store.claim(run, cases.new_claim(1)) is None
         assert store.finish(run, cases.with_verdict(attempt)) is None
+
+    def test_a_late_end_is_charged_once(self, store: Store) -> None:
+        run = cases.drive(store)
+        attempt = self._lost(store, run, T.QUEUED)
+        before = _last(store, run)
+        charged = store.charge(run, attempt, 0.75, 0.5, 9.0)
+        assert charged is not None
+        assert (charged.cost_usd, charged.reported_usd, charged.duration_s) == (0.75, 0.5, 9.0)
+        assert charged.outcome is Outcome.LOST
+        assert _types_after(store, run, before) == ["attempt.charged"]
+        assert store.charge(run, attempt, 0.75, 0.5, 9.0) is None
+        assert store.charge(run, attempt, 0.25, 0.5, 9.0) is None
+        assert store.cost_usd(run.id) == 0.75
+
+    def test_a_live_attempt_is_not_charged(self, store: Store) -> None:
+        run = cases.drive(store)
+        attempt = cases.claimed(store, run).attempt
+        assert store.charge(run, attempt, 0.75, 0.5, 9.0) is None
+        old = replace(run, epoch=run.epoch - 1)
+        assert store.charge(old, self._lost(store, cases.drive(store), T.QUEUED), 9.0, 0.0, 1.0) is None
+
+    def test_an_attempt_keeps_the_price_of_its_worker(self, store: Store, clock: FakeClock) -> None:
+        run = cases.drive(store)
+        found = store.claim(run, replace(cases.new_claim(1), price_usd_per_hour=3600.0))
+        assert found is not None
+        assert store.attempts(run.id)[0].price_usd_per_hour == 3600.0
+        assert store.cost_usd(run.id) == 0.0
+        clock.advance(2.0)
+        assert store.cost_usd(run.id) == pytest.approx(2.0)
+
+    def test_time_between_attempts_is_idle(self, store: Store, clock: FakeClock) -> None:
+        run, other = cases.drive(store, 2), cases.drive(store)
+        for driven, number in ((run, 1), (other, 1), (run, 2)):
+            claim = replace(cases.new_claim(number), price_usd_per_hour=3600.0)
+            found = store.claim(driven, claim)
+            assert found is not None
+            clock.advance(5.0)
+            cases.finished(store, driven, cases.with_verdict(found.attempt, ended_at=clock()))
+            clock.advance(2.0)
+        assert store.idle_usd(run.id) == pytest.approx(4.0)
+        assert store.idle_usd(other.id) == 0.0
 
     def test_a_late_verdict_calls_the_next_attempt_off(self, store: Store) -> None:
         run = cases.drive(store)

@@ -126,6 +126,13 @@ class ReadingContract:
             ("timeout", 1),
         ]
         assert store.waste_usd(run.id) == 1.0
+        assert store.waste_sums(run.id) == {"failed": 1.0}
+        assert [(row["outcome"], row["cost_usd"]) for row in store.attempt_costs(run.id)] == [
+            ("task_error", 0.5),
+            ("ok", 0.5),
+            ("ok", 0.5),
+            ("timeout", 0.5),
+        ]
         assert store.cost_usd(run.id) == 2.0
         assert {row["state"]: row["count"] for row in store.state_sums(run.id)} == {
             "succeeded": 2,

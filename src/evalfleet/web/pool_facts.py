@@ -46,7 +46,7 @@ def pool_facts(store: StoreReader, pool: Pool, idleness: Idleness, speed: float)
     rented = [row for row in rows if row.allocated_since is not None]
     price = sum(row.usd_per_hour for row in rented) / speed if rows else 0.0
     if not rows:
-        price = sum(host.price_usd_per_hour * host.slots for host in hosts)
+        price = sum(host.price_usd_per_hour for host in hosts)
     made_at = max((row.allocated_since or 0.0 for row in rented), default=pool.created_at)
     now = store.now()
     since = idleness.since(store, pool, {host.name for host in hosts}, made_at)

@@ -1,6 +1,8 @@
 -- name: insert_attempt
-insert into attempt (run_id, task_number, number, state, token, lease_expires_at, host, worker, gpus, memory_mb, devices, claimed_at)
-values (:run_id, :task_number, :number, 'leased', :token, :lease_expires_at, :host, :worker, :gpus, :memory_mb, :devices, :now)
+insert into attempt (run_id, task_number, number, state, token, lease_expires_at, host, worker, gpus, memory_mb, devices,
+                     price_usd_per_hour, claimed_at)
+values (:run_id, :task_number, :number, 'leased', :token, :lease_expires_at, :host, :worker, :gpus, :memory_mb, :devices,
+        :price_usd_per_hour, :now)
 returning *;
 
 -- name: select_attempt
@@ -61,6 +63,14 @@ update attempt set state = 'ended'
    and exists (select 1 from run where id = :run_id and epoch = :epoch)
 returning *;
 
+-- name: charge_attempt
+-- A late end tells of more time or money than was booked. What is booked never falls.
+update attempt
+   set cost_usd = :cost_usd, reported_usd = max(reported_usd, :reported_usd), duration_s = max(coalesce(duration_s, 0), :duration_s)
+ where run_id = :run_id and task_number = :task_number and number = :number and outcome is not null and cost_usd < :cost_usd
+   and exists (select 1 from run where id = :run_id and epoch = :epoch)
+returning *;
+
 -- name: renew_leases
 update attempt set lease_expires_at = :until
  where run_id = :run_id and state in ('leased', 'starting', 'running') and state <> 'ended' -- for the partial index
@@ -94,9 +104,14 @@ select t.key, a.task_number, a.number, a.host, a.worker, a.outcome, a.kind, a.bl
 select outcome, count(*) as count, sum(cost_usd) as cost_usd, sum(duration_s) as duration_s, max(cost_usd) as max_cost_usd
   from attempt where run_id = :run_id group by outcome;
 
+-- name: select_costs
+select outcome, cost_usd from attempt where run_id = :run_id and outcome is not null order by ended_at, task_number, number;
+
 -- name: sum_waste
--- Money for attempts that did not decide their task by a verdict.
-select coalesce(sum(a.cost_usd), 0) as waste_usd
+-- Money for attempts that did not decide their task by a verdict. Another one had decided it: unused.
+select case when a.outcome in ('lost', 'preempted', 'cancelled') then a.outcome when a.outcome = 'ok' then 'unused' else 'failed' end as what,
+       total(a.cost_usd) as waste_usd
   from attempt a join task t on t.run_id = a.run_id and t.number = a.task_number
  where a.run_id = :run_id and not (t.state = 'succeeded' and t.decided_by = a.number)
-   and a.state in ('collecting', 'ended');
+   and a.state in ('collecting', 'ended')
+ group by what;

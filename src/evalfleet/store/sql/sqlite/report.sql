@@ -8,8 +8,25 @@ select domain, state, attempts > 1 as retried, count(*) as count, total(score) a
 select state, count(*) as count, total(score) as score from task where run_id = :run_id group by state;
 
 -- name: sum_cost
--- Money so far; of a live attempt only what its task reported is known.
-select total(case when outcome is null then reported_usd else cost_usd end) as cost_usd from attempt where run_id = :run_id;
+-- Money so far; of a live attempt that is its worker's time until now, and what its task reported.
+select total(case when outcome is null
+                  then reported_usd + price_usd_per_hour * max(0, :now - coalesce(started_at, claimed_at)) / 3600.0
+                  else cost_usd end) as cost_usd
+  from attempt where run_id = :run_id;
+
+-- name: sum_idle
+-- Money for workers between their attempts: from the first claim of this run on each until its last end there, without the time that
+-- attempts of any run had it.
+with span as (
+    select host, worker, min(claimed_at) as first_at, max(coalesce(ended_at, :now)) as last_at, max(price_usd_per_hour) as price
+      from attempt where run_id = :run_id group by host, worker having price > 0
+)
+select total(price * max(0, last_at - first_at - (
+        select total(max(0, min(coalesce(a.ended_at, :now), last_at) - max(a.claimed_at, first_at)))
+          from run r join attempt a on a.run_id = r.id
+         where a.host = span.host and a.worker = span.worker and r.created_at < last_at and coalesce(r.ended_at, :now) >= first_at
+       ))) / 3600.0 as idle_usd
+  from span;
 
 -- name: select_results_page
 select number, key, domain, state, score, success, steps, metrics, duration_s, attempts, worker, kind, blame, evidence, reason, decided_by

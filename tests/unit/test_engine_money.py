@@ -1,0 +1,147 @@
+"""What attempts cost is booked, whatever becomes of them and of their controllers, and a budget is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from engine_books import Books
+
+from evalfleet.model import Outcome, RunState
+
+
+@pytest.mark.parametrize(("cause", "outcome"), [("worker_lost", Outcome.LOST), ("preempted", Outcome.PREEMPTED)])
+def test_a_lost_attempt_costs_what_it_cost_until_then(home: Path, cause: str, outcome: Outcome):
+    books = Books(home)
+    [one] = books.start()
+    books.step(books.reports(one, 7.5), after_s=1.0)
+    books.step(books.lost(one, cause), after_s=2.0)
+    found = books.attempt(one)
+    assert found.outcome is outcome
+    assert (found.duration_s, found.reported_usd) == (pytest.approx(3.3), 7.5)
+    assert found.cost_usd == pytest.approx(3.3 + 7.5)
+    assert books.store.waste_sums(books.run.id) == {str(outcome): pytest.approx(10.8)}
+
+
+def test_reports_that_were_not_stored_yet_are_booked(home: Path):
+    books = Books(home, price=0.0)
+    [one] = books.start()
+    books.step(books.reports(one, 1.0))
+    books.step(books.reports(one, 5.0), books.lost(one))
+    assert books.attempt(one).cost_usd == 5.0
+
+
+def test_a_loss_is_not_charged_for_longer_than_its_runner_lets_it_run(home: Path):
+    books = Books(home, timeout_s=10.0)
+    [one] = books.start()
+    books.kill()
+    books.step(books.lost(one), after_s=86400.0)
+    assert books.attempt(one).cost_usd == pytest.approx(10.0)
+
+
+def test_what_its_host_never_heard_of_costs_nothing(home: Path):
+    books = Books(home)
+    launched = books.step().launch["one"]
+    books.step(books.lost(launched[0].attempt_id, "cancelled"), after_s=50.0)
+    assert books.attempt(launched[0].attempt_id).cost_usd == 0.0
+
+
+def test_a_host_that_this_controller_never_reached_has_a_price(home: Path):
+    books = Books(home, 2, hosts=("one", "two"))
+    attempts = books.start()
+    gone = next(one for one in attempts if books.attempt(one).host == "two")
+    books.kill(lambda name: name == "one")
+    books.step(books.lost(gone), after_s=4.0)
+    assert books.attempt(gone).cost_usd == pytest.approx(4.3)
+
+
+def test_a_late_end_adds_the_difference_once(home: Path):
+    books = Books(home, attempts=3)
+    [one] = books.start()
+    books.step(books.reports(one, 1.0), books.lost(one), after_s=2.0)
+    assert books.attempt(one).cost_usd == pytest.approx(3.3)
+    books.step(books.ends(one, duration_s=9.0, usd=4.0, exit_code=1))
+    assert books.attempt(one).cost_usd == pytest.approx(13.0)
+    books.step(books.ends(one, duration_s=9.0, usd=4.0, exit_code=1))
+    books.kill()
+    books.step(books.ends(one, duration_s=9.0, usd=4.0, exit_code=1))
+    assert books.attempt(one).cost_usd == pytest.approx(13.0)
+    assert [event.type for event in books.store.events(books.run.id, limit=1000)].count("attempt.charged") == 1
+
+
+def test_a_late_verdict_adds_the_difference(home: Path):
+    books = Books(home, budget_usd=100.0, timeout_s=10.0)
+    [one] = books.start()
+    books.step(books.lost(one), after_s=2.0)
+    books.step(books.ends(one, duration_s=5.0, usd=4.0))
+    assert books.attempt(one).outcome is Outcome.OK
+    assert books.attempt(one).cost_usd == pytest.approx(9.0)
+    assert books.dispatcher._money._spent_usd == pytest.approx(9.0)
+
+
+def test_losses_use_up_the_budget(home: Path):
+    """Every attempt reports $7.50, and then its host dies: $10 are enough for two of them."""
+    books = Books(home, 30, price=0.0, budget_usd=10.0)
+    count = 0
+    while launched := books.start(after_s=1.0):
+        count += len(launched)
+        books.step(*(books.reports(one, 7.5) for one in launched))
+        books.step(*(books.lost(one) for one in launched))
+    assert count == 1, "the second could cost as much as the first"
+    assert books.store.run(books.run.id).state is RunState.PAUSED
+    assert books.spent == 7.5
+
+
+def test_the_next_controller_knows_what_live_attempts_have_spent(home: Path):
+    books = Books(home, 5, slots=4, price=0.0, budget_usd=6.0, timeout_s=1000.0)
+    [one] = books.start()
+    books.step(books.ends(one, 1.0, usd=0.5), after_s=1.0)
+    two = books.start()
+    books.step(*(books.reports(one, 2.5) for one in two), after_s=1.0)
+    books.kill()
+    assert books.start(after_s=1.0) == []
+    assert books.dispatcher._money._committed(books.dispatcher.live.values(), books.clock())[0] == 5.0
+
+
+def test_what_is_in_flight_doubles_only_as_ends_confirm(home: Path):
+    books = Books(home, 100, slots=64, price=0.0, budget_usd=1000.0)
+    rounds: list[int] = []
+    for _ in range(4):
+        launched = books.start()
+        rounds.append(len(launched))
+        books.step(*(books.ends(one, 1.0, usd=0.01) for one in launched), after_s=1.0)
+    assert rounds == [1, 2, 4, 8]
+    books.kill()
+    books.start()
+    assert len(books.dispatcher.live) == 16
+
+
+def test_the_first_cheap_attempt_does_not_open_the_gates(home: Path):
+    """The first costs a cent, all others a dollar: a budget of $1 is passed by what was in flight, which was two."""
+    books = Books(home, 40, slots=16, price=0.0, budget_usd=1.0)
+    [first] = books.start()
+    launched = books.start(books.ends(first, 1.0, usd=0.01))
+    assert len(launched) == 2
+    books.step(*(books.ends(one, 1.0, usd=1.0) for one in launched))
+    books.step()
+    assert books.spent == pytest.approx(2.01)
+    assert books.store.run(books.run.id).state is RunState.PAUSED
+
+
+def test_crashes_confirm_nothing(home: Path):
+    books = Books(home, 40, slots=16, price=0.0, budget_usd=1.0, attempts=3)
+    for _ in range(5):
+        launched = books.start(after_s=1.0)
+        assert len(launched) == 1
+        books.step(books.ends(launched[0], 1.0, usd=0.0, exit_code=1), after_s=1.0)
+
+
+def test_a_machine_is_paid_for_once_not_per_slot():
+    from evalfleet.backends.ssh import SshBackend, SshSettings
+    from evalfleet.backends.ssh_hostsfile import read
+    from evalfleet.layout import Home
+
+    text = '[[host]]\nname = "box"\naddress = "127.0.0.1"\nslots = 4\nprice_usd_per_hour = 2.0\n'
+    [spec] = read(text, "hosts", Path())
+    backend = SshBackend(Home(Path("/nowhere")), spec, SshSettings())
+    assert backend._info({}).price_usd_per_hour == 0.5
