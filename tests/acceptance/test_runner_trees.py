@@ -88,13 +88,25 @@ def test_daemons_of_neighbours_are_told_apart(client: RunnerClient, tmp_path: Pa
     assert not is_alive(long)
 
 
-def test_a_nameless_daemon_goes_with_the_last_who_could_own_it(client: RunnerClient, tmp_path: Path) -> None:
+def test_a_nameless_daemon_is_not_left_to_an_older_neighbour(client: RunnerClient, tmp_path: Path) -> None:
+    """It has a session of its own and no variables, was born in the first moment, and somebody else was there before it."""
     client.launch("old", a_spec("sleep", "300"))
     client.event("old", "started")
     client.run("short", sys.executable, "-c", DAEMON, str(tmp_path / "pid"), "bare")
-    client.must("cancel", run="r", epoch=1, attempt="old", reason="test")
-    client.end("old")
     assert not is_alive(pid_in(tmp_path / "pid"))
+    client.must("cancel", run="r", epoch=1, attempt="old", reason="test")
+    assert client.end("old")["cause"] == "cancelled"
+
+
+def test_the_mark_of_an_attempt_limits_nobody(client: RunnerClient, spool: RunnerSpool) -> None:
+    """Tasks see a limit above 100 years; the runner itself goes on with its own."""
+    before = resource.getrlimit(resource.RLIMIT_RTTIME)
+    client.run("a", sys.executable, "-c", "import resource; print(*resource.getrlimit(resource.RLIMIT_RTTIME))")
+    soft, hard = map(int, (spool.attempt("a") / "stdout.log").read_text().split())
+    assert (soft / 1e6 / 86400 / 365 > 100, hard) == (True, before[1])
+    info = spool.info()
+    assert info is not None
+    assert resource.prlimit(info.pid, resource.RLIMIT_RTTIME) == before
 
 
 def test_background_children_end_with_the_leader(client: RunnerClient, tmp_path: Path) -> None:

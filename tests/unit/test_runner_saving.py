@@ -6,6 +6,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from evalfleet.runner import tree
 from evalfleet.runner.journal import Journal
 from evalfleet.runner.loop import Loop
@@ -109,3 +111,52 @@ def test_the_start_time_is_what_the_kernel_says():
             found = tree.stat_of(child.pid)
             assert found is not None
             assert told == found.start_time
+
+
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+@pytest.mark.parametrize("when", ["from the start", "later"])
+def test_without_a_thread_to_be_had_everything_is_saved_and_told(monkeypatch: pytest.MonkeyPatch, when: str):
+    loop = Loop(_fail)
+    if when == "from the start":
+        no_threads(monkeypatch)
+    syncer = Syncer(loop)
+    no_threads(monkeypatch)
+    saved: list[int] = []
+    told: list[int] = []
+
+    def tell(number: int) -> None:
+        told.append(number)
+        if len(told) == 3 * THREADS:
+            loop.stop()
+
+    for number in range(3 * THREADS):
+        syncer.add(lambda n=number: saved.append(n), lambda n=number: tell(n))
+    loop.run()
+    loop.close()
+    assert sorted(told) == sorted(saved) == list(range(3 * THREADS))
+
+
+def test_what_one_callback_raises_costs_no_other():
+    failures: list[Exception] = []
+    loop = Loop(failures.append)
+    syncer = Syncer(loop)
+    told: list[int] = []
+
+    def tell(number: int) -> None:
+        told.append(number)
+        if len(told) == 10:
+            loop.stop()
+        raise ValueError(number)
+
+    for number in range(10):
+        syncer.add(lambda: None, lambda n=number: tell(n))
+    loop.run()
+    loop.close()
+    assert sorted(told) == list(range(10))
+    assert len(failures) == 10

@@ -37,6 +37,10 @@ class HostClock:
         # Clocks that agree as far as can be seen are left alone: a correction would only add the noise of the line.
         self._offset_s = offset_s if abs(offset_s) > doubt_s + _SLACK_S else 0.0
 
+    def theirs(self, ours: float) -> float | None:
+        """That moment by the host's clock; None while nothing is known of it."""
+        return None if self._doubt_s == inf else ours - self._offset_s
+
     def translate(self, event: JsonObject) -> None:
         """Put our time in the place of the host's."""
         for name in MOMENTS if self._offset_s else ():

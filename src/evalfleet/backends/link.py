@@ -11,6 +11,7 @@ import msgspec
 from anyio.abc import ByteStream
 from msgspec import Struct
 
+from evalfleet.backends.answers import NotTheProtocol, check_answer, check_event, moment
 from evalfleet.backends.host_clock import HostClock, our_time
 from evalfleet.errors import RunnerRefused, RunnerUnavailable
 from evalfleet.model import JsonObject
@@ -60,7 +61,7 @@ class RunnerLink:
         Args:
             stream: owned by the link from now on.
             on_events: called in the reader's task with all events of one chunk, in order, with their moments in our time. It
-                must not block; what it raises ends `serve`.
+                must not block; what it raises ends `serve`. Each event is as `answers.check_event` wants it.
         """
         self._stream = stream
         self._on_events = on_events
@@ -123,8 +124,8 @@ class RunnerLink:
             self._break("the runner closed the connection")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
             self._break(_words(error))
-        except msgspec.MsgspecError as error:
-            self._break(f"the runner sent something that is not the protocol: {error}")
+        except (msgspec.MsgspecError, NotTheProtocol) as error:
+            self._break(_foreign(error))
         finally:
             self._break("the connection is no longer read")
 
@@ -137,6 +138,11 @@ class RunnerLink:
         """
         (answer,) = await self.send_many([{"do": do, **fields}])
         raise_refusal(answer)
+        try:
+            check_answer(do, answer)
+        except NotTheProtocol as error:
+            self._break(_foreign(error))
+            raise RunnerUnavailable(_foreign(error)) from error
         return answer
 
     async def send_many(self, messages: Iterable[JsonObject]) -> list[JsonObject]:
@@ -163,6 +169,10 @@ class RunnerLink:
         if call.broken is not None:
             raise RunnerUnavailable(call.broken)
         return call.answers
+
+    def their_time(self) -> float | None:
+        """What the runner's clock shows now; None while nothing is known of it."""
+        return self._clock.theirs(our_time())
 
     async def aclose(self) -> None:
         """Close the stream; pending requests raise."""
@@ -193,6 +203,7 @@ class RunnerLink:
         for line in lines.splitlines():
             message = self._decode(line)
             if "event" in message:
+                check_event(message)
                 self._clock.translate(message)
                 events.append(message)
                 continue
@@ -209,12 +220,15 @@ class RunnerLink:
         if number is None:
             self._break(f"the runner dropped us: {message.get('message')}")
             return
+        if not isinstance(number, int):
+            raise NotTheProtocol(f"an answer to {number!r:.80}")
+        now = moment(message["now"]) if "now" in message else None
         found = self._calls.pop(number, None)
         if found is None:
             return  # its caller was cancelled
         call, place = found
-        if "now" in message:
-            self._clock.learn(float(message["now"]), call.asked_at, our_time())
+        if now is not None:
+            self._clock.learn(now, call.asked_at, our_time())
         call.answers[place] = message
         call.left -= 1
         if call.left == 0:
@@ -228,6 +242,10 @@ class RunnerLink:
             call.broken = self._broken
             call.done.set()
         self._calls.clear()
+
+
+def _foreign(error: Exception) -> str:
+    return f"the runner sent something that is not the protocol: {error}"
 
 
 def _words(error: Exception) -> str:

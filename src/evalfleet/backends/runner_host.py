@@ -57,12 +57,14 @@ class RunnerHost:
         return [Known(one["attempt"], one["state"] == "running") for one in ours]
 
     async def launch(self, launches: Sequence[Launch]) -> None:
+        now = self._link.their_time()
         answers = await self._link.send_many(
             {
                 "do": "launch",
                 **self._fence,
                 "attempt": launch.attempt_id,
                 "valid_for_s": launch.valid_for_s,
+                "not_after": None if now is None else now + launch.valid_for_s,
                 "spec": self._resolved(launch.spec),
                 "secrets": launch.secrets,
             }
@@ -78,7 +80,7 @@ class RunnerHost:
 
     async def observe(self, attempt_id: str, after: int) -> bool:
         answer = await self._link.request("attach", attempt=attempt_id, **{"from": after + 1})
-        return bool(answer["known"])
+        return answer.get("known") is True
 
     async def stop(self, attempt_ids: Sequence[str], reason: str) -> None:
         await self._all({"do": "cancel", **self._fence, "attempt": one, "reason": reason} for one in attempt_ids)

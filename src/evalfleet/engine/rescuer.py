@@ -17,7 +17,7 @@ from evalfleet.core import health
 from evalfleet.engine.dispatcher import Dispatcher, EngineSettings
 from evalfleet.engine.roster import Absence
 from evalfleet.engine.station import Station
-from evalfleet.errors import BackendError, RunnerUnavailable
+from evalfleet.errors import BackendError, RunnerRefused, RunnerUnavailable
 from evalfleet.model import AttemptState, JsonObject
 from evalfleet.store.base import Store
 from evalfleet.store.clerk import Clerk
@@ -88,7 +88,8 @@ class Rescuer:
                     # Its end says whether it is late or was never collected. Without files, we took them and died before
                     # we said so.
                     if not await host.observe(attempt_id, -1):
-                        await host.forget([attempt_id])
+                        with suppress(RunnerRefused):  # what it keeps costs nobody else's attempts
+                            await host.forget([attempt_id])
         except TimeoutError:
             raise RunnerUnavailable(f"host {host.info.name} fell silent while it was asked for its attempts") from None
 

@@ -72,6 +72,7 @@ class Attempt:
         self.pid = 0
         self.state = RUNNING
         self.cgroup: tree.Cgroup | None = None
+        self.mark = tree.Mark(folder)
         self._keeper = keeper
         self._spec = spec
         self._redactor = redactor
@@ -88,6 +89,8 @@ class Attempt:
         self._lease: Lease | None = None  # of GPUs
         self._leavings: Leavings | None = None
         self._oom_before = 0
+        self._is_held = False  # the end record is in the journal
+        self._is_saving = False  # somebody brings it to the disk
         self._end: dict[str, Any] = {
             "cause": None, "exit_code": None, "signal": None, "message": None, "errno": None, "oom": False, "disk_full": False,
             "result": None, "has_result": False, "result_error": None, "steps": None, "reported_usd": 0.0,
@@ -175,6 +178,9 @@ class Attempt:
             self.stop("runner_lost", message)
         elif self.state == COLLECTING and self._leavings is not None:
             self._close(self._leavings.uncollected(message))  # how it ended is known
+        elif self.state == SAVING and not self._is_held:
+            # its record could not be written as it is; `tick` tries again with less
+            self._end.update(result=None, has_result=False, result_error=message, artifacts=[], tail="")
         elif self.state not in (SAVING, ENDED):
             self._end["cause"] = "runner_lost"
             self._end["message"] = message
@@ -241,6 +247,8 @@ class Attempt:
                 self._kill()
         elif self.state == SWEEPING:
             self.sweep()
+        elif self.state == SAVING:
+            self._hand_in()  # again, if that failed: nobody else would
 
     def next_at(self) -> float:
         """When the next limit falls due."""
@@ -267,16 +275,17 @@ class Attempt:
         try:
             pipes += os.pipe()
             pipes += os.pipe()
-            process = subprocess.Popen(
-                self._spec.words(),
-                stdin=self._keeper.devnull,
-                stdout=pipes[1],
-                stderr=pipes[3],
-                cwd=self._spec.cwd or self.folder + "/work",
-                env=env,
-                pass_fds=inherited,
-                start_new_session=True,
-            )
+            with self.mark:
+                process = subprocess.Popen(
+                    self._spec.words(),
+                    stdin=self._keeper.devnull,
+                    stdout=pipes[1],
+                    stderr=pipes[3],
+                    cwd=self._spec.cwd or self.folder + "/work",
+                    env=env,
+                    pass_fds=inherited,
+                    start_new_session=True,
+                )
         except OSError:
             for fd in pipes:
                 os.close(fd)
@@ -381,8 +390,16 @@ class Attempt:
         end["disk_full"] = self._disk_full()
         end["oom"] = self._was_oom()
         self.state = SAVING
-        self.journal.hold("ended", end)
-        self._keeper.save(self._save, self._saved)
+        self._hand_in()
+
+    def _hand_in(self) -> None:
+        """Have the end record saved, unless that is on its way. May be called again after it raised."""
+        if not self._is_held:
+            self.journal.hold("ended", self._end)
+            self._is_held = True
+        if not self._is_saving:
+            self._keeper.save(self._save, self._saved)
+            self._is_saving = True
 
     def _save(self) -> None:
         self.journal.sync()
@@ -390,10 +407,11 @@ class Attempt:
 
     def _saved(self) -> None:
         self.state = ENDED
-        self._pass_on(self.journal.release())
+        line = self.journal.release()
+        self._keeper.ended(self)  # first: whatever goes wrong after it keeps nothing alive
+        self._pass_on(line)
         if self.cgroup:
             self.cgroup.remove()
-        self._keeper.ended(self)
 
     def _disk_full(self) -> bool:
         if self.journal.disk_full or any(output.disk_full for output in self._outputs):

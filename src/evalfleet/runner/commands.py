@@ -14,8 +14,9 @@ from .inventory import inventory
 from .journal import Journal
 from .protocol import PROTOCOL, Feed
 from .redact import Redactor
+from .runner import Ended
 from .spec import Refusal, Spec, bad
-from .spool import fetch, remove_tree, write_task
+from .spool import fetch, write_task
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Commands:
             raise bad("this runner speaks protocol %d" % PROTOCOL)
         if message.get("run") is not None:
             self._fence(message)
+        self._runner.look_again()
         connection.wants_notices = message.get("notices") is True
         load = self._load.look() if message.get("load") is True else None
         # who only looks at the runner shall not wait for a driver that wakes up
@@ -85,6 +87,7 @@ class Commands:
                 }
                 for attempt in self._runner.attempts.values()
             ],
+            "unreadable": [{"attempt": name, "message": message} for name, message in self._runner.unreadable.items()],
         }
 
     def _ping(self, _connection: Connection, _message: dict[str, Any]) -> dict[str, Any]:
@@ -111,16 +114,17 @@ class Commands:
                 raise bad("attempt %s belongs to run %s" % (name, known.run))
             connection.after_answer.append(lambda: self._feed(connection, name, 0))
             return {"known": True}
+        if name in self._runner.unreadable:
+            raise Refusal("io_error", "attempt %s is here already: %s" % (name, self._runner.unreadable[name]))
         if self._runner.stopping:
             raise Refusal("shutting_down", "the runner is ending")
         if self._runner.doomed is not None:
             raise Refusal("draining", self._runner.doomed)
         spec = Spec(message.get("spec"))
         secrets = words.variables(message, "secrets")
-        valid_for_s = message.get("valid_for_s")
-        if valid_for_s is not None and (isinstance(valid_for_s, bool) or not isinstance(valid_for_s, (int, float))):
-            raise bad("valid_for_s must be a number")
-        deadline = float("inf") if valid_for_s is None else received + valid_for_s
+        # By our own time, which the controller knows: a launch may have been under way for long.
+        left_s = words.limit(message, "not_after") - self._runner.now()
+        deadline = received + min(left_s, words.limit(message, "valid_for_s"))
         attempt, first = self._prepare(name, run, spec, secrets, message["epoch"], deadline)
         self._runner.adopt(attempt)
         connection.after_answer.append(lambda: self._begin(connection, attempt, secrets, first))
@@ -146,7 +150,7 @@ class Commands:
                 raise journal.error
         except (OSError, Refusal):
             journal.close()
-            remove_tree(folder)
+            self._spool.discard(name)
             raise
         return Attempt(self._runner, name, run, folder, spec, Redactor(secrets), journal), first
 
@@ -177,7 +181,7 @@ class Commands:
         except OSError:
             return  # its folder was taken away
         connection.behind.add(feed)
-        if isinstance(attempt, Attempt):
+        if not isinstance(attempt, Ended):
             if old in attempt.feeds:
                 attempt.feeds.remove(old)
             attempt.feeds.append(feed)
@@ -209,8 +213,8 @@ class Commands:
             return {}
         if attempt.live:
             raise bad("attempt %s has not ended" % name)
-        remove_tree(self._spool.attempt(name))
         self._runner.forget(name)
+        self._spool.discard(name)
         return {}
 
     def _inventory(self, _connection: Connection, _message: dict[str, Any]) -> Answer:

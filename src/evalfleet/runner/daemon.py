@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+SHUT = ".shut"
 WAIT_S = 60.0  # for another runner that is just starting: it may have much to recover
 
 
@@ -120,13 +121,13 @@ def _daemon(spool: Spool, held: int, idle_s: float, version: str, writer: int) -
         spool.load()
         _gone(spool.path("reapable"))
         now = steady(spool, time.time)
-        ended = recover(spool, now)
-        runner = Runner(spool, Door(spool, version), version, idle_s, ended, now)
+        runner = Runner(spool, Door(spool, version), version, idle_s, lambda names: recover(spool, now, names), now)
         Pruner(spool, runner.loop, time.time)
         with open(spool.path("runner.json"), "rb") as file:
             os.write(writer, file.read())
         os.close(writer)
         told = True
+        spool.empty_trash()
         runner.run(Commands(runner).serve)
         status = 0
     except BaseException as error:  # boundary: the service
@@ -161,11 +162,29 @@ class Door:
         self._spool.log("listening on %s, version %s" % (path, self._version))
         return listener
 
+    def shut(self) -> None:
+        """Hide both, so that whoever comes now waits for the next runner."""
+        self._rename("", SHUT)
+
+    def reopen(self) -> None:
+        """Show both again. A rename needs no room: the disk may be full."""
+        self._rename(SHUT, "")
+
     def close(self) -> None:
-        """Take both away, so that whoever comes now waits for the next runner."""
-        _gone(self._spool.path("runner.json"))
-        if self._path is not None:
-            _gone(self._path)
+        """Take both away for good."""
+        for path in self._files():
+            _gone(path)
+            _gone(path + SHUT)
+
+    def _rename(self, old: str, new: str) -> None:
+        for path in self._files():
+            try:
+                os.rename(path + old, path + new)
+            except FileNotFoundError:
+                pass  # swept away
+
+    def _files(self) -> list[str]:
+        return [self._spool.path("runner.json"), *([] if self._path is None else [self._path])]
 
 
 def _line(path: str, version: str) -> bytes:

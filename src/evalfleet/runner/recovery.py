@@ -11,28 +11,63 @@ from .journal import Journal
 from .output import TAIL_BYTES, last_lines
 from .redact import Redactor
 from .runner import Ended
-from .spool import remove_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from collections.abc import Callable, Iterable
+    from typing import Any, Protocol
 
+    from .protocol import Feed
     from .spool import Spool
 
+    class Keeper(Protocol):
+        """What a lost attempt needs of the runner that keeps it."""
+
+        def ended(self, attempt: Lost) -> None: ...
+        def save(self, save: Callable[[], None], saved: Callable[[], None]) -> None: ...
+        def assist(
+            self, work: Callable[[], dict[str, Any]], done: Callable[[dict[str, Any] | None], None], patience_s: float
+        ) -> None: ...
+
+
 KILL_S = 20.0
+AGAIN_S = 1.0  # between two tries to end a lost attempt
 UNCLEAR_S = 1.0  # how long a process that is becoming another program may hide what it is
 MESSAGE = "the runner died under the attempt"
 
 
+class Found:
+    """What lies in a spool."""
+
+    def __init__(self) -> None:
+        self.ended: list[Ended] = []
+        self.lost: list[Lost] = []
+        self.unreadable: dict[str, str] = {}  # attempts that cannot be read now, and why; their folders are kept
+
+
 class Lost:
-    """An attempt without an end record."""
+    """An attempt without an end record: its processes are dead, and what it left is still to be gathered.
+
+    Little is gathered at once; much beside the other attempts, while the runner serves: it may take longer than anybody waits for a
+    runner to start. It is live until its end is on the disk.
+    """
+
+    live = True
+    pid = 0  # nobody of it lives
 
     def __init__(
         self, name: str, folder: str, lines: list[dict[str, Any]], size: int, now: Callable[[], float]
     ) -> None:
         self.name = name
         self.folder = folder
+        self.feeds: list[Feed] = []
+        self.begun = time.monotonic()
+        self._now = now
+        self._keeper: Keeper | None = None
+        self._is_collecting = False
+        self._end: dict[str, Any] | None = None  # held in the journal
+        self._is_saving = False
+        self._again_at = 0.0
         self.run = str(lines[0].get("run"))
         self.secret_names: list[str] = lines[0].get("secrets") or []
         spec = jsontext.as_object(lines[0].get("spec")) or {}
@@ -44,6 +79,7 @@ class Lost:
         self.started: dict[str, Any] = found.get("started") or {}
         self.ready: dict[str, Any] = found.get("ready") or {}
         self.progress: dict[str, Any] = found.get("progress") or {}
+        self.mark = tree.Mark(folder)
         self.first_at = float(lines[0].get("at") or 0.0)
         self.last_at = float(lines[-1].get("at") or 0.0)
         group = tree.read(folder + "/cgroup").decode("utf-8", "replace")
@@ -54,6 +90,45 @@ class Lost:
         self.copied = self.named and _is_copy(lines[0]["file"], self.journal.path)
         ours = not self.copied and "/evalfleet-" in group and group.endswith("-" + name)
         self.cgroup = tree.Cgroup(group) if ours else None
+
+    # What the runner asks of whatever is live
+
+    def tick(self, now: float) -> None:
+        """Go on with what is left to do; again after it raised."""
+        if now < self._again_at or self._keeper is None:
+            return
+        self._again_at = now + AGAIN_S
+        if self._end is None and not self._is_collecting:
+            self._collect(self._keeper)
+        elif self._end is not None and not self._is_saving:
+            self._keeper.save(self._save, self._saved)
+            self._is_saving = True
+
+    def next_at(self) -> float:
+        return self._again_at
+
+    def sweep(self) -> None:
+        """Nothing of it lives."""
+
+    def stop(self, _cause: str, _message: str | None = None) -> None:
+        """It is over."""
+
+    def fail(self, message: str) -> None:
+        """`tick` tries again."""
+
+    def keep(self, keeper: Keeper) -> None:
+        """From now on this runner has it, and ends it at once if that takes no time."""
+        self._keeper = keeper
+        leavings = Leavings(self.folder, Redactor(self.secrets))
+        if leavings.heavy():
+            leavings.close()
+            return
+        verdict = leavings.verdict(self._is_in_doubt)
+        self._close(leavings, dict(verdict, **leavings.collect(self._is_in_doubt)))
+        self._save()
+        self._saved()
+
+    # Its processes
 
     def leads(self, found: tree.Stat, boot: str) -> bool:
         """Whether a process is in the session or group whose leader is the very process that was journalled."""
@@ -73,30 +148,89 @@ class Lost:
             if name.encode() in known and name not in self.secrets:
                 self.secrets[name] = known[name.encode()].decode("utf-8", "surrogateescape")
 
+    # Its end
 
-def recover(spool: Spool, now: Callable[[], float]) -> list[Ended]:
-    """Find every attempt of the spool; end those that a dead runner left, with their processes. `now` is the runner's clock."""
-    ended: list[Ended] = []
-    lost: list[Lost] = []
-    for name in sorted(os.listdir(spool.attempts)):
-        folder = spool.attempt(name)
-        found = _load(name, folder, now)
-        if found is None:
+    @property
+    def _is_in_doubt(self) -> bool:
+        """Whether it had secrets that nobody can tell any more."""
+        return any(name not in self.secrets for name in self.secret_names)
+
+    def _collect(self, keeper: Keeper) -> None:
+        leavings = Leavings(self.folder, Redactor(self.secrets))
+        verdict = leavings.verdict(self._is_in_doubt)
+
+        def done(record: dict[str, Any] | None) -> None:
+            self._is_collecting = False
+            why = "the files could not be collected"
+            self._close(leavings, dict(verdict, **(leavings.uncollected(why) if record is None else record)))
+
+        keeper.assist(lambda: leavings.collect(self._is_in_doubt), done, leavings.patience_s())
+        self._is_collecting = True
+
+    def _close(self, leavings: Leavings, record: dict[str, Any]) -> None:
+        now = self._now()
+        begun = self.started.get("at")
+        end: dict[str, Any] = {
+            "cause": "runner_lost", "exit_code": None, "signal": None, "message": MESSAGE, "errno": None, "oom": False, "disk_full": False,
+            "steps": self.progress.get("step"), "reported_usd": self.progress.get("cost_usd") or 0.0,
+            "started_at": begun, "ready_at": self.ready.get("at"), "ended_at": round(now, 6),
+            "duration_s": round(max(0.0, now - begun), 3) if begun else 0.0,
+            "idle_s": round(max(0.0, now - self.last_at), 3),
+            "tail": Redactor(self.secrets).text(_tail(self.folder)), "cpu_s": None, "max_rss_mb": None,
+        }  # fmt: skip
+        end.update(record)
+        leavings.close()
+        if self.dirty:
+            end["gpus_dirty"] = self.dirty
+        self.journal.resume()
+        self.journal.hold("ended", end)
+        self._end = end
+        self._again_at = 0.0
+
+    def _save(self) -> None:
+        self.journal.sync()
+        sync(self.folder)
+
+    def _saved(self) -> None:
+        line = self.journal.release()
+        self.live = False
+        if self._keeper is not None:
+            self._keeper.ended(self)
+        for feed in self.feeds:
+            feed.push(line)
+        if self.cgroup:
+            self.cgroup.remove()
+
+
+def recover(spool: Spool, now: Callable[[], float], names: Iterable[str] | None = None) -> Found:
+    """Find the attempts of the spool, and end the processes of those that a dead runner left. `now` is the runner's clock.
+
+    Never fails because of one of them. One that cannot be read may have ended well: its folder is left alone.
+
+    Args:
+        names: look at these only.
+    """
+    found = Found()
+    for name in sorted(os.listdir(spool.attempts) if names is None else names):
+        try:
+            one = _load(name, spool.attempt(name), now)
+        except OSError as error:
+            spool.log("cannot read attempt %s, which is kept: %s" % (name, error))
+            found.unreadable[name] = str(error)
+            continue
+        if one is None:
             spool.log("removing %s: it was never launched" % name)
-            remove_tree(folder)
-        elif isinstance(found, Lost):
-            lost.append(found)
+            spool.discard(name)
+        elif isinstance(one, Lost):
+            spool.log("attempt %s: %s" % (name, MESSAGE))
+            found.lost.append(one)
         else:
-            ended.append(found)
-    ours = [attempt for attempt in lost if not attempt.copied]
+            found.ended.append(one)
+    ours = [attempt for attempt in found.lost if not attempt.copied]
     if ours:
         _kill(ours, now() - min(attempt.first_at for attempt in ours))
         _free_gpus(ours, spool)
-    if lost:
-        for attempt in lost:
-            spool.log("attempt %s: %s" % (attempt.name, MESSAGE))
-            ended.append(_end(attempt, now()))
-    return ended
+    return found
 
 
 def _is_copy(file: list[int], path: str) -> bool:
@@ -106,11 +240,16 @@ def _is_copy(file: list[int], path: str) -> bool:
 
 
 def _load(name: str, folder: str, now: Callable[[], float]) -> Ended | Lost | None:
+    """None: it was never launched.
+
+    Raises:
+        OSError: that cannot be said.
+    """
     path = folder + "/journal.jsonl"
     try:
         with open(path, "rb") as file:
             data = file.read()
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     lines, size = _good_lines(data)
     if not lines:
@@ -183,13 +322,17 @@ def _survivors(lost: list[Lost], age_s: float) -> tuple[list[tuple[int, Lost]], 
     boot = tree.boot_id()
     leaders = {attempt.started.get("pid"): attempt for attempt in lost}
     tasks = {os.fsencode(attempt.folder + "/task.json"): attempt for attempt in lost}
+    marks = {attempt.mark.number: attempt for attempt in lost}
     alive: list[tuple[int, Lost]] = []
     unclear = False
     for found in tree.everybody():
         if found.dead or found.pid == os.getpid():
             continue
-        owner = leaders.get(found.session) or leaders.get(found.group)
-        if owner is None or not owner.leads(found, boot):
+        owner = marks.get(tree.mark_of(found.pid) or 0)
+        if owner is None:
+            owner = leaders.get(found.session) or leaders.get(found.group)
+            owner = owner if owner is not None and owner.leads(found, boot) else None
+        if owner is None:
             known = tree.environment(found.pid)
             owner = tasks.get(known.get(b"EVALFLEET_TASK", b""))
             if owner is None or not tree.marks(found.pid, owner.name, owner.folder):
@@ -209,34 +352,6 @@ def _may_become_one(found: tree.Stat, known: dict[bytes, bytes], age_s: float) -
         return False
     left_behind = found.is_copy and found.parent != os.getpid()
     return not known or (left_behind and tree.command_line(found.pid) == tree.command_line(os.getpid()))
-
-
-def _end(attempt: Lost, now: float) -> Ended:
-    redactor = Redactor(attempt.secrets)
-    unknown = any(name not in attempt.secrets for name in attempt.secret_names)
-    leavings = Leavings(attempt.folder, redactor)
-    record = dict(leavings.verdict(unknown), **leavings.collect(unknown))
-    leavings.close()
-    begun = attempt.started.get("at")
-    end: dict[str, Any] = {
-        "cause": "runner_lost", "exit_code": None, "signal": None, "message": MESSAGE, "errno": None, "oom": False, "disk_full": False,
-        "steps": attempt.progress.get("step"), "reported_usd": attempt.progress.get("cost_usd") or 0.0,
-        "started_at": begun, "ready_at": attempt.ready.get("at"), "ended_at": round(now, 6),
-        "duration_s": round(max(0.0, now - begun), 3) if begun else 0.0,
-        "idle_s": round(max(0.0, now - attempt.last_at), 3),
-        "tail": redactor.text(_tail(attempt.folder)), "cpu_s": None, "max_rss_mb": None,
-    }  # fmt: skip
-    end.update(record)
-    if attempt.dirty:
-        end["gpus_dirty"] = attempt.dirty
-    attempt.journal.resume()
-    attempt.journal.append("ended", end)
-    attempt.journal.sync()
-    attempt.journal.close()
-    sync(attempt.folder)
-    if attempt.cgroup:
-        attempt.cgroup.remove()
-    return Ended(attempt.name, attempt.run, attempt.journal)
 
 
 def _tail(folder: str) -> str:

@@ -20,18 +20,21 @@ from .syncing import Syncer
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any, Protocol
 
     from .journal import Journal
     from .loop import Timer
     from .protocol import Answer
+    from .recovery import Found, Lost
     from .spool import Spool
 
     class Door(Protocol):
         """Where clients come in."""
 
         def open(self) -> socket.socket: ...
+        def shut(self) -> None: ...
+        def reopen(self) -> None: ...
         def close(self) -> None: ...
 
 
@@ -57,7 +60,13 @@ class Runner:
     """State of the daemon. Everything runs in its loop's thread."""
 
     def __init__(
-        self, spool: Spool, door: Door, version: str, idle_s: float, ended: list[Ended], now: Callable[[], float]
+        self,
+        spool: Spool,
+        door: Door,
+        version: str,
+        idle_s: float,
+        recover: Callable[[Iterable[str] | None], Found],
+        now: Callable[[], float],
     ) -> None:
         self.spool = spool
         self.version = version
@@ -65,14 +74,15 @@ class Runner:
         self.boot_id = tree.boot_id()
         self.loop = Loop(self._log_failure)
         self.devnull = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-        self.attempts: dict[str, Attempt | Ended] = {attempt.name: attempt for attempt in ended}
-        self.live: dict[str, Attempt] = {}
+        self.attempts: dict[str, Attempt | Lost | Ended] = {}
+        self.live: dict[str, Attempt | Lost] = {}
+        self.unreadable: dict[str, str] = {}  # attempts that are here and cannot be read, and why
+        self._recover = recover
         self.connections: set[Connection] = set()
         self.stopping = False
         self.doomed: str | None = None  # that the machine will be taken away, and when
         self._serve: Callable[[Connection, dict[str, Any]], Answer] = lambda _connection, _message: {}
         self._door = door
-        self._listener = door.open()
         self._subreaper = tree.become_subreaper()
         self._idle_s = idle_s
         self._idle_timer: Timer | None = None
@@ -91,6 +101,9 @@ class Runner:
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._raise_file_limit()
         self._touch()
+        self._take_over(recover(None))
+        self._listener = door.open()
+        self._is_open = True
 
     def run(self, serve: Callable[[Connection, dict[str, Any]], Answer]) -> None:
         """Serve until told to stop or idle for long enough."""
@@ -100,12 +113,25 @@ class Runner:
         self.loop.watch(self._listener.fileno(), READ, self._accept)
         self.loop.before_sleep = self._settle
         self.loop.run()
+        self._door.close()
         for connection in list(self.connections):
             connection.close()
 
     def _touch(self) -> None:
         self.loop.at(time.monotonic() + TOUCH_S, self._touch)
         self.gpus.touch()
+
+    def look_again(self) -> None:
+        """Try to read what could not be read before."""
+        if self.unreadable:
+            self._take_over(self._recover(sorted(self.unreadable)))
+
+    def _take_over(self, found: Found) -> None:
+        self.unreadable = found.unreadable
+        self.attempts.update((attempt.name, attempt) for attempt in found.ended)
+        for lost in found.lost:
+            self.attempts[lost.name] = self.live[lost.name] = lost
+            self.guard(lost, lambda one=lost: one.keep(self))
 
     def adopt(self, attempt: Attempt) -> None:
         """Take a new attempt into the books, before it is started."""
@@ -115,7 +141,7 @@ class Runner:
     def started(self, attempt: Attempt) -> None:
         self._leaders[attempt.pid] = attempt
 
-    def ended(self, attempt: Attempt) -> None:
+    def ended(self, attempt: Attempt | Lost) -> None:
         self.attempts[attempt.name] = Ended(attempt.name, attempt.run, attempt.journal)
         del self.live[attempt.name]
         for feed in attempt.feeds:
@@ -146,7 +172,8 @@ class Runner:
             return [
                 found.pid
                 for found in tree.everybody()
-                if not found.dead and tree.marks(found.pid, attempt.name, attempt.folder)
+                if not found.dead
+                and (attempt.mark.is_on(found.pid) or tree.marks(found.pid, attempt.name, attempt.folder))
             ]
         found: list[int] = []
         for pid in tree.children(os.getpid()):
@@ -190,11 +217,15 @@ class Runner:
             pass
 
     def _find_owner(self, pid: int, ending: Attempt) -> str | None:
-        """To whose tree an orphan belongs: by its session, control group or mark; else to the only one it can belong to."""
+        """To whose tree an orphan belongs: by its mark, session, control group or variables; else to the only one it can belong to."""
         found = tree.stat_of(pid)
         if found is None or found.dead:
             return None
         candidates = [attempt for attempt in self.live.values() if attempt.pid]
+        mark = tree.mark_of(pid)
+        for attempt in candidates:
+            if mark is not None and attempt.mark.number == mark:
+                return self._owned(pid, attempt)
         for attempt in candidates:
             if found.session == attempt.pid or (attempt.cgroup and pid in attempt.cgroup.members()):
                 return self._owned(pid, attempt)
@@ -208,7 +239,7 @@ class Runner:
         older = [attempt for attempt in candidates if now - attempt.begun >= age - 0.05]
         return self._owned(pid, ending) if not older or older == [ending] else None
 
-    def _owned(self, pid: int, attempt: Attempt) -> str:
+    def _owned(self, pid: int, attempt: Attempt | Lost) -> str:
         self._owners[pid] = attempt.name
         return attempt.name
 
@@ -238,7 +269,7 @@ class Runner:
             for attempt in list(self.live.values()):
                 self.guard(attempt, attempt.sweep)
 
-    def guard(self, attempt: Attempt, call: Callable[[], None]) -> None:
+    def guard(self, attempt: Attempt | Lost, call: Callable[[], None]) -> None:
         """Do something for an attempt; what goes wrong ends that attempt, not the runner."""
         try:
             call()
@@ -262,11 +293,27 @@ class Runner:
         if self.stopping:
             return
         self.stopping = True
-        self._door.close()
-        self.loop.forget(self._listener.fileno())
-        self._listener.close()
+        self._shut()
         for attempt in list(self.live.values()):
             attempt.stop("runner_lost", STOP_MESSAGE)
+
+    def _shut(self) -> None:
+        """Let nobody in any more: who comes now waits for the next runner."""
+        self._is_open = False
+        self._door.shut()
+        self.loop.forget(self._listener.fileno())
+        try:
+            while True:
+                self._listener.accept()[0].close()  # came while we shut it
+        except OSError:
+            pass
+
+    def _reopen(self) -> None:
+        """There is no room on the disk for an end that only we know: who comes can have it from us."""
+        self._is_open = True
+        self._door.reopen()
+        self.loop.watch(self._listener.fileno(), READ, self._accept)
+        self.spool.log("cannot end: the disk has no room for %d end records" % len(self._unwritten))
 
     def _settle(self) -> None:
         """Before each sleep: send what waits, and set the timers that the state asks for."""
@@ -277,6 +324,8 @@ class Runner:
                 now = time.monotonic()
                 soonest = min((attempt.next_at() for attempt in self.live.values()), default=now + TICK_S)
                 self._tick_timer = self.loop.at(max(now + 0.005, min(now + TICK_S, soonest)), self._tick)
+            if self.stopping and not self.live and not self._is_open:
+                self._reopen()
         elif self.stopping:
             self._leave()
             return
@@ -329,7 +378,7 @@ class Runner:
         self._accept_again()
 
     def _accept_again(self) -> None:
-        if not self.stopping:
+        if self._is_open:
             self.loop.forget(self._listener.fileno())
             self.loop.watch(self._listener.fileno(), READ, self._accept)
 

@@ -53,6 +53,16 @@ def number(message: dict[str, Any], name: str, default: float | None = None) -> 
     return min(float(value), FOREVER_S)
 
 
+def limit(message: dict[str, Any], name: str) -> float:
+    """Any number; without end where it is absent or null."""
+    value = message.get(name)
+    if value is None:
+        return float("inf")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise bad("%s must be a number" % name)
+    return float(value)
+
+
 def whole(message: dict[str, Any], name: str, default: int = 0) -> int:
     value = message.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:

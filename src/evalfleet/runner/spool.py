@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -22,32 +23,66 @@ COPY_BYTES = 1 << 20
 
 
 def write_atomically(path: str, data: bytes) -> None:
-    """Replace a file so that a reader sees the old or the new one, also after a crash."""
+    """Replace a file so that a reader sees the old or the new one, also after a crash or on a full disk.
+
+    Raises:
+        OSError: the old one is still there.
+    """
     fresh = "%s.%d.new" % (path, os.getpid())
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        os.write(fd, data)
+        write_all(fd, data)
+        os.fsync(fd)
+        if os.fstat(fd).st_size != len(data):
+            raise OSError(errno.EIO, "written in part", fresh)
+        os.rename(fresh, path)
+    except OSError:
+        _gone(os.unlink, fresh)
+        raise
+    finally:
+        os.close(fd)
+    sync_folder(os.path.dirname(path))
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """A nearly full disk takes a part and says so only in the count."""
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def sync_folder(folder: str) -> None:
+    """A new name is kept over a power cut only once its folder is on the disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
         os.fsync(fd)
     finally:
         os.close(fd)
-    os.rename(fresh, path)
 
 
-def remove_tree(path: str) -> None:
-    """Delete a folder and everything in it; links are not followed, missing parts are fine."""
+def remove_tree(path: str) -> OSError | None:
+    """Delete a folder and everything in it, as far as it goes; links are not followed, missing parts are fine.
+
+    Returns:
+        The first thing that could not be deleted; None when nothing is left.
+    """
+    failed: list[OSError] = []
     folders = [path]
     for folder in folders:
         try:
             entries = _entries(folder)
         except (FileNotFoundError, NotADirectoryError):
+            continue  # told below, if it is in the way
+        except OSError as error:
+            failed.append(error)
             continue
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 folders.append(entry.path)
             else:
-                _gone(os.unlink, entry.path)
+                _try_to(os.unlink, entry.path, failed)
     for folder in reversed(folders):
-        _gone(os.rmdir, folder)
+        _try_to(os.rmdir, folder, failed)
+    return failed[0] if failed else None
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -55,6 +90,23 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         os.chmod(folder, 0o700)  # a task may have closed it
     with os.scandir(folder) as entries:
         return list(entries)
+
+
+def _move(folder: str, target: str) -> None:
+    try:
+        os.rename(folder, target)
+    except PermissionError:
+        if os.path.islink(folder):
+            raise
+        os.chmod(folder, 0o700)  # the task closed it, and only who may write into a folder may give it another parent
+        os.rename(folder, target)
+
+
+def _try_to(remove: Callable[[str], None], path: str, failed: list[OSError]) -> None:
+    try:
+        _gone(remove, path)
+    except OSError as error:
+        failed.append(error)
 
 
 def _gone(remove: Callable[[str], None], path: str) -> None:
@@ -71,13 +123,15 @@ class Spool:
         self.folder = os.path.realpath(folder)
         self.attempts = os.path.join(self.folder, "attempts")
         self.files = os.path.join(self.folder, "files")
+        self._trash = os.path.join(self.folder, "trash")
         self._epochs_path = os.path.join(self.folder, "epochs.json")
         self._log_path = os.path.join(self.folder, "runner.log")
         self._epochs: dict[str, int] = {}
+        self._is_fenced = True  # what we know of the fences is on the disk
         self.wanted: set[str] = set()  # files that connected controllers were told of
 
     def make(self) -> None:
-        for folder in (self.folder, self.attempts, self.files):
+        for folder in (self.folder, self.attempts, self.files, self._trash):
             os.makedirs(folder, mode=0o700, exist_ok=True)
 
     def load(self) -> None:
@@ -87,7 +141,10 @@ class Spool:
         """
         for name in os.listdir(self.files):
             if name.startswith("."):
-                _gone(os.unlink, os.path.join(self.files, name))
+                failed: list[OSError] = []
+                _try_to(os.unlink, os.path.join(self.files, name), failed)
+                for error in failed:
+                    self.log("a piece of a file stays: %s" % error)
         try:
             with open(self._epochs_path, "rb") as file:
                 self._epochs = {str(run): int(epoch) for run, epoch in json.load(file).items()}
@@ -111,13 +168,45 @@ class Spool:
         known = self._epochs.get(run, -1)
         if epoch < known:
             raise Refusal("stale_epoch", "run %s is at epoch %d; this command is of epoch %d" % (run, known, epoch))
-        if epoch == known:
+        if epoch == known and self._is_fenced:
             return
         self._epochs.pop(run, None)
         self._epochs[run] = epoch
         while len(self._epochs) > MAX_FENCES:
             del self._epochs[next(iter(self._epochs))]
+        self._is_fenced = False
         write_atomically(self._epochs_path, json.dumps(self._epochs).encode())
+        self._is_fenced = True
+
+    def discard(self, name: str) -> None:
+        """Take an attempt's folder away; never fails.
+
+        It goes into the trash whole, so that half of it is never taken for an attempt. What cannot be deleted there (a file of
+        another user, as a container leaves them) stays and is logged; each new runner tries again.
+        """
+        folder, target = self.attempt(name), os.path.join(self._trash, name)
+        turn = 0
+        while os.path.lexists(target):
+            turn += 1
+            target = os.path.join(self._trash, "%s.%d" % (name, turn))
+        try:
+            _move(folder, target)
+        except FileNotFoundError:
+            return  # whoever has it now took it away
+        except OSError as error:
+            self.log("cannot remove %s: %s" % (folder, error))
+            return
+        self._report(target, remove_tree(target))
+
+    def empty_trash(self) -> None:
+        """Try again to delete what could not be deleted; never fails."""
+        for name in os.listdir(self._trash):
+            path = os.path.join(self._trash, name)
+            self._report(path, remove_tree(path))
+
+    def _report(self, path: str, error: OSError | None) -> None:
+        if error is not None:
+            self.log("%s stays in part: %s" % (path, error))
 
     def log(self, text: str) -> None:
         """One line into the runner's log; never fails. The log and its predecessor are capped."""
@@ -165,8 +254,7 @@ class Spool:
             if os.fstat(fd).st_size != offset:
                 raise bad("the next piece begins at %d, not at %d" % (os.fstat(fd).st_size, offset))
             os.lseek(fd, 0, os.SEEK_END)
-            while data:
-                data = data[os.write(fd, data) :]
+            write_all(fd, data)
             if last:
                 os.fsync(fd)
         finally:
@@ -204,9 +292,7 @@ def write_task(folder: str, spec: Spec) -> None:
     """What EVALFLEET_TASK points at."""
     fd = os.open(folder + "/task.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        data = jsontext.encode(spec.task())
-        while data:
-            data = data[os.write(fd, data) :]
+        write_all(fd, jsontext.encode(spec.task()))
     finally:
         os.close(fd)
 

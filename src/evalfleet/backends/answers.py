@@ -1,0 +1,93 @@
+"""What a runner's answers and events must look like, so far as somebody relies on it.
+
+A host is not trusted to be ours, or well: whoever reads these fields later shall find what he expects, or nothing. Members that are
+not named here may be anything.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from evalfleet.model import JsonObject
+
+
+class NotTheProtocol(Exception):
+    """What a runner sent cannot be ours. It costs that connection and nothing else."""
+
+
+class _Event(Struct):
+    attempt: str
+    event: int
+    at: float
+    type: str
+    # of `progress`
+    step: int | None = None
+    cost_usd: float | None = None
+    lines: list[Any] | None = None
+    # of `ended`; whatever else it says is read by `core.ends`, which doubts everything
+    artifacts: list[JsonObject] | None = None
+
+
+class _Attempt(Struct):
+    attempt: str
+    run: str
+    state: str
+
+
+class _Gpu(Struct):
+    processes: list[JsonObject | int] | None = None
+    foreign: list[int] | None = None
+    links: JsonObject | None = None
+
+
+class _Hello(Struct):
+    version: str
+    attempts: list[_Attempt]
+    gpus: list[_Gpu] = field(default_factory=list[_Gpu])
+    gpus_age_s: float | None = None
+
+
+class _Inventory(Struct):
+    memory_mb: int | None = None
+    gpus: list[_Gpu] | None = None
+
+
+class _Known(Struct):
+    known: bool
+
+
+_ANSWERS: dict[str, type[Struct]] = {"hello": _Hello, "inventory": _Inventory, "attach": _Known, "put": _Known}
+_MOST = 1 << 31  # events of one attempt
+
+
+def check_answer(do: str, answer: JsonObject) -> None:
+    """Raise NotTheProtocol unless it is an answer to that command. One that says no is."""
+    shape = _ANSWERS.get(do)
+    if shape is not None and answer.get("ok"):
+        _check(answer, shape)
+
+
+def check_event(event: JsonObject) -> None:
+    """Raise NotTheProtocol unless it is an event of an attempt."""
+    seen = _check(event, _Event)
+    numbers = (seen.at, seen.cost_usd or 0.0, seen.step or 0)
+    if not 0 <= seen.event < _MOST or not all(isfinite(one) and abs(one) < 2**63 for one in numbers):
+        raise NotTheProtocol("an event with numbers that cannot be")
+
+
+def moment(value: object) -> float:
+    """Raise NotTheProtocol unless it is a moment."""
+    if isinstance(value, bool) or not isinstance(value, float | int) or not isfinite(value):
+        raise NotTheProtocol(f"that it is {value!r:.80} now")
+    return float(value)
+
+
+def _check(message: JsonObject, shape: type[Any]) -> Any:
+    try:
+        return msgspec.convert(message, shape)
+    except msgspec.ValidationError as error:
+        raise NotTheProtocol(str(error)) from error
