@@ -54,6 +54,9 @@ current folder; ``config.toml`` in the home folder; the default. ::
     [alerts]                      # all keys: `AlertSettings`
     webhook = "ALERT_WEBHOOK"     # name of the variable with the address; it may hold a secret, so it is never written here
 
+    [judge]
+    builtin = true                # try the signatures of clients, Docker, disks and GPUs after these patterns
+
     [[judge.pattern]]             # those of evalfleet.toml come first, then those of config.toml
     regex = "CUDA error: device-side assert"
     kind = "task_error"
@@ -171,6 +174,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     breaker_slow_start: int = 3
     waa: WaaSettings = WaaSettings()
     alerts: AlertSettings = field(default_factory=AlertSettings)
+    judge_builtin: bool = True  # whether the signatures of `core.signatures` are tried after the patterns
     judge_patterns: tuple[tuple[str, Kind], ...] = ()  # regular expression over the evidence -> kind, first match wins
 
 

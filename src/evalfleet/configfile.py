@@ -158,6 +158,7 @@ class PatternTable(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class JudgeTable(msgspec.Struct, forbid_unknown_fields=True):
+    builtin: bool | None = None
     pattern: list[PatternTable] = []
 
 
@@ -246,6 +247,7 @@ def read(path: Path) -> dict[str, Any] | None:
         "breaker_probe_base_s": _seconds(path, "breaker.probe_base", document.breaker.probe_base),
         "breaker_slow_start": document.breaker.slow_start,
         "alerts": _alerts(path, document.alerts) or None,
+        "judge_builtin": document.judge.builtin,
         "judge_patterns": tuple(_pattern(path, n, row) for n, row in enumerate(document.judge.pattern, 1)) or None,
     }
     return {name: value for name, value in found.items() if value is not None}

@@ -80,9 +80,13 @@ class Kind(StrEnum):
     RESULT_UNREADABLE = "result_unreadable"
     LAUNCH_FAILED = "launch_failed"  # the command could not be executed
     DISK_FULL = "disk_full"
+    HOST_FAILED = "host_failed"  # the host could not start it: no processes, memory or files left, or an I/O error
     ENVIRONMENT_FAILED = "environment_failed"  # the result says that the task's world did not work
     GPU_TAKEN = "gpu_taken"  # somebody else was on the leased GPU; the program was not started
-    SERVICE_FAILED = "service_failed"  # the result says that a service which all tasks need did not answer
+    SERVICE_FAILED = "service_failed"  # a service that all tasks need (a model's endpoint) did not answer
+    SERVICE_REFUSED = (
+        "service_refused"  # it answered that it will not serve us: the key, the contract, the money, the model
+    )
     BAD_FLAG = "bad_flag"  # of a watched server, as the next four: it does not take its flags or their combination
     PORT_TAKEN = "port_taken"  # somebody else has its port
     DOWNLOAD = "download"  # what it loads could not be fetched

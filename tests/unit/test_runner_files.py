@@ -134,6 +134,38 @@ def test_output_is_capped_and_read_on(tmp_path: Path) -> None:
     assert last_lines(output.tail()).endswith("x")
 
 
+def traceback(*words: str) -> str:
+    """A chain of exceptions with deep stacks, as Python prints it."""
+    frames = "".join(f'  File "/x/{n}.py", line {n}, in f\n    f({n})\n    ^^^^\n' for n in range(40))
+    link = "\nThe above exception was the direct cause of the following exception:\n\n"
+    return link.join(f"Traceback (most recent call last):\n{frames}{one}\n" for one in words)
+
+
+def test_the_end_of_a_long_traceback_keeps_its_causes() -> None:
+    tail = last_lines(traceback("OSError: [Errno 111]", "httpx.ConnectError: no", "RuntimeError: step 3").encode())
+    at_the_margin = [line for line in tail.splitlines() if line and line[0] != " "]
+    link = "The above exception was the direct cause of the following exception:"
+    head = "Traceback (most recent call last):"
+    assert at_the_margin == [
+        head, "OSError: [Errno 111]", link, head, "httpx.ConnectError: no", link, head, "RuntimeError: step 3"
+    ]  # fmt: skip
+    assert 0 < tail.count("  File") <= 20
+
+
+def test_a_long_last_line_keeps_its_beginning_and_its_end() -> None:
+    tail = last_lines(b"first\n" + b"openai.InternalServerError: <html>" + b"x" * 100_000 + b"</html>")
+    assert tail.startswith("first\nopenai.InternalServerError: <html>")
+    assert tail.endswith("</html>")
+    assert len(tail) < 2000
+
+
+def test_the_tail_is_bounded_and_the_last_lines_win() -> None:
+    tail = last_lines(b"".join(b"%d " % n + b"y" * 900 + b"\n" for n in range(100)) + b"ValueError: last\n")
+    assert len(tail) <= 6000
+    assert tail.endswith("\nValueError: last")
+    assert last_lines(b"") == ""
+
+
 def test_no_log_without_output(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     output = Output(reader, str(tmp_path / "stdout.log"), NONE)

@@ -42,8 +42,10 @@ _MOST_CAUSES = 1000
 _SHOWN = 3
 
 _NEVER_THE_TASKS = frozenset(
-    {Kind.RUNNER_LOST, Kind.WORKER_LOST, Kind.PREEMPTED, Kind.ENVIRONMENT_FAILED, Kind.GPU_TAKEN}
-)
+    {
+        Kind.RUNNER_LOST, Kind.WORKER_LOST, Kind.PREEMPTED, Kind.ENVIRONMENT_FAILED, Kind.GPU_TAKEN, Kind.HOST_FAILED,
+    }
+)  # fmt: skip
 
 
 class Where(Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from evalfleet.model import Blame, Failure, Kind, Outcome
 
-JUDGE_VERSION = 3
+JUDGE_VERSION = 4
 EVIDENCE_LIMIT = 300
 
 
@@ -63,9 +63,12 @@ RULES: Mapping[Kind, Rule] = {
     Kind.RESULT_UNREADABLE: _own(systemic=Systemic.EVIDENCE),
     Kind.LAUNCH_FAILED: _own(systemic=Systemic.KIND),
     Kind.DISK_FULL: _free(Blame.WORKER, Outcome.INFRA_ERROR, systemic=Systemic.SINCE),
+    Kind.HOST_FAILED: _free(Blame.WORKER, Outcome.INFRA_ERROR, systemic=Systemic.SINCE),
     Kind.ENVIRONMENT_FAILED: _free(Blame.WORKER, Outcome.INFRA_ERROR, systemic=Systemic.KIND),
     Kind.GPU_TAKEN: _free(Blame.WORKER, Outcome.INFRA_ERROR),
     Kind.SERVICE_FAILED: _free(Blame.POOL, Outcome.INFRA_ERROR),
+    # Tried again although a person must act: the breaker pauses the run before many are, and then nothing has to be released.
+    Kind.SERVICE_REFUSED: _free(Blame.POOL, Outcome.INFRA_ERROR),
     # It follows from what the task asks for: another attempt would end in the same way.
     Kind.BAD_FLAG: Rule(blame=Blame.TASK, retryable=False, consumes=True, outcome=Outcome.TASK_ERROR),
     Kind.PORT_TAKEN: _hang(Outcome.INFRA_ERROR, Systemic.EVIDENCE),

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalfleet.core.failures import failure, one_line, whole_text
+from evalfleet.core.signatures import recognise
 from evalfleet.errors import ConfigError
 from evalfleet.model import EndRecord, Failure, JsonObject, Kind, Policy, Verdict
 
@@ -23,8 +24,10 @@ _MOST_DEPTH = 32
 _MOST_BITS = 4096  # Python refuses to print much larger integers
 _LONGEST_LINE = 2000  # bounds the time of a user's pattern
 _ENOSPC, _EDQUOT = 28, 122
+_ABORTED = 6
 _SHELL_WORDS = ("not found", "permission denied", "no such file", "cannot execute", "exec format error")
 _MEMORY_ERROR = re.compile(r"(?:[\w.]+\.)?MemoryError(?::.*)?")
+_FRAME = re.compile(r'\s+File "[^"]*", line \d+')
 _SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
             11: "SIGSEGV", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ"}  # fmt: skip
 _CAUSES = {
@@ -44,6 +47,8 @@ _REPORTED: dict[str, Kind] = {
         Kind.TASK_ERROR,
         Kind.ENVIRONMENT_FAILED,
         Kind.SERVICE_FAILED,
+        Kind.SERVICE_REFUSED,
+        Kind.HOST_FAILED,
         Kind.OUT_OF_MEMORY,
         Kind.DISK_FULL,
         Kind.LAUNCH_FAILED,
@@ -74,16 +79,27 @@ class Pattern(Struct, frozen=True, kw_only=True):
             raise ConfigError(f"pattern {regex!r} names the unknown kind {kind!r}; use one of: {kinds}") from None
 
 
-def judge(end: EndRecord, policy: Policy, patterns: Sequence[Pattern] = ()) -> Verdict | Failure:
+class Builtin(Struct, frozen=True):
+    """All signatures of `core.signatures`, as one pattern. What the program itself said in `error_kind` stands."""
+
+
+BUILTIN = Builtin()
+
+
+def judge(end: EndRecord, policy: Policy, patterns: Sequence[Pattern | Builtin] = (BUILTIN,)) -> Verdict | Failure:
     """The verdict of the attempt, or the failure with its default blame.
 
     `patterns` are tried in order on the lines of a failed attempt; the first that fits decides the kind, and its line
-    becomes the evidence. They never turn a verdict into a failure, and never change what was cancelled.
+    becomes the evidence. They never turn the verdict of a result into a failure, and never change what was cancelled. They come
+    before `exit_is_verdict`: infrastructure is never a score of 0.
     """
     judged = _by_cause(end, policy)
-    if isinstance(judged, Verdict) or judged.kind is Kind.CANCELLED or not patterns:
+    if isinstance(judged, Verdict) or judged.kind is Kind.CANCELLED:
         return judged
-    return _by_pattern(judged, end, patterns)
+    judged = _by_pattern(judged, end, patterns)
+    if judged.kind is Kind.BAD_EXIT and policy.exit_is_verdict:
+        return Verdict(score=0.0, success=False, steps=end.steps)
+    return judged
 
 
 def _by_cause(end: EndRecord, policy: Policy) -> Verdict | Failure:
@@ -116,7 +132,7 @@ def _exited(end: EndRecord, policy: Policy) -> Verdict | Failure:
         return failure(Kind.BACKEND_ERROR, "the runner reported neither an exit status nor a signal")
     if end.exit_code == 0:
         return _exit_zero(end, policy)
-    return _exit_other(end, end.exit_code, policy)
+    return _exit_other(end, end.exit_code)
 
 
 def _exit_zero(end: EndRecord, policy: Policy) -> Verdict | Failure:
@@ -133,8 +149,7 @@ def _exit_zero(end: EndRecord, policy: Policy) -> Verdict | Failure:
     return judged
 
 
-def _exit_other(end: EndRecord, code: int, policy: Policy) -> Verdict | Failure:
-    """What speaks against a verdict comes first, so that `exit_is_verdict` never scores infrastructure as the agent."""
+def _exit_other(end: EndRecord, code: int) -> Failure:
     line = last_line(end.tail)
     words = f"exit status {code}: {line}" if line else f"exit status {code}"
     flagged = _flagged(end, words)
@@ -145,11 +160,7 @@ def _exit_other(end: EndRecord, code: int, policy: Policy) -> Verdict | Failure:
         return failure(Kind.LAUNCH_FAILED, line)
     if _MEMORY_ERROR.fullmatch(line):
         return failure(Kind.OUT_OF_MEMORY, line)
-    if reported is not None:
-        return reported
-    if policy.exit_is_verdict:
-        return Verdict(score=0.0, success=False, steps=end.steps)
-    return failure(Kind.BAD_EXIT, words)
+    return reported if reported is not None else failure(Kind.BAD_EXIT, words)
 
 
 def _flagged(end: EndRecord, words: str) -> Failure | None:
@@ -265,14 +276,40 @@ def _shown(value: Any) -> str:
     return one_line(repr(value), 60)
 
 
-def _by_pattern(judged: Failure, end: EndRecord, patterns: Sequence[Pattern]) -> Failure:
-    lines = [line for text in (end.message or "", end.tail) for line in text.splitlines()]
-    lines.append(judged.evidence)
+def _by_pattern(judged: Failure, end: EndRecord, patterns: Sequence[Pattern | Builtin]) -> Failure:
+    lines = _lines(end, judged)
     for pattern in patterns:
+        if isinstance(pattern, Builtin):
+            found = recognise(_said(judged, end))
+            if found is not None:
+                return failure(found.kind, found.line)
+            continue
         for line in lines:
             if pattern.regex.search(line[:_LONGEST_LINE]):
                 return failure(pattern.kind, line)
     return judged
+
+
+def _lines(end: EndRecord, judged: Failure) -> list[str]:
+    """Where a user's pattern is searched: the last line first, and lines of source in a traceback after all others."""
+    lines = [line for text in (end.message or "", end.tail) for line in text.splitlines()]
+    source = {place + 1 for place, line in enumerate(lines) if _FRAME.match(line)}
+    said = [line for place, line in enumerate(lines) if place not in source]
+    return [*reversed(said), judged.evidence, *(lines[place] for place in sorted(source) if place < len(lines))]
+
+
+def _said(judged: Failure, end: EndRecord) -> str:
+    """The text in which built-in signatures are looked for; none where the end says enough by itself."""
+    match judged.kind:
+        case Kind.BAD_EXIT | Kind.RESULT_MISSING | Kind.RESULT_UNREADABLE:
+            return end.tail
+        case Kind.SIGNALLED if end.signal == _ABORTED:
+            return end.tail
+        case Kind.TASK_ERROR if isinstance(end.result, dict):
+            members = cast("JsonObject", end.result)
+            return str(members.get("error")) if members.get("error_kind") is None else ""
+        case _:
+            return ""
 
 
 def last_line(text: str) -> str:

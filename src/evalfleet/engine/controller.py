@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from evalfleet import config
 from evalfleet.core.breaker import Limits
 from evalfleet.core.health import Patience
-from evalfleet.core.judge import Pattern
+from evalfleet.core.judge import BUILTIN, Pattern
 from evalfleet.engine.dispatcher import EngineSettings
 from evalfleet.engine.machines import fleet_of
 from evalfleet.engine.orders import Mode
@@ -25,7 +25,10 @@ def engine_settings(settings: config.Settings) -> EngineSettings:
         lease_s=settings.lease_s,
         patience=Patience(give_up_s=settings.give_up_s),
         breaker=Limits(slow_start=settings.breaker_slow_start, probe_base_s=settings.breaker_probe_base_s),
-        patterns=tuple(Pattern.of(regex, kind) for regex, kind in settings.judge_patterns),
+        patterns=(
+            *(Pattern.of(regex, kind) for regex, kind in settings.judge_patterns),
+            *((BUILTIN,) if settings.judge_builtin else ()),
+        ),
     )
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from evalfleet.backends.base import CanarySpec, HostInfo, Launch, Observation
 from evalfleet.core.breaker import Limits
 from evalfleet.core.health import Patience
-from evalfleet.core.judge import Pattern
+from evalfleet.core.judge import BUILTIN, Builtin, Pattern
 from evalfleet.core.quarantine import Terms
 from evalfleet.engine.admission import Admission
 from evalfleet.engine.canaries import Canaries
@@ -52,7 +52,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     patience: Patience = field(default_factory=Patience)
     quarantine: Terms = field(default_factory=Terms)
     breaker: Limits = field(default_factory=Limits)
-    patterns: tuple[Pattern, ...] = ()
+    patterns: tuple[Pattern | Builtin, ...] = (BUILTIN,)
 
 
 class Dispatcher:

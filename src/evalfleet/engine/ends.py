@@ -11,7 +11,7 @@ from evalfleet.backends.base import Observation
 from evalfleet.core.attribution import History, Where, attribute
 from evalfleet.core.ends import end_from_json
 from evalfleet.core.failures import JUDGE_VERSION, outcome_of
-from evalfleet.core.judge import Pattern, judge
+from evalfleet.core.judge import Builtin, Pattern, judge
 from evalfleet.core.retry import Fail, Hold, Retry, decide
 from evalfleet.engine.gpu_desk import GpuDesk
 from evalfleet.engine.guard import Guard
@@ -30,7 +30,7 @@ class Ends:
         run: Run,
         guard: Guard,
         money: Money,
-        patterns: Sequence[Pattern],
+        patterns: Sequence[Pattern | Builtin],
         rng: random.Random,
         desk: GpuDesk,
     ) -> None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from evalfleet.core.attribution import History, Where, attribute
 from evalfleet.core.ends import end_from_json
 from evalfleet.core.failures import JUDGE_VERSION, outcome_of
-from evalfleet.core.judge import Pattern, judge
+from evalfleet.core.judge import Builtin, Pattern, judge
 from evalfleet.engine.supervisor import owner_name
 from evalfleet.errors import Owned, WrongState
 from evalfleet.model import Attempt, AttemptState, Blame, Failure, Kind, Outcome, Run, RunState, TaskState, Verdict
@@ -41,7 +41,7 @@ class _Decided(Struct, frozen=True, kw_only=True):
     by: int
 
 
-def rejudge(store: Store, run: Run, patterns: Sequence[Pattern]) -> list[Change]:
+def rejudge(store: Store, run: Run, patterns: Sequence[Pattern | Builtin]) -> list[Change]:
     """Judge a finished run again and store what changed, whole or not at all. Returns the changes, in order of the ends.
 
     The run is ours while it lasts. Raises Owned while somebody drives it, WrongState where it is not finished.
@@ -59,7 +59,7 @@ def rejudge(store: Store, run: Run, patterns: Sequence[Pattern]) -> list[Change]
         store.leave(taken)
 
 
-def review(store: StoreReader, run: Run, patterns: Sequence[Pattern]) -> list[Change]:
+def review(store: StoreReader, run: Run, patterns: Sequence[Pattern | Builtin]) -> list[Change]:
     """What `rejudge` would change. Writes nothing, and raises the same."""
     _require_finished(run)
     driver = store.driver(run.id)
@@ -76,7 +76,7 @@ def _require_finished(run: Run) -> None:
         )
 
 
-def _review(store: StoreReader, run: Run, patterns: Sequence[Pattern]) -> list[Change]:
+def _review(store: StoreReader, run: Run, patterns: Sequence[Pattern | Builtin]) -> list[Change]:
     history = History()
     decided = _decided(store, run)
     attempts = _Attempts(store, run)
@@ -113,7 +113,7 @@ class _Attempts:
 
 
 def _judge(
-    attempt: Attempt, stored: Failure, run: Run, patterns: Sequence[Pattern], where: Where, history: History
+    attempt: Attempt, stored: Failure, run: Run, patterns: Sequence[Pattern | Builtin], where: Where, history: History
 ) -> Failure | Verdict:
     if attempt.end is None or attempt.state is not AttemptState.ENDED:
         return stored  # there is nothing to judge from, or its files are still on their way

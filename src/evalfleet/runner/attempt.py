@@ -387,7 +387,7 @@ class Attempt:
             end["ended_at"] = round(self._keeper.now(), 6)
         tails = [output.tail() for output in reversed(self._outputs)]
         end["tail"] = last_lines(next((tail for tail in tails if tail.strip()), b""))
-        end["disk_full"] = self._disk_full()
+        end["disk_full"] = self.journal.disk_full or any(output.disk_full for output in self._outputs)
         end["oom"] = self._was_oom()
         self.state = SAVING
         self._hand_in()
@@ -412,11 +412,6 @@ class Attempt:
         self._pass_on(line)
         if self.cgroup:
             self.cgroup.remove()
-
-    def _disk_full(self) -> bool:
-        if self.journal.disk_full or any(output.disk_full for output in self._outputs):
-            return True
-        return len(self._outputs) == 2 and self._outputs[1].says_full()
 
     def _was_oom(self) -> bool:
         if self.cgroup and self.cgroup.was_oom():

@@ -10,8 +10,8 @@ from .redact import Redactor, Stream
 CAP_BYTES = 64 << 20
 CHUNK = 1 << 16
 DRAIN_READS = 64  # a pipe holds at most 1 MiB; what comes later comes from outside the tree
-TAIL_BYTES = 8192
-FULL_WORDS = (b"No space left on device", b"Disk quota exceeded")
+TAIL_BYTES = 16384
+LINE_CHARACTERS = 1500
 
 
 class Output:
@@ -58,9 +58,6 @@ class Output:
     def tail(self) -> bytes:
         return self._tail[-TAIL_BYTES:]
 
-    def says_full(self) -> bool:
-        return any(words in self._tail for words in FULL_WORDS)
-
     def _take(self, data: bytes) -> None:
         if not data:
             return
@@ -88,7 +85,25 @@ class Output:
             data = data[os.write(self._log, data) :]
 
 
-def last_lines(data: bytes, lines: int = 20, characters: int = 4000) -> str:
-    """The end of a log as text."""
-    text = data.decode("utf-8", "replace").strip("\n")
-    return "\n".join(text.split("\n")[-lines:])[-characters:]
+def last_lines(data: bytes, lines: int = 20, characters: int = 6000) -> str:
+    """The end of a log as text.
+
+    Of what comes before the last `lines` only lines that begin at the margin are kept, as many again: in a long traceback with
+    its causes those are the exceptions, without frames. A very long line keeps its beginning and its end. What is too much
+    goes from the front, whole lines at a time.
+    """
+    said = [_shortened(line.rstrip("\r")) for line in data.decode("utf-8", "replace").strip("\n").split("\n")]
+    older = [line for line in said[:-lines] if line and not line[0].isspace()]
+    kept = older[-lines:] + said[-lines:]
+    room = characters - len(kept[-1])
+    first = len(kept) - 1
+    while first > 0 and len(kept[first - 1]) + 1 <= room:
+        first -= 1
+        room -= len(kept[first]) + 1
+    return "\n".join(kept[first:])
+
+
+def _shortened(line: str) -> str:
+    return (
+        line if len(line) <= LINE_CHARACTERS else line[: LINE_CHARACTERS // 2] + " … " + line[-LINE_CHARACTERS // 2 :]
+    )

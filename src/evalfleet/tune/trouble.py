@@ -31,7 +31,18 @@ _ADVICE = {
 _FOREIGN = frozenset(
     {"gpu_taken", "runner_lost", "worker_lost", "preempted", "backend_error", "disk_full", "cancelled"}
 )
-INNOCENT = frozenset({"port_taken", "download", "disk_full", "service_failed", "environment_failed", "gpu_taken"})
+INNOCENT = frozenset(
+    {
+        "port_taken",
+        "download",
+        "disk_full",
+        "service_failed",
+        "service_refused",
+        "host_failed",
+        "environment_failed",
+        "gpu_taken",
+    }
+)
 """Failures that say nothing about the trial's parameters."""
 
 
