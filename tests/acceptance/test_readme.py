@@ -132,8 +132,9 @@ def test_every_command_of_the_readme_does_what_is_said(checkout: Fleet):
     assert promises.count("demo completed after") == 2  # by `resume`, and again by `report`
     assert "24 of 24 tasks count" in promises
     assert "the breaker is open: launch_failed" in promises
-    assert "the budget of $0.50 does not allow another attempt: $0.00 spent" in promises
-    assert promises.count("exit code 3") == 2
+    assert "the budget of $0.50 does not allow a single attempt: at $12.00 an hour" in promises
+    assert "5m, costs $1.00; give a budget of $1.00 or more, or a shorter timeout" in promises
+    assert (promises.count("exit code 3"), promises.count("exit code 2")) == (1, 1)
     assert "the key is [secret API_KEY]" in promises
     assert "correct-horse" not in promises
     # Killed with -9 in the middle: no task was started a second time for it.

@@ -128,7 +128,7 @@ def _stored(machine: config.Settings, submission: taskfile.Submission) -> RunHan
     submitting.require_secrets(submission)
     store = open_store(machine.home)
     try:
-        run = submitting.submit(store, submission)
+        run = submitting.submit(store, submission, local_usd_per_hour=machine.local_price_usd_per_hour)
     finally:
         store.close()
     return RunHandle(machine, run)

@@ -81,7 +81,8 @@ def command(
         if machines.backend:
             run = submit_on_own(settings, store, submission, machines, **wanted)
         else:
-            run = submit(store, submission, pool=pool, **wanted)
+            price = settings.local_price_usd_per_hour
+            run = submit(store, submission, pool=pool, local_usd_per_hour=price, **wanted)
         _tell(run, len(submission.tasks), detach=detach, as_json=as_json)
         if detach:
             return 0

@@ -60,7 +60,16 @@ def command(
         if go_on:
             found = existing(store, name or study.name)
             return drive_study(settings, store, found, as_json=as_json, verbose=verbose, parallel=parallel)
-        run = submit_study(store, study, folder=folder, name=name, pool=pool, budget_usd=budget_usd, gpus=places)
+        run = submit_study(
+            store,
+            study,
+            folder=folder,
+            name=name,
+            pool=pool,
+            budget_usd=budget_usd,
+            gpus=places,
+            local_usd_per_hour=settings.local_price_usd_per_hour,
+        )
         if detach:
             text = f"{run.id}\nsubmitted the study {printable(run.name)}; `evalfleet resume {run.id}` drives it"
             click.echo(json.dumps({"run": run.id, "name": run.name, "state": run.state}) if as_json else text)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from evalfleet import config
 from evalfleet.backends.base import HostInfo
+from evalfleet.engine.submitting import require_budget
 from evalfleet.model import Policy, Run, TaskSpec
 from evalfleet.store.base import Store
 from evalfleet.tune.crowding import crowding
@@ -33,10 +34,11 @@ def submit_study(
     pool: str | None = None,
     budget_usd: float | None,
     gpus: tuple[int, ...] = (),
+    local_usd_per_hour: float = 0.0,
 ) -> Run:
     """Store a study as an open run without tasks: its trials come while it is driven.
 
-    Raises InputError where its strategy cannot be used here.
+    Raises InputError where its strategy cannot be used here, or its budget admits nothing; see `require_budget`.
     """
     study.searcher()
     policy = Policy(
@@ -50,6 +52,7 @@ def submit_study(
         gpus=gpus,
         study=study.table,
     )
+    require_budget(store, policy, local_usd_per_hour=local_usd_per_hour)
     return store.submit(name or study.name, policy, (), folder=folder, base_env=config.base_env(), open=True)
 
 

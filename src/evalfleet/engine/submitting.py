@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from math import ceil
 
 from msgspec.structs import replace
 
 from evalfleet import config
+from evalfleet.core.budget import Budget
+from evalfleet.core.cost import estimate_attempt
+from evalfleet.duration import show
 from evalfleet.errors import InputError
-from evalfleet.model import Distribution, Run
+from evalfleet.model import Distribution, Policy, Run, TaskSpec
 from evalfleet.store.base import Store
 from evalfleet.taskfile import Submission, missing_secrets
 
@@ -24,6 +29,38 @@ def require_secrets(submission: Submission) -> None:
         )
 
 
+def require_budget(
+    store: Store, policy: Policy, tasks: Iterable[TaskSpec] = (), *, local_usd_per_hour: float = 0.0
+) -> None:
+    """Raise InputError where the budget admits not even one attempt, as far as prices are known before anything runs.
+
+    Args:
+        local_usd_per_hour: the price of a worker of this machine, which a run without a pool uses.
+    """
+    if policy.budget_usd is None:
+        return
+    price = local_usd_per_hour if policy.pool is None else _cheapest(store, policy.pool)
+    longest_s = min((task.timeout_s or policy.timeout_s for task in tasks), default=policy.timeout_s) if price else 0.0
+    longest_s = min(longest_s, policy.timeout_s)
+    estimate = estimate_attempt(largest_usd=None, price_per_hour=price, timeout_s=longest_s)
+    if Budget(limit_usd=policy.budget_usd).admits(0.0, 0.0, estimate):
+        return
+    raise InputError(
+        f"the budget of ${policy.budget_usd:.2f} does not allow a single attempt: at ${price:.2f} an hour one that takes its whole "
+        f"time limit, {show(longest_s)}, costs ${estimate:.2f}; give a budget of ${ceil(estimate * 100) / 100:.2f} or more, or a "
+        "shorter timeout. Nothing was submitted."
+    )
+
+
+def _cheapest(store: Store, pool: str) -> float:
+    """The price of a worker's hour, of the cheapest host that the pool has now; 0 where that is not known."""
+    from evalfleet.backends.registry import kind_of
+
+    found = store.pool(pool)
+    prices = [host.price_usd_per_hour / max(1, host.slots) for host in kind_of(found).hosts(found, store.hosts(pool))]
+    return min(prices, default=0.0)
+
+
 def submit(
     store: Store,
     submission: Submission,
@@ -33,8 +70,12 @@ def submit(
     distribution: str | None = None,
     budget_usd: float | None = None,
     pool: str | None = None,
+    local_usd_per_hour: float = 0.0,
 ) -> Run:
-    """Store the run, whole or not at all. What is given here goes before what the task file says."""
+    """Store the run, whole or not at all. What is given here goes before what the task file says.
+
+    Raises InputError where the budget admits nothing; see `require_budget`.
+    """
     policy = submission.policy
     usual = os.cpu_count() or 1
     if pool:
@@ -48,6 +89,7 @@ def submit(
         budget_usd=policy.budget_usd if budget_usd is None else budget_usd,
         pool=pool,
     )
+    require_budget(store, policy, submission.tasks, local_usd_per_hour=local_usd_per_hour)
     return store.submit(
         name or submission.name,
         policy,

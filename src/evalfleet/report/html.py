@@ -19,6 +19,7 @@ from typing import Any
 from evalfleet.layout import task_folder_name
 from evalfleet.model import Run
 from evalfleet.report import charts, text
+from evalfleet.report.covering import covered
 from evalfleet.report.filmstrips import MOST_PICTURES, NONE, Filmstrips, filmstrips
 from evalfleet.report.repeat_table import repeat_table
 from evalfleet.report.summary import Summary, summarise
@@ -148,7 +149,9 @@ def _cards(summary: Summary) -> str:
         f'<div class="card"><h3>{name}</h3><b>{escape(value)}</b><p>{escape(note)}</p></div>'
         for name, value, note in small
     )
-    return f'<section class="cards"><div class="scores">{big}</div><div class="facts">{cards}</div></section>'
+    covers = covered(summary)
+    part = "" if covers is None else f'<p class="why">The scores cover {escape(covers)}.</p>'
+    return f'<section class="cards"><div class="scores">{big}</div>{part}<div class="facts">{cards}</div></section>'
 
 
 def _score_card(name: str, score: float | None, bounds: list[float] | None, meaning: str) -> str:

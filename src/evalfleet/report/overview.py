@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from evalfleet.model import PauseCause
 from evalfleet.report import text
+from evalfleet.report.covering import covered
 from evalfleet.report.lines import STATE_STYLES, Column, Line, Span, Style, cells, line, table, wrap
 from evalfleet.report.repeats import shown
 from evalfleet.report.study_found import found_lines
@@ -91,6 +92,9 @@ def _scores(summary: Summary, width: int) -> list[Line]:
     style = Style.GOOD if summary["accepted"] else Style.WARN
     coverage = Span(f"{text.percent(scores['coverage']):>6}", Style.STRONG)
     lines.append(line(f"  {'Coverage':<13}", coverage, f"   {wanted}", Span(reached, style)))
+    covers = covered(summary)
+    if covers is not None:
+        lines.append(line(f"  {'Covers':<13}", Span(covers, Style.WARN)))
     return lines + _repeats(summary) + _retry_bias(summary)
 
 

@@ -301,6 +301,7 @@ def _by_domain(sums: list[Row]) -> dict[str, JsonObject]:
         scores = _raw_scores(rows)
         by_domain[domain] = {
             **_counts(rows),
+            "counted": scores.verdicts + sum(row["count"] for row in rows if row["state"] == "failed"),
             "score_strict": scores.strict,
             "score_valid": scores.valid,
             "ci95_valid": bounds(scores.ci95_valid),

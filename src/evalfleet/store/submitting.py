@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from evalfleet.core import stratify
 from evalfleet.errors import InputError
 from evalfleet.model import Policy, Run, Task, TaskSpec
 from evalfleet.store import rows
@@ -65,7 +66,7 @@ class Submitting(Recording):
                     now=self.now(),
                 )
                 count = self._insert_tasks(run_id, spool, after=0)
-                self._rank(run_id, name)
+                self._rank(run_id, name, policy)
                 self._event(run_id, "run.submitted", {"name": name, "tasks": count})
                 return self.run(run_id)
 
@@ -114,10 +115,22 @@ class Submitting(Recording):
             ) from error
         return count
 
-    def _rank(self, run_id: str, name: str) -> None:
-        """Longest expected first; a task without history counts as the median of its domain, else of all."""
-        if not self._db.rows("select_has_history"):
-            return
+    def _rank(self, run_id: str, name: str, policy: Policy) -> None:
+        """Longest expected first. Where a budget may end the run early: so that each beginning is a fair sample."""
+        if self._db.rows("select_has_history"):
+            self._longest_first(run_id, name)
+        if policy.budget_usd is not None and policy.study is None:
+            projected = self._projected_usd(run_id, name)
+            if stratify.is_scarce(policy.budget_usd, projected):
+                self._stratify(run_id)
+
+    def _rank_again(self, run: Run, policy: Policy) -> None:
+        """Put the waiting tasks in order for another budget."""
+        self._db.rows("reset_ranks", run_id=run.id)
+        self._rank(run.id, run.name, policy)
+
+    def _longest_first(self, run_id: str, name: str) -> None:
+        """A task without history counts as the median of its domain, else of all."""
         self._db.rows("expect_tasks", run_id=run_id, name=name)
         by_domain: dict[str, list[float]] = {}
         for row in self._db.stream("select_expected", run_id=run_id):
@@ -132,3 +145,20 @@ class Submitting(Recording):
             for row in self._db.rows("select_unexpected", run_id=run_id)
         )
         self._db.many("rank_task", ranks)
+
+    def _projected_usd(self, run_id: str, name: str) -> float | None:
+        """What the run should cost, by what its keys cost in earlier runs of its name; None where none is known."""
+        (found,) = self._db.rows("project_cost", run_id=run_id, name=name)
+        return found["mean_usd"] * found["tasks"] if found["mean_usd"] else None
+
+    def _stratify(self, run_id: str) -> None:
+        members = (
+            stratify.Member(
+                number=row["number"], key=row["key"], domain=row["domain"], begun=row["state"] not in ("queued", "held")
+            )
+            for row in self._db.stream("select_members", run_id=run_id)
+        )
+        found = stratify.places(members)
+        self._db.many(
+            "rank_task", ({"run_id": run_id, "number": number, "rank": 1 - place} for number, place in found.items())
+        )

@@ -73,7 +73,11 @@ class Writing(Submitting, Steering, Hosting, Leasing, Access, SeriesKeeping):
         }
         if policy.study is not None:
             data["trials"] = policy.study["study"].get("trials")
-        return self._change_run(run, "amend_policy", "run.amended", data, policy=rows.to_json(policy))
+        with self._db.transaction():
+            changed = self._change_run(run, "amend_policy", "run.amended", data, policy=rows.to_json(policy))
+            if changed is not None and policy.budget_usd != run.policy.budget_usd and policy.study is None:
+                self._rank_again(run, policy)
+        return changed
 
     def _change_run(self, run: Run, statement: str, event: str, data: JsonObject, **values: Any) -> Run | None:
         with self._db.transaction():

@@ -101,6 +101,55 @@ class RunContract:
         assert [task.key for task in store.candidates(second.id, 10)] == ["new", "long", "short"]
         assert [task.expected_s for task in store.tasks(second.id)] == [None, 5.0, 50.0]
 
+    def test_a_budget_that_may_end_a_run_early_makes_each_beginning_a_fair_sample(self, store: Store) -> None:
+        keys = [(f"{domain}_{n}", domain) for domain, count in (("a", 20), ("b", 10), ("c", 30)) for n in range(count)]
+        specs = [cases.task_spec(key, domain) for key, domain in keys]
+
+        def submitted(budget_usd: float | None) -> Run:
+            return store.submit("n", Policy(budget_usd=budget_usd), specs, folder="/", base_env={})
+
+        def order(run: Run) -> list[str]:
+            return [task.key for task in store.candidates(run.id, 100)]
+
+        def is_fair(found: list[str]) -> bool:
+            shares = {"a": 20 / 60, "b": 10 / 60, "c": 30 / 60}
+            beginnings = [[key[0] for key in found[:size]] for size in range(1, 61)]
+            return all(
+                abs(one.count(domain) - share * len(one)) <= 1.01
+                for one in beginnings
+                for domain, share in shares.items()
+            )
+
+        first = submitted(1.0)  # nothing is known of what it costs
+        assert is_fair(order(first))
+        assert order(first) == order(submitted(1.0))  # two runs begin with the same tasks
+        assert order(first) != sorted(order(first), key=[key for key, _ in keys].index)
+        plain = submitted(None)
+        assert order(plain) == [key for key, _ in keys]
+        run = store.begin(store.take(plain.id, "me"))
+        assert run is not None
+        for number in range(1, 61):  # the last ones take longest; each costs $0.10
+            attempt = cases.claimed(store, run, number).attempt
+            cases.finished(store, run, cases.with_verdict(attempt, duration_s=float(number), cost_usd=0.1))
+        longest_first = [key for key, _ in reversed(keys)]
+        assert order(submitted(None)) == longest_first
+        assert order(submitted(10.0)) == longest_first  # more than enough
+        assert is_fair(order(submitted(6.5)))  # enough if nothing fails
+        assert is_fair(order(submitted(0.6)))
+
+    def test_another_budget_makes_up_for_what_was_not_tried(self, store: Store) -> None:
+        specs = [cases.task_spec(f"{domain}_{n}", domain) for domain in "ab" for n in range(10)]
+        run = store.begin(store.take(store.submit("n", Policy(), specs, folder="/", base_env={}).id, "me"))
+        assert run is not None
+        for number in range(1, 6):
+            attempt = cases.claimed(store, run, number).attempt
+            cases.finished(store, run, cases.with_verdict(attempt))
+        amended = store.amend(run, Policy(budget_usd=1.0))
+        assert amended is not None
+        assert [task.key[0] for task in store.candidates(run.id, 5)] == ["b"] * 5
+        store.amend(amended, Policy())
+        assert [task.number for task in store.candidates(run.id, 3)] == [6, 7, 8]
+
     # Owners
 
     def test_take_makes_an_owner_and_raises_the_epoch(self, store: Store) -> None:

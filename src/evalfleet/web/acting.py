@@ -96,6 +96,7 @@ class Acting:
                     workers=wanted.workers,
                     budget_usd=wanted.budget_usd,
                     pool=wanted.pool,
+                    local_usd_per_hour=self._site.settings.local_price_usd_per_hour,
                 )
                 store.note(run.id, "run.requested", {"verb": "submit", "by": by})
             return run, len(found.tasks)

@@ -87,6 +87,7 @@ class Studies:
                     pool=wanted.pool,
                     budget_usd=wanted.budget_usd,
                     gpus=gpus,
+                    local_usd_per_hour=self._site.settings.local_price_usd_per_hour,
                 )
                 store.note(run.id, "run.requested", {"verb": "submit", "by": by})
             return run

@@ -163,5 +163,22 @@ select domain, expected_s from task where run_id = :run_id and expected_s is not
 -- name: select_unexpected
 select number, domain from task where run_id = :run_id and expected_s is null;
 
+-- name: project_cost
+-- What a task of this run should cost: the mean over its keys that have a verdict in earlier runs of the same name, all their
+-- attempts included. Null where none has.
+with history as (
+    select avg((select total(a.cost_usd) from attempt a where a.run_id = h.run_id and a.task_number = h.number)) as usd
+      from task join task h on h.key = task.key and h.state = 'succeeded' and h.run_id <> :run_id
+      join run r on r.id = h.run_id and r.name = :name
+     where task.run_id = :run_id group by task.number
+)
+select avg(usd) as mean_usd, (select count(*) from task where run_id = :run_id) as tasks from history;
+
+-- name: select_members
+select number, key, domain, state from task where run_id = :run_id;
+
+-- name: reset_ranks
+update task set rank = 0 where run_id = :run_id;
+
 -- name: rank_task
 update task set rank = :rank where run_id = :run_id and number = :number;
