@@ -101,3 +101,50 @@ def test_words_for_a_person(runs: Fleet):
     assert done.returncode == 0, done.stderr
     run = runs.json("report", "old")["run"]
     assert done.stdout == f"Wrote 2 files of run {run} to {runs.folder / 'out'}\n"
+
+
+def test_only_the_same_work_is_compared(fleet: Fleet):
+    """One key with another payload is another task: it is left out and said, and where all are such nothing is compared."""
+
+    def run(name: str, payloads: list[Any], score: float = 1.0) -> None:
+        rows = [
+            {
+                "key": f"t_{n}",
+                "payload": payload,
+                "command": ["sh", "-c", f"echo '{{\"score\": {score}}}' > $EVALFLEET_RESULT"],
+                "env": {"AGENT": name},
+            }
+            for n, payload in enumerate(payloads)
+        ]
+        assert fleet.command("run", fleet.tasks(rows, name=f"{name}.jsonl")).returncode == 0
+
+    run("old", [{"question": n} for n in range(4)])
+    run("new", [{"question": n} for n in range(4)], 0.0)  # another command and other variables: another agent
+    assert fleet.json("compare", "old", "new")["tasks"]["paired"] == 4
+    run("edited", [{"question": n if n else "other"} for n in range(4)])
+    found = fleet.json("compare", "old", "edited")
+    assert (found["tasks"]["paired"], found["tasks"]["different"]) == (3, 1)
+    assert found["left_out"][0]["reason"] == "t_0 is not the same work: question differs (A: 0, B: other)"
+    told = " ".join(fleet.command("compare", "old", "edited").stdout.split())
+    assert "1 of 4 common tasks is not the same work in both runs and left out, such as t_0" in told
+    assert fleet.json("compare", "old", "edited", "--allow-different")["tasks"]["paired"] == 4
+    run("another", [{"question": -n - 1} for n in range(4)])
+    refused = fleet.command("compare", "old", "another")
+    assert refused.returncode == 2
+    assert "4 common keys and no common task" in refused.stderr
+    assert fleet.json("compare", "old", "another", "--allow-different")["tasks"]["paired"] == 4
+
+
+def test_two_studies_are_not_paired_by_the_numbers_of_their_trials(fleet: Fleet):
+    study = fleet.folder / "study.toml"
+    for name in ("one", "two"):
+        study.write_text(
+            f'[study]\nname = "{name}"\nstrategy = "grid"\nobjective = {{ maximize = "a" }}\n[parameters]\na = [1, 2]\n[trial]\n'
+            'command = ["sh", "-c", "echo \'{\\"success\\": true, \\"metrics\\": {\\"a\\": 1}}\' > $EVALFLEET_RESULT"]\n'
+        )
+        assert fleet.command("tune", str(study)).returncode == 0
+    refused = fleet.command("compare", "one", "two")
+    assert refused.returncode == 2
+    assert "both are studies" in refused.stderr
+    assert "evalfleet study best" in refused.stderr
+    assert fleet.command("compare", "one", "two", "--allow-different").returncode == 0

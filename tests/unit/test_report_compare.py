@@ -16,6 +16,7 @@ from evalfleet.model import Blame, JsonObject, Kind, TaskState
 from evalfleet.report import lines
 from evalfleet.report.compare import Comparison, compare, points, sentence
 from evalfleet.report.contrast import contrast
+from evalfleet.report.sameness import differences
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "compare-runs.md").read_text("utf-8")
 
@@ -71,7 +72,15 @@ def test_only_tasks_that_count_in_both_are_paired(two: Two):
         {"p_1": 1.0, "p_2": 0.0, "q_1": "failed", "q_2": "held", "q_3": 1.0, "only_1": 1.0},
         {"p_1": 0.0, "p_2": 1.0, "q_1": 1.0, "q_2": 1.0, "q_3": None, "new_1": 0.0, "new_2": 0.0},
     )
-    assert found["tasks"] == {"common": 5, "paired": 3, "distinct": 3, "left_out": 2, "only_a": 1, "only_b": 2}
+    assert found["tasks"] == {
+        "common": 5,
+        "paired": 3,
+        "distinct": 3,
+        "left_out": 2,
+        "different": 0,
+        "only_a": 1,
+        "only_b": 2,
+    }
     assert (found["only_a"], found["only_b"]) == (["only_1"], ["new_1", "new_2"])
     assert {one["key"]: one["reason"] for one in found["left_out"]} == {
         "q_2": "held in A: preempted: evicted",
@@ -160,14 +169,26 @@ def test_a_task_weighs_the_same_however_many_of_its_episodes_count(two: Two):
 def test_tasks_that_are_not_the_same_work_are_told(two: Two):
     a = two.run({"t_0": 1.0, "t_1": 1.0}, payload={"max_steps": 30, "agent": "x"})
     b = two.run({"t_0": 1.0, "t_1": 1.0}, payload={"max_steps": 10, "agent": "y", "seed": 5})
-    found = compare(a.store, a.run, b.run)
-    assert found["unlike"][0] == {"key": "t_0", "differs": {"seed": [0, 5], "max_steps": [30, 10]}}
+    with pytest.raises(
+        InputError, match=r"2 common keys and no common task: t_0 is not the same work: seed differs \(A: 0"
+    ):
+        compare(a.store, a.run, b.run)
+    found = compare(a.store, a.run, b.run, allow_different=True)
+    assert found["unlike"][0] == {
+        "key": "t_0",
+        "differs": {"seed": [0, 5], "max_steps": [30, 10]},
+        "same_work": False,
+    }
+    assert found["tasks"]["different"] == 2
     assert found["notes"] == [
         f"Not the same work: {what} differs in 2 of 2 common tasks, as in t_0 (A: {a_}, B: {b_}); that alone may move the score."
         for what, a_, b_ in (("seed", 0, 5), ("max_steps", 30, 10))
     ]
     same = two.run({"t_0": 1.0, "t_1": 1.0}, payload={"max_steps": 30, "agent": "z"})
     assert compare(a.store, a.run, same.run)["notes"] == []
+    shorter = two.run({"t_0": 1.0, "t_1": 1.0}, payload={"max_steps": 5, "agent": "z"})
+    limited = compare(a.store, a.run, shorter.run)  # a limit is told, and refuses nothing
+    assert (limited["tasks"]["paired"], limited["tasks"]["different"], len(limited["notes"])) == (2, 0, 1)
 
 
 def test_nothing_that_counts_in_both(two: Two):
@@ -263,3 +284,31 @@ def test_points():
     assert [points(share) for share in (0.042, -0.5, 0.0, -0.0, 1e-17, 0.0004, -0.00004)] == [
         "4.2", "-50.0", "0.0", "0.0", "0.0", "0.04", "-0.004",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "differs"),
+    [
+        (None, {"q": 1}, {}),  # of one run nothing is known
+        ({"q": 1, "r": [1, 2]}, {"r": [1, 2], "q": 1}, {}),
+        ({"q": 1}, {"q": 2, "hint": True}, {"q": [1, 2], "hint": [None, True]}),
+        ("one", "two", {"payload": ["one", "two"]}),
+        ([1], {"a": 1}, {"payload": ["[1]", '{"a": 1}']}),
+        (
+            {"trial": 1, "parameters": {"tp": 1}},
+            {"trial": 1, "parameters": {"tp": 2}},
+            {"parameters": ['{"tp": 1}', '{"tp": 2}']},
+        ),
+        ({"benchmark": "m", "task": "t", "agent": "x"}, {"benchmark": "m", "task": "t", "agent": "y"}, {}),
+        ({"benchmark": "m", "task": "t", "imported": "1"}, {"benchmark": "m", "task": "u"}, {"task": ["t", "u"]}),
+        ({"benchmark": "m", "definition": {"check": "x" * 99}}, {"benchmark": "m", "definition": {"check": "y"}}, None),
+        ({"page": 1, "imported": "1"}, {"page": 2, "imported": "2"}, {}),
+    ],
+)
+def test_what_makes_two_payloads_the_same_work(a: object, b: object, differs: dict[str, list[object]] | None):
+    found = differences(a, b)
+    assert (
+        found == differs
+        if differs is not None
+        else (set(found) == {"definition"} and len(found["definition"][0]) == 61)
+    )

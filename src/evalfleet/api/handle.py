@@ -145,17 +145,18 @@ class RunHandle:
             store.close()
         return list(answer["tasks"])
 
-    def compare(self, other: RunHandle | str) -> Comparison:
+    def compare(self, other: RunHandle | str, *, allow_different: bool = False) -> Comparison:
         """Say whether this run is better or worse than `other`, or not distinguishable: as `compare OTHER THIS`.
 
         Args:
             other: the run to measure against: a handle, or an id, name or "latest" in the same home.
+            allow_different: compare also tasks of one key that are not the same work, and studies.
 
-        Raises NotFound; InputError, where they are the same run or have no task in common.
+        Raises NotFound; InputError, where they are the same run, have no task in common, or one is a study.
         """
         text = other.id if isinstance(other, RunHandle) else other
         with self._opened() as (reader, run):
-            return compare(reader, reader.find_run(text), run)
+            return compare(reader, reader.find_run(text), run, allow_different=allow_different)
 
     def export(self, to: Folder, format: str = "evalfleet") -> Exported:
         """Write the run, as it stands, to a new folder, whole or not at all; returns what was written.

@@ -6,7 +6,7 @@ Its keys are a public contract, described in docs/howto/compare-runs.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TypedDict
 
@@ -14,14 +14,16 @@ from evalfleet.core import compare as core
 from evalfleet.core import stats
 from evalfleet.errors import InputError
 from evalfleet.model import JsonObject, Run
-from evalfleet.report import text
+from evalfleet.report import sameness, text
 from evalfleet.report.summary import Summary, summarise
 from evalfleet.store.base import StoreReader
 
 _SEED = 0  # the same two runs give the same interval, today and tomorrow
 _COUNTS = ("succeeded", "failed")
 _UNFINISHED = ("queued", "running")
-_SAME = ("benchmark", "task", "seed", "max_steps")  # of a payload: what makes two episodes the same work
+_ALLOWED = "`--allow-different`"
+_MOST_NAMES = 4
+_RULES = ("timeout_s", "timeout_is_verdict", "exit_is_verdict", "result_required")  # of a policy: what makes a score
 
 
 class Side(TypedDict):
@@ -56,19 +58,27 @@ class Comparison(TypedDict):
     only_b: list[str]
 
 
-def compare(store: StoreReader, run_a: Run, run_b: Run) -> Comparison:
+def compare(store: StoreReader, run_a: Run, run_b: Run, *, allow_different: bool = False) -> Comparison:
     """Compare B with A, as both stand at one moment, over the tasks that both have, by key.
 
-    A task is paired if it counts in the valid score of both runs: it succeeded, or failed by its own fault, which is 0.
+    A task is paired if it is the same work in both runs, and counts in the valid score of both: it succeeded, or failed by
+    its own fault, which is 0.
+
+    Args:
+        allow_different: pair tasks of one key also where they are not the same work, and studies.
 
     Raises:
-        InputError: it is the same run twice, or the runs have no task in common.
+        InputError: it is the same run twice, the runs have no task in common, no common task is the same work in both, or one of
+            them is a study.
     """
     if run_a.id == run_b.id:
         raise InputError(f"both names mean the run {run_a.id}; give two different runs, `evalfleet status` lists them")
+    if not allow_different:
+        _refuse_studies(run_a, run_b)
     with store.snapshot():
+        payloads_a, payloads_b = store.payloads(run_a.id), store.payloads(run_b.id)
         summary_a, summary_b = summarise(store, run_a), summarise(store, run_b)
-        episodes_a, episodes_b = _episodes(store, run_a), _episodes(store, run_b)
+        episodes_a = _episodes(store, run_a)
         numbers_a, numbers_b = _numbers(store, run_a), _numbers(store, run_b)
     tasks_a, tasks_b = _by_key(summary_a), _by_key(summary_b)
     common = sorted(tasks_a.keys() & tasks_b.keys())
@@ -76,10 +86,16 @@ def compare(store: StoreReader, run_a: Run, run_b: Run) -> Comparison:
         raise InputError(
             f"the runs {run_a.id} and {run_b.id} have no task in common: no key of the one is a key of the other"
         )
-    paired = [key for key in common if _counts(tasks_a[key]) and _counts(tasks_b[key])]
+    unlike = sameness.unlike(common, payloads_a, payloads_b)
+    refused = {} if allow_different else {one["key"]: one for one in unlike if not one["same_work"]}
+    if len(refused) == len(common):
+        raise InputError(
+            f"the runs {run_a.id} and {run_b.id} have {text.count(len(common), 'common key')} and no common task: "
+            f"{_differs(unlike[0])}; {_ALLOWED} compares them all the same"
+        )
+    paired = [key for key in common if key not in refused and _counts(tasks_a[key]) and _counts(tasks_b[key])]
     others = sorted(set(common).difference(paired))
     pairs = [_pair(tasks_a[key], tasks_b[key], episodes_a.get(key)) for key in paired]
-    unlike = _unlike(common, episodes_a, episodes_b)
     found = core.compare(pairs, Random(_SEED)) if pairs else None
     return {
         "a": _side(
@@ -93,19 +109,20 @@ def compare(store: StoreReader, run_a: Run, run_b: Run) -> Comparison:
             "paired": len(paired),
             "distinct": found.tasks if found else 0,
             "left_out": len(others),
+            "different": sum(not one["same_work"] for one in unlike),
             "only_a": len(tasks_a) - len(common),
             "only_b": len(tasks_b) - len(common),
         },
         "conclusion": str(found.conclusion if found else core.Conclusion.NONE),
         "sentence": sentence(found, len(common)),
-        "notes": [*_notes(summary_a, summary_b), *_warnings(unlike, len(common))],
+        "notes": [*_notes(summary_a, summary_b), *_rules(run_a, run_b), *_warnings(unlike, len(common), refused)],
         "unlike": unlike,
         "difference": found and _difference(found),
         "success": found and {"gained": found.gained, "lost": found.lost, "p_value": found.p_success},
         "least_detectable": found and _least(found.least),
         "by_domain": _by_domain(pairs),
         "flips": [_flip(pair, numbers_a, numbers_b) for pair in pairs if pair.flip],
-        "left_out": [_left_out(tasks_a[key], tasks_b[key]) for key in others],
+        "left_out": [_left_out(tasks_a[key], tasks_b[key], refused.get(key)) for key in others],
         "only_a": sorted(tasks_a.keys() - tasks_b.keys()),
         "only_b": sorted(tasks_b.keys() - tasks_a.keys()),
     }
@@ -178,27 +195,46 @@ def _numbers(store: StoreReader, run: Run) -> dict[str, int]:
     return {row["key"]: row["number"] for row in store.result_rows(run.id)}
 
 
-def _unlike(common: Sequence[str], a: dict[str, JsonObject], b: dict[str, JsonObject]) -> list[JsonObject]:
-    """Tasks of the same key that were not the same work, and in what."""
-    found: list[JsonObject] = []
-    for key in common:
-        if key in a and key in b:
-            differs = {name: [a[key][name], b[key][name]] for name in _SAME if a[key][name] != b[key][name]}
-            found += [{"key": key, "differs": differs}] if differs else []
-    return found
+def _refuse_studies(run_a: Run, run_b: Run) -> None:
+    studies = [run for run in (run_a, run_b) if run.policy.study is not None]
+    if studies:
+        what = "both are studies" if len(studies) == 2 else f"{studies[0].id} is a study"
+        best = " and ".join(f"`evalfleet study best {run.id}`" for run in studies)
+        raise InputError(
+            f"{what}, and trials of one number have other parameters: there is nothing to pair. Compare the best configurations: "
+            f"{best}; {_ALLOWED} pairs the trials by their numbers all the same"
+        )
 
 
-def _warnings(unlike: Sequence[JsonObject], common: int) -> list[str]:
-    """One warning per name that differs, with the first task as the example."""
+def _differs(one: JsonObject) -> str:
+    """ "not the same work: question differs (A: ..., B: ...)", of the first things that differ."""
+    shown = [
+        f"{text.printable(name)} differs (A: {text.printable(str(a))}, B: {text.printable(str(b))})"
+        for name, (a, b) in list(one["differs"].items())[:_MOST_NAMES]
+    ]
+    more = len(one["differs"]) - len(shown)
+    return f"{text.printable(one['key'])} is not the same work: {', '.join(shown)}{f' and {more} more' if more else ''}"
+
+
+def _warnings(unlike: Sequence[JsonObject], common: int, refused: Mapping[str, JsonObject]) -> list[str]:
+    """How many tasks are not the same work, and what became of them; one per name where they are compared all the same."""
     warnings: list[str] = []
-    for name in _SAME:
-        found = [one for one in unlike if name in one["differs"]]
-        if found:
-            a, b = (text.printable(str(value)) for value in found[0]["differs"][name])
-            warnings.append(
-                f"Not the same work: {name} differs in {len(found):,} of {text.count(common, 'common task')}, as in "
-                f"{text.printable(found[0]['key'])} (A: {a}, B: {b}); that alone may move the score."
-            )
+    if refused:
+        are = "is" if len(refused) == 1 else "are"
+        warnings.append(
+            f"{len(refused):,} of {text.count(common, 'common task')} {are} not the same work in both runs and left out, such as "
+            f"{text.printable(next(iter(refused)))}; {_ALLOWED} compares them, too."
+        )
+    compared = [one for one in unlike if one["key"] not in refused]
+    for name in dict.fromkeys(name for one in compared for name in one["differs"]):
+        found = [one for one in compared if name in one["differs"]]
+        a, b = (text.printable(str(value)) for value in found[0]["differs"][name])
+        warnings.append(
+            f"Not the same work: {text.printable(name)} differs in {len(found):,} of {text.count(common, 'common task')}, as in "
+            f"{text.printable(found[0]['key'])} (A: {a}, B: {b}); that alone may move the score."
+        )
+        if len(warnings) > _MOST_NAMES:
+            break
     return warnings
 
 
@@ -273,6 +309,15 @@ def _notes(*summaries: Summary) -> list[str]:
     return notes
 
 
+def _rules(run_a: Run, run_b: Run) -> list[str]:
+    """What the runs did not treat alike."""
+    return [
+        f"Not judged alike: {name} differs (A: {a}, B: {b}); that alone may move the score."
+        for name, a, b in ((name, getattr(run_a.policy, name), getattr(run_b.policy, name)) for name in _RULES)
+        if a != b
+    ]
+
+
 def _by_domain(pairs: Sequence[core.Pair]) -> dict[str, JsonObject]:
     domains: dict[str, list[core.Pair]] = {}
     for pair in pairs:
@@ -302,8 +347,9 @@ def _flip(pair: core.Pair, numbers_a: dict[str, int], numbers_b: dict[str, int])
     }
 
 
-def _left_out(a: JsonObject, b: JsonObject) -> JsonObject:
-    reasons = [_reason(result, name) for name, result in (("A", a), ("B", b)) if not _counts(result)]
+def _left_out(a: JsonObject, b: JsonObject, different: JsonObject | None) -> JsonObject:
+    reasons = [_differs(different)] if different is not None else []
+    reasons += [_reason(result, name) for name, result in (("A", a), ("B", b)) if not _counts(result)]
     return {"key": a["key"], "state_a": a["state"], "state_b": b["state"], "reason": "; ".join(reasons)}
 
 

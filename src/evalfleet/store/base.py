@@ -247,6 +247,10 @@ class StoreReader(PoolReader, GpuReader, PageReader, SeriesReader, Protocol):
         """Of a benchmark's run, what the payload of each task says: key, benchmark, task, seed, max_steps."""
         ...
 
+    def payloads(self, run_id: str) -> dict[str, str | None]:
+        """The payload of each task as JSON, by key; None where it has none."""
+        ...
+
     def attempt_rows(self, run_id: str) -> Iterator[dict[str, Any]]:
         """All attempts without their end records, by task and number, read in pages."""
         ...

@@ -228,6 +228,10 @@ class Reading(GpuReading, Paging, SeriesReading):
     def episodes(self, run_id: str) -> list[dict[str, Any]]:
         return [dict(row) for row in self._db.rows("select_episodes", run_id=run_id)]
 
+    def payloads(self, run_id: str) -> dict[str, str | None]:
+        found = {row["key"]: row["payload"] for row in self._db.stream("select_payloads", run_id=run_id)}
+        return {key: None if payload == "null" else payload for key, payload in found.items()}
+
     def live_attempts(self, run_id: str) -> list[dict[str, Any]]:
         return [dict(row) for row in self._db.rows("select_live_attempts", run_id=run_id)]
 

@@ -216,8 +216,8 @@ def _waiting(task: Task) -> JsonObject:
     }
 
 
-def compare(store: StoreReader, a: str, b: str) -> Comparison:
-    return compared(store, store.find_run(a), store.find_run(b))
+def compare(store: StoreReader, a: str, b: str, *, allow_different: bool = False) -> Comparison:
+    return compared(store, store.find_run(a), store.find_run(b), allow_different=allow_different)
 
 
 def _next(rows: Sequence[dict[str, Any]], page: Page, name: str) -> str | None:

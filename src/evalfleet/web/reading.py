@@ -141,7 +141,12 @@ class Reading:
     async def compare(self, request: web.Request) -> web.Response:
         a, b = params.text(request, "a"), params.text(request, "b")
         params.some(a and b, "one of the runs `a` and `b`")
-        return await self._told(request, ("compare", a, b), lambda store: queries.compare(store, a or "", b or ""))
+        different = params.text(request, "different") == "allowed"
+
+        def ask(store: StoreReader) -> Any:
+            return queries.compare(store, a or "", b or "", allow_different=different)
+
+        return await self._told(request, ("compare", a, b, different), ask)
 
     async def pools(self, request: web.Request) -> web.Response:
         speed = self._site.settings.azure_speed

@@ -88,6 +88,7 @@ def _reading(reading: Reading) -> list[Route]:
     task_states = Parameter(name="state", words=_TASK_STATES, many=True)
     named = [Parameter(name=name) for name in ("domain", "key")]
     sides = [Parameter(name=name, required=True) for name in ("a", "b")]
+    sides.append(Parameter(name="different", words=("allowed",)))
     kinds = [Parameter(name=name) for name in ("kind", "blame")]
     chosen = [Parameter(name="type"), Parameter(name="task"), Parameter(name="order", words=("asc", "desc"))]
     alert_state = Parameter(name="state", words=("firing", "resolved"))

@@ -91,6 +91,9 @@ select json_extract(spec, '$.payload.benchmark') as benchmark, json_extract(spec
    and exists (select 1 from task where run_id = :run_id and number = 1 and json_type(spec, '$.payload.benchmark') = 'text')
  group by 1, 2, 3 order by min(number);
 
+-- name: select_payloads
+select key, json_quote(json_extract(spec, '$.payload')) as payload from task where run_id = :run_id;
+
 -- name: select_episodes
 select key, json_extract(spec, '$.payload.benchmark') as benchmark, json_extract(spec, '$.payload.task') as task,
        json_extract(spec, '$.payload.seed') as seed, json_extract(spec, '$.payload.max_steps') as max_steps
