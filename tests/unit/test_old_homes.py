@@ -27,6 +27,8 @@ FROZEN = {
     "0007_loads.sql": "609ec90703bb8bb6",
     "0008_gpu_leases.sql": "64ba38bd31a0c118",
     "0009_gpu_line.sql": "519ec7dafe6014e6",
+    "0010_forced_wishes.sql": "76a561599996238a",
+    "0011_attempt_price.sql": "de434e4b165bbc3b",
 }
 
 
