@@ -83,27 +83,16 @@ def compare(store: StoreReader, run_a: Run, run_b: Run, *, allow_different: bool
     tasks_a, tasks_b = _by_key(summary_a), _by_key(summary_b)
     common = sorted(tasks_a.keys() & tasks_b.keys())
     if not common:
-        raise InputError(
-            f"the runs {run_a.id} and {run_b.id} have no task in common: no key of the one is a key of the other"
-        )
+        raise InputError(f"the runs {run_a.id} and {run_b.id} have no task in common: no key is in both")
     unlike = sameness.unlike(common, payloads_a, payloads_b)
-    refused = {} if allow_different else {one["key"]: one for one in unlike if not one["same_work"]}
-    if len(refused) == len(common):
-        raise InputError(
-            f"the runs {run_a.id} and {run_b.id} have {text.count(len(common), 'common key')} and no common task: "
-            f"{_differs(unlike[0])}; {_ALLOWED} compares them all the same"
-        )
+    refused = {} if allow_different else _refused(run_a, run_b, unlike, len(common))
     paired = [key for key in common if key not in refused and _counts(tasks_a[key]) and _counts(tasks_b[key])]
     others = sorted(set(common).difference(paired))
     pairs = [_pair(tasks_a[key], tasks_b[key], episodes_a.get(key)) for key in paired]
     found = core.compare(pairs, Random(_SEED)) if pairs else None
     return {
-        "a": _side(
-            summary_a, [tasks_a[key] for key in common], [tasks_a[key] for key in paired], found and found.mean_a
-        ),
-        "b": _side(
-            summary_b, [tasks_b[key] for key in common], [tasks_b[key] for key in paired], found and found.mean_b
-        ),
+        "a": _side(summary_a, tasks_a, common, paired, found and found.mean_a),
+        "b": _side(summary_b, tasks_b, common, paired, found and found.mean_b),
         "tasks": {
             "common": len(common),
             "paired": len(paired),
@@ -126,6 +115,17 @@ def compare(store: StoreReader, run_a: Run, run_b: Run, *, allow_different: bool
         "only_a": sorted(tasks_a.keys() - tasks_b.keys()),
         "only_b": sorted(tasks_b.keys() - tasks_a.keys()),
     }
+
+
+def _refused(run_a: Run, run_b: Run, unlike: list[JsonObject], common: int) -> dict[str, JsonObject]:
+    """The tasks of one key that are not the same work, by key. Raises InputError, where that is all of them."""
+    found = {one["key"]: one for one in unlike if not one["same_work"]}
+    if len(found) == common:
+        raise InputError(
+            f"the runs {run_a.id} and {run_b.id} have {text.count(common, 'common key')} and no common task: "
+            f"{_differs(unlike[0])}; {_ALLOWED} compares them all the same"
+        )
+    return found
 
 
 def sentence(found: core.Comparison | None, common: int) -> str:
@@ -250,7 +250,10 @@ def _pair(a: JsonObject, b: JsonObject, episode: JsonObject | None) -> core.Pair
     )
 
 
-def _side(summary: Summary, common: Sequence[JsonObject], paired: Sequence[JsonObject], score: float | None) -> Side:
+def _side(
+    summary: Summary, tasks: Mapping[str, JsonObject], keys: Sequence[str], counted: Sequence[str], score: float | None
+) -> Side:
+    common, paired = [tasks[key] for key in keys], [tasks[key] for key in counted]
     verdicts = [result["score"] for result in common if result["state"] == "succeeded"]
     scores = stats.scores(
         total=len(common),
