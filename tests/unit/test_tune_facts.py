@@ -12,6 +12,7 @@ from evalfleet.backends.base import HostInfo
 from evalfleet.core.gpu_cards import Card
 from evalfleet.engine.studying import Studying, submit_study
 from evalfleet.model import Blame, Device, Failure, Kind, Outcome, Requests, Run, TaskState, Verdict
+from evalfleet.report.html import page
 from evalfleet.report.lines import cells
 from evalfleet.report.live import live_state
 from evalfleet.report.study import as_flags, studies_facts, study_facts
@@ -215,3 +216,23 @@ def test_the_view_fits_every_terminal(play: Callable[..., Play]):
             assert "waiting" in shown
             assert "out_of_memory" in shown
             assert "a notice" in shown
+
+
+def test_the_page_of_a_study_shows_what_it_found_and_no_score(play: Callable[..., Play]):
+    one = play(trials=12, max_parallel_experiments=12, baseline={"tp": 1, "batch": 8})
+    assert "nothing is measured yet" in page(one.store, one.run)
+    one.studying.propose(13, [HOST])
+    for number in range(1, 13):
+        one.end(number, None if number == 3 else 100.0 * number, evidence="<script>no")
+    shown = page(one.store, one.run)
+    facts = study_facts(one.store, one.run)
+    assert "<h3>Best configuration</h3><b>speed=900</b><p>trial_0009</p>" in shown
+    assert "keeps ms &lt;= 90" in shown
+    assert "<h3>Baseline</h3>" in shown
+    assert "1 to 500 (logarithmic)" in shown
+    assert "0.1 to 0.9, when tp == 2" in shown
+    assert all(f"<td>{row['key']}</td>" in shown for row in facts["trials"])
+    assert "breaks ms &lt;= 90" in shown
+    assert shown.count("<circle class=") == 11  # one per measurement
+    assert not any(word in shown for word in ("Valid score", "Strict score", "By domain"))
+    assert "<script>no" not in shown

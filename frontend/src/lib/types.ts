@@ -34,6 +34,26 @@ export interface Reason {
   message: string;
 }
 
+/** A configuration of a study, and what it measured. */
+export interface Configuration {
+  trial: string;
+  parameters: Record<string, string | number | boolean>;
+  metrics: Record<string, number>;
+  measurements: number;
+  broken: string[];
+}
+
+/** What a study found, where a run has its scores. */
+export interface StudyFound {
+  objective: Record<string, string>[];
+  constraints: string[];
+  searched: number;
+  wanted: number;
+  best: Configuration | null;
+  nearest: Configuration | null;
+  verdict: string | null;
+}
+
 export interface RunRow {
   run: string;
   name: string;
@@ -42,6 +62,7 @@ export interface RunRow {
   driven: boolean;
   tasks: Counts;
   scores: Scores;
+  study?: StudyFound; // of a study, which has no score
   cost_usd: number;
   budget_usd: number | null;
   workers: number;
@@ -103,6 +124,8 @@ export interface Run {
   ended_at: number | null;
   tasks: Counts;
   scores: Scores & { verdicts: number };
+  study?: StudyFound;
+  covers?: string | null; // which part of the tasks the scores cover, where it is not all
   accept: number;
   accepted: boolean;
   attempts: { total: number; by_outcome: Record<string, number> };
@@ -422,7 +445,7 @@ export interface Comparison {
   conclusion: string;
   sentence: string;
   notes: string[];
-  unlike: unknown[];
+  unlike: { key: string; differs: Record<string, [unknown, unknown]>; same_work: boolean }[];
   difference: { score: number; ci95: Range | null; p_value: number | null } | null;
   by_domain: Record<string, { tasks: number; score_a: number | null; score_b: number | null; difference: number | null; gained: number; lost: number }>;
   flips: Flip[];

@@ -52,13 +52,12 @@ def page(
     strips = filmstrips(home, run.id, keys, attempts, most=most, beside=beside) if home else NONE
     sections = [
         _header(summary),
-        _cards(summary),
-        _section("By domain", _domains(summary)),
+        *(_scored(summary) if run.policy.study is None else _searched(store, run)),
         _section("Workers over time", charts.lanes(lanes, keys) + charts.legend(_looks(attempts)) if lanes else ""),
         _section("Failed attempts", _failures(summary)),
         _section("Do retries flatter the score?", _retries(summary)),
         _section("Repeats", repeat_table(summary["repeats"])),
-        _section("Tasks", _tasks(summary, strips, most)),
+        _section("Tasks" if run.policy.study is None else "Attempts of each trial", _tasks(summary, strips, most)),
         _footer(run, now),
     ]
     data = {
@@ -66,6 +65,24 @@ def page(
         "films": {"films": strips.films, "pictures": strips.pictures},
     }
     return _document(summary, "".join(sections), data)
+
+
+def _scored(summary: Summary) -> list[str]:
+    return [_cards(summary), _section("By domain", _domains(summary))]
+
+
+def _searched(store: StoreReader, run: Run) -> list[str]:
+    """Of a study, where a run has its scores."""
+    from evalfleet.report import study_page  # the whole of `tune` with it, which plain runs need not load
+    from evalfleet.report.study import study_facts
+
+    facts = study_facts(store, run)
+    return [
+        study_page.cards(facts),
+        _section("History", study_page.history(facts)),
+        _section("Parameters", study_page.parameters(facts)),
+        _section("Trials", study_page.trials(facts)),
+    ]
 
 
 def _document(summary: Summary, body: str, data: dict[str, Any]) -> str:
@@ -221,7 +238,7 @@ def _failures(summary: Summary) -> str:
 
 def _retries(summary: Summary) -> str:
     first, retried = summary["retry_bias"]["first_attempt"], summary["retry_bias"]["retried"]
-    if not retried["n"]:
+    if not retried["n"] or "study" in summary:
         return ""
     rows = "".join(
         f'<div class="name">{name}</div><div>{charts.stacked([("pass", part["score"] or 0.0)], 1.0, name)}</div>'

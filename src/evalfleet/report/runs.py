@@ -92,7 +92,11 @@ def problems(row: JsonObject, breaker: str | None, alerts: list[JsonObject]) -> 
     for word, text in (("failed", "failed"), ("held", "held: they need a person")):
         if tasks[word]:
             found.append(_problem("warning", f"{count(tasks[word], 'task')} {text}"))
-    return sorted(found, key=lambda one: one["severity"] != "critical")
+    # Alerts of one cause may say the same, such as those of two shares of a budget that were passed at once.
+    once: dict[str, JsonObject] = {}
+    for one in found:
+        once.setdefault(one["text"], one)
+    return sorted(once.values(), key=lambda one: one["severity"] != "critical")
 
 
 def bounds(interval: Interval | None) -> list[float] | None:

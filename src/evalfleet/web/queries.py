@@ -12,6 +12,7 @@ from evalfleet.engine.steering import barred
 from evalfleet.model import JsonObject, Run, RunState, Task, TaskState
 from evalfleet.report.compare import Comparison
 from evalfleet.report.compare import compare as compared
+from evalfleet.report.covering import covered
 from evalfleet.report.live import WorkerLine, live_state, natural
 from evalfleet.report.runs import bounds, open_breaker, outlook, problems, run_row
 from evalfleet.report.summary import summarise, task_row
@@ -61,8 +62,10 @@ def run(store: StoreReader, text: str) -> JsonObject:
         out = barred(store, found.id)
         alerts = [alert for alert in firing_of(store.alert_events()) if alert["run"] == found.id]
         row = run_row(store, found)
+        summary = summarise(store, found, results=False)
         return {
-            **summarise(store, found, results=False),
+            **summary,
+            "covers": covered(summary),
             "driven": driver is not None,
             "driver": driver,
             "cancelling": found.cancelling,
