@@ -166,3 +166,35 @@ def test_endless_probes_for_servers(opened: Breaker):
 def test_it_can_be_stored(opened: Breaker):
     for breaker in (Breaker(), opened, opened.admitted("p"), Breaker().succeeded("a")):
         assert Breaker.from_json(json.loads(json.dumps(breaker.to_json()))) == breaker
+
+
+REFUSED = failure(Kind.SERVICE_REFUSED, "openai.AuthenticationError: Error code: 401 - no such key")
+
+
+def test_a_refusal_opens_it_soon_and_is_not_probed_until_somebody_rearms_it():
+    breaker = Breaker()
+    for number in range(3):
+        assert breaker.state is BreakerState.CLOSED
+        breaker = breaker.failed(f"a{number}", REFUSED, "t", 10.0)  # one task is enough where nothing was healthy yet
+    assert (breaker.state, breaker.exhausted, breaker.next_probe_at) == (BreakerState.OPEN, True, None)
+    assert breaker.allowance(1e9, 0) == 0
+    rearmed = breaker.rearmed(20.0)
+    assert (rearmed.exhausted, rearmed.allowance(20.0, 0)) == (False, 1)
+    again = rearmed.admitted("p").failed("p", REFUSED, "t", 21.0)
+    assert (again.state, again.exhausted) == (BreakerState.OPEN, False)
+    assert rearmed.admitted("p").succeeded("p").state is BreakerState.CLOSED
+
+
+def test_one_task_that_is_refused_does_not_stop_a_run_that_works():
+    breaker = Breaker().succeeded("a")
+    for number in range(20):
+        breaker = breaker.failed(f"a{number}", REFUSED, "t", 0)
+    assert breaker.state is BreakerState.CLOSED
+    assert breaker.failed("b", REFUSED, "t2", 0).state is BreakerState.OPEN
+
+
+def test_a_server_that_probes_for_ever_probes_a_refusal_too():
+    breaker = Breaker(limits=Limits(probes=None))
+    for number in range(3):
+        breaker = breaker.failed(f"a{number}", REFUSED, f"t{number}", 10.0)
+    assert (breaker.exhausted, breaker.next_probe_at) == (False, 12.0)

@@ -56,6 +56,16 @@ def test_the_delay_is_jittered_and_capped(count: int, seed: int):
     assert full / 2 <= delay_s(count, POLICY, random.Random(seed)) <= full
 
 
+def test_a_service_that_failed_gets_more_time_from_attempt_to_attempt():
+    def longest(kind: Kind, lost: int) -> float:
+        waits = [decided(kind, 0, lost) for _ in range(50)]
+        return max(wait.not_before - 1000.0 for wait in waits if isinstance(wait, Retry))
+
+    assert longest(Kind.SERVICE_FAILED, 1) <= 1.0
+    assert 32.0 < longest(Kind.SERVICE_FAILED, 4) <= 64.0
+    assert longest(Kind.PREEMPTED, 4) <= 8.0
+
+
 @given(
     attempts=st.integers(1, 8), max_lost=st.integers(1, 8), kinds=st.lists(st.sampled_from(Kind), min_size=1), seed=st.integers()
 )  # fmt: skip

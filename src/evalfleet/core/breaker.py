@@ -8,6 +8,9 @@ that has run for 60 s without failing.
 earlier failures, which were still blamed on their tasks, count too: so an outage from the start costs at most
 5 failures + 2 more in flight + 3 probes.
 
+**Refusal.** A service that refuses us (`service_refused`) does not recover by itself: 3 such failures with no verdict between are
+enough, of two tasks, or of one where nothing was healthy yet; and no probes are made until somebody re-arms it.
+
 **Probing.** When open, one attempt at a time is admitted, after 2, 4 and 8 s. A verdict closes the breaker, and so
 does a failure that attribution leaves with the task: it would have blamed the pool for the known cause, so the pool
 has run a program to its own end. (Then the slow start begins anew.) A probe that runs for 60 s closes it as well, so
@@ -37,6 +40,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     failures: int = 5
     tasks: int = 3
     taskless: int = 3
+    refusals: int = 3
     probes: int | None = 3
     probe_base_s: float = 2.0
     probe_cap_s: float = 300.0
@@ -146,7 +150,8 @@ class Breaker(Struct, frozen=True, kw_only=True):
         if probing:
             return marked._probe_failed(now)
         if self.state is BreakerState.CLOSED and marked._must_open():
-            return replace(marked, state=BreakerState.OPEN, healthy=False)._scheduled(now)
+            spent = (self.limits.probes or 0) if marked._is_refused() else 0
+            return replace(marked, state=BreakerState.OPEN, healthy=False, probes=spent)._scheduled(now)
         return marked
 
     def forgotten(self, attempt: str, now: float) -> Breaker:
@@ -178,8 +183,14 @@ class Breaker(Struct, frozen=True, kw_only=True):
         last = self.marks[-self.limits.taskless :]
         if len(last) == self.limits.taskless and all(mark.blamed and mark.task is None for mark in last):
             return True
+        if self._is_refused():
+            return True
         counted = self._counted()
         return len(counted) >= self.limits.failures and len(_tasks(counted)) >= self.limits.tasks
+
+    def _is_refused(self) -> bool:
+        refused = [mark for mark in self.marks if mark.kind is Kind.SERVICE_REFUSED]
+        return len(refused) >= self.limits.refusals and (not self.healthy or len(_tasks(refused)) > 1)
 
     def to_json(self) -> JsonObject:
         """The state without its limits, which belong to the settings."""

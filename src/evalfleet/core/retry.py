@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from evalfleet.model import Blame, Failure, Policy
+from evalfleet.model import Blame, Failure, Kind, Policy
 
 if TYPE_CHECKING:
     import random
+
+
+_GROWTH = 2.0
+_SERVICE_GROWTH = 4.0  # an endpoint that is down stays so for minutes, and a task has few attempts to lose
 
 
 class Retry(Struct, frozen=True, kw_only=True):
@@ -57,13 +61,14 @@ def decide(
     if not failure.consumes and lost >= policy.max_lost:
         words = f"{lost} attempts lost by no fault of its own (at most {policy.max_lost})"
         return Hold(reason=f"{words}; last: {_words(failure)}")
-    return Retry(not_before=now + delay_s(consumed if failure.consumes else lost, policy, rng))
+    growth = _SERVICE_GROWTH if failure.kind in (Kind.SERVICE_FAILED, Kind.SERVICE_REFUSED) else _GROWTH
+    return Retry(not_before=now + delay_s(consumed if failure.consumes else lost, policy, rng, growth))
 
 
-def delay_s(count: int, policy: Policy, rng: random.Random) -> float:
-    """Exponential back-off before the next attempt: 50 to 100 % of `retry_base_s * 2 ** (count - 1)`, capped."""
+def delay_s(count: int, policy: Policy, rng: random.Random, growth: float = _GROWTH) -> float:
+    """Exponential back-off before the next attempt: 50 to 100 % of `retry_base_s * growth ** (count - 1)`, capped."""
     exponent = min(max(count, 1) - 1, 60)
-    return min(policy.retry_cap_s, policy.retry_base_s * 2.0**exponent) * rng.uniform(0.5, 1.0)
+    return min(policy.retry_cap_s, policy.retry_base_s * growth**exponent) * rng.uniform(0.5, 1.0)
 
 
 def _words(failure: Failure) -> str:

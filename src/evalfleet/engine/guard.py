@@ -58,6 +58,11 @@ class Guard:
     def message(self) -> str:
         """Why the run pauses, and what to do."""
         cause = self._breaker.cause
+        if cause is not None and cause.kind is Kind.SERVICE_REFUSED:
+            return (
+                f"the breaker is open: {cause}. It does not pass by itself: check the key, its permissions, the model's name "
+                f"and what is left of quota and credit, then `evalfleet resume {self._run.id}`"
+            )
         return (
             f"the breaker is open: {cause or 'the backend failed'}, and {self._breaker.probes} probes failed too. "
             f"Remove the cause, then `evalfleet resume {self._run.id}`"
