@@ -6,7 +6,7 @@ It needs Python 3.8 or newer and nothing else. What it does comes from the paylo
     step_s     seconds per step (default 0.2)
     score      what the checker will say, from 0 to 1 (default 1)
     usd        what one step costs, in dollars (default 0.002)
-    trouble    "crash" (always), "crash_once" (in the first attempt), or "hang"
+    trouble    "crash" (always), "crash_once" (in the first attempt), "model_down_once", or "hang"
 """
 
 import json
@@ -24,6 +24,18 @@ def tell(**event):
     """Append one event line. Each line is progress: it moves the view, and it postpones the stall limit."""
     with open(os.environ["EVALFLEET_EVENTS"], "a", encoding="utf-8") as events:
         events.write(json.dumps(event) + "\n")
+
+
+class ModelDown(Exception):
+    """The model's endpoint did not answer."""
+
+
+def fail(error, kind):
+    """Say what failed and whose error it was. Neither consumes an attempt of the task, nor is it scored as the agent's:
+    "service_failed" (an endpoint that is down), "service_refused" (a key, a used-up quota), "environment_failed" (a browser).
+    """
+    Path(os.environ["EVALFLEET_RESULT"]).write_text(json.dumps({"error": str(error), "error_kind": kind}))
+    sys.exit(1)
 
 
 def screenshot(path, shade):
@@ -54,6 +66,8 @@ def main():
         name = f"step_{step}.png"
         screenshot(artifacts / name, 255 * step // (steps + 1))
         tell(step=step, note=note, screenshot=name, cost_usd=wanted.get("usd", 0.002))
+        if trouble == "model_down_once" and attempt == 1:
+            raise ModelDown("the model did not answer in 60 s")
         if trouble == "hang" and step == 2:
             time.sleep(3600)
         if trouble == "crash" or (trouble == "crash_once" and attempt == 1):
@@ -65,4 +79,7 @@ def main():
     Path(os.environ["EVALFLEET_RESULT"]).write_text(json.dumps(result), encoding="utf-8")
 
 
-main()
+try:
+    main()
+except ModelDown as error:
+    fail(error, "service_failed")

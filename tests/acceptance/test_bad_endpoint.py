@@ -144,6 +144,16 @@ def test_without_the_signatures_it_is_as_the_program_ends_and_judging_anew_mends
     before = fleet.json("run", tasks(fleet, endpoint.url), "--workers", "4")
     assert before["tasks"]["failed"] > 0
     assert before["scores"]["valid"] < TRUE_SCORE
+    # The report says that one message is most of it, and what to do.
+    common = before["common_failure"]
+    assert (common["attempts"], common["of"]) == (before["tasks"]["failed"], before["tasks"]["failed"])
+    assert common["message"].startswith("exit status #: urllib.error.HTTPError: HTTP Error #: ")
+    told = " ".join(fleet.command("report", COLUMNS="200").stdout.split())
+    assert f"{common['attempts']} of {common['of']} failures share one message" in told
+    assert f"`evalfleet judge {before['run']}`" in told
+    fleet.command("report", "--html", "report.html")
+    page = (fleet.folder / "report.html").read_text()
+    assert f"{common['attempts']} of {common['of']} failures share one message" in page
     config.unlink()
     changes = fleet.json("judge")["changes"]
     assert {change["to"]["kind"] for change in changes} == {"service_failed"}

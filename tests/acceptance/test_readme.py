@@ -153,7 +153,13 @@ def test_every_command_of_the_page_works(checkout: Fleet, page: Path):
     said = "\n".join(follow(checkout, page))
     wanted = {
         "quickstart": ["no disk in drive A", "slow completed", "2 of 2 tasks got a verdict"],
-        "write-a-task": ["2 of 2 tasks got a verdict", "part 3 of", "asking with [secret API_KEY]"],
+        "write-a-task": [
+            "2 of 2 tasks got a verdict",
+            "part 3 of",
+            "the breaker is open: service_failed",
+            "exit code 3",
+            "asking with [secret API_KEY]",
+        ],
         "resume-after-a-crash": ["not driven", "2 of 2 tasks got a verdict"],
         "control-cost": ["$0.20 spent", "3 of 3 tasks got a verdict"],
         "steer-a-run": ["held: good_2", "released: good_2", "is cancelled", "3 of 3 tasks count"],

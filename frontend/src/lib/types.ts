@@ -103,6 +103,20 @@ export interface FailureKind {
   evidence: string | null;
 }
 
+export interface FailureGroup extends FailureKind {
+  message: string;
+}
+
+export interface CommonFailure {
+  kind: string;
+  blame: string;
+  message: string;
+  attempts: number;
+  of: number;
+  tasks: number;
+  advice: string;
+}
+
 export interface DomainRow {
   total: number;
   succeeded: number;
@@ -130,6 +144,8 @@ export interface Run {
   accepted: boolean;
   attempts: { total: number; by_outcome: Record<string, number> };
   failure_kinds: FailureKind[];
+  failure_groups: FailureGroup[];
+  common_failure: CommonFailure | null;
   held: { key: string; reason: string }[];
   cost: {
     total_usd: number;

@@ -19,6 +19,7 @@ from typing import Any
 from evalfleet.layout import task_folder_name
 from evalfleet.model import Run
 from evalfleet.report import charts, text
+from evalfleet.report.alike import sentence
 from evalfleet.report.covering import covered
 from evalfleet.report.filmstrips import MOST_PICTURES, NONE, Filmstrips, filmstrips
 from evalfleet.report.repeat_table import repeat_table
@@ -233,6 +234,27 @@ def _failures(summary: Summary) -> str:
         f"<p>Blamed: {blames}.</p>"
         '<div class="wide"><table class="fails"><thead><tr><th>Kind</th><th>Blamed on</th><th class="num">Attempts</th>'
         f'<th class="num">Tasks</th><th>Latest example</th></tr></thead><tbody>{rows}</tbody></table></div>'
+        f"{_shared(summary)}"
+    )
+
+
+def _shared(summary: Summary) -> str:
+    """Failures of several tasks with one message."""
+    common = summary["common_failure"]
+    said = ""
+    if common is not None:
+        said = f'<p class="why">{escape(text.printable(sentence(common)))}. {escape(common["advice"])}</p>'
+    rows = "".join(
+        f'<tr><td class="num">{group["attempts"]:,}</td><td class="num">{group["tasks"]:,}</td><td>{escape(group["kind"])}</td>'
+        f'<td class="evidence">{escape(text.printable(group["message"][:_MOST_EVIDENCE]))}</td></tr>'
+        for group in summary["failure_groups"]
+        if group["tasks"] > 1
+    )
+    if not rows:
+        return said
+    return (
+        f'{said}<h3>Same message</h3><div class="wide"><table class="fails"><thead><tr><th class="num">Attempts</th>'
+        f'<th class="num">Tasks</th><th>Kind</th><th>Message</th></tr></thead><tbody>{rows}</tbody></table></div>'
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from evalfleet.model import PauseCause
 from evalfleet.report import text
+from evalfleet.report.alike import sentence
 from evalfleet.report.covering import covered
 from evalfleet.report.lines import STATE_STYLES, Column, Line, Span, Style, cells, line, table, wrap
 from evalfleet.report.repeats import shown
@@ -12,6 +13,7 @@ from evalfleet.report.summary import Cost, Summary
 
 _MOST_KINDS = 12
 _MOST_HELD = 5
+_MOST_GROUPS = 5
 _CENT = 0.005
 
 
@@ -154,6 +156,28 @@ def _failures(summary: Summary, width: int) -> list[Line]:
         lines.append(
             line(Span(f"  and {len(kinds) - _MOST_KINDS} more kinds in `evalfleet report --json`", Style.FAINT))
         )
+    return lines + _shared(summary, width)
+
+
+def _shared(summary: Summary, width: int) -> list[Line]:
+    """Failures of several tasks with one message, and what to make of it where they are most of all."""
+    groups = [group for group in summary["failure_groups"] if group["tasks"] > 1][:_MOST_GROUPS]
+    lines: list[Line] = []
+    if groups and len(summary["failure_groups"]) > len(summary["failure_kinds"]):
+        columns = [Column("failed", right=True), Column("tasks", right=True), Column("with the same message")]
+        rows = [
+            [
+                Span(f"{group['attempts']:,}"),
+                Span(f"{group['tasks']:,}"),
+                Span(text.printable(f"{group['kind']}: {group['message']}")),
+            ]
+            for group in groups
+        ]
+        lines += [[], *table(columns, rows, width, indent=2)]
+    common = summary["common_failure"]
+    if common is not None:
+        said = text.printable(sentence(common))
+        lines += [[], *wrap(line("  ", Span(said, Style.WARN), f". {common['advice']}"), width, indent=2)]
     return lines
 
 

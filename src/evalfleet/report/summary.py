@@ -13,6 +13,7 @@ from evalfleet.core import cost as costs
 from evalfleet.core import stats
 from evalfleet.core.repeats import Repeats
 from evalfleet.model import JsonObject, Outcome, Run, RunState, TaskState
+from evalfleet.report.alike import CommonFailure, FailureGroup, read_groups
 from evalfleet.report.repeats import bounds, intervals, repeats_of, told
 from evalfleet.store.base import StoreReader
 
@@ -67,6 +68,8 @@ class Summary(TypedDict):
     failures: dict[str, int]
     failures_by_blame: dict[str, int]
     failure_kinds: list[FailureKind]
+    failure_groups: list[FailureGroup]
+    common_failure: CommonFailure | None
     held: list[JsonObject]
     cost: Cost
     retry_rate: float | None
@@ -94,6 +97,7 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> Summary:
         summary = _summary(run, _until(store, run), sums, store.attempt_sums(run.id), store.failure_sums(run.id))
         summary["cost"] = _cost(store, run, summary)
         summary["held"] = store.held(run.id, _MOST_HELD)
+        summary["failure_groups"], summary["common_failure"] = read_groups(store, run)
         _add_repeats(summary, repeats_of(store.episode_sums(run.id)), by_task=results)
         if run.policy.study is not None:
             _as_study(summary, store, run)
@@ -143,6 +147,8 @@ def _summary(run: Run, until: float, sums: list[Row], attempts: list[Row], failu
         "failures": _tally(failures, "kind"),
         "failures_by_blame": _tally(failures, "blame"),
         "failure_kinds": [_failure_kind(row) for row in failures],
+        "failure_groups": [],
+        "common_failure": None,
         "held": [],
         "cost": Cost(
             total_usd=0.0,

@@ -271,6 +271,10 @@ class StoreReader(PoolReader, GpuReader, PageReader, SeriesReader, Protocol):
         """Per kind and blame: count (attempts), tasks, and key and evidence of the latest."""
         ...
 
+    def failure_lines(self, run_id: str, limit: int = 5_000) -> list[dict[str, Any]]:
+        """Per task, kind, blame and evidence: key, attempts, and when the latest ended; cancelled ones left out, latest first."""
+        ...
+
     def last_failures(self, run_id: str, limit: int = 10) -> list[dict[str, Any]]:
         """The latest failed attempts, newest first; cancelled ones left out."""
         ...

@@ -244,6 +244,9 @@ class Reading(GpuReading, Paging, SeriesReading):
     def failure_sums(self, run_id: str) -> list[dict[str, Any]]:
         return [dict(row) for row in self._db.rows("sum_failures", run_id=run_id)]
 
+    def failure_lines(self, run_id: str, limit: int = 5_000) -> list[dict[str, Any]]:
+        return [dict(row) for row in self._db.rows("select_failure_lines", run_id=run_id, limit=limit)]
+
     def last_failures(self, run_id: str, limit: int = 10) -> list[dict[str, Any]]:
         return [dict(row) for row in self._db.rows("select_last_failures", run_id=run_id, limit=limit)]
 

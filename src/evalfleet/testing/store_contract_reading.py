@@ -125,6 +125,10 @@ class ReadingContract:
             ("bad_exit", 1),
             ("timeout", 1),
         ]
+        assert sorted((row["kind"], row["key"], row["attempts"]) for row in store.failure_lines(run.id)) == [
+            ("bad_exit", "task_2", 1),
+            ("timeout", "task_3", 1),
+        ]
         assert store.waste_usd(run.id) == 1.0
         assert store.waste_sums(run.id) == {"failed": 1.0}
         assert [(row["outcome"], row["cost_usd"]) for row in store.attempt_costs(run.id)] == [

@@ -52,6 +52,13 @@ select a.kind, a.blame, count(*) as count, count(distinct a.task_number) as task
  where a.run_id = :run_id and a.kind is not null
  group by a.kind, a.blame order by count desc, a.kind, a.blame;
 
+-- name: select_failure_lines
+-- Per task, kind, blame and evidence: attempts, and when the latest ended.
+select a.kind, a.blame, coalesce(a.evidence, '') as evidence, t.key, count(*) as attempts, max(a.ended_at) as ended_at
+  from attempt a join task t on t.run_id = a.run_id and t.number = a.task_number
+ where a.run_id = :run_id and a.kind is not null and a.kind <> 'cancelled'
+ group by a.task_number, a.kind, a.blame, a.evidence order by max(a.ended_at) desc limit :limit;
+
 -- name: select_last_failures
 select t.key, a.number, a.worker, a.kind, a.blame, a.evidence, a.ended_at
   from attempt a join task t on t.run_id = a.run_id and t.number = a.task_number
