@@ -118,3 +118,45 @@ def test_a_secret_in_the_name_of_a_file(fleet: Fleet):
     path = fleet.tasks([{"key": "a", "command": ["sh", "-c", script], "secrets": [NAME]}])
     assert fleet.json("run", path, API_KEY=SECRET)["tasks"]["succeeded"] == 1
     assert not list(fleet.home.rglob(f"*{SECRET}*"))
+
+
+def test_files_of_a_lost_attempt_wait_for_the_secret_that_they_may_hold(fleet: Fleet):
+    """The machine loses power; who resumes the run first does not know the secret."""
+    script = f"""
+        echo "{{\\"note\\": \\"${NAME}\\"}}" >> $EVALFLEET_EVENTS; echo "debug ${NAME}" > $EVALFLEET_ARTIFACTS/debug.txt
+        echo $$ >> ledger; until [ -e gate ]; do sleep 0.05; done
+    """
+    path = fleet.tasks([{"key": "a", "command": ["sh", "-c", script], "secrets": [NAME]}])
+    controller = fleet.start("run", path, API_KEY=SECRET)
+    task = int(wait_for(fleet.lines, "the task to start")[0])
+    runner = fleet.runner_pid()
+    assert runner is not None
+    controller.kill()
+    controller.wait()
+    os.kill(runner, signal.SIGSTOP)  # so that it cannot see the end of the task
+    os.killpg(task, signal.SIGKILL)
+    os.kill(runner, signal.SIGKILL)
+    for _ in range(2):
+        assert fleet.command("resume").returncode == 3
+        assert found_in(fleet.home / "runs") == []
+    assert "attempt.uncollected" in [event["type"] for event in fleet.events()]
+    assert "attempt.collected" not in [event["type"] for event in fleet.events()]
+    (fleet.folder / "gate").touch()
+    assert fleet.json("resume", API_KEY=SECRET)["tasks"]["succeeded"] == 1
+    assert found_in(fleet.home) == []
+    assert sorted(one.read_text() for one in fleet.home.rglob("debug.txt")) == [f"debug [secret {NAME}]\n"] * 2
+
+
+def test_only_what_was_looked_into_comes_home(fleet: Fleet):
+    script = f"""
+        cd $(dirname $EVALFLEET_TASK); echo ${NAME} > notes; mkdir mine; echo ${NAME} > mine/more; cd $EVALFLEET_ARTIFACTS
+        ln -s ${NAME} link; deep=.; for i in $(seq 34); do deep=$deep/d; done; mkdir -p $deep; echo ${NAME} > $deep/lost
+        mkdir of-${NAME}; echo kept > kept.txt; printf '\\377' > $(printf 'odd-\\377')
+    """
+    path = fleet.tasks([{"key": "a", "command": ["sh", "-c", script], "secrets": [NAME]}])
+    assert fleet.json("run", path, API_KEY=SECRET)["tasks"]["succeeded"] == 1
+    assert found_in(fleet.home) == []
+    (folder,) = (one.parent for one in (fleet.home / "runs").rglob("journal.jsonl"))
+    assert sorted(os.listdir(os.fsencode(folder))) == [b"artifacts", b"journal.jsonl", b"task.json"]
+    assert sorted(os.listdir(os.fsencode(folder / "artifacts"))) == [b"kept.txt", b"odd-\xff"]
+    assert not any(SECRET in str(one) for one in fleet.home.rglob("*"))

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import resource
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -189,6 +190,53 @@ async def test_a_collection_goes_on_where_it_was_cut(backend: SshBackend, box: s
         await host.collect("run1.1.1", tmp_path / "out", {})
     there = (box.spool / "attempts" / "run1.1.1" / "artifacts" / "big").read_bytes()
     assert (tmp_path / "out" / "artifacts" / "big").read_bytes() == b"x" * 1_000_000 + there[1_000_000:]
+
+
+async def test_what_a_full_disk_keeps_from_the_journal_comes_home(backend: SshBackend, box: sshd.Sshd, tmp_path: Path):
+    """The end record waits in the runner's memory: with it, the list of the artifacts."""
+    journal = box.spool / "attempts" / "run1.1.1" / "journal.jsonl"
+    gate = tmp_path / "gate"
+    script = f'echo weights > "$EVALFLEET_ARTIFACTS/model.bin"; {READY}; until [ -e {gate} ]; do sleep 0.02; done'
+    async with connected(backend) as (host, watcher):
+        await host.launch([sh(script)])
+        await watcher.until("run1.1.1", "ready")
+        await watcher.until("run1.1.1", "progress")
+        runner = json.loads((box.spool / "runner.json").read_text())["pid"]
+        was = resource.prlimit(runner, resource.RLIMIT_FSIZE, (journal.stat().st_size, resource.RLIM_INFINITY))
+        gate.touch()
+        await watcher.until("run1.1.1")
+        assert b"ended" not in journal.read_bytes()
+        await host.collect("run1.1.1", tmp_path / "out", {})
+        resource.prlimit(runner, resource.RLIMIT_FSIZE, was)
+    assert (tmp_path / "out" / "artifacts" / "model.bin").read_text() == "weights\n"
+    lines = (tmp_path / "out" / "journal.jsonl").read_bytes().splitlines()
+    assert json.loads(lines[-1])["type"] == "ended"
+
+
+async def test_without_an_end_record_nothing_is_finished(backend: SshBackend, box: sshd.Sshd, tmp_path: Path):
+    journal = box.spool / "attempts" / "run1.1.1" / "journal.jsonl"
+    async with connected(backend) as (host, watcher):
+        await host.launch([sh(LEAVE)])
+        await watcher.until("run1.1.1")
+        whole = journal.read_bytes()
+        journal.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+        with pytest.raises(OSError, match="no end record"):
+            await host.collect("run1.1.1", tmp_path / "out", {})
+        assert not (tmp_path / "out").exists()
+        journal.write_bytes(whole)
+        await host.collect("run1.1.1", tmp_path / "out", {})
+    assert (tmp_path / "out" / "artifacts" / "a" / "b" / "c").exists()
+
+
+async def test_a_short_write_leaves_no_hole(backend: SshBackend, box: sshd.Sshd, tmp_path: Path, monkeypatch):
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: pwrite(fd, data[: len(data) // 2 + 1], offset))
+    async with connected(backend) as (host, watcher):
+        await host.launch([sh(LEAVE)])
+        await watcher.until("run1.1.1")
+        await host.collect("run1.1.1", tmp_path / "out", {})
+    there = box.spool / "attempts" / "run1.1.1" / "artifacts" / "big"
+    assert (tmp_path / "out" / "artifacts" / "big").read_bytes() == there.read_bytes()
 
 
 async def test_secrets_are_found_nowhere(backend: SshBackend, box: sshd.Sshd, tmp_path: Path):

@@ -172,11 +172,19 @@ class Host(Protocol):
         """End attempts; their ends come as observations. Unknown and ended ones are passed over."""
         ...
 
-    async def collect(self, attempt_id: str, destination: Path, secrets: Mapping[str, str]) -> None:
+    async def collect(
+        self, attempt_id: str, destination: Path, secrets: Mapping[str, str], *, listed_only: bool = False
+    ) -> None:
         """Bring the files of an ended attempt to `destination`, whole or not at all. Again is harmless, and so is an
         attempt that the host does not have.
 
-        `secrets` are values that the files must not hold; given where the runner died before it could see to that itself.
+        Args:
+            secrets: values that the files must not hold; given where the runner died before it could see to that itself.
+            listed_only: the attempt had secrets: what its end record does not list was not looked into, and is left there.
+
+        Raises:
+            BackendError: the connection broke; the next try goes on.
+            OSError: they cannot be brought; the host must keep them.
         """
         ...
 

@@ -1,18 +1,17 @@
 """This machine as a pool: one host per home, with one runner that all runs of the home share.
 
 Tasks are processes of the runner, not of the controller, so they go on when the controller is killed. Files are not copied:
-the runner's folder of an ended attempt is renamed into the home.
+the runner's folder of an ended attempt is renamed into the home (see `local_collect`).
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
 import signal
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -22,7 +21,7 @@ from msgspec import Struct
 from evalfleet.backends.base import HostInfo, Inbox, gpus_of, single_error
 from evalfleet.backends.launcher import RunnerInfo, runner_info, start_runner, write_runner
 from evalfleet.backends.link import PROTOCOL, RunnerLink
-from evalfleet.backends.redacting import redact
+from evalfleet.backends.local_collect import bring
 from evalfleet.backends.runner_host import RunnerHost, into
 from evalfleet.core.health import OtherWay
 from evalfleet.errors import BackendError, RunnerUnavailable
@@ -147,46 +146,11 @@ class LocalHost(RunnerHost):
         super().__init__(link, inbox, info, run_id, epoch, python=sys.executable)
         self._home = home
 
-    async def collect(self, attempt_id: str, destination: Path, secrets: Mapping[str, str]) -> None:
+    async def collect(
+        self, attempt_id: str, destination: Path, secrets: Mapping[str, str], *, listed_only: bool = False
+    ) -> None:
         source = self._home.spooled(attempt_id)
-        if secrets:
-            await anyio.to_thread.run_sync(redact, source, secrets)
-        _move(source, destination)
-
-
-def _move(source: Path, destination: Path) -> None:
-    """One rename, so that the files are there whole or not at all. Where an earlier controller moved them, nothing is left to do.
-
-    Raises OSError.
-    """
-    try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        source.rename(destination)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        if destination.exists():
-            # The folder of a lost attempt came first, and now its late end: both are evidence.
-            destination = destination.with_name(f"{destination.name}.late")
-        _open_up(source)
-        if error.errno == errno.EXDEV:
-            _copy(source, destination)
+        if listed_only or secrets:
+            await anyio.to_thread.run_sync(partial(bring, source, destination, secrets, listed_only=listed_only))
         else:
-            source.rename(destination)
-
-
-def _open_up(folder: Path) -> None:
-    """Make folders ours again that the task closed."""
-    folder.chmod(0o700)
-    for parent, names, _ in os.walk(folder):
-        for name in names:
-            path = Path(parent, name)
-            if not path.is_symlink():
-                path.chmod(0o700)
-
-
-def _copy(source: Path, destination: Path) -> None:
-    partial = destination.with_name(f"{destination.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(source, partial, symlinks=True)
-    partial.rename(destination)
+            bring(source, destination, secrets, listed_only=False)

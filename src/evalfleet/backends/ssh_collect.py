@@ -18,11 +18,12 @@ import anyio.to_thread
 from msgspec import Struct
 
 from evalfleet.backends.link import PROTOCOL, RunnerLink
+from evalfleet.backends.manifest import Manifest, manifest_of
 from evalfleet.backends.redacting import redact
 from evalfleet.model import JsonObject
-from evalfleet.runner.collect import MAX_DEPTH, MAX_FILES
+from evalfleet.runner.beneath import open_regular
+from evalfleet.runner.collect import FILES, MAX_DEPTH, MAX_FILES
 
-FIXED = ("journal.jsonl", "task.json", "result.json", "events.jsonl", "stdout.log", "stderr.log")
 LEFT_OUT = "left-out.json"
 PIECE = 1 << 18
 AT_ONCE = 2 << 20  # bytes on their way at once: enough for a host that is far away, little enough for a thin line
@@ -62,7 +63,8 @@ class Collection:
 
         Raises:
             BackendError: the connection broke; what came stays for the next try.
-            OSError: nothing can be written here, or some files are too large to be brought: those stay on the host.
+            OSError: nothing can be written here, some files are too large to be brought, or the journal has no end record: then the
+                host must keep what it has.
         """
         if self._destination.exists():
             _raise_left_out(self._destination)
@@ -72,14 +74,15 @@ class Collection:
             await anyio.to_thread.run_sync(self._start_anew)
         if not await self._bring_fixed():
             return
-        artifacts = await anyio.to_thread.run_sync(self._wanted)
+        manifest = await anyio.to_thread.run_sync(self._manifest)
+        artifacts = self._wanted(manifest)
         await self._bring_all(artifacts)
-        await anyio.to_thread.run_sync(self._finish, artifacts, secrets)
+        await anyio.to_thread.run_sync(self._finish, manifest, artifacts, secrets)
         _raise_left_out(self._destination)
 
     async def _bring_fixed(self) -> bool:
         """Ask for the state and the beginnings of what every attempt has at once: mostly that is all. False: not ended."""
-        pieces = [_Piece(path, self._have(path), PIECE) for path in FIXED]
+        pieces = [_Piece(path, self._have(path), PIECE) for path in FILES]
         hello: JsonObject = {"do": "hello", "protocol": PROTOCOL}
         state, *answers = await self._link.send_many([hello, *(one.message(self._attempt_id) for one in pieces)])
         found = [one["state"] for one in state.get("attempts", []) if one["attempt"] == self._attempt_id]
@@ -112,7 +115,7 @@ class Collection:
             if piece.path in self._left_out:
                 continue
             if not answer.get("ok"):
-                if piece.path not in FIXED or answer.get("errno") not in _NOT_THERE:
+                if piece.path not in FILES or answer.get("errno") not in _NOT_THERE:
                     self._left_out[piece.path] = str(answer.get("message"))
                 continue
             sizes[piece.path] = size = int(answer["size"])
@@ -127,15 +130,27 @@ class Collection:
         target.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            os.pwrite(fd, data, offset)
+            while data:
+                written = os.pwrite(fd, data, offset)
+                data, offset = data[written:], offset + written
         finally:
             os.close(fd)
 
-    def _wanted(self) -> dict[str, int]:
+    def _manifest(self) -> Manifest:
+        journal = open_regular(str(self._partial / "journal.jsonl"))
+        try:
+            return manifest_of(journal)
+        except OSError:
+            self._start_anew()  # what the host told of the rest may be as old
+            raise
+        finally:
+            os.close(journal)
+
+    def _wanted(self, manifest: Manifest) -> dict[str, int]:
         """The artifacts that the end record lists, as far as they may be brought."""
         wanted: dict[str, int] = {}
         total = 0
-        for path, size in _artifacts(self._partial / "journal.jsonl"):
+        for path, size in manifest.artifacts:
             if not _is_plain(path) or len(wanted) >= MAX_FILES:
                 self._left_out[path] = "its path cannot be used here"
             elif size > self._caps.file_bytes or total + size > self._caps.all_bytes:
@@ -145,7 +160,9 @@ class Collection:
                 wanted[f"artifacts/{path}"] = size
         return wanted
 
-    def _finish(self, artifacts: Mapping[str, int], secrets: Mapping[str, str]) -> None:
+    def _finish(self, manifest: Manifest, artifacts: Mapping[str, int], secrets: Mapping[str, str]) -> None:
+        for name in manifest.unclean & frozenset(FILES):
+            (self._partial / name).unlink(missing_ok=True)
         (self._partial / "artifacts").mkdir(parents=True, exist_ok=True)
         for path, size in artifacts.items():
             if size == 0:
@@ -173,19 +190,6 @@ def _batches(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
             batch = []
     if batch:
         yield batch
-
-
-def _artifacts(journal: Path) -> list[tuple[str, int]]:
-    """What the last line of a journal, the end record, lists."""
-    last = b""
-    with journal.open("rb") as file:
-        for line in file:
-            last = line
-    try:
-        end: JsonObject = json.loads(last)
-        return [(str(one["path"]), int(one["size"])) for one in end["artifacts"]]
-    except (ValueError, KeyError, TypeError):
-        return []
 
 
 def _is_plain(path: str) -> bool:

@@ -64,7 +64,9 @@ class SshHost(RunnerHost):
                 self._group.start_soon(self._launch_later, adapted, files)
         await super().launch(ready)
 
-    async def collect(self, attempt_id: str, destination: Path, secrets: Mapping[str, str]) -> None:
+    async def collect(
+        self, attempt_id: str, destination: Path, secrets: Mapping[str, str], *, listed_only: bool = False
+    ) -> None:  # other files than those are never brought from a host
         link = await self._bulk.link()
         await Collection(link, attempt_id, destination, self._caps).bring(secrets)
 

@@ -102,7 +102,7 @@ class Dispatcher:
             if attempt.outcome is None:
                 self.live[attempt.id] = taken_over(task, attempt)
             else:
-                collecting.append(Ended(attempt, task.key))
+                collecting.append(Ended(attempt, task.key, task.spec.secrets))
         return collecting
 
     def step(

@@ -82,7 +82,7 @@ class Ends:
             self._guard.ended(live.attempt.id, finish.failure, live.task.key)
             if finished.task.state in _OVER:
                 self.history.forget(live.task.key)
-            orders.collect.append(Ended(finished.attempt, live.task.key))
+            orders.collect.append(Ended(finished.attempt, live.task.key, live.task.spec.secrets))
             self.superseded |= {sibling.id for sibling in finished.siblings}
         return finished
 
@@ -101,7 +101,7 @@ class Ends:
             if isinstance(judged, Verdict) and self.finish(live, seen, mode, orders):
                 return
         self._charge(live, end)
-        orders.collect.append(Ended(attempt, task.key))
+        orders.collect.append(Ended(attempt, task.key, task.spec.secrets))
 
     def _charge(self, live: Live, end: EndRecord) -> None:
         """An attempt that was given up went on without us: what it cost besides is booked, too."""

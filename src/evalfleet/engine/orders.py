@@ -48,10 +48,11 @@ def taken_over(task: Task, attempt: Attempt) -> Live:
 
 
 class Ended(NamedTuple):
-    """An attempt whose files are to be brought home, and the key of its task."""
+    """An attempt whose files are to be brought home, with the key of its task and the names of its secrets."""
 
     attempt: Attempt
     key: str
+    secrets: tuple[str, ...] = ()
 
 
 class Orders(Struct):

@@ -1,7 +1,8 @@
 """Brings the files of ended attempts home, then lets the host forget them.
 
 The verdict is stored before this begins, and missing files never change it: an attempt whose files cannot be brought stays
-`collecting` and is tried again at the next connection.
+`collecting` and is tried again at the next connection. So does one whose files may hold a secret that is not at hand here: the
+next controller may know it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Recorder:
         self._done = done  # told whenever nothing is left to bring, or nobody to ask
         self._waiting: dict[str, Ended] = {}
         self._given_up: set[str] = set()
+        self._sealed: set[str] = set()  # their files may hold a secret that we do not know
         self._wake = anyio.Event()
         self._host: Host | None = None
         self._abandoned = False
@@ -83,22 +85,32 @@ class Recorder:
     async def _work_off(self, host: Host, batch: list[Ended]) -> None:
         try:
             for one in batch:
-                destination = self._home.attempt(self._run.id, one.key, one.attempt.number)
-                try:
-                    await host.collect(one.attempt.id, destination, await self._unseen_secrets(one))
-                except OSError as error:
-                    await self._give_up(one, str(error))
+                await self._collect(host, one)
             await self._clerk.call(partial(self._store_collected, batch))
+            kept = self._given_up | self._sealed
             with suppress(
                 RunnerRefused
             ):  # it keeps what it does not want to forget, and tells again at the next connection
-                await host.forget([one.attempt.id for one in batch if one.attempt.id not in self._given_up])
+                await host.forget([one.attempt.id for one in batch if one.attempt.id not in kept])
         except BackendError:
             if self._host is host:
                 self._host = None  # the next connection brings what is left
             return
         for one in batch:
             self._waiting.pop(one.attempt.id, None)
+
+    async def _collect(self, host: Host, one: Ended) -> None:
+        destination = self._home.attempt(self._run.id, one.key, one.attempt.number)
+        try:
+            secrets = self._unseen_secrets(one)
+        except MissingSecret as error:
+            self._sealed.add(one.attempt.id)
+            await self._note(one, f"its files may hold a secret, and stay on the host until it is known here: {error}")
+            return
+        try:
+            await host.collect(one.attempt.id, destination, secrets, listed_only=bool(one.secrets))
+        except OSError as error:
+            await self._give_up(one, str(error))
 
     async def _go_without(self, batch: list[Ended]) -> None:
         for one in batch:
@@ -110,21 +122,27 @@ class Recorder:
     async def _give_up(self, one: Ended, why: str) -> None:
         """Missing files never change a verdict, nor hold up the run: they stay where they are, and an event says so."""
         self._given_up.add(one.attempt.id)
+        await self._note(one, why)
+
+    async def _note(self, one: Ended, why: str) -> None:
         note = partial(self._store.note, self._run.id, "attempt.uncollected", {"error": why}, one.key, one.attempt.id)
         await self._clerk.call(note)
 
-    async def _unseen_secrets(self, one: Ended) -> dict[str, str]:
-        """The secrets of an attempt whose runner died before it could remove them from what the task wrote itself."""
-        failure = one.attempt.failure
-        if failure is None or failure.kind is not Kind.RUNNER_LOST:
-            return {}
-        task = await self._clerk.call(partial(self._store.task_at, self._run.id, one.attempt.task_number))
-        with suppress(MissingSecret):
-            return self._secrets(task.spec.secrets)
-        return {}
+    def _unseen_secrets(self, one: Ended) -> dict[str, str]:
+        """The secrets of an attempt whose runner died, or was given up, before it could remove them from what the task wrote itself.
+
+        Raises MissingSecret.
+        """
+        end: JsonObject = one.attempt.end or {}
+        if end.get("cause") != Kind.RUNNER_LOST and "artifacts" in end:
+            return {}  # the end record of a runner that knew them
+        return self._secrets(one.secrets) if one.secrets else {}
 
     def _store_collected(self, batch: list[Ended]) -> None:
         with self._store.batch():
             for one in batch:
+                if one.attempt.id in self._sealed:
+                    continue
                 end: JsonObject = one.attempt.end or {}
-                self._store.collect(self._run, one.attempt, end.get("artifacts") or [])
+                brought = () if one.attempt.id in self._given_up else end.get("artifacts") or ()
+                self._store.collect(self._run, one.attempt, brought)

@@ -25,6 +25,14 @@ INLINE_FILES = 200
 CHUNK = 1 << 20
 PATIENCE_S = 300.0
 SLOWEST = 1 << 20  # bytes per second; who is slower hangs
+FILES = (
+    "journal.jsonl",
+    "task.json",
+    "result.json",
+    "events.jsonl",
+    "stdout.log",
+    "stderr.log",
+)  # that an attempt may have
 WRITTEN = ("events.jsonl", "task.json")  # besides its result and artifacts, what a task can write into
 
 

@@ -202,7 +202,11 @@ class Commands:
             raise Refusal("unknown_attempt", "there is no attempt %s here" % name)
         limit = min(words.whole(message, "limit", FETCH_BYTES), FETCH_BYTES)
         offset = words.whole(message, "offset")
-        data, size = fetch(self._spool.attempt(name), words.text(message, "path"), offset, limit)
+        path, journal = words.text(message, "path"), self._runner.attempts[name].journal
+        if path == "journal.jsonl" and journal.backlog:  # the disk is full, and the end waits in memory
+            data, size = journal.piece(offset, limit), journal.size
+        else:
+            data, size = fetch(self._spool.attempt(name), path, offset, limit)
         return {"data": base64.b64encode(data).decode(), "size": size, "eof": offset + len(data) >= size}
 
     def _ack(self, _connection: Connection, message: dict[str, Any]) -> dict[str, Any]:

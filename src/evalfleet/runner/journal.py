@@ -122,6 +122,21 @@ class Journal:
         finally:
             os.close(fd)
 
+    def piece(self, offset: int, limit: int) -> bytes:
+        """At most `limit` bytes from `offset` on, also of what waits to be written.
+
+        Raises:
+            OSError: the file is gone.
+        """
+        if offset >= self._written:
+            return b"".join(self.backlog)[offset - self._written : self.size - self._written][:limit]
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            data = os.pread(fd, min(limit, min(self._written, self.size) - offset), offset)
+        finally:
+            os.close(fd)
+        return data + self.piece(self._written, limit - len(data)) if data and len(data) < limit else data
+
     def offset_of(self, event: int) -> int:
         """Where event number `event` begins; the journal's size if it has not happened yet.
 

@@ -208,7 +208,9 @@ class FakeHost:
             if attempt is not None and attempt.live:
                 self._backend.end(attempt_id, cause="cancelled", exit_code=None, signal=15, message=reason)
 
-    async def collect(self, attempt_id: str, destination: Path, secrets: Mapping[str, str]) -> None:
+    async def collect(
+        self, attempt_id: str, destination: Path, secrets: Mapping[str, str], *, listed_only: bool = False
+    ) -> None:
         await self._answers()
         while not self._backend.collects and not self.gone.is_set():  # noqa: ASYNC110 - as below
             await anyio.sleep(0.001)
