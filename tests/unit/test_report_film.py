@@ -164,8 +164,8 @@ def test_pictures_are_pictures_and_lie_inside(tmp_path: Path):
         str(outside / "secret.png"),
         "pipe.png",
     ]
-    assert [album.add(inside, name) for name in [*names, "none.png", "", "a\0b", "x" * 5000, "."]] == [None] * 11
-    assert album.add(inside, "good.png") == album.add(inside, "same.png") == 0
+    assert [album.add(tmp_path, name) for name in [*names, "none.png", "", "a\0b", "x" * 5000, "."]] == [None] * 11
+    assert album.add(tmp_path, "good.png") == album.add(tmp_path, "same.png") == 0
     assert album.data[0].startswith("data:image/png;base64,iVBOR")
     assert len(album.data) == 1
 

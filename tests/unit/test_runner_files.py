@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from evalfleet.runner import jsontext
+from evalfleet.runner.beneath import remove
 from evalfleet.runner.collect import read_result
 from evalfleet.runner.events import LINES_PER_S, MAX_LINE, Events
 from evalfleet.runner.journal import Journal
 from evalfleet.runner.output import Output, last_lines
 from evalfleet.runner.redact import Redactor
 from evalfleet.runner.spec import Refusal, Spec
-from evalfleet.runner.spool import Spool, fetch, remove_tree
+from evalfleet.runner.spool import Spool, fetch
 
 NONE = Redactor({})
 
@@ -233,7 +234,7 @@ def test_fence_outlives_the_runner(tmp_path: Path) -> None:
     again.fence("other", 1)
 
 
-def test_remove_tree_follows_no_link(tmp_path: Path) -> None:
+def test_removing_follows_no_link(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "file").touch()
     doomed = tmp_path / "doomed"
@@ -241,8 +242,8 @@ def test_remove_tree_follows_no_link(tmp_path: Path) -> None:
     (doomed / "closed" / "file").touch()
     (doomed / "closed").chmod(0)
     (doomed / "link").symlink_to(tmp_path / "kept")
-    remove_tree(str(doomed))
-    remove_tree(str(doomed))
+    remove(str(doomed))
+    remove(str(doomed))
     assert not doomed.exists()
     assert (tmp_path / "kept" / "file").exists()
 
@@ -269,3 +270,27 @@ def test_bad_specs(fields: object) -> None:
     with pytest.raises(Refusal) as caught:
         Spec(fields)
     assert caught.value.error == "bad_request"
+
+
+def test_removing_a_link_to_a_folder_removes_the_link(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    assert remove(str(tmp_path / "link")) is None
+    assert not (tmp_path / "link").is_symlink()
+    assert (tmp_path / "kept" / "file").exists()
+
+
+def test_thousands_of_levels_are_removed(tmp_path: Path) -> None:
+    doomed = tmp_path / "doomed"
+    doomed.mkdir()
+    here = os.open(doomed, os.O_RDONLY)
+    for _ in range(3000):  # longer than any path may be
+        os.mkdir("deep", dir_fd=here)
+        os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=here))
+        deeper = os.open("deep", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.close(here)
+    assert remove(str(doomed)) is None
+    assert not doomed.exists()

@@ -255,3 +255,14 @@ async def test_errors_are_objects_and_hide_what_is_inside(client: Client, monkey
     assert (reply.status, reply.json["error"]["kind"]) == (500, "Internal")
     assert b"secret detail" not in reply.body
     assert (await client.ask("/api/v1/runs", "DELETE")).status == 405
+
+
+async def test_artifacts_that_are_a_link_to_a_folder_are_none(client: Client, home: Path, attempt: str, tmp_path: Path):
+    (folder,) = (home / "runs").rglob("artifacts")
+    folder.rename(folder.with_name("was"))
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "passwd.txt").write_text("root:x:0:0")
+    folder.symlink_to(tmp_path / "private")
+    reply = await client.ask(f"{attempt}/files/passwd.txt", token=client.reader)
+    assert (reply.status, b"root" in reply.body) == (404, False)
+    assert (await client.ask(attempt, token=client.reader)).json["artifacts"] == []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct, field
 
+from evalfleet.backends.attempt_files import open_inside
 from evalfleet.cli.options import home_option, json_option, run_required
 
 if TYPE_CHECKING:
@@ -105,14 +106,14 @@ class Tail(Struct):
 
     def read(self, stream: str) -> Iterator[bytes]:
         """What is new since the last call."""
-        try:
-            with (self.folder() / f"{stream}.log").open("rb") as file:
-                file.seek(self.offsets.get(stream, 0))
-                while block := file.read(_BLOCK):
-                    self.offsets[stream] = file.tell()
-                    yield block
-        except FileNotFoundError:
+        descriptor = open_inside(self.folder(), f"{stream}.log")
+        if descriptor is None:
             return  # nothing was written, or the file moves at this moment
+        with open(descriptor, "rb") as file:
+            file.seek(self.offsets.get(stream, 0))
+            while block := file.read(_BLOCK):
+                self.offsets[stream] = file.tell()
+                yield block
 
 
 class Printer:

@@ -111,6 +111,12 @@ class Recorder:
             await host.collect(one.attempt.id, destination, secrets, listed_only=bool(one.secrets))
         except OSError as error:
             await self._give_up(one, str(error))
+            return
+        end: JsonObject = one.attempt.end or {}
+        if end.get("artifacts_error"):
+            await self._note(
+                one, f"{end.get('artifacts_left_out') or 'some'} artifacts are missing: {end['artifacts_error']}"
+            )
 
     async def _go_without(self, batch: list[Ended]) -> None:
         for one in batch:

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from evalfleet.backends.attempt_files import read_inside
 from evalfleet.report import text
-from evalfleet.report.files import read_inside
 from evalfleet.report.wording import in_words, points
 
 TRAJECTORY = "trajectory.jsonl"

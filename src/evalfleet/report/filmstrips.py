@@ -75,7 +75,7 @@ def filmstrips(
             continue
         found.append((place, folder, film))
     album = Album(most)
-    chosen = fill(album, [(folder / "artifacts", film) for _, folder, film in found])
+    chosen = fill(album, [(folder, film) for _, folder, film in found])
     films: list[list[Any]] = []
     missing = 0
     for (_, folder, film), numbers in zip(found, chosen, strict=True):

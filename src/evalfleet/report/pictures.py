@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from evalfleet.report.files import read_inside
+from evalfleet.backends.attempt_files import read_inside
 from evalfleet.report.film import Film
 
 _LARGEST = 8 << 20
@@ -26,9 +26,9 @@ class Album(Struct):
     _known: dict[str, int] = field(default_factory=dict[str, int])
 
     def add(self, folder: Path, name: str, most: int | None = None) -> int | None:
-        """Return the number of a picture below `folder`; None if it is none, or there is no room for it below `most`."""
+        """Return the number of a picture among an attempt's artifacts; None if it is none, or there is no room for it below `most`."""
         room = (self.most if most is None else most) - self.used
-        content = read_inside(folder, name, min(_LARGEST, room)) if room > 0 else None
+        content = read_inside(folder, f"artifacts/{name}", min(_LARGEST, room)) if room > 0 else None
         if content is None:
             return None
         kind = next((kind for mark, kind in _TYPES if content.startswith(mark)), None)
@@ -46,7 +46,7 @@ class Album(Struct):
 
 
 def fill(album: Album, films: Sequence[tuple[Path, Film]]) -> list[list[int | None]]:
-    """Choose the pictures of films, each with its artifacts' folder, the most important first; returns their numbers.
+    """Choose the pictures of films, each with its attempt's folder, the most important first; returns their numbers.
 
     Half of the room is for the last picture of every film, so that a few long films do not take the place of all others.
     """

@@ -6,6 +6,7 @@ is ever read, written or removed, even while somebody swaps files and folders fo
 
 from __future__ import annotations
 
+import binascii
 import errno
 import os
 import stat
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+MOST_OPEN = 64  # folders at once, one in the other
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -91,7 +93,10 @@ def open_below(here: int, path: str) -> int:
 
 
 def walk(here: int, most: int, deepest: int) -> tuple[list[tuple[str, os.stat_result]], int]:
-    """Regular files below as (relative path, what the system says of it), sorted, and how many entries were left out."""
+    """Regular files below as (relative path, what the system says of it), sorted, and how many entries were left out.
+
+    Once a folder has brought more than `most`, further folders are not looked into, and count as one.
+    """
     found: list[tuple[str, os.stat_result]] = []
     left_out = _walk(here, "", deepest, most, found)
     found.sort(key=lambda one: one[0])
@@ -105,7 +110,7 @@ def _walk(here: int, above: str, levels: int, most: int, found: list[tuple[str, 
             path = above + entry.name
             try:
                 if entry.is_dir(follow_symlinks=False):
-                    if levels > 0:
+                    if levels > 0 and len(found) < most:
                         deeper = open_folder(entry.name, here)
                         try:
                             left_out += _walk(deeper, path + "/", levels - 1, most, found)
@@ -121,3 +126,77 @@ def _walk(here: int, above: str, levels: int, most: int, found: list[tuple[str, 
             except OSError:
                 left_out += 1
     return left_out
+
+
+def remove(path: str) -> OSError | None:
+    """Delete a folder and everything in it, as far as it goes; a link is deleted and not followed, missing parts are fine.
+
+    Returns:
+        The first thing that could not be deleted; None when nothing is left.
+    """
+    failed: list[OSError] = []
+    _remove(path, None, [], failed)
+    return failed[0] if failed else None
+
+
+def _remove(name: str, folder: int | None, above: list[int], failed: list[OSError]) -> None:
+    """
+    Args:
+        folder: where it lies.
+        above: the open folders above, from the first on.
+    """
+    try:
+        os.unlink(name, dir_fd=folder)
+        return
+    except FileNotFoundError:
+        return
+    except (IsADirectoryError, PermissionError):
+        pass  # a folder, or in one that is closed
+    except OSError as error:
+        failed.append(error)
+        return
+    try:
+        here = _open_closed(name, folder)
+        try:
+            _remove_all(here, above, failed)
+        finally:
+            os.close(here)
+        os.rmdir(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        failed.append(error)
+
+
+def _remove_all(here: int, above: list[int], failed: list[OSError]) -> None:
+    inner = [*above, here]
+    while True:
+        names = os.listdir(here)
+        before = len(failed)
+        for name in names:
+            if len(inner) > MOST_OPEN and _lift(name, here, inner[0]):
+                continue
+            _remove(name, here, inner, failed)
+        # what was lifted to the first folder lies there only now
+        if len(inner) > 1 or len(failed) > before or not names:
+            return
+
+
+def _lift(name: str, here: int, first: int) -> bool:
+    """Move a folder that lies deep up to the first one: a task may have made thousands of levels. False: it is no folder."""
+    if not stat.S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
+        return False
+    fresh = ".evalfleet-%s" % binascii.hexlify(os.urandom(8)).decode()
+    os.rename(name, fresh, src_dir_fd=here, dst_dir_fd=first)
+    return True
+
+
+def _open_closed(name: str, folder: int | None) -> int:
+    """Open a folder that the task may have closed, and open it to us."""
+    known = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if os.fstat(known).st_mode & 0o700 != 0o700:
+            os.chmod("/proc/self/fd/%d" % known, 0o700)
+        return os.open(".", FOLDER_FLAGS, dir_fd=known)
+    finally:
+        os.close(known)

@@ -8,7 +8,7 @@ import os
 import stat
 
 from . import jsontext
-from .beneath import open_below, open_folder, parts_of
+from .beneath import open_below, open_folder, parts_of, remove
 from .spec import SHA256, Refusal, bad
 
 TYPE_CHECKING = False
@@ -57,39 +57,6 @@ def sync_folder(folder: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def remove_tree(path: str) -> OSError | None:
-    """Delete a folder and everything in it, as far as it goes; links are not followed, missing parts are fine.
-
-    Returns:
-        The first thing that could not be deleted; None when nothing is left.
-    """
-    failed: list[OSError] = []
-    folders = [path]
-    for folder in folders:
-        try:
-            entries = _entries(folder)
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # told below, if it is in the way
-        except OSError as error:
-            failed.append(error)
-            continue
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                folders.append(entry.path)
-            else:
-                _try_to(os.unlink, entry.path, failed)
-    for folder in reversed(folders):
-        _try_to(os.rmdir, folder, failed)
-    return failed[0] if failed else None
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        os.chmod(folder, 0o700)  # a task may have closed it
-    with os.scandir(folder) as entries:
-        return list(entries)
 
 
 def _move(folder: str, target: str) -> None:
@@ -196,13 +163,13 @@ class Spool:
         except OSError as error:
             self.log("cannot remove %s: %s" % (folder, error))
             return
-        self._report(target, remove_tree(target))
+        self._report(target, remove(target))
 
     def empty_trash(self) -> None:
         """Try again to delete what could not be deleted; never fails."""
         for name in os.listdir(self._trash):
             path = os.path.join(self._trash, name)
-            self._report(path, remove_tree(path))
+            self._report(path, remove(path))
 
     def _report(self, path: str, error: OSError | None) -> None:
         if error is not None:

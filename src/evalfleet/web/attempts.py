@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from evalfleet.backends import registry
+from evalfleet.backends.attempt_files import files_inside, open_inside
 from evalfleet.backends.local import HOST as HERE
 from evalfleet.backends.reaching import Absent, Reachable
 from evalfleet.errors import NotFound
@@ -24,7 +25,6 @@ from evalfleet.store.base import StoreReader
 STREAMS = ("stdout", "stderr")
 _MOST_FILES = 2000
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -39,10 +39,6 @@ class Place(Struct, frozen=True, kw_only=True):
     @property
     def is_live(self) -> bool:
         return self.attempt.state in LIVE_ATTEMPT_STATES
-
-    @property
-    def artifacts(self) -> Path:
-        return self.folder / "artifacts"
 
 
 class SeenFile(Struct, frozen=True, kw_only=True):
@@ -153,8 +149,8 @@ def attempt(
 def _seen_here(found: Place) -> Seen:
     return Seen(
         folder=found.folder,
-        files=tuple(_files(found.artifacts)),
-        logs={stream: _size(found.folder / f"{stream}.log") for stream in STREAMS},
+        files=tuple(_files(found.folder)),
+        logs={stream: _read(found.folder, f"{stream}.log", 0, 0)[1] for stream in STREAMS},
         socket=vnc_socket(found) is not None,
     )
 
@@ -173,9 +169,10 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 def log(found: Place, wanted: Wanted) -> JsonObject:
     """A piece of what an attempt wrote, or writes here."""
-    path = found.folder / f"{wanted.stream}.log"
-    size = _size(path)
-    return log_row(found, wanted, size, _read(path, wanted.begin(size), wanted.limit))
+    name = f"{wanted.stream}.log"
+    _, size = _read(found.folder, name, 0, 0)
+    data, _ = _read(found.folder, name, wanted.begin(size), wanted.limit)
+    return log_row(found, wanted, size, data)
 
 
 def log_row(found: Place, wanted: Wanted, size: int, data: bytes) -> JsonObject:
@@ -190,15 +187,20 @@ def log_row(found: Place, wanted: Wanted, size: int, data: bytes) -> JsonObject:
     }
 
 
-def newest_picture(found: Place) -> Path | None:
-    """The last screenshot that the attempt made, as a file. Those of a film may be links to others."""
+def opened(found: Place, name: str) -> int | None:
+    """Open one of its artifacts here; None where there is none of that name. The caller closes it."""
+    return open_inside(found.folder, f"artifacts/{name}")
+
+
+def newest_picture(found: Place) -> str | None:
+    """Name the last screenshot that the attempt made."""
     film = film_of(found.folder)
     for frame in reversed(film.frames if film else ()):
-        path = inside(found.artifacts, frame.picture) if frame.picture else None
-        if path is not None:
-            return path
-    newest = newest_of(None, tuple(_files(found.artifacts)))
-    return None if newest is None else inside(found.artifacts, newest)
+        descriptor = opened(found, frame.picture) if frame.picture else None
+        if descriptor is not None:
+            os.close(descriptor)
+            return frame.picture
+    return newest_of(None, tuple(_files(found.folder)))
 
 
 def newest_of(film: Film | None, files: Sequence[SeenFile]) -> str | None:
@@ -220,17 +222,6 @@ def vnc_socket(found: Place) -> Path | None:
         return path if stat.S_ISSOCK(path.lstat().st_mode) else None
     except OSError:
         return None
-
-
-def inside(folder: Path, name: str) -> Path | None:
-    """The regular file `name` below `folder`; None if there is none, or if a link leads elsewhere."""
-    try:
-        path = (folder / name).resolve(strict=True)
-        if not path.is_relative_to(folder.resolve(strict=True)) or not stat.S_ISREG(path.lstat().st_mode):
-            return None
-    except (OSError, ValueError, RuntimeError):  # missing, a NUL in the name, a ring of links
-        return None
-    return path
 
 
 def _attempt(one: Attempt) -> JsonObject:
@@ -272,23 +263,10 @@ def _instruction(payload: Any, film: Film | None) -> str | None:
 
 
 def _files(folder: Path) -> Iterator[SeenFile]:
-    """Regular files below, by path; links are not followed, and a task that leaves a million is cut off."""
-    found: list[SeenFile] = []
-    folders = [folder]
-    while folders and len(found) < _MOST_FILES:
-        here = folders.pop()
-        try:
-            with os.scandir(here) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(Path(entry.path))
-                    elif entry.is_file(follow_symlinks=False):
-                        path, known = str(Path(entry.path).relative_to(folder)), entry.stat(follow_symlinks=False)
-                        found.append(SeenFile(path=path, size=known.st_size, changed_at=known.st_mtime))
-        except OSError:
-            continue
-    ordered = sorted(found, key=lambda one: one.path)[:_MOST_FILES]
-    yield from (one for one in ordered if _is_text(one.path))
+    """Artifacts by path; a task that leaves a million is cut off."""
+    for path, known in files_inside(folder, "artifacts", _MOST_FILES):
+        if _is_text(path):
+            yield SeenFile(path=path, size=known.st_size, changed_at=known.st_mtime)
 
 
 def _is_text(path: str) -> bool:
@@ -296,20 +274,12 @@ def _is_text(path: str) -> bool:
     return not any("\udc80" <= char <= "\udcff" for char in path)
 
 
-def _size(path: Path) -> int:
+def _read(folder: Path, name: str, offset: int, limit: int) -> tuple[bytes, int]:
+    """A piece of a file in an attempt's folder, and how large the file is. Nothing where it is not there, or moves at this moment."""
+    descriptor = open_inside(folder, name)
+    if descriptor is None:
+        return b"", 0
     try:
-        found = path.lstat()
-    except OSError:
-        return 0
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0
-
-
-def _read(path: Path, offset: int, limit: int) -> bytes:
-    try:
-        descriptor = os.open(path, _FLAGS)
-    except OSError:
-        return b""  # nothing was written, or the file moves at this moment
-    try:
-        return os.pread(descriptor, limit, offset) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+        return os.pread(descriptor, limit, offset) if limit else b"", os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)

@@ -6,12 +6,16 @@ Whatever it is, a sandbox without an origin of ours surrounds it.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.web_request import BaseRequest
 
+from evalfleet.backends.attempt_files import open_inside
 from evalfleet.errors import NotFound
 from evalfleet.web import attempts, params
 from evalfleet.web.attempts import Place
@@ -33,18 +37,20 @@ class Files:
         found = await self._place(request)
         name = request.match_info["path"]
         copy = await self._site.remote.file(found, name)
-        path, kind = await self._site.readers.call(lambda _: _known(copy or attempts.inside(found.artifacts, name)))
-        if path is None:
+        file = await self._site.readers.call(lambda _: _opened(copy, found, name))
+        if file is None:
             raise NotFound(f"attempt {found.attempt.id} has no file {name!r}")
-        return _given(path, kind, download="download" in request.query, private=found.is_live)
+        return file.given(download="download" in request.query, private=found.is_live)
 
     async def screenshot(self, request: web.Request) -> web.StreamResponse:
         found = await self._place(request)
         copy = await self._site.remote.picture(found)
-        path, kind = await self._site.readers.call(lambda _: _known(copy or attempts.newest_picture(found)))
-        if path is None or not kind.startswith("image/"):
+        file = await self._site.readers.call(
+            lambda _: _opened(copy, found, "" if copy else attempts.newest_picture(found) or "")
+        )
+        if file is None or not file.kind.startswith("image/"):
             raise NotFound(f"attempt {found.attempt.id} has no screenshot yet")
-        return _given(path, kind, download=False, private=True)
+        return file.given(download=False, private=True)
 
     async def _place(self, request: web.Request) -> Place:
         text = request.match_info["run"]
@@ -53,29 +59,51 @@ class Files:
         return await self._site.readers.call(lambda store: attempts.place(store, home, text, task, number))
 
 
-def _known(path: Path | None) -> tuple[Path | None, str]:
-    """The file, and what a browser may take it for."""
-    if path is None:
-        return None, ""
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD)
-    except OSError:
-        return None, ""
+class _Opened:
+    """A file that was looked at, and is sent as it is, whatever has its name by now."""
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        self.file = open(descriptor, "rb")  # noqa: SIM115 - closed once it was sent, or nobody wants it any more
+        self.name = name.rpartition("/")[2]
+        self.kind = _kind(os.pread(descriptor, _HEAD, 0), self.name)
+
+    def given(self, *, download: bool, private: bool) -> web.StreamResponse:
+        headers: dict[str, Any] = {
+            "Content-Type": "text/plain; charset=utf-8" if self.kind == "text/plain" else self.kind,
+            "Content-Security-Policy": SANDBOX,
+            "Cache-Control": "no-cache" if private else "private, max-age=3600",
+        }
+        if download or self.kind == "application/octet-stream":
+            headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(self.name, safe='')}"
+        return _Sent(self.file, headers)
+
+
+class _Sent(web.FileResponse):
+    """Sends an open file: its name in /proc leads to that very file."""
+
+    def __init__(self, file: BinaryIO, headers: dict[str, Any]) -> None:
+        super().__init__(f"/proc/self/fd/{file.fileno()}", headers=headers)
+        self._opened = file
+
+    async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
+        with self._opened:
+            return await super().prepare(request)
+
+
+def _opened(copy: Path | None, found: Place, name: str) -> _Opened | None:
+    """
+    Args:
+        copy: of a file on another machine, made by this server.
+    """
+    descriptor = attempts.opened(found, name) if copy is None else open_inside(copy.parent, copy.name)
+    return None if descriptor is None else _Opened(descriptor, name if copy is None else copy.name)
+
+
+def _kind(head: bytes, name: str) -> str:
+    """What a browser may take it for."""
     for mark, kind in _PICTURES:
         if head.startswith(mark):
-            return path, kind
+            return kind
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return path, "image/webp"
-    return path, "text/plain" if path.suffix.lower() in _TEXTS else "application/octet-stream"
-
-
-def _given(path: Path, kind: str, *, download: bool, private: bool) -> web.StreamResponse:
-    headers: dict[str, Any] = {
-        "Content-Type": "text/plain; charset=utf-8" if kind == "text/plain" else kind,
-        "Content-Security-Policy": SANDBOX,
-        "Cache-Control": "no-cache" if private else "private, max-age=3600",
-    }
-    if download or kind == "application/octet-stream":
-        headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(path.name, safe='')}"
-    return web.FileResponse(path, headers=headers)
+        return "image/webp"
+    return "text/plain" if name.lower().endswith(_TEXTS) else "application/octet-stream"

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
+from evalfleet.backends.attempt_files import files_inside, open_inside
 from evalfleet.layout import Home
 from evalfleet.model import Event, Run
 from evalfleet.report.summary import Summary, summarise
 from evalfleet.store.base import StoreReader
 
 _PAGE = 1000
-_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_EVERY = 1 << 30
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -64,31 +63,24 @@ def read(store: StoreReader, run: Run, home: Path) -> Source:
     )
 
 
-def copy_files(source: Path, target: Path, *, but: str | None = None) -> list[str]:
-    """Copy the regular files below a folder; a link is neither followed nor copied. None at all is no error.
+def copy_files(source: Path, target: Path, *, below: str = "", but: str | None = None) -> list[str]:
+    """Copy the regular files of an attempt's folder; a link is neither followed nor copied. None at all is no error.
 
-    Returns their paths below `target`, sorted. `but` is a name directly in `source` that is left out.
+    Returns their paths below `target`, sorted. `below` is a folder in `source` to which the copy is limited; `but` is a name directly
+    in it that is left out.
     """
     copied: list[str] = []
-    if source.is_symlink():
-        return copied
-    for folder, _, names in os.walk(source):
-        below = Path(folder).relative_to(source)
-        for name in names:
-            path = below / name
-            if path.parts[0] != but and _copy_file(source / path, target / path):
-                copied.append(path.as_posix())
+    for path, _ in files_inside(source, below, _EVERY):
+        if path.split("/")[0] != but and _copy_file(source, f"{below}/{path}" if below else path, target / path):
+            copied.append(path)
     return sorted(copied)
 
 
-def _copy_file(source: Path, target: Path) -> bool:
-    try:
-        descriptor = os.open(source, _READ_FLAGS)
-    except OSError:  # a link, a socket, or gone
+def _copy_file(source: Path, name: str, target: Path) -> bool:
+    descriptor = open_inside(source, name)
+    if descriptor is None:
         return False
     with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return False
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("xb") as copy:
             shutil.copyfileobj(file, copy, 1 << 20)
