@@ -15,7 +15,7 @@ from evalfleet.engine.controller import take
 from evalfleet.engine.dispatcher import EngineSettings
 from evalfleet.engine.supervisor import Ending, Supervisor
 from evalfleet.layout import Home
-from evalfleet.model import Attempt, Event, Policy, Run, RunState, TaskSpec, TaskState
+from evalfleet.model import Attempt, Event, Policy, Requests, Run, RunState, TaskSpec, TaskState
 from evalfleet.store.base import StoreReader
 from evalfleet.store.sqlite import open_reader, open_store
 from evalfleet.testing.backend import FakeBackend
@@ -80,10 +80,22 @@ class Watched:
 class Play(Watched):
     """A run of tasks that end when a test says so, on a fleet that a test changes."""
 
-    def __init__(self, home: Path, tasks: int, *hosts: FakeBackend, program: str = "sleep", **policy: object) -> None:
+    def __init__(
+        self,
+        home: Path,
+        tasks: int,
+        *hosts: FakeBackend,
+        program: str = "sleep",
+        memory_mb: int = 0,
+        **policy: object,
+    ) -> None:
         self.home = home
         self.store = open_store(home)
-        specs = [TaskSpec(key=f"t_{number}", domain="t", command=(program,)) for number in range(1, tasks + 1)]
+        asked = Requests(memory_mb=memory_mb)
+        specs = [
+            TaskSpec(key=f"t_{number}", domain="t", command=(program,), requests=asked)
+            for number in range(1, tasks + 1)
+        ]
         wanted = Policy(**{"workers": 8, "retry_base_s": 0.01, **policy})  # pyright: ignore[reportArgumentType]
         self.run = take(self.store, self.store.submit("x", wanted, specs, folder="/", base_env={}))
         self.fleet = FakeFleet(*hosts)

@@ -34,7 +34,7 @@ def fail_all(backend: FakeBackend) -> None:
     """By no fault of the tasks."""
     for attempt_id, attempt in list(backend.attempts.items()):
         if attempt.live:
-            backend.end(attempt_id, cause="start_timeout", exit_code=None)
+            backend.end(attempt_id, cause="start_timeout", exit_code=None, duration_s=60.0)
 
 
 def claims_between(play: Play, first: str, last: str, worker: str) -> int:
@@ -87,7 +87,7 @@ async def test_what_runs_on_a_blamed_host_goes_on(home: Path):
         def is_noticed() -> bool:
             for attempt_id, attempt in list(bad.attempts.items()):
                 if attempt.live and attempt_id != kept:
-                    bad.end(attempt_id, cause="start_timeout", exit_code=None)
+                    bad.end(attempt_id, cause="start_timeout", exit_code=None, duration_s=60.0)
             end_all(good)
             return ("worker.quarantined", "bad") in play.types()
 

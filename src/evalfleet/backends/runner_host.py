@@ -14,6 +14,9 @@ from evalfleet.model import PYTHON, JsonObject
 
 # Answers that say something about the controller or the connection, not about the attempt that was to be launched.
 _OURS = frozenset({"stale_epoch", "shutting_down"})
+# One that raced with the notice that the machine goes is no more the task's fault than those that were launched. A runner that
+# answers and cannot keep what it is given has a host that cannot work; only where it says nothing of the kind, we know no better.
+_CAUSES = {"draining": "preempted", "io_error": "host_failed"}
 
 
 def into(inbox: Inbox) -> OnEvents:
@@ -74,9 +77,9 @@ class RunnerHost:
             if answer.get("error") in _OURS:
                 raise_refusal(answer)
             if not answer.get("ok"):
-                # one that raced with the notice is not launched, and no more the task's fault than those that were
-                cause = "preempted" if answer.get("error") == "draining" else "backend_error"
-                self._end(launch.attempt_id, cause, str(answer.get("message")), answer.get("errno"))
+                cause = _CAUSES.get(str(answer.get("error")), "backend_error")
+                message = f"{answer.get('message')} (host {self._info.name})"
+                self._end(launch.attempt_id, cause, message, answer.get("errno"))
 
     async def observe(self, attempt_id: str, after: int) -> bool:
         answer = await self._link.request("attach", attempt=attempt_id, **{"from": after + 1})

@@ -92,9 +92,9 @@ def failure(kind: Kind, evidence: str) -> Failure:
 
 
 def outcome_of(kind: Kind, blame: Blame | None = None) -> Outcome:
-    """The outcome of an attempt that ended with a failure of this kind; a cause that is the pool's is `infra_error`."""
+    """The outcome of an attempt that ended with a failure of this kind; a cause that is a host's or the pool's is `infra_error`."""
     outcome = RULES[kind].outcome
-    moved = outcome is Outcome.TASK_ERROR and blame in (Blame.POOL, Blame.BACKEND)
+    moved = outcome is Outcome.TASK_ERROR and blame in (Blame.WORKER, Blame.POOL, Blame.BACKEND)
     return Outcome.INFRA_ERROR if moved else outcome
 
 

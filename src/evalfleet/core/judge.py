@@ -23,8 +23,11 @@ _MOST_STEPS = 2**53  # what every JSON reader and database keeps exactly
 _MOST_DEPTH = 32
 _MOST_BITS = 4096  # Python refuses to print much larger integers
 _LONGEST_LINE = 2000  # bounds the time of a user's pattern
-_ENOSPC, _EDQUOT = 28, 122
 _ABORTED = 6
+_FULL = frozenset({28, 122})  # ENOSPC, EDQUOT
+# What the command itself can be wrong by, in Linux' numbers, which every runner speaks: EPERM, ENOENT, E2BIG, ENOEXEC,
+# EACCES, ENOTDIR, EISDIR, EINVAL, ENAMETOOLONG, ELOOP, ELIBBAD. Everything else is what its host lacks at that moment.
+_THE_COMMANDS = frozenset({1, 2, 7, 8, 13, 20, 21, 22, 36, 40, 80})
 _SHELL_WORDS = ("not found", "permission denied", "no such file", "cannot execute", "exec format error")
 _MEMORY_ERROR = re.compile(r"(?:[\w.]+\.)?MemoryError(?::.*)?")
 _FRAME = re.compile(r'\s+File "[^"]*", line \d+')
@@ -113,13 +116,22 @@ def _by_cause(end: EndRecord, policy: Policy) -> Verdict | Failure:
         case "stall":
             return failure(Kind.STALL, f"no progress for {end.idle_s:.0f} s")
         case "launch_failed":
-            kind = Kind.DISK_FULL if end.disk_full or end.errno in (_ENOSPC, _EDQUOT) else Kind.LAUNCH_FAILED
-            return failure(kind, end.message or "the command could not be executed")
+            return failure(_unlaunched(end), end.message or "the command could not be executed")
+        case "host_failed":
+            full = end.disk_full or end.errno in _FULL
+            return failure(Kind.DISK_FULL if full else Kind.HOST_FAILED, end.message or "the host refused the launch")
         case cause if cause in _CAUSES:
             kind, words = _CAUSES[cause]
             return failure(kind, end.message or words)
         case cause:
             return failure(Kind.BACKEND_ERROR, f"the runner reported an unknown end: {cause}")
+
+
+def _unlaunched(end: EndRecord) -> Kind:
+    """Whose fault it is that there never was a process: a missing program is not a host without processes."""
+    if end.disk_full or end.errno in _FULL:
+        return Kind.DISK_FULL
+    return Kind.LAUNCH_FAILED if end.errno is None or end.errno in _THE_COMMANDS else Kind.HOST_FAILED
 
 
 def _exited(end: EndRecord, policy: Policy) -> Verdict | Failure:

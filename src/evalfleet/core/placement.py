@@ -6,7 +6,9 @@ asks for GPUs goes to the host where `core.gpus` granted it some, and nowhere el
 
 A task that failed before goes to a worker where it has not failed. If only such workers are free that it failed on, it
 waits as long as there is other work for them, and takes one if there is none. Where it failed on every worker that
-there is, it has no preference.
+there is, it has no preference. From the hosts that it shall `avoid` it stays away, however long it waits.
+
+A task that may have killed its runner goes to a host where nothing runs, after all others, and nothing else goes there with it.
 
 Round-robin is for people who need fixed shards: task `i` belongs to worker `(i - 1) mod N`, always.
 """
@@ -31,6 +33,8 @@ class Candidate(Struct, frozen=True, kw_only=True):
     number: int
     requests: Requests = _NOTHING
     failed_on: frozenset[str] = frozenset()  # workers
+    avoid: frozenset[str] = frozenset()  # hosts that it must not have
+    alone: bool = False  # it needs a host of its own
     host: str | None = None  # where its GPUs are; of a task that asks for some and has none yet None
 
 
@@ -48,6 +52,7 @@ class HostRoom(Struct, frozen=True, kw_only=True):
     memory_mb: int | None = None
     free_memory_mb: int | None = None
     cards: tuple[Card, ...] = ()
+    is_idle: bool = True  # none of the run's attempts is there
 
 
 class Assignment(Struct, frozen=True, kw_only=True):
@@ -94,6 +99,8 @@ def place(
     placeable = [task for task in placeable if task.host is not None or not task.requests.gpus]
     if fresh_first is not None:
         placeable.sort(key=lambda task: bool(task.failed_on) is fresh_first)
+    if any(task.alone for task in placeable):
+        placeable.sort(key=lambda task: task.alone)
     most = len(slots) if limit is None else max(0, limit)
     if shards is not None:
         made = _round_robin(placeable, slots, found, most, shards)
@@ -133,7 +140,7 @@ def _round_robin(
         if len(made) >= most or not free:
             break
         slot = free.get((task.number - 1) % shards)
-        if slot and task.host in (None, slot.host) and room.fits(slot.host, task.requests):
+        if slot and task.host in (None, slot.host) and room.takes(slot.host, task):
             made.append(room.use(task, slot.host, slot.worker))
             del free[slot.index]
     return made
@@ -149,7 +156,7 @@ def split(
     for task in tasks:
         asked = task.requests
         if asked not in answers:
-            answers[asked] = not hosts or any(_holds(host, asked, places) for host in hosts.values())
+            answers[asked] = not hosts or any(holds(host, asked, places) for host in hosts.values())
         if answers[asked]:
             others.append(task)
         else:
@@ -157,7 +164,8 @@ def split(
     return too_large, others
 
 
-def _holds(host: HostRoom, asked: Requests, places: Sequence[int]) -> bool:
+def holds(host: HostRoom, asked: Requests, places: Sequence[int] = ()) -> bool:
+    """Whether the host has what is asked for, were it free."""
     if host.memory_mb is not None and asked.memory_mb > host.memory_mb:
         return False
     return not asked.gpus or never(asked, places, {"": host.cards}) is None
@@ -181,8 +189,9 @@ class _Room:
             if slot.host in hosts:
                 self._free.setdefault(slot.host, []).append(slot.worker)
         self._memory = {name: _free_memory(room) for name, room in hosts.items()}
+        self._idle = {name for name, room in hosts.items() if room.is_idle}
         self._refused_mb = inf  # so much memory is nowhere
-        self._avoided: set[tuple[int, frozenset[str]]] = set()
+        self._avoided: set[tuple[int, bool, frozenset[str], frozenset[str]]] = set()
         memories = self._memory.values()
         self._most_memory = None if None in memories else max((m for m in memories if m is not None), default=0)
 
@@ -196,13 +205,20 @@ class _Room:
         memory = self._memory[host]
         return memory is None or asked.memory_mb <= memory
 
+    def takes(self, host: str, task: Candidate) -> bool:
+        """Whether the host, which has a free slot, may have the task."""
+        if host in task.avoid or (task.alone and host not in self._idle):
+            return False
+        return host in self._free and self.fits(host, task.requests)
+
     def take(self, task: Candidate, avoid: frozenset[str]) -> Assignment | None:
         if task.host is not None:
             return self._take_on(task, task.host, avoid)
         asked_mb = task.requests.memory_mb
         if asked_mb >= self._refused_mb or (self._most_memory is not None and asked_mb > self._most_memory):
             return None
-        if (asked_mb, avoid) in self._avoided:
+        wanted = asked_mb, task.alone, avoid, task.avoid
+        if wanted in self._avoided:
             return None
         fitted = False
         for host in self._free:
@@ -212,13 +228,13 @@ class _Room:
                 if taken is not None:
                     return taken
         if fitted:
-            self._avoided.add((asked_mb, avoid))
+            self._avoided.add(wanted)
         else:
             self._refused_mb = asked_mb
         return None
 
     def _take_on(self, task: Candidate, host: str, avoid: frozenset[str]) -> Assignment | None:
-        if not self.fits(host, task.requests):
+        if not self.takes(host, task):
             return None
         worker = next((name for name in self._free.get(host, ()) if name not in avoid), None)
         return None if worker is None else self.use(task, host, worker)
@@ -226,8 +242,9 @@ class _Room:
     def use(self, task: Candidate, host: str, worker: str) -> Assignment:
         workers = self._free.pop(host)
         workers.remove(worker)
-        if workers:
+        if workers and not task.alone:
             self._free[host] = workers  # to the end: the next task looks at another host first
+        self._idle.discard(host)
         memory = self._memory[host]
         if memory is not None:
             self._memory[host] = memory - task.requests.memory_mb

@@ -2,6 +2,10 @@
 
 A host that is blamed for failures pauses first, and twice as long after each canary that fails. A host that is new to a run
 starts with its canary. After the last failed one it is barred, until a person acts.
+
+A canary says little about the programs of the run. So a host on which one task after the other failed is on trial after it: it gets
+one of the run's tasks at a time, whose failure is never held against the task, and serves as before after the first verdict.
+A trial that fails counts like a canary that does.
 """
 
 from __future__ import annotations
@@ -26,11 +30,15 @@ class Quarantine(Struct, frozen=True, kw_only=True):
     due_at: float | None = None  # when it may start its next canary; None: one is on its way, or it is barred
     canary: str | None = None  # the one that is on its way
     ends_by: float = 0.0  # when that one must have ended
+    needs_trial: bool = False
+    tried_since: float | None = None  # it is on trial
 
     @classmethod
-    def of_blamed(cls, reason: str, now: float, terms: Terms, *, at_once: bool = False) -> Quarantine:
+    def of_blamed(
+        cls, reason: str, now: float, terms: Terms, *, at_once: bool = False, needs_trial: bool = False
+    ) -> Quarantine:
         """A host that is blamed; `at_once`: somebody acted meanwhile, so it need not pause."""
-        made = cls(reason=reason, terms=terms)
+        made = cls(reason=reason, terms=terms, needs_trial=needs_trial)
         return replace(made, due_at=now) if at_once else made._paused(now)
 
     @classmethod
@@ -47,9 +55,13 @@ class Quarantine(Struct, frozen=True, kw_only=True):
     def started(self, canary: str, ends_by: float) -> Quarantine:
         return replace(self, canary=canary, ends_by=ends_by, due_at=None)
 
+    def on_trial(self, now: float) -> Quarantine:
+        """Its canary passed, and now it must do the run's own work."""
+        return replace(self, canary=None, due_at=None, tried_since=now)
+
     def refuted(self, why: str, now: float) -> Quarantine:
-        """Its canary failed."""
-        moved = replace(self, reason=why, failed=self.failed + 1, canary=None, due_at=None)
+        """Its canary or its trial failed."""
+        moved = replace(self, reason=why, failed=self.failed + 1, canary=None, due_at=None, tried_since=None)
         return moved if moved.is_barred else moved._paused(now)
 
     def forgotten(self, now: float) -> Quarantine:

@@ -20,6 +20,7 @@ class Retry(Struct, frozen=True, kw_only=True):
     """Back to the queue; it holds no worker while it waits."""
 
     not_before: float
+    elsewhere: bool = False  # it has no attempt left, and waits for what another host says
 
 
 class Fail(Struct, frozen=True, kw_only=True):
@@ -45,13 +46,29 @@ def decide(
     policy: Policy,
     now: float,
     rng: random.Random,
+    elsewhere: bool = False,
 ) -> Decision:
     """The fate of the task. `consumed` and `lost` include this attempt, in the one that it counts towards.
 
-    A task gets at most `attempts + max_lost` attempts, whatever fails. The failure of a cancelled attempt gives `Hold`;
+    A task whose failures were all on one host is not final while another one could try it (`elsewhere`): it waits for that
+    one. So it gets at most `attempts + max_lost + 1` attempts, whatever fails. The failure of a cancelled attempt gives `Hold`;
     a caller that cancelled it for a reason of its own (a controller that stops, a sibling that won, a cancelled task)
     does not ask, but releases or cancels the task. A hold that an operator asked for meanwhile is the store's to apply.
     """
+    decided = _final(failure, consumed, lost, policy)
+    if decided is not None and not (elsewhere and failure.retryable and failure.blame in (Blame.TASK, Blame.WORKER)):
+        return decided
+    growth = _SERVICE_GROWTH if failure.kind in (Kind.SERVICE_FAILED, Kind.SERVICE_REFUSED) else _GROWTH
+    moment = now + delay_s(consumed if failure.consumes else lost, policy, rng, growth)
+    return Retry(not_before=moment, elsewhere=decided is not None)
+
+
+def is_spent(consumed: int, lost: int, policy: Policy) -> bool:
+    """Whether a task has no attempt left: if it waits all the same, then for another host."""
+    return consumed >= policy.attempts or lost >= policy.max_lost
+
+
+def _final(failure: Failure, consumed: int, lost: int, policy: Policy) -> Fail | Hold | None:
     own = failure.blame is Blame.TASK
     if consumed >= policy.attempts and (failure.consumes or own):
         words = f"{consumed} of {policy.attempts} attempts used; last: {_words(failure)}"
@@ -61,8 +78,7 @@ def decide(
     if not failure.consumes and lost >= policy.max_lost:
         words = f"{lost} attempts lost by no fault of its own (at most {policy.max_lost})"
         return Hold(reason=f"{words}; last: {_words(failure)}")
-    growth = _SERVICE_GROWTH if failure.kind in (Kind.SERVICE_FAILED, Kind.SERVICE_REFUSED) else _GROWTH
-    return Retry(not_before=now + delay_s(consumed if failure.consumes else lost, policy, rng, growth))
+    return None
 
 
 def delay_s(count: int, policy: Policy, rng: random.Random, growth: float = _GROWTH) -> float:

@@ -27,7 +27,8 @@ RUN_EDGES: Mapping[tuple[R, R], tuple[str, ...]] = {
 
 TASK_EDGES: Mapping[tuple[T, T], tuple[str, ...]] = {
     (T.QUEUED, T.RUNNING): ("claim",),
-    (T.QUEUED, T.HELD): ("hold",),
+    (T.QUEUED, T.HELD): ("hold", "conclude"),
+    (T.QUEUED, T.FAILED): ("conclude",),  # no other host shall try it any more
     (T.QUEUED, T.CANCELLED): ("cancel",),
     (T.QUEUED, T.SUCCEEDED): ("finish",),  # late verdict of an attempt that was judged lost
     (T.RUNNING, T.SUCCEEDED): ("finish",),

@@ -12,6 +12,7 @@ from evalfleet.backends.base import HostInfo
 from evalfleet.core.attribution import History
 from evalfleet.core.gpus import Grant
 from evalfleet.core.placement import Assignment, Candidate, HostRoom, Placement, Slot, place, split
+from evalfleet.engine.elsewhere import Elsewhere
 from evalfleet.engine.gpu_desk import GpuDesk
 from evalfleet.engine.orders import Live
 from evalfleet.engine.roster import Roster
@@ -30,12 +31,15 @@ Picked = tuple[Task, Assignment, Grant | None]
 class Admission:
     """Remembers when there can be something to admit, so that most steps need not ask the store."""
 
-    def __init__(self, store: Store, run: Run, lease_s: float, roster: Roster, desk: GpuDesk) -> None:
+    def __init__(
+        self, store: Store, run: Run, lease_s: float, roster: Roster, desk: GpuDesk, elsewhere: Elsewhere
+    ) -> None:
         self._store = store
         self._run = run
         self._lease_s = lease_s
         self._roster = roster
         self._desk = desk
+        self._elsewhere = elsewhere
         self._fixed = run.policy.distribution is Distribution.ROUND_ROBIN
         self._look_at = 0.0
         self._moved = False  # we look because somebody released GPUs: those who wait for some stand in front
@@ -65,12 +69,18 @@ class Admission:
 
     def _free_slots(self, live: Mapping[str, Live], hosts: Iterable[HostInfo]) -> list[Slot]:
         busy = {one.attempt.worker for one in live.values()}
-        return [
-            Slot(worker=name, host=host.name)
-            for host in hosts
-            for name in self._roster.workers(host.name)
-            if name not in busy and not self._roster.is_banned(name)
-        ]
+        used = {one.attempt.host for one in live.values()}
+        slots: list[Slot] = []
+        for host in hosts:
+            free = [
+                name
+                for name in self._roster.workers(host.name)
+                if name not in busy and not self._roster.is_banned(name)
+            ]
+            if host.name in self._roster.alone:
+                free = [] if host.name in used else free[:1]
+            slots += [Slot(worker=name, host=host.name) for name in free]
+        return slots
 
     def pick(
         self,
@@ -79,14 +89,18 @@ class Admission:
         most: int,
         history: History,
         fresh_first: bool | None,
+        probed: Sequence[str] = (),
     ) -> list[Picked]:
         """Tasks, their workers and GPUs; at most `most`. Holds those that no host can ever carry.
 
         Args:
             hosts: those that may get work.
+            probed: hosts that come after all others.
         """
         now = self._store.now()
         slots = self._free_slots(live, hosts)
+        if probed:
+            slots.sort(key=lambda slot: probed.count(slot.host))
         self._full = not slots or len(live) >= self._roster.most
         if self._full:
             self._desk.leave()
@@ -99,10 +113,13 @@ class Admission:
         limit = len(slots) + (_MORE if fresh_first is None else _MANY)
         while True:
             tasks, offered = self._offers(slots) if self._fixed else (self._candidates(limit), slots)
+            found = len(tasks)
+            if not self._fixed:
+                tasks = [task for task in tasks if not self._elsewhere.must_wait(task, live)]
             enough = min(most, len(offered))
             granted = self._grants(tasks, offered, rooms, enough, history)
             placement = self._place(tasks, offered, rooms, enough, history, fresh_first, granted)
-            if len(placement.assignments) >= enough or len(tasks) < limit or limit >= _MOST or self._moved:
+            if len(placement.assignments) >= enough or found < limit or limit >= _MOST or self._moved:
                 break
             limit *= 8  # what stands first does not fit; look whether something behind it does
         self._moved = False
@@ -115,7 +132,7 @@ class Admission:
         if too_large or (unused and picked):
             self._look_at = 0.0  # what was granted where no worker is left may be found elsewhere
         elif len(picked) < min(most, len(slots)):
-            left = len(tasks) - len(picked)
+            left = found - len(picked)
             self._look_at = min(now + _CROWDED_S if left else inf, inf if due is None else due)
         return picked
 
@@ -132,12 +149,14 @@ class Admission:
         if not wanting:
             self._desk.leave()
             return {}
-        _, possible = split([_candidate(task, history) for task in wanting], hosts, self._run.policy.gpus)
+        _, possible = split([self._candidate(task, history) for task in wanting], hosts, self._run.policy.gpus)
         able = {one.number for one in possible}
         wanting = [task for task in wanting if task.number in able]
         own = {task.number: slot for task, slot in zip(tasks, slots, strict=True)} if self._fixed else {}
         allowed = {
-            task.number: _allowed(task, [own[task.number]] if self._fixed else slots, hosts, history)
+            task.number: _allowed(
+                task, [own[task.number]] if self._fixed else slots, hosts, history, self._elsewhere.avoided(task)
+            )
             for task in wanting
         }
         return self._desk.ask(wanting, allowed, most, self._roster.known)
@@ -152,7 +171,7 @@ class Admission:
         fresh_first: bool | None,
         granted: Mapping[int, Grant],
     ) -> Placement:
-        candidates = [_candidate(task, history, granted.get(task.number)) for task in tasks]
+        candidates = [self._candidate(task, history, granted.get(task.number)) for task in tasks]
         return place(
             candidates,
             slots,
@@ -162,6 +181,15 @@ class Admission:
             shards=len(self._roster.shards) if self._fixed else None,
             fresh_first=fresh_first,
             places=self._run.policy.gpus,
+        )
+
+    def _candidate(self, task: Task, history: History, granted: Grant | None = None) -> Candidate:
+        return Candidate(
+            number=task.number,
+            requests=task.spec.requests,
+            failed_on=history.failed_on(task.key),
+            avoid=self._elsewhere.avoided(task),
+            host=None if granted is None else granted.host,
         )
 
     def claim(self, task: Task, made: Assignment, host: HostInfo, granted: Grant | None) -> Claimed | None:
@@ -207,20 +235,17 @@ class Admission:
         return self._store.candidates(self._run.id, 1, (shard, len(self._roster.shards)))
 
 
-def _candidate(task: Task, history: History, granted: Grant | None = None) -> Candidate:
-    return Candidate(
-        number=task.number,
-        requests=task.spec.requests,
-        failed_on=history.failed_on(task.key),
-        host=None if granted is None else granted.host,
-    )
-
-
-def _allowed(task: Task, slots: Iterable[Slot], hosts: Mapping[str, HostRoom], history: History) -> frozenset[str]:
+def _allowed(
+    task: Task, slots: Iterable[Slot], hosts: Mapping[str, HostRoom], history: History, avoid: frozenset[str]
+) -> frozenset[str]:
     """Hosts with a worker and the memory for it; those where it has not failed, if there are any."""
     failed_on = history.failed_on(task.key)
     asked_mb = task.spec.requests.memory_mb
-    roomy = [slot for slot in slots if slot.host in hosts and _has_memory(hosts[slot.host], asked_mb)]
+    roomy = [
+        slot
+        for slot in slots
+        if slot.host in hosts and slot.host not in avoid and _has_memory(hosts[slot.host], asked_mb)
+    ]
     fresh = frozenset(slot.host for slot in roomy if slot.worker not in failed_on)
     return fresh or frozenset(slot.host for slot in roomy)
 

@@ -1,4 +1,4 @@
-"""Hosts that must prove themselves: who is in quarantine, whose canary is due, and what it said.
+"""Hosts that must prove themselves: who is in quarantine, whose canary is due, what it said, and who is on trial.
 
 A canary goes to its host the way an attempt does, but belongs to no task and is not stored; events tell how it went.
 """
@@ -6,29 +6,41 @@ A canary goes to its host the way an attempt does, but belongs to no task and is
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 
 from evalfleet.backends.base import CanarySpec, Observation
-from evalfleet.core.attribution import History
+from evalfleet.core.attribution import SILENT, History
 from evalfleet.core.ends import end_from_json
 from evalfleet.core.judge import judge
 from evalfleet.core.quarantine import Quarantine, Terms
+from evalfleet.engine.elsewhere import Elsewhere
 from evalfleet.engine.launching import canary_of
 from evalfleet.engine.orders import Orders
 from evalfleet.engine.roster import Absence, Roster
-from evalfleet.model import JsonObject, Kind, Policy, Run, Verdict
+from evalfleet.model import Attempt, AttemptState, Failure, JsonObject, Kind, Policy, Run, Verdict
 from evalfleet.store.base import Store
 
 _DEFAULT = CanarySpec()
+_TRIAL_S = 60.0
 _SILENT_KINDS = (Kind.CANCELLED, Kind.PREEMPTED)  # they say nothing about the host's work
 
 
 class Canaries:
     """Part of the dispatcher, and used like it."""
 
-    def __init__(self, store: Store, run: Run, roster: Roster, history: History, terms: Terms, lease_s: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        run: Run,
+        roster: Roster,
+        history: History,
+        elsewhere: Elsewhere,
+        terms: Terms,
+        lease_s: float,
+    ) -> None:
         self._store = store
+        self._elsewhere = elsewhere
         self._run = run
         self._roster = roster
         self._history = history
@@ -56,20 +68,73 @@ class Canaries:
         if spec is not None:
             self._specs[host] = spec
             self._hosts[host] = Quarantine.of_new(self._store.now(), self._terms)
-            self._roster.set_apart(host, Absence.QUARANTINED)
+            self._roster.set_apart(host, Absence.QUARANTINED, is_new=True)
 
     def left(self, host: str) -> None:
         self._hosts.pop(host, None)
         self._specs.pop(host, None)
+        self._roster.alone -= {host}
 
-    def quarantine_blamed(self, *, at_once: bool = False) -> None:
-        """Set those apart whom the history blames."""
+    def quarantine_blamed(self, *, at_once: bool = False) -> list[str]:
+        """Set those apart whom the history blames. Returns those on which one task after the other failed."""
+        self._acquit()
+        suspects = self._elsewhere.suspects()
+        for host in suspects:
+            reason = self._history.streaks.words(host)
+            self._history.streaks.accuse(host)
+            now = self._store.now()
+            self._hosts[host] = Quarantine.of_blamed(reason, now, self._terms, at_once=at_once, needs_trial=True)
+            self._set_apart(host, reason)
         for host in list(self._history.blamed_hosts()):
             known = self._hosts.get(host)
             if host in self._roster.hosts and (known is None or known.is_new):
                 reason = self._history.accusation(host)
                 self._hosts[host] = Quarantine.of_blamed(reason, self._store.now(), self._terms, at_once=at_once)
                 self._set_apart(host, reason)
+        return suspects
+
+    def _acquit(self) -> None:
+        """Let those serve again whose failures turned out to be the tasks'."""
+        for host in self._history.streaks.acquitted():
+            one = self._hosts.get(host)
+            self._history.streaks.pardon(host)
+            if one is not None and one.needs_trial:
+                self._free(host)
+                if one.tried_since is None:
+                    reason = "what failed there fails elsewhere, too"
+                    self._note("worker.returned", {"host": host, "from": "quarantined", "reason": reason})
+
+    def judge_trial(self, attempt: Attempt, failure: Failure | None) -> None:
+        """Let the end of an attempt decide about its host, if that is on trial."""
+        one = self._hosts.get(attempt.host)
+        if one is None or one.tried_since is None or attempt.claimed_at < one.tried_since:
+            return
+        if failure is None:
+            self._free(attempt.host)
+            self._history.pardon(attempt.host)
+        elif failure.kind not in SILENT:
+            self._failed(attempt.host, f"its trial failed: {failure.kind}: {failure.evidence}")
+            self._set_apart(attempt.host, f"its trial failed: {failure.kind}: {failure.evidence}")
+
+    def end_trials(self, live: Iterable[Attempt]) -> None:
+        """A task that runs for a minute is sign enough: what brought its host here fails at once."""
+        if not self._roster.alone:
+            return
+        now = self._store.now()
+        for attempt in live:
+            one = self._hosts.get(attempt.host)
+            if one is None or one.tried_since is None or attempt.claimed_at < one.tried_since:
+                continue
+            if attempt.state is AttemptState.RUNNING and now - (attempt.started_at or now) >= _TRIAL_S:
+                self._free(attempt.host)
+                self._history.pardon(attempt.host)
+            else:
+                self.next_at = min(self.next_at, now + _TRIAL_S)
+
+    def _free(self, host: str) -> None:
+        self._hosts.pop(host, None)
+        self._roster.alone -= {host}
+        self._roster.take_back(host, Absence.QUARANTINED)
 
     def take(self, observations: Sequence[Observation], orders: Orders) -> list[Observation]:
         """Take out what is said of canaries; returns the rest."""
@@ -147,14 +212,17 @@ class Canaries:
     # State first, then words: a store that is busy for long must not leave a host between two states.
 
     def _passed(self, host: str) -> None:
-        one = self._hosts.pop(host)
+        one = self._hosts[host]
         was_out = not one.is_new or one.failed > 0
-        if was_out:
+        if was_out and not one.needs_trial:
             self._history.pardon(host)
-        self._roster.take_back(host, Absence.QUARANTINED)
+        self._free(host)
+        if one.needs_trial:
+            self._hosts[host] = one.on_trial(self._store.now())
+            self._roster.alone |= {host}
         self._note("worker.canary_passed", {"host": host})
         if was_out:
-            self._note("worker.returned", {"host": host, "from": "quarantined"})
+            self._note("worker.returned", {"host": host, "from": "quarantined", "trial": one.needs_trial})
 
     def _failed(self, host: str, why: str) -> None:
         before = self._hosts[host]

@@ -80,10 +80,13 @@ class Dispatcher:
         self._news = News(store, run)
         self._guard = Guard(store, run, settings.breaker)
         self._desk = GpuDesk(store, run)
-        self._ends = Ends(store, run, self._guard, self._money, settings.patterns, rng, self._desk)
+        self._ends = Ends(store, run, self._guard, self._money, settings.patterns, rng, self._desk, roster)
         self._roster = roster
-        self._canaries = Canaries(store, run, roster, self._ends.history, settings.quarantine, settings.lease_s)
-        self._admission = Admission(store, run, settings.lease_s, roster, self._desk)
+        elsewhere = self._ends.elsewhere
+        self._canaries = Canaries(
+            store, run, roster, self._ends.history, elsewhere, settings.quarantine, settings.lease_s
+        )
+        self._admission = Admission(store, run, settings.lease_s, roster, self._desk, elsewhere)
         self._studying = None if run.policy.study is None else _studying(store, run)
         patience_s = settings.patience.give_up_s if roster.is_remote else 0.0
         self._reach = Reach(self._guard, roster.hosts, settings.reconnect_s, patience_s)
@@ -92,7 +95,7 @@ class Dispatcher:
         """Load what earlier controllers left. Returns the attempts whose files are still to be brought."""
         self._store.bound_waiting(self.run, self.run.policy.retry_cap_s)
         self._ends.load()
-        self._canaries.quarantine_blamed(at_once=True)  # whoever started us may have repaired them
+        self._ends.absolve(self._canaries.quarantine_blamed(at_once=True))  # whoever started us may have repaired them
         self._roster.banned = barred(self._store, self.run.id)
         self._guard.load(proven=self._ends.history.successes > 0)
         self._money.load(self._store.attempt_costs(self.run.id))
@@ -127,17 +130,20 @@ class Dispatcher:
             self._roster.met(host)
             self._money.price(host.name, host.price_usd_per_hour)
         reached = {host.name for host in hosts}
+        self._ends.elsewhere.reached = tuple(host.name for host in hosts)
         met = hosts
         observations = self._canaries.take(observations, orders)
         hosts = self._serving(hosts)
         ended = [seen for seen in observations if self._news.note(self.live, seen)]
         admits = self._admits(hosts)
-        if ended or admits or self._news.due(self.live) or self._desk.has_news(met):
+        if ended or admits or self._ends.elsewhere.has_waiting or self._news.due(self.live) or self._desk.has_news(met):
             with self._store.batch():
                 self._desk.see(met)
                 for seen in ended:
                     self._finish(seen, orders)
-                self._canaries.quarantine_blamed()
+                if ended:
+                    self._ends.absolve(self._canaries.quarantine_blamed())
+                self._ends.elsewhere.conclude()
                 hosts = self._serving(hosts)
                 self._news.flush(self.live)
                 self._propose(hosts)
@@ -149,6 +155,7 @@ class Dispatcher:
         self._order_stops(orders)
         orders.want = self._want()
         self._canaries.launch(reached, orders, wanted=orders.want > len(self.live))
+        self._canaries.end_trials([live.attempt for live in self.live.values()])
         if not (collecting or orders.collect) or self._unreachable:
             self._settle(orders)
         orders.proving = frozenset(self._canaries.in_flight.values())
@@ -210,6 +217,8 @@ class Dispatcher:
             self._admission.look_again()  # whoever waits for its GPUs need not wait longer
         self._news.close(live)
         finished = self._ends.finish(live, seen, self.mode, orders)
+        if finished:
+            self._canaries.judge_trial(finished.attempt, finished.attempt.failure)
         if finished and finished.task.state is TaskState.QUEUED:
             self._admission.look_again(finished.task.not_before)
 
@@ -238,7 +247,7 @@ class Dispatcher:
 
     def _admit(self, hosts: Sequence[HostInfo], orders: Orders) -> None:
         picked = self._admission.pick(
-            self.live, hosts, self._allowance(), self._ends.history, self._guard.prefers_fresh
+            self.live, hosts, self._allowance(), self._ends.history, self._guard.prefers_fresh, self._guard.probed
         )
         by_name = {host.name: host for host in hosts}
         for task, made, granted in picked:
@@ -251,7 +260,7 @@ class Dispatcher:
             if claimed is None:
                 self._admission.wait_for_room()
                 continue
-            self._guard.admitted(claimed.attempt.id)
+            self._guard.admitted(claimed.attempt.id, made.host)
             self.live[claimed.attempt.id] = Live(task=claimed.task, attempt=claimed.attempt)
             launch = launch_of(self.run, claimed.task, claimed.attempt, values, self._settings.lease_s)
             orders.launch.setdefault(made.host, []).append(launch)

@@ -12,13 +12,16 @@ from evalfleet.core.attribution import History, Where, attribute
 from evalfleet.core.ends import end_from_json
 from evalfleet.core.failures import JUDGE_VERSION, outcome_of
 from evalfleet.core.judge import Builtin, Pattern, judge
-from evalfleet.core.retry import Fail, Hold, Retry, decide
+from evalfleet.core.retry import Fail, Hold, Retry, decide, is_spent
+from evalfleet.engine.elsewhere import Elsewhere
 from evalfleet.engine.gpu_desk import GpuDesk
 from evalfleet.engine.guard import Guard
 from evalfleet.engine.money import Money
 from evalfleet.engine.orders import Ended, Live, Mode, Orders
-from evalfleet.model import EndRecord, Failure, Kind, Outcome, Run, TaskState, Verdict
+from evalfleet.engine.roster import Roster
+from evalfleet.model import Blame, EndRecord, Failure, Kind, Outcome, Run, TaskState, Verdict
 from evalfleet.store.base import Finish, Finished, Store
+from evalfleet.store.judged import Judged
 
 _OVER = (TaskState.FAILED, TaskState.HELD, TaskState.CANCELLED)
 
@@ -33,8 +36,10 @@ class Ends:
         patterns: Sequence[Pattern | Builtin],
         rng: random.Random,
         desk: GpuDesk,
+        roster: Roster,
     ) -> None:
         self.history = History()
+        self.elsewhere = Elsewhere(store, run, roster, self.history, rng)
         self.superseded: set[str] = set()  # attempts whose task has its verdict from another one
         self.withdrawn: dict[str, str] = {}  # attempts that are ended so that other workers try their tasks, and why
         self._store = store
@@ -47,8 +52,8 @@ class Ends:
 
     def load(self) -> None:
         for past in self._store.judged(self._run.id):
-            where = Where(task=past.key, worker=past.worker, host=past.host, executable=past.executable)
-            self.history.add(where, past.failure)
+            self.history.add(where_of(past), past.failure)
+        self.elsewhere.load()
 
     def finish(self, live: Live, seen: Observation, mode: Mode, orders: Orders) -> Finished | None:
         """Store how a live attempt ended. None: it is not ours any more."""
@@ -78,7 +83,7 @@ class Ends:
         if finished is not None:
             self._money.book(live.attempt, bill, verdict=isinstance(judged, Verdict))
             self._desk.ended(live.attempt, seen.data, finish.failure)
-            self.history.add(_where(live), finish.failure)
+            self.history.add(_where(live, end.duration_s, self._store.now()), finish.failure)
             self._guard.ended(live.attempt.id, finish.failure, live.task.key)
             if finished.task.state in _OVER:
                 self.history.forget(live.task.key)
@@ -111,31 +116,63 @@ class Ends:
         ):
             self._money.book(live.attempt, bill, verdict=False)
 
+    def absolve(self, hosts: Sequence[str]) -> None:
+        """These hosts were found to fail whatever they get: what failed there before we knew is theirs, too."""
+        for host in hosts:
+            for one in self.history.streaks.witnesses(host):
+                task = self._store.task(self._run.id, one.task)
+                for attempt in self._store.attempts(self._run.id, task.number):
+                    if attempt.id == one.attempt and attempt.failure is not None and attempt.failure.consumes:
+                        found = replace(attempt.failure, blame=Blame.WORKER, consumes=False)
+                        outcome = outcome_of(found.kind, found.blame)
+                        self._store.rejudge(self._run, attempt, found, outcome, JUDGE_VERSION, None)
+                if task.state is TaskState.FAILED:
+                    self._store.retry(self._run, [one.task], [TaskState.FAILED])
+
     def _failed(self, live: Live, found: Failure, finish: Finish, mode: Mode) -> Finish:
         """The finish with its failure attributed, and with the next state of its task."""
         if found.kind is Kind.CANCELLED:
             state = TaskState.CANCELLED if mode is Mode.CANCEL else TaskState.QUEUED
             return replace(finish, outcome=Outcome.CANCELLED, failure=found, next_state=state, reason="cancelled")
-        found = attribute(found, _where(live), self.history)
-        task = live.task
+        task, host = live.task, live.attempt.host
+        where = _where(live, finish.duration_s, self._store.now())
+        found = attribute(found, where, self.history, self.elsewhere.others(task, host))
+        consumed, lost = task.consumed + found.consumes, task.lost + (not found.consumes)
         decision = decide(
             failure=found,
-            consumed=task.consumed + found.consumes,
-            lost=task.lost + (not found.consumes),
+            consumed=consumed,
+            lost=lost,
             policy=self._run.policy,
             now=self._store.now(),
             rng=self._rng,
+            elsewhere=self.elsewhere.is_open(task, host, found.kind),
         )
         finish = replace(finish, outcome=outcome_of(found.kind, found.blame), failure=found)
         match decision:
-            case Retry(not_before=moment):
-                return replace(finish, next_state=TaskState.QUEUED, not_before=moment, reason=f"after {found.kind}")
+            case Retry(not_before=moment, elsewhere=elsewhere):
+                reason = f"after {found.kind}"
+                if is_spent(consumed, lost, self._run.policy):
+                    self.elsewhere.wait(task)
+                if elsewhere:
+                    reason += f" on {host}: another host tries it before it is final"
+                return replace(finish, next_state=TaskState.QUEUED, not_before=moment, reason=reason)
             case Fail(reason=reason):
                 return replace(finish, next_state=TaskState.FAILED, reason=reason)
             case Hold(reason=reason):
                 return replace(finish, next_state=TaskState.HELD, reason=reason)
 
 
-def _where(live: Live) -> Where:
+def _where(live: Live, run_s: float, now: float) -> Where:
     spec, attempt = live.task.spec, live.attempt
-    return Where(task=spec.key, worker=attempt.worker, host=attempt.host, executable=spec.command[0])
+    return Where(
+        task=spec.key, worker=attempt.worker, host=attempt.host, executable=spec.command[0], attempt=attempt.id,
+        run_s=run_s, claimed_at=attempt.claimed_at, at=now,
+    )  # fmt: skip
+
+
+def where_of(past: Judged) -> Where:
+    """The place of an attempt that was judged before."""
+    return Where(
+        task=past.key, worker=past.worker, host=past.host, executable=past.executable, attempt=past.attempt_id,
+        run_s=past.duration_s, claimed_at=past.claimed_at, at=past.judged_at,
+    )  # fmt: skip

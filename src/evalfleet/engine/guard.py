@@ -21,6 +21,7 @@ class Guard:
         self._run = run
         self._limits = limits
         self._breaker = Breaker(limits=limits)
+        self.probed: tuple[str, ...] = ()  # hosts whose probes failed since it opened
 
     def load(self, *, proven: bool) -> None:
         """Take over the state that an earlier controller left: somebody started us again, so it may probe anew.
@@ -68,8 +69,10 @@ class Guard:
             f"Remove the cause, then `evalfleet resume {self._run.id}`"
         )
 
-    def admitted(self, attempt_id: str) -> None:
+    def admitted(self, attempt_id: str, host: str) -> None:
         self._move(self._breaker.admitted(attempt_id))
+        if self._breaker.probe == attempt_id:
+            self.probed += (host,)
 
     def ran(self, attempt_id: str, since: float) -> None:
         self._move(self._breaker.ran(attempt_id, since, self._store.now()))
@@ -105,6 +108,8 @@ class Guard:
 
     def _move(self, breaker: Breaker) -> None:
         before, self._breaker = self._breaker.state, breaker
+        if breaker.state is BreakerState.CLOSED:
+            self.probed = ()
         if before is breaker.state or not self._run.policy.breaker:
             return
         if breaker.state is BreakerState.OPEN:

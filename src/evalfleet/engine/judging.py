@@ -16,10 +16,12 @@ from evalfleet.core.attribution import History, Where, attribute
 from evalfleet.core.ends import end_from_json
 from evalfleet.core.failures import JUDGE_VERSION, outcome_of
 from evalfleet.core.judge import Builtin, Pattern, judge
+from evalfleet.engine.ends import where_of
 from evalfleet.engine.supervisor import owner_name
 from evalfleet.errors import Owned, WrongState
 from evalfleet.model import Attempt, AttemptState, Blame, Failure, Kind, Outcome, Run, RunState, TaskState, Verdict
-from evalfleet.store.base import Judged, Store, StoreReader
+from evalfleet.store.base import Store, StoreReader
+from evalfleet.store.judged import Judged
 
 _FINISHED = frozenset({RunState.COMPLETED, RunState.CANCELLED, RunState.PAUSED})
 
@@ -82,7 +84,7 @@ def _review(store: StoreReader, run: Run, patterns: Sequence[Pattern | Builtin])
     attempts = _Attempts(store, run)
     changes: list[Change] = []
     for past in list(store.judged(run.id)):
-        where = Where(task=past.key, worker=past.worker, host=past.host, executable=past.executable)
+        where = where_of(past)
         stands = past.failure
         if past.failure is not None:
             attempt = attempts.of(past)
@@ -120,6 +122,8 @@ def _judge(
     judged = judge(end_from_json(attempt.end), run.policy, patterns)
     if isinstance(judged, Verdict) or judged.kind is Kind.CANCELLED:
         return judged
+    if judged.kind is stored.kind and stored.blame is Blame.WORKER is not judged.blame:
+        return stored  # the host was accused: that followed from which others served then, and is not told by the ends alone
     return attribute(judged, where, history)
 
 

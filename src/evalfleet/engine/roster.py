@@ -35,6 +35,8 @@ class Roster:
         self._absent: dict[str, set[Absence]] = {}
         self._infos: dict[str, HostInfo] = {}
         self._shards: list[str | None] = [None] * most
+        self.alone: frozenset[str] = frozenset()  # hosts that get one task at a time: they are on trial
+        self._new: set[str] = set()  # hosts whose first canary is not over
         self.banned: frozenset[str] = frozenset()  # workers, and hosts, to which an operator gives no more work
         self.add(hosts)
 
@@ -66,6 +68,10 @@ class Roster:
         """The hosts that were reached and may get work, if not now."""
         return [info for name, info in self._infos.items() if not self._is_off(name)]
 
+    def info(self, host: str) -> HostInfo | None:
+        """What a host said when it was reached; None: it was not yet."""
+        return self._infos.get(host)
+
     @property
     def expects(self) -> bool:
         """Whether a host was not reached yet: it may be larger than those that are known."""
@@ -83,6 +89,14 @@ class Roster:
     def serves(self, host: str) -> bool:
         """Whether the host may get new work."""
         return host in self._slots and not self._absent.get(host) and host not in self.draining
+
+    def serves_soon(self, host: str) -> bool:
+        """Whether the host may get new work, now or once it has shown that it can work at all."""
+        return self.serves(host) or (host in self._new and self._absent[host] == {Absence.QUARANTINED})
+
+    def has_workers(self, host: str) -> bool:
+        """Whether an operator left it some."""
+        return any(not self.is_banned(worker) for worker in self.workers(host))
 
     def absences(self, host: str) -> Collection[Absence]:
         return self._absent.get(host, ())
@@ -108,6 +122,8 @@ class Roster:
         self._slots.pop(host, None)
         self._infos.pop(host, None)
         self._absent.pop(host, None)
+        self._new.discard(host)
+        self.alone -= {host}
         self._unlimited.discard(host)
 
     def met(self, info: HostInfo) -> None:
@@ -115,14 +131,18 @@ class Roster:
         if info.name in self._slots:
             self._infos[info.name] = info
 
-    def set_apart(self, host: str, why: Absence) -> None:
+    def set_apart(self, host: str, why: Absence, *, is_new: bool = False) -> None:
         """Give it no new work from now on."""
         if host in self._slots:
             self._absent.setdefault(host, set()).add(why)
+            if why is Absence.QUARANTINED:
+                (self._new.add if is_new else self._new.discard)(host)
 
     def take_back(self, host: str, why: Absence) -> None:
         """The reason is gone."""
         self._absent.get(host, set[Absence]()).discard(why)
+        if why is Absence.QUARANTINED:
+            self._new.discard(host)
 
 
 def host_of(worker: str) -> str:

@@ -39,6 +39,7 @@ from evalfleet.model import (
 )
 from evalfleet.store.base_gpus import GpuReader, GpuWriter
 from evalfleet.store.base_pools import PoolReader, PoolWriter
+from evalfleet.store.judged import Judged
 from evalfleet.store.pages import PageReader
 from evalfleet.store.series import SeriesReader, SeriesWriter
 
@@ -110,20 +111,6 @@ class Finished(Struct, frozen=True, kw_only=True):
     siblings: tuple[Attempt, ...]  # live attempts of the same task, to be cancelled when this one brought the verdict
 
 
-class Judged(Struct, frozen=True, kw_only=True):
-    """One judged attempt, as attribution needs it."""
-
-    key: str  # of its task
-    task_number: int
-    number: int
-    host: str
-    worker: str
-    executable: str
-    outcome: Outcome
-    failure: Failure | None
-    ended_at: float
-
-
 class StoreReader(PoolReader, GpuReader, PageReader, SeriesReader, Protocol):
     """Reading. Any number of readers; none blocks a writer."""
 
@@ -186,7 +173,8 @@ class StoreReader(PoolReader, GpuReader, PageReader, SeriesReader, Protocol):
         ...
 
     def judged(self, run_id: str) -> Iterator[Judged]:
-        """All judged attempts in the order of their ends; read it to its end before the next call."""
+        """All judged attempts in the order in which they were judged, whatever the clocks of their hosts said; read it to its
+        end before the next call."""
         ...
 
     def events(self, run_id: str, after: int = 0, limit: int = 1000) -> list[Event]: ...
@@ -399,8 +387,13 @@ class Store(PoolWriter, GpuWriter, SeriesWriter, StoreReader, Protocol):
     def rejudge(
         self, run: Run, attempt: Attempt, failure: Failure, outcome: Outcome, version: int, next_state: TaskState | None
     ) -> Attempt | None:
-        """Replace the judgement of an ended attempt without a verdict, and move its task between failed and held where
+        """Replace the judgement of an attempt that is over without a verdict, and move its task between failed and held where
         it decided it. Events `attempt.judged` with the old and the new kind and blame; `task.failed` or `task.held`."""
+        ...
+
+    def conclude(self, run: Run, number: int, state: TaskState, reason: str) -> Task | None:
+        """A task that waits gets no further attempt: queued -> failed | held, by the attempt that failed last. Event
+        `task.failed` or `task.held`. None: it does not wait any more."""
         ...
 
     # Steering

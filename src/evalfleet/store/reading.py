@@ -23,8 +23,8 @@ from evalfleet.model import (
     TaskState,
 )
 from evalfleet.store import rows
-from evalfleet.store.base import Judged
 from evalfleet.store.gpu_reading import GpuReading
+from evalfleet.store.judged import Judged
 from evalfleet.store.pages import Paging
 from evalfleet.store.series import SeriesReading
 

@@ -171,6 +171,7 @@ class Writing(Submitting, Steering, Hosting, Leasing, Access, SeriesKeeping):
                 "finish_attempt",
                 **place(finish.attempt),
                 epoch=run.epoch,
+                now=self.now(),
                 outcome=str(finish.outcome),
                 started_at=finish.started_at,
                 ready_at=finish.ready_at,
@@ -304,6 +305,17 @@ class Writing(Submitting, Steering, Hosting, Leasing, Access, SeriesKeeping):
             if next_state is not None:
                 self._judge_task(task, attempt, failure, next_state)
             return rows.attempt(found[0])
+
+    def conclude(self, run: Run, number: int, state: TaskState, reason: str) -> Task | None:
+        with self._db.transaction():
+            found = self._db.rows(
+                "conclude_task", run_id=run.id, number=number, epoch=run.epoch, state=str(state), reason=reason
+            )
+            if not found:
+                return None
+            task = rows.task(found[0])
+            self._event(run.id, _TASK_EVENTS[state], {"reason": reason}, task)
+            return task
 
     def _judge_task(self, task: Task, attempt: Attempt, failure: Failure, next_state: TaskState) -> None:
         reason = f"{failure.kind}: {failure.evidence}"

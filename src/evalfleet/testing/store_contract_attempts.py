@@ -320,8 +320,6 @@ class AttemptContract:
         attempt = cases.claimed(store, run).attempt
         cases.finished(store, run, cases.with_failure(attempt, T.FAILED))
         newer = cases.Failure(kind=Kind.DISK_FULL, blame=Blame.WORKER, retryable=True, consumes=False, evidence="full")
-        assert store.rejudge(run, attempt, newer, Outcome.INFRA_ERROR, 2, T.HELD) is None  # not ended yet
-        assert store.collect(run, attempt, []) is not None
         before = _last(store, run)
         judged = store.rejudge(run, attempt, newer, Outcome.INFRA_ERROR, 2, T.HELD)
         assert judged is not None
@@ -338,6 +336,33 @@ class AttemptContract:
         before = _last(store, run)
         assert store.rejudge(run, judged, newer, Outcome.INFRA_ERROR, 3, T.HELD) is not None
         assert _types_after(store, run, before) == ["attempt.judged"]
+
+    def test_rejudge_of_a_waiting_task_gives_its_attempt_back(self, store: Store) -> None:
+        run = cases.drive(store)
+        attempt = cases.claimed(store, run).attempt
+        newer = cases.Failure(kind=Kind.BAD_EXIT, blame=Blame.WORKER, retryable=True, consumes=False, evidence="1")
+        assert store.rejudge(run, attempt, newer, Outcome.INFRA_ERROR, 2, None) is None, "it is not over"
+        cases.finished(store, run, cases.with_failure(attempt, T.QUEUED))
+        assert store.task_at(run.id, 1).consumed == 1
+        assert store.rejudge(run, attempt, newer, Outcome.INFRA_ERROR, 2, None) is not None
+        task = store.task_at(run.id, 1)
+        assert (task.state, task.consumed, task.lost) == (T.QUEUED, 0, 1)
+
+    @pytest.mark.parametrize("state", [T.FAILED, T.HELD])
+    def test_conclude_ends_the_wait_of_a_task(self, store: Store, state: TaskState) -> None:
+        run = cases.drive(store)
+        attempt = cases.claimed(store, run).attempt
+        assert store.conclude(run, 1, state, "enough") is None, "it runs"
+        cases.finished(store, run, cases.with_failure(attempt, T.QUEUED))
+        before = _last(store, run)
+        task = store.conclude(run, 1, state, "enough")
+        assert task == store.task_at(run.id, 1)
+        assert task is not None
+        assert (task.state, task.reason, task.failure) == (state, "enough", cases.new_failure())
+        assert _types_after(store, run, before) == [f"task.{state}"]
+        assert store.conclude(run, 1, state, "enough") is None
+        row = next(row for row in store.result_rows(run.id) if row["number"] == 1)
+        assert row["decided_by"] == attempt.number
 
     def test_rejudge_leaves_verdicts_and_an_operators_hold_alone(self, store: Store) -> None:
         run = cases.drive(store, 2)

@@ -107,6 +107,22 @@ class ReadingContract:
         assert judged[1].failure is None
         assert (judged[1].executable, judged[1].host, judged[1].worker) == ("true", "h1", "w1")
 
+    def test_judged_attempts_come_in_the_order_in_which_they_were_judged(self, store: Store, clock: FakeClock) -> None:
+        """Whatever their hosts' clocks say: the next controller must see what this one saw."""
+        run = cases.drive(store, 3)
+        attempts = [cases.claimed(store, run, number).attempt for number in (1, 2, 3)]
+        for attempt, ended_at in zip(attempts, (clock() + 3600, clock() - 3600, clock()), strict=True):
+            clock.advance(1)
+            cases.finished(store, run, cases.with_failure(attempt, ended_at=ended_at))
+        judged = list(store.judged(run.id))
+        assert [found.key for found in judged] == ["task_1", "task_2", "task_3"]
+        assert [found.judged_at for found in judged] == [clock() - 2, clock() - 1, clock()]
+        assert (judged[0].attempt_id, judged[0].claimed_at, judged[0].duration_s) == (
+            attempts[0].id,
+            attempts[0].claimed_at,
+            7.0,
+        )
+
     def test_reports_find_their_rows(self, store: Store) -> None:
         run = self._mixed(store)
         assert [(row["key"], row["state"], row["score"]) for row in store.result_rows(run.id)] == [

@@ -114,7 +114,7 @@ class Model:
         return True
 
     def rejudge(self, attempt: ModelAttempt, outcome: Outcome, next_state: TaskState) -> bool:
-        if attempt.state is not A.ENDED or attempt.outcome is Outcome.OK:
+        if attempt.state not in (A.COLLECTING, A.ENDED) or attempt.outcome is Outcome.OK:
             return False
         task, attempt.outcome = self.tasks[attempt.task], outcome
         if attempt.number in task.counted:

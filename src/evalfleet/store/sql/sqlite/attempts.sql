@@ -42,7 +42,7 @@ returning *;
 -- `counted` says for which of its task's two counts it stands, where the task still waits for this attempt.
 update attempt
    set state = 'collecting', outcome = :outcome, started_at = coalesce(started_at, :started_at), ready_at = coalesce(ready_at, :ready_at),
-       ended_at = :ended_at, duration_s = :duration_s, step = coalesce(:steps, step), cost_usd = :cost_usd,
+       ended_at = :ended_at, judged_at = :now, duration_s = :duration_s, step = coalesce(:steps, step), cost_usd = :cost_usd,
        reported_usd = max(reported_usd, :reported_usd), last_event = max(last_event, :last_event), end_record = :end_record,
        counted = case when exists (
             select 1 from task t where t.run_id = :run_id and t.number = :task_number
@@ -82,7 +82,8 @@ update attempt
    set outcome = :outcome, kind = :kind, blame = :blame, retryable = :retryable, consumes = :consumes,
        evidence = :evidence, judge_version = :judge_version,
        counted = case when counted is null then null when :consumes then 'consumed' else 'lost' end
- where run_id = :run_id and task_number = :task_number and number = :number and state = 'ended' and outcome <> 'ok'
+ where run_id = :run_id and task_number = :task_number and number = :number
+   and state in ('collecting', 'ended') and outcome <> 'ok'
    and exists (select 1 from run where id = :run_id and epoch = :epoch)
 returning *;
 
@@ -94,11 +95,12 @@ update attempt set counted = null
 
 -- name: select_judged
 -- What attribution needs of earlier attempts: all failures, and per executable and task the successes.
-select t.key, a.task_number, a.number, a.host, a.worker, a.outcome, a.kind, a.blame, a.retryable, a.consumes, a.evidence, a.ended_at,
+select a.run_id, t.key, a.task_number, a.number, a.host, a.worker, a.outcome, a.kind, a.blame, a.retryable, a.consumes, a.evidence,
+       a.ended_at, coalesce(a.duration_s, 0) as duration_s, a.claimed_at, coalesce(a.judged_at, a.ended_at) as judged_at,
        json_extract(t.spec, '$.command[0]') as executable
   from attempt a join task t on t.run_id = a.run_id and t.number = a.task_number
  where a.run_id = :run_id and a.outcome is not null
- order by a.ended_at, a.task_number, a.number;
+ order by coalesce(a.judged_at, a.ended_at), a.ended_at, a.task_number, a.number;
 
 -- name: sum_attempts
 select outcome, count(*) as count, sum(cost_usd) as cost_usd, sum(duration_s) as duration_s, max(cost_usd) as max_cost_usd

@@ -132,6 +132,13 @@ update task
  where run_id = :run_id and number = :number and state in ('failed', 'held') and decided_by = :attempt_number
 returning *;
 
+-- name: conclude_task
+-- queued -> failed | held, by its latest failure.
+update task set state = :state, reason = :reason, hold_asked = 0
+ where run_id = :run_id and number = :number and state = 'queued'
+   and exists (select 1 from run where id = :run_id and epoch = :epoch)
+returning *;
+
 -- name: select_has_history
 select 1 as known from task indexed by task_history where state = 'succeeded' limit 1;
 
