@@ -293,8 +293,8 @@ async def test_run_command_is_a_way_in():
 async def test_the_deadline_holds_without_us_and_can_be_moved():
     async with cloud() as here:
         view = await here.made(here.spec())
-        await here.vms.set_deadline(view, time.time() + 2 * 3600)
-        await here.vms.set_deadline(view, time.time() + 5 * 3600)
+        await here.vms.set_deadline(view.name, view.region, view.tags, time.time() + 2 * 3600)
+        await here.vms.set_deadline(view.name, view.region, view.tags, time.time() + 5 * 3600)
         await here.control("POST", "clock", {"seconds": 3 * 3600})
         assert (await here.vms.view(view.name)).power == "running"  # pyright: ignore[reportOptionalMemberAccess]
         await here.control("POST", "clock", {"seconds": 3 * 3600})
@@ -304,6 +304,7 @@ async def test_the_deadline_holds_without_us_and_can_be_moved():
         assert stopped.power == "deallocated"
         gone = await here.vms.delete(view.name)
         await here.done(Verb.DELETE, view.name, gone)
+        await here.vms.drop_deadline(view.name)  # not before: a deletion may fail
         assert (await here.control("GET", "leaks"))["leaks"] == []
 
 

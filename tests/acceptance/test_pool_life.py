@@ -146,7 +146,7 @@ async def test_at_its_budget_a_pool_stops(tmp_path: Path) -> None:
         here.wants(workers=2, budget_usd=1.0)
         async with here.served():
             await here.until(lambda: here.count("ready") == 2)
-            here.advance(1.2 * HOUR_S)
+            here.advance(1.07 * HOUR_S)
             await here.until(lambda: here.count("stopped") == 2)
         assert here.reason()[0] == "budget"
         assert here.reason()[1].startswith("spent $1.")

@@ -127,12 +127,13 @@ async def test_stop_by_force_does_not_wait(tmp_path: Path) -> None:
 
 async def test_a_pool_at_its_budget_waits_for_the_work_of_other_runs(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
-        here.wants(workers=2, budget_usd=1.0)
+        here.wants(workers=2)
         async with here.served() as steward:
             await here.until(lambda: here.count("ready") == 2)
             run = begun(here)
             attempt = claimed(here, run, ONE)
             here.advance(1.2 * HOUR_S)
+            here.wants(budget_usd=1.0)
             steward.poke()
             await here.until(lambda: here.states() == {ONE: "draining", TWO: "stopped"})
             assert (await here.powers())[ONE] == "running"

@@ -6,10 +6,12 @@ It is built of the same parts as Microsoft's libraries, and so retries, honours 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
+import anyio
 from azure.core import AsyncPipelineClient
 from azure.core.exceptions import HttpResponseError, ServiceResponseError
 from azure.core.pipeline.policies import (
@@ -29,7 +31,12 @@ from azure.mgmt.core.polling.async_arm_polling import AsyncARMPolling
 from evalfleet.azure.settings import AzureSettings
 
 Body = dict[str, Any]
+T = TypeVar("T")
 PAGES_AT_MOST = 1000
+GROUPS_API = "2024-03-01"
+LAGS = 8  # times that a group which is there is asked again, where it says that it is not: a new one takes a moment
+NO_GROUP = "resourcegroupnotfound"
+NO_SUBSCRIPTION = "subscriptionnotfound"
 
 
 class Arm:
@@ -45,6 +52,7 @@ class Arm:
             auth,
         ]
         self._client: Any = AsyncPipelineClient(settings.arm_url, policies=policies, **transport)
+        self._settings = settings
         self._poll_s = settings.poll_s
 
     async def __aenter__(self) -> Self:
@@ -63,8 +71,35 @@ class Arm:
 
     async def put(self, path: str, api: str, body: Body) -> Body:
         """Make or change a resource, and wait until that is done. Saying it twice changes nothing."""
-        response = await self._send("PUT", path, api, body=body)
+        response = await self.patient(partial(self._send, "PUT", path, api, body=body))
         return cast("Body", await self._finished(response))
+
+    async def post(self, path: str, api: str) -> Body:
+        """Ask for something that is done at once."""
+        return cast("Body", (await self._send("POST", path, api)).http_response.json())
+
+    async def patient(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask again while the group is not found that we have made or seen: for a moment after it was made, it is not."""
+        for lag in range(LAGS):
+            try:
+                return await ask()
+            except HttpResponseError as error:
+                if code_of(error) != NO_GROUP or not await self.has_group():
+                    raise
+                await anyio.sleep(self._poll_s * min(2**lag, 4))
+        return await ask()
+
+    async def has_group(self) -> bool:
+        """Whether the resource group is there, by a list that was answered: a 404 alone does not prove that it is not."""
+        listed = await self.list(
+            f"/subscriptions/{self._settings.subscription}/resourcegroups", GROUPS_API, exists=True
+        )
+        return any(str(one["name"]).lower() == self._settings.resource_group.lower() for one in listed)
+
+    async def is_absent(self, error: HttpResponseError) -> bool:
+        """Whether a 404 says that a resource is not there. It may as well be that its group or subscription is not seen."""
+        code = code_of(error)
+        return code != NO_SUBSCRIPTION and (code != NO_GROUP or not await self.has_group())
 
     async def delete(self, path: str, api: str) -> None:
         """Delete a resource, and wait until it is gone; one that is gone already is no error."""
@@ -100,20 +135,26 @@ class Arm:
         return await self._request(HttpRequest(method, path, params={"api-version": api}, json=body))
 
     async def _request(self, request: HttpRequest) -> Any:
-        """Return the pipeline's response; None for 404 on anything but a PUT."""
+        """Return the pipeline's response; None where what is asked for is not there, unless it was to be made."""
         request.url = self._client.format_url(request.url)
         response = await self._client.send_request(request, _return_pipeline_response=True)
         status: int = response.http_response.status_code
-        if status == 404 and request.method != "PUT":
+        if status < 400:
+            return response
+        error = HttpResponseError(response=response.http_response, error_format=ARMErrorFormat)
+        if status == 404 and request.method in ("GET", "DELETE") and await self.is_absent(error):
             return None
-        if status >= 400:
-            raise HttpResponseError(response=response.http_response, error_format=ARMErrorFormat)
-        return response
+        raise error
 
     async def _finished(self, response: Any) -> Any:
         polling: Any = AsyncARMPolling(self._poll_s)
         poller: Any = AsyncLROPoller(self._client, response, _content, polling)
         return await poller.result()
+
+
+def code_of(error: BaseException) -> str:
+    """Azure's word for an error, in lower case."""
+    return str(getattr(getattr(error, "error", None), "code", None) or "").lower()
 
 
 def _content(response: Any) -> Any:

@@ -264,6 +264,8 @@ def _message(cause: Cause, facts: ErrorFacts, quota: MissingQuota | None, *, reg
             return f"{what}{where} was made and did not come up: {said}"
         case Cause.THROTTLED:
             return f"Azure asks for fewer requests{where}: {said}"
+        case _ if facts.code.lower() == "missingsubscriptionregistration":
+            return f"Azure refused{where}: {said}; `az provider register --namespace NAME` registers it"
         case Cause.AUTH:
             return f"Azure does not let us: {said}; sign in (az login), and see the roles in docs/reference/azure.md."
         case _:

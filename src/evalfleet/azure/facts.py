@@ -34,6 +34,10 @@ class VmFacts(Struct, frozen=True, kw_only=True):
     port: int = 22
     login_key: str | None = None  # path of the private half with which we log in
     operation: Operation | None = None
+    accepted_at: float | None = (
+        None  # when the cloud took the order, until the VM is seen: new ones are not found at once
+    )
+    deadline_refused: str | None = None  # why it has no deadline yet
     deadline_at: float | None = None
     preempted: bool = False
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+from azure.core.exceptions import HttpResponseError
 from msgspec import Struct
 
 from evalfleet.azure import image
@@ -17,7 +17,7 @@ from evalfleet.azure.classify import classify, facts_of
 from evalfleet.azure.clients import Clients
 from evalfleet.azure.image import GALLERY, ImageSpec
 from evalfleet.azure.views import inside
-from evalfleet.azure.vms import Progress, judged, looked
+from evalfleet.azure.vms import NOT_FOUND, Progress, judged, looked
 
 GALLERY_API = "2024-03-03"
 SNAPSHOT_API = "2024-03-02"
@@ -79,10 +79,9 @@ class Images:
         problem = None
         try:
             await poller.result()
-        except ResourceNotFoundError:
-            pass  # deleted meanwhile; `view` will say so
         except HttpResponseError as error:
-            problem = classify(facts_of(error))
+            if error.status_code != NOT_FOUND:  # else it was deleted meanwhile; `view` will say so
+                problem = classify(facts_of(error))
         await self.tidy(name, version)
         return Progress(done=True, problem=problem)
 

@@ -38,6 +38,9 @@ class AzurePool(Struct, frozen=True, kw_only=True):
     benchmark: str | None = None  # that its machines are made ready for
     setup: str | None = None  # a shell script that makes them ready
     run: str | None = None  # whose own pool it is: it goes with the run
+    # Where its machines are, as it was made; empty: made before pools remembered it.
+    subscription: str = ""
+    resource_group: str = ""
     stopped_at: float | None = None  # a person stopped it then: until it is started it makes no machines
 
     @property

@@ -226,3 +226,14 @@ def shutdown_body(region: str, vm_id: str, at: float, labels: dict[str, str]) ->
             "targetResourceId": vm_id,
         },
     }
+
+
+def is_deadline(schedule: Body, vm_id: str, at: float) -> bool:
+    """Whether a schedule, as Azure shows it, deallocates that VM at that minute of the day."""
+    wanted = shutdown_body("", vm_id, at, {})["properties"]
+    shown: Any = schedule.get("properties") or {}
+    return (
+        str(shown.get("status", "")).lower() == "enabled"
+        and str(shown.get("targetResourceId", "")).lower() == vm_id.lower()
+        and shown.get("dailyRecurrence", {}).get("time") == wanted["dailyRecurrence"]["time"]
+    )

@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
+from functools import partial
 from typing import Any, cast
 
+import anyio
 from azure.core import MatchConditions
 from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
 from azure.core.polling.base_polling import BadStatus
@@ -21,7 +23,8 @@ from azure.mgmt.core.exceptions import ARMErrorFormat
 from msgspec import Struct
 
 from evalfleet.azure import views, vm
-from evalfleet.azure.classify import Problem, classify, facts_of
+from evalfleet.azure.arm import code_of
+from evalfleet.azure.classify import Action, Cause, Problem, classify, facts_of
 from evalfleet.azure.clients import Clients
 from evalfleet.azure.offers import Offering
 from evalfleet.azure.quota import Usage, by_name
@@ -34,6 +37,11 @@ NOT_FOUND = 404
 PRECONDITION_FAILED = 412
 GROUP_API = "2024-03-01"
 SCHEDULE_API = "2018-09-15"
+PROVIDER_API = "2021-04-01"
+SCHEDULES = "Microsoft.DevTestLab"
+SCHEDULE_TYPE = "microsoft.devtestlab/schedules"
+NOT_REGISTERED = "missingsubscriptionregistration"
+REGISTER_LOOKS = 60
 _VMS = "Microsoft.Compute/virtualMachines"
 _APIS = {
     "microsoft.network": NETWORK_API,
@@ -126,9 +134,13 @@ class Vms:
         async with judged(spec.region, spec.size, spot=spec.spot):
             try:
                 # Only if there is none: a second PUT with another host key would be refused in a worse way.
-                poller = await self._vms.begin_create_or_update(
-                    self._group, spec.name, body, etag="*", match_condition=MatchConditions.IfMissing
+                ask = partial(
+                    self._vms.begin_create_or_update,
+                    *(self._group, spec.name, body),
+                    etag="*",
+                    match_condition=MatchConditions.IfMissing,
                 )
+                poller = await self._arm.patient(ask)
             except HttpResponseError as error:
                 if error.status_code != PRECONDITION_FAILED:
                     raise
@@ -145,19 +157,21 @@ class Vms:
             return cast("str", (await self._vms.begin_deallocate(self._group, name)).continuation_token())
 
     async def delete(self, name: str) -> str | None:
-        """Delete the VM with its disk, interface, address and deadline. None: it is gone already."""
+        """Delete the VM with its disk, interface and address. None: it is gone already. Its deadline stays until it is gone:
+        a deletion that was accepted may fail."""
         async with judged():
             try:
                 poller = await self._vms.begin_delete(self._group, name, force_deletion=True)
-            except ResourceNotFoundError:
+            except ResourceNotFoundError as error:
+                if not await self._arm.is_absent(error):
+                    raise
                 return None  # with its whole group
-            await self._arm.delete(self._deadline_path(name), SCHEDULE_API)
             if poller.polling_method().finished():
                 return None
             return cast("str", poller.continuation_token())
 
     async def drop_deadline(self, name: str) -> None:
-        """Delete the deadline of a VM that is gone: by another hand, or by a request whose sender died before this one."""
+        """Delete the deadline of a VM that is gone."""
         async with judged():
             await self._arm.delete(self._deadline_path(name), SCHEDULE_API)
 
@@ -182,10 +196,10 @@ class Vms:
                 return Progress(done=False, look_again_s=self._settings.poll_s)
         try:
             await poller.result()
-        except ResourceNotFoundError:
-            # Deleted meanwhile, by an eviction or by another hand; `view` will say so.
-            return Progress(done=True)
         except HttpResponseError as error:
+            if error.status_code == NOT_FOUND:
+                # Deleted meanwhile, by an eviction or by another hand; or too new to be seen. `view` will say which.
+                return Progress(done=True)
             return Progress(done=True, problem=classify(facts_of(error), region=region, size=size, spot=spot))
         return Progress(done=True)
 
@@ -194,7 +208,9 @@ class Vms:
         async with judged():
             try:
                 found = await self._vms.get(self._group, name, expand="instanceView")
-            except ResourceNotFoundError:
+            except ResourceNotFoundError as error:
+                if not await self._arm.is_absent(error):
+                    raise
                 return None
             return views.vm_view(found.as_dict())
 
@@ -206,15 +222,42 @@ class Vms:
             address = await self._arm.get(ip_id, NETWORK_API) if ip_id else None
         return address["properties"].get("ipAddress") if address else None
 
-    async def set_deadline(self, view: VmView, at: float) -> None:
-        """Have Azure deallocate the VM at that minute, whether we live or not. Said again, it moves the deadline.
+    async def set_deadline(self, name: str, region: str, tags: Mapping[str, str], at: float) -> None:
+        """Have Azure deallocate the VM at that minute, whether we live or not, and see that Azure knows it. Said again, it
+        moves the deadline. The VM need not run yet.
 
-        The schedule knows minutes of the day only: `at` must be within 24 hours, and is best half an hour away.
+        The schedule knows minutes of the day only: `at` must be within 24 hours, and is best half an hour away. The
+        provider of schedules is registered where nobody has done so.
         """
-        labels = {key: value for key, value in view.tags.items() if key.startswith("evalfleet-")}
-        body = vm.shutdown_body(view.region, view.id, at, labels)
-        async with judged(view.region):
-            await self._arm.put(self._deadline_path(view.name), SCHEDULE_API, body)
+        labels = {key: value for key, value in tags.items() if key.startswith("evalfleet-")}
+        body = vm.shutdown_body(region, self._vm_id(name), at, labels)
+        async with judged(region):
+            try:
+                await self._arm.put(self._deadline_path(name), SCHEDULE_API, body)
+            except HttpResponseError as error:
+                if code_of(error) != NOT_REGISTERED or not await self._register(SCHEDULES):
+                    raise
+                await self._arm.put(self._deadline_path(name), SCHEDULE_API, body)
+        if not await self.has_deadline(name, at):
+            said = f"Azure accepted a deadline for {name}, and does not show it"
+            raise Refusal(Problem(cause=Cause.CONFLICT, action=Action.WAIT, message=said))
+
+    async def has_deadline(self, name: str, at: float) -> bool:
+        """Whether Azure will deallocate the VM at that minute."""
+        async with judged():
+            schedule = await self._arm.get(self._deadline_path(name), SCHEDULE_API)
+        return schedule is not None and vm.is_deadline(schedule, self._vm_id(name), at)
+
+    async def _register(self, space: str) -> bool:
+        """Let the subscription use a provider; False: that is not done in time."""
+        path = f"/subscriptions/{self._settings.subscription}/providers/{space}"
+        await self._arm.post(f"{path}/register", PROVIDER_API)
+        for _ in range(REGISTER_LOOKS):
+            provider = await self._arm.get(path, PROVIDER_API)
+            if provider is not None and provider.get("registrationState") == "Registered":
+                return True
+            await anyio.sleep(self._settings.poll_s)
+        return False
 
     async def renew(self, view: VmView, expires_at: float) -> None:
         """Move the moment after which anybody may reap the VM."""
@@ -280,6 +323,9 @@ class Vms:
                     async for row in self._compute.usage.list(region)
                 ]
             )
+
+    def _vm_id(self, name: str) -> str:
+        return f"{self._settings.group_path()}/providers/{_VMS}/{name}"
 
     def _deadline_path(self, name: str) -> str:
         return f"{self._settings.group_path()}/providers/microsoft.devtestlab/schedules/shutdown-computevm-{name}"

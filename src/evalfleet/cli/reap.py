@@ -40,7 +40,7 @@ def command(dry_run: bool, force: bool, as_json: bool, home: str | None) -> int:
         if not azure_settings.reachable(settings):
             click.echo("no cloud is set up here; only hosts are looked at", err=True)
             gone: list[dict[str, str]] = []
-            left = 0
+            left = sum(pool.backend == "azure-vm" for pool in store.pools())  # nobody has seen what they have
         else:
             gone, left = _in_the_cloud(settings, store, dry_run=dry_run, force=force)
         runners = [] if dry_run else _on_hosts(settings, store)
@@ -84,13 +84,15 @@ def _in_the_cloud(settings: Settings, store: Store, *, dry_run: bool, force: boo
     from evalfleet.fleet.wishing import fulfil
     from evalfleet.fleet.working import waiting
 
+    elsewhere = _elsewhere(settings, store)
+
     async def act() -> tuple[list[Finding], int]:
-        kept = 0
+        kept = len(elsewhere)
         if not dry_run:
             for name in _over(store):
                 store.doom_pool(name, force=force)
             for pool in store.pools():
-                if pool.deleting:
+                if pool.deleting and pool.name not in elsewhere:
                     waits = waiting(store, pool.name)
                     kept += len(waits)
                     for host, why in waits.items():
@@ -100,7 +102,7 @@ def _in_the_cloud(settings: Settings, store: Store, *, dry_run: bool, force: boo
             vms = Vms(opened)
             found = purposeless(await vms.owned(), settings.home, store)
             if dry_run:
-                return found, len(found)
+                return found, kept + len(found)
             await reap(vms, found)
             return found, kept + len(purposeless(await vms.owned(), settings.home, store))
 
@@ -110,6 +112,23 @@ def _in_the_cloud(settings: Settings, store: Store, *, dry_run: bool, force: boo
         for each in found
     ]
     return rows, left
+
+
+def _elsewhere(settings: Settings, store: Store) -> list[str]:
+    """Pools that are in another subscription or resource group than this shell names; each is told."""
+    from evalfleet.azure import settings as azure_settings
+    from evalfleet.errors import InputError
+    from evalfleet.fleet.ordering import require_place
+
+    found: list[str] = []
+    for pool in store.pools():
+        try:
+            if pool.backend == "azure-vm":
+                require_place(pool, azure_settings.of(settings))
+        except InputError as error:
+            found.append(pool.name)
+            click.echo(f"evalfleet: not looked at: {error}", err=True)
+    return found
 
 
 def _over(store: Store) -> list[str]:

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from evalfleet.azure.settings import EMULATOR_SUBSCRIPTION
 from evalfleet.emulator.compute import Compute
 from evalfleet.emulator.control import Control
 from evalfleet.emulator.dockerd import Dockerd
@@ -21,6 +22,7 @@ from evalfleet.emulator.identity import Identity
 from evalfleet.emulator.imds import Imds
 from evalfleet.emulator.machines import Machines
 from evalfleet.emulator.network import Network
+from evalfleet.emulator.providers import Providers, require_registered
 from evalfleet.emulator.retail import Retail
 from evalfleet.emulator.schedules import Schedules
 from evalfleet.emulator.snapshots import Snapshots
@@ -41,6 +43,7 @@ def build(world: World, gateway: str | None) -> tuple[web.Application, Machines,
     guests = Guests(world, vms.machines, gateway)
     dockerd = Dockerd(world, vms.machines, guests)
     routes: Routes = {
+        **Providers(world).routes(),
         **network.routes(),
         **vms.routes(),
         **Compute(world).routes(),
@@ -124,6 +127,9 @@ async def _route(world: World, routes: Routes, request: web.Request, body: Any) 
         )
     if "Authorization" not in request.headers:
         raise ArmError(401, "AuthenticationFailed", "Authentication failed. The 'Authorization' header is missing.")
+    if target is not None and target.subscription.lower() != EMULATOR_SUBSCRIPTION:
+        said = f"The subscription '{target.subscription}' could not be found."
+        raise ArmError(404, "SubscriptionNotFound", said)
     if target is None:
         raise ArmError(404, "InvalidResourceType", f"The path {request.path} is not emulated.")
     handler = routes.get((request.method, target.kind, target.action))
@@ -143,6 +149,7 @@ async def _route(world: World, routes: Routes, request: web.Request, body: Any) 
         headers=request.headers,
         body=body,
     )
+    require_registered(world, call)
     return await handler(call)
 
 

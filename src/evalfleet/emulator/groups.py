@@ -69,6 +69,8 @@ class Groups:
 
     async def _resources(self, call: Call) -> Any:
         await self._world.meet("resources.list", call.attributes())
+        if call.target.group:
+            self._world.resources.group(call.target.group)
         found = self._world.resources.matching(call.target.group, call.query.get("$filter", ""))
         return answer({"value": [{key: body[key] for key in _LISTED if key in body} for body in found]})
 

@@ -65,6 +65,10 @@ PRESETS: dict[str, Preset] = {
         code="AuthorizationFailed",
         message="The client does not have authorization to perform the action over the scope, or the scope is invalid.",
     ),
+    "resource_not_found": Preset(
+        status=404, code="ResourceNotFound", message="The Resource '{name}' under resource group was not found."
+    ),
+    "group_not_found": Preset(status=404, code="ResourceGroupNotFound", message="Resource group could not be found."),
     "conflict": Preset(
         status=409,
         code="AnotherOperationInProgress",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from evalfleet.emulator.clock import Clock
 from evalfleet.emulator.wire import ArmError, Body, Target, not_found
 
 VM = "microsoft.compute/virtualmachines"
@@ -40,14 +41,22 @@ _TERM = re.compile(r"(tagName|tagValue|resourceType) eq '([^']*)'")
 class Resources:
     """Bodies by id. An id is kept as it was first written, and found in any case."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock, group_lag_s: float = 0.0) -> None:
+        """
+        Args:
+            group_lag_s: so long nothing can be made in a new group, as if it were not there.
+        """
+        self._clock = clock
+        self._group_lag_s = clock.real(group_lag_s) if clock.speed else group_lag_s
         self._bodies: dict[str, Body] = {}
         self._groups: dict[str, Body] = {}
+        self._grouped_at: dict[str, float] = {}
 
     # Groups
 
     def put_group(self, target: Target, body: Body) -> Body:
         name = target.group
+        self._grouped_at.setdefault(name.lower(), self._clock.now())
         group = self._groups.setdefault(
             name.lower(),
             {
@@ -64,7 +73,14 @@ class Resources:
     def group(self, name: str) -> Body:
         found = self._groups.get(name.lower())
         if found is None:
-            raise ArmError(404, "ResourceGroupNotFound", f"Resource group '{name}' could not be found.")
+            raise _no_group(name)
+        return found
+
+    def open_group(self, name: str) -> Body:
+        """The group, if things can be made in it already."""
+        found = self.group(name)
+        if self._clock.now() - self._grouped_at[name.lower()] < self._group_lag_s:
+            raise _no_group(name)
         return found
 
     def groups(self) -> list[Body]:
@@ -72,6 +88,7 @@ class Resources:
 
     def drop_group(self, name: str) -> None:
         self._groups.pop(name.lower(), None)
+        self._grouped_at.pop(name.lower(), None)
 
     # Resources
 
@@ -82,7 +99,7 @@ class Resources:
 
     def put(self, target: Target, kind: str, name: str, body: Body) -> Body:
         """Store a resource under its id; the group must be there."""
-        self.group(target.group)
+        self.open_group(target.group)
         key = self.id_of(target, kind, name)
         stored = {"id": key, "name": name.rpartition("/")[2], "type": SPELLING[kind], **body}
         self._bodies[key.lower()] = stored
@@ -126,6 +143,10 @@ class Resources:
                 continue
             found.append(body)
         return found
+
+
+def _no_group(name: str) -> ArmError:
+    return ArmError(404, "ResourceGroupNotFound", f"Resource group '{name}' could not be found.")
 
 
 def group_of(body: Body) -> str:

@@ -3,6 +3,7 @@
 ::
 
     seed = 7
+    unregistered = ["Microsoft.DevTestLab"]
 
     [times]                    # in cloud seconds
     create = 60
@@ -56,6 +57,9 @@ class Times(msgspec.Struct, forbid_unknown_fields=True):
     snapshot: float = 10.0
     image: float = 600.0  # a version of an image, with its replicas
     pull: float = 180.0  # of a container's image
+    register: float = 10.0  # of a provider
+    lag: float = 0.0  # after its request, until a new VM can be looked at
+    group_lag: float = 0.0  # until things can be made in a new resource group
     windows: float = 120.0  # between the start of a container and the first answer of Windows in it
 
 
@@ -89,6 +93,7 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True):
     """What a scenario file may say."""
 
     seed: int = 0
+    unregistered: list[str] = []  # providers, such as Microsoft.DevTestLab
     times: Times = msgspec.field(default_factory=Times)
     quota: dict[str, dict[str, int]] = {}
     fault: list[Fault] = []

@@ -28,13 +28,16 @@ class Schedules:
 
     async def _put(self, call: Call) -> Any:
         await self._world.meet("schedule.put", call.attributes())
+        key = self._world.resources.id_of(call.target, SCHEDULE, call.target.name)
+        existed = self._world.resources.find(key)
+        if existed is not None and existed["location"] != call.body["location"]:
+            said = f"The resource '{existed['name']}' already exists in location '{existed['location']}'."
+            raise ArmError(409, "InvalidResourceLocation", said)
         properties = call.body["properties"]
         if properties.get("taskType") != "ComputeVmShutdownTask" or properties.get("timeZoneId") != "UTC":
             raise ArmError(400, "InvalidParameter", "Only ComputeVmShutdownTask in UTC is emulated.")
         if self._world.resources.find(properties["targetResourceId"]) is None:
             raise ArmError(400, "InvalidResourceReference", f"{properties['targetResourceId']} was not found.")
-        key = self._world.resources.id_of(call.target, SCHEDULE, call.target.name)
-        existed = self._world.resources.find(key)
         stored = self._world.resources.put(call.target, SCHEDULE, call.target.name, call.body)
         stored["properties"]["provisioningState"] = "Succeeded"
         version = self._version[key.lower()] = self._version.get(key.lower(), 0) + 1
@@ -43,6 +46,7 @@ class Schedules:
         return answer(stored, 200 if existed else 201)
 
     async def _get(self, call: Call) -> Any:
+        await self._world.meet("schedule.get", call.attributes())
         if not call.target.name:
             return answer({"value": self._world.resources.of(SCHEDULE, call.target.group)})
         return answer(self._world.resources.get(call.target))

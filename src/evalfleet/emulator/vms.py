@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import uuid
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any
 
 from evalfleet.azure.sizes import SIZES
@@ -13,7 +14,7 @@ from evalfleet.emulator.clock import iso
 from evalfleet.emulator.machines import Machine, Machines, instance_view
 from evalfleet.emulator.network import Network
 from evalfleet.emulator.resources import VM
-from evalfleet.emulator.wire import ArmError, Body, Call, Routes, answer
+from evalfleet.emulator.wire import ArmError, Body, Call, Routes, answer, not_found
 from evalfleet.emulator.world import World
 
 TRUSTED_LAUNCH_SINCE = "2025-11-01"
@@ -50,7 +51,7 @@ class VirtualMachines:
 
     async def _put(self, call: Call) -> Any:
         resources = self._world.resources
-        resources.group(call.target.group)
+        resources.open_group(call.target.group)
         body = copy.deepcopy(call.body)
         existing = resources.find(resources.id_of(call.target, VM, call.target.name))
         if existing is not None:
@@ -125,18 +126,33 @@ class VirtualMachines:
     async def _get(self, call: Call) -> Any:
         if not call.target.name:
             await self._world.meet("vm.list", call.attributes())
-            found = self._world.resources.of(VM, call.target.group)
+            if call.target.group:
+                self._world.resources.group(call.target.group)
+            found = [body for body in self._world.resources.of(VM, call.target.group) if not self._is_hidden(body)]
             if call.query.get("statusOnly", "").lower() == "true":
                 return answer({"value": [self._shown(body, with_state=True) for body in found]})
             return answer({"value": found})
         await self._world.meet("vm.get", call.attributes())
-        body = self._world.resources.get(call.target)
+        body = self._seen(call)
         return answer(self._shown(body, with_state="instanceview" in call.query.get("$expand", "").lower()))
 
     async def _instance_view(self, call: Call) -> Any:
         await self._world.meet("vm.get", call.attributes())
-        machine = self.machines.of(self._world.resources.get(call.target))
+        machine = self.machines.of(self._seen(call))
         return answer(instance_view(machine, self._world.clock.now()))
+
+    def _seen(self, call: Call) -> Body:
+        """The VM that a path speaks of, if it can be looked at already."""
+        body = self._world.resources.get(call.target)
+        if self._is_hidden(body):
+            raise not_found("Microsoft.Compute/virtualMachines", call.target.name, call.target.group)
+        return body
+
+    def _is_hidden(self, body: Body) -> bool:
+        """Whether the VM is so new that it is not found yet."""
+        clock, lag_s = self._world.clock, self._world.times.lag
+        made_at = datetime.fromisoformat(body["properties"]["timeCreated"]).timestamp()
+        return lag_s > 0 and (clock.now() - made_at) * (clock.speed or 1.0) < lag_s
 
     def _shown(self, body: Body, *, with_state: bool) -> Body:
         if not with_state:
@@ -189,6 +205,7 @@ class VirtualMachines:
         async def work() -> None:
             await self._world.clock.sleep(self._world.times.delete)
             if late is not None:
+                body["properties"]["provisioningState"] = "Failed"
                 raise late
             await self.machines.end(machine)
 

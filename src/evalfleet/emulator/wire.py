@@ -64,8 +64,11 @@ def parse(path: str) -> Target | None:
         return Target(subscription=subscription, kind="subscriptions")
     if rest[0].lower() == "resources":
         return Target(subscription=subscription, kind="resources", group=group)
-    if rest[0].lower() != "providers" or len(rest) < 3:
+    if rest[0].lower() != "providers" or len(rest) < 2:
         return None
+    if len(rest) == 2 or (len(rest) == 3 and rest[2].lower() == "register"):
+        action = rest[2].lower() if len(rest) == 3 else ""
+        return Target(subscription=subscription, kind="providers", name=rest[1], action=action)
     space, kind = rest[1].lower(), rest[2].lower()
     if kind == "locations":
         return Target(

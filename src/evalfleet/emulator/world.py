@@ -60,7 +60,7 @@ class World:
         self.tasks = tasks
         self.rng = random.Random(seed)
         self.journal = Journal(clock, traffic)
-        self.resources = Resources()
+        self.resources = Resources(clock, scenario.times.group_lag)
         self.operations = Operations(clock, tasks)
         self.quotas = Quotas(scenario.quota)
         self.faults = Faults(random.Random(seed + 1))
@@ -70,6 +70,8 @@ class World:
         self.plain_url = ""  # the same without TLS
         self.docker_at = ""  # where Docker's daemon listens for the machines
         self.links = scenario.link
+        # Providers that are not registered, in lower case, and how far that is.
+        self.unregistered = {space.lower(): "NotRegistered" for space in scenario.unregistered}
         self._make_host = make_host
         for fault in scenario.fault:
             self.faults.add(fault)

@@ -21,6 +21,7 @@ from evalfleet.backends.ssh_connection import Keepalive, connected
 from evalfleet.backends.ssh_keys import HostKeys
 from evalfleet.errors import HostUnreachable, WrongState
 from evalfleet.fleet.keeping import owner_label
+from evalfleet.fleet.ordering import require_place
 from evalfleet.layout import Home
 from evalfleet.model import Pool, PoolHost
 
@@ -42,6 +43,7 @@ async def bake(settings: config.Settings, pool: Pool, host: PoolHost, name: str,
         BackendError: the machine is not reached.
     """
     azure = azure_settings.of(settings)
+    require_place(pool, azure)
     image.check_name(name)
     async with clients.opened(azure) as opened:
         images, vms = Images(opened), Vms(opened)

@@ -20,6 +20,7 @@ from evalfleet.backends.ssh_tools import fallen
 from evalfleet.core.health import OtherWay
 from evalfleet.errors import BackendError, NotFound, Owned, Refused
 from evalfleet.fleet.keeping import keeping
+from evalfleet.fleet.ordering import require_place
 from evalfleet.fleet.steward import Steward
 from evalfleet.fleet.wishing import fulfil
 from evalfleet.fleet.working import waiting
@@ -49,6 +50,8 @@ class PoolFleet:
         process: str,
         notice: Callable[[str], None],
     ) -> None:
+        """Raises InputError where the settings name another place than the pool's."""
+        require_place(pool, azure_settings.of(settings))
         self._settings = settings
         self._home = Home(settings.home)
         self._name = pool.name

@@ -19,15 +19,18 @@ from evalfleet.azure.pool import AzurePool
 from evalfleet.azure.settings import AzureSettings
 from evalfleet.azure.sizes import find
 from evalfleet.azure.vms import Network, Refusal, Vms
+from evalfleet.core.hosts import HOUR_S, total_usd
 from evalfleet.errors import BackendError
 from evalfleet.fleet.login import LoginKey
 from evalfleet.layout import Home
-from evalfleet.model import HostState, JsonObject, Pool, PoolHost
+from evalfleet.model import HostState, JsonObject, Pool, PoolHost, Wish
 from evalfleet.store.base import Store
 from evalfleet.store.clerk import Clerk
 
 SLOW_START = 3  # creations at a time until the first VM is there
 AT_A_TIME = 20
+SCHEDULE_S = 23 * HOUR_S  # a schedule knows the time of day only
+LEAST_LEFT_S = 1800.0  # a deadline is never nearer than this: schedules are not exact
 REFUSALS = 3  # machines in a row that nobody would sell: then the pool asks for no more
 
 
@@ -178,6 +181,21 @@ class Ground:
         self._told = 1 + _weight(problem)
         message = stop.message if told or problem is None else problem.message
         await self.explain(str(problem.cause) if problem else "closed", message)
+
+    async def deadline_s(self) -> float:
+        """After how long a machine shall stop by itself, if nobody comes: `max_hours`, or before that when the pool's budget
+        would be spent by the machines that it has now."""
+        length_s = min(self.wanted.max_hours * HOUR_S, SCHEDULE_S)
+        if self.wanted.budget_usd is None:
+            return length_s
+        rows = await self.clerk.call(partial(self.store.hosts, self.pool.name, gone=True))
+        now = await self.now()
+        there = [row for row in rows if row.gone_at is None and row.wish is Wish.RUNNING]
+        usd_per_hour = sum(row.usd_per_hour + row.kept_usd_per_hour for row in there)
+        left = self.wanted.budget_usd - total_usd(rows, now)
+        # A schedule has whole minutes: it must not come before the money is spent.
+        paid_s = left / usd_per_hour * HOUR_S + 60.0 if usd_per_hour > 0 else length_s
+        return max(min(length_s, paid_s), min(LEAST_LEFT_S, length_s))
 
     async def explain(self, cause: str, message: str) -> None:
         """Say why the pool makes no more machines."""

@@ -19,6 +19,7 @@ from evalfleet.azure.vms import Vms
 from evalfleet.backends.azure_pool import settings_of
 from evalfleet.fleet.ground import Ground
 from evalfleet.fleet.login import login_key
+from evalfleet.fleet.ordering import require_place
 from evalfleet.fleet.steward import Steward
 from evalfleet.layout import Home
 from evalfleet.model import PoolHost
@@ -47,9 +48,10 @@ async def keeping(
     Raises:
         Owned: another process keeps it.
         NotFound: there is no such pool (any more).
-        InputError: the cloud's settings or packages are missing.
+        InputError: the cloud's settings or packages are missing, or name another place than the pool's.
     """
     azure = azure_settings.of(settings)
+    require_place(await clerk.call(partial(store.pool, name)), azure)
     home = Home(settings.home)
     login = login_key(home)
     async with clients.opened(azure) as opened:

@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING
 import anyio
 from msgspec.structs import replace
 
-from evalfleet.azure.facts import mark_of
+from evalfleet.azure import vm
+from evalfleet.azure.facts import Operation, mark_of
 from evalfleet.azure.hostkey import fresh_host_key
 from evalfleet.azure.offers import Offering, Plan, Stop, next_offer
 from evalfleet.azure.vm import VmSpec
-from evalfleet.azure.vms import Refusal, Verb
+from evalfleet.azure.vms import Network, Refusal, Verb
 from evalfleet.core.hosts import HOUR_S
 from evalfleet.model import HostState, Wish
 
 if TYPE_CHECKING:
     from evalfleet.fleet.tender import Tender
 
+_ORDER_S = 120.0  # for an order and its deadline, where we are interrupted
 _FULL_SPREAD_S = 5.0  # pauses that only spread requests are as long as planned where polling takes so long
 
 
@@ -90,6 +92,8 @@ class Making:
             host_key=None,
             next_key=None,
             address=None,
+            deadline_at=None,
+            deadline_refused=None,
         )
         tender.host = ground.priced(tender.host, offering)
         await tender.move(state=HostState.CREATING, facts=facts, reason=None, rung="arm")
@@ -112,17 +116,27 @@ class Making:
             login_key=ground.login.public,
             host_key=key,
         )
+        # Whoever interrupts us waits for this: a VM that nobody knows of has no deadline either, and runs for ever.
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _ORDER_S):
+            await self._order(spec, network, now)
+
+    async def _order(self, spec: VmSpec, network: Network, now: float) -> None:
+        """Have the VM made, and from the moment that this is accepted have a deadline that does not need us."""
+        ground, tender = self._ground, self._tender
         continuation = await ground.vms.create(spec, network)
         if tender.host.made_at is None:
             tender.host = replace(tender.host, made_at=now)
+        facts = replace(tender.facts, accepted_at=now)
         if continuation is None:
-            await tender.move()  # there already, by the request of an owner that died; the VM itself tells the rest
+            await tender.move(facts=facts)  # there already, by the request of an owner that died; the VM tells the rest
         else:
-            await tender.begin(Verb.CREATE, continuation)
+            await tender.move(facts=replace(facts, operation=Operation(verb=Verb.CREATE, continuation=continuation)))
+        await tender.protect(vm.tags(spec))
 
     async def _watch(self) -> None:
         tender = self._tender
         while tender.facts.operation is not None and tender.host.wish is Wish.RUNNING:
+            await tender.protect()
             if not await tender.look():
                 await anyio.sleep(self._ground.azure.poll_s)
             tender.host = await self._ground.fresh(tender.host)

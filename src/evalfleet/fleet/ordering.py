@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from evalfleet import config
 from evalfleet.azure import settings as azure_settings
+from evalfleet.azure.pool import AzurePool
+from evalfleet.azure.settings import AzureSettings
 from evalfleet.backends import registry
+from evalfleet.backends.azure_pool import settings_of
 from evalfleet.errors import InputError, NotFound, WrongState
 from evalfleet.fleet.renting import require_limits
 from evalfleet.model import HostState, JsonObject, Pool, Wish
@@ -33,13 +38,16 @@ def rent(settings: config.Settings, store: Store, name: str, wanted: JsonObject,
 
     Raises WrongState where there is another pool of that name, InputError where the cloud is not set up.
     """
-    azure_settings.of(settings).admitted()  # what is missing there is said before anything is written
+    azure = azure_settings.of(settings)
+    azure.admitted()  # what is missing there is said before anything is written
+    wanted = {**wanted, "subscription": azure.subscription, "resource_group": azure.resource_group}
     with store.batch():
         try:
             pool = store.create_pool(name, "azure-vm", wanted)
         except WrongState:
             pool = store.pool(name)
-            if pool.settings != wanted:
+            require_place(pool, azure)
+            if _order(pool.settings) != _order(wanted):
                 raise WrongState(
                     f"there is a pool {name!r} already, and it is another; `evalfleet pool scale {name}` changes its size, "
                     f"`evalfleet pool delete {name}` ends it"
@@ -47,6 +55,26 @@ def rent(settings: config.Settings, store: Store, name: str, wanted: JsonObject,
             store.explain_pool(name, None)
         _note(store, name, by, "create", {"workers": wanted["workers"]})
         return pool
+
+
+def require_place(pool: Pool, azure: AzureSettings) -> None:
+    """Raises InputError where the settings name another subscription or resource group than the pool's machines are in:
+    there nothing of it would be found, and all of it be called gone."""
+    wanted = settings_of(pool)
+    here = (azure.subscription, azure.resource_group)
+    there = (wanted.subscription or here[0], wanted.resource_group or here[1])
+    if [part.lower() for part in here] != [part.lower() for part in there]:
+        raise InputError(
+            f"pool {pool.name!r} is in subscription {there[0]}, resource group {there[1]}; this shell names subscription "
+            f"{here[0]}, resource group {here[1]}. Set EVALFLEET_AZURE_SUBSCRIPTION and EVALFLEET_AZURE_RESOURCE_GROUP to "
+            "those of the pool"
+        )
+
+
+def _order(settings: JsonObject) -> AzurePool:
+    """What was ordered, however the pool stands now."""
+    found = msgspec.convert(settings, AzurePool)
+    return msgspec.structs.replace(found, stopped_at=None, subscription="", resource_group="")
 
 
 def keep(store: Store, name: str, hosts: JsonObject, *, replace: bool = False, by: str | None = None) -> Pool:

@@ -101,13 +101,18 @@ async def reap(vms: Vms, found: Iterable[Finding]) -> None:
     """End them one after another; a VM takes its disk, interface and address with it. Raises Refusal."""
     import anyio
 
+    unwilling: set[str] = set()  # machines that did not go: they keep their deadlines
     for each in found:
+        if any(_belongs(each.resource.name, name) for name in unwilling):
+            continue
         if each.resource.type.lower() != _VM:
             await vms.delete_owned(each.resource)
             continue
         continuation = await vms.delete(each.resource.name)
         while continuation is not None:
             progress = await vms.poll(Verb.DELETE, each.resource.name, continuation)
+            if progress.problem is not None:
+                unwilling.add(each.resource.name)
             if progress.done:
                 break
             await anyio.sleep(progress.look_again_s)

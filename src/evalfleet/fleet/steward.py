@@ -7,7 +7,7 @@ and goes on.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 
 import anyio
@@ -20,23 +20,22 @@ from evalfleet.azure.classify import Action
 from evalfleet.azure.facts import facts_of
 from evalfleet.azure.views import VmView
 from evalfleet.azure.vm import TAG_OWNER
-from evalfleet.azure.vms import Refusal
+from evalfleet.azure.vms import SCHEDULE_TYPE, Refusal
 from evalfleet.backends.azure_pool import settings_of
 from evalfleet.core.hosts import HOUR_S, Demand, Seen, Step, counts_as_worker, follow, next_step, total_usd
 from evalfleet.errors import EvalfleetError
+from evalfleet.fleet.deadlines import let_stop, move_deadlines
 from evalfleet.fleet.ground import Ground, NotOurs
 from evalfleet.fleet.quotas import note_quota
 from evalfleet.fleet.registry_file import registry_text, write_registry
-from evalfleet.fleet.tender import SCHEDULE_S, Tender
+from evalfleet.fleet.tender import Tender
 from evalfleet.fleet.working import waits_for, wanted_workers
 from evalfleet.model import HostState, HostWork, JsonObject, Pool, PoolHost, Wish
 
 # Times its size in an hour: a pool that loses more machines than that has a problem that replacing does not solve.
 LOST_MOST = 2
-RENEW_AT = 0.25  # of the deadline's length, gone by: then it is moved
 RETRY_S = 600.0  # after it, what was sold out is asked for again
 REST_S = 0.3  # between two looks at all machines, which cost the more the more they are
-LEAST_LEFT_S = 1800.0  # a deadline is never moved nearer than this: schedules are not exact
 PATIENCE = 8  # looks at the whole pool that are refused in a row, each after a longer pause
 FAILED_PAUSES = 12  # polls until a machine that could not be brought to its wish is tried again
 _LASTING = ("capacity", "sku", "closed", "server", "throttled", "provisioning", "replaced")
@@ -70,6 +69,7 @@ class Steward:
         # it uses the pool stays so, until a person starts it.
         self._asleep: set[str] | None = None
         self._probes = False
+        self._strays: set[str] = set()  # machines without a row that we have asked the cloud to delete
         self._serves = False
         self._exported = ""
         self._counts = True  # whether the quota may be another than when it was last looked at
@@ -154,16 +154,7 @@ class Steward:
 
         Returns when that will be, None where no machine runs.
         """
-        ground = self._ground
-        until = None
-        left_s = min(max(LEAST_LEFT_S, ground.wanted.idle_s), ground.wanted.max_hours * HOUR_S)
-        views = {view.name: view for view in await ground.vms.list(self._name)}
-        for host in await ground.clerk.call(partial(self._store.hosts, self._name)):
-            view = views.get(host.name)
-            if view is not None and view.power == "running":
-                await Tender(ground, host).expire(view, left_s)
-                until = await ground.now() + left_s
-        return until
+        return await let_stop(self._ground)
 
     # One look
 
@@ -184,7 +175,8 @@ class Steward:
         waits = {name: await self._waits(name) for name in drains}
         due = [host for host in hosts if _is_due(host, steps[host.name], waits.get(host.name))]
         await self._set_off(group, hosts, due)
-        await self._renew(hosts, views)
+        kept = [host for host in hosts if host.name not in self._tenders]
+        await move_deadlines(ground, kept, views)
         await self._export(pool)
         if self._counts and not (self._tenders or pool.deleting):
             self._counts = False
@@ -267,6 +259,9 @@ class Steward:
         known = {host.name for host in hosts}
         strays = [view for name, view in views.items() if name not in known]
         ours = [view for view in strays if view.tags.get(TAG_OWNER) == self._ground.owner]
+        for name in self._strays - views.keys():
+            await self._ground.vms.drop_deadline(name)
+        self._strays = {view.name for view in ours}
         for view in ours:
             if view.provisioning != "Deleting" and not self._has_work(view.name):
                 await self._ground.vms.delete(view.name)
@@ -382,22 +377,15 @@ class Steward:
         await self._wish(running, Wish.STOPPED, "the budget is spent")
         return True
 
-    async def _renew(self, hosts: list[PoolHost], views: Mapping[str, VmView]) -> None:
-        now = await self._ground.now()
-        length_s = min(self._ground.wanted.max_hours * HOUR_S, SCHEDULE_S)
-        for host in hosts:
-            at, view = facts_of(host).deadline_at, views.get(host.name)
-            ours = host.state is HostState.READY and host.name not in self._tenders
-            if ours and view is not None and at is not None and at - now < (1 - RENEW_AT) * length_s:
-                with suppress(Refusal):  # it may have gone meanwhile; else the next look tries again
-                    await Tender(self._ground, host).renew(view)
-
     # The end
 
     async def _bury(self) -> None:
         """All machines are gone: so are their networks, and then the pool."""
         ground = self._ground
         rows = await ground.clerk.call(partial(self._store.hosts, self._name, gone=True))
+        for one in await ground.vms.owned(self._name):
+            if one.type.lower() == SCHEDULE_TYPE and one.tags.get(TAG_OWNER) == ground.owner:
+                await ground.vms.delete_owned(one)  # of a machine that went with nobody looking
         await ground.drop_networks({facts_of(row).region for row in rows} | set(ground.wanted.regions))
         await ground.clerk.call(partial(self._store.delete_pool, self._name))
         self.is_gone = True

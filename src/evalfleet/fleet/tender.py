@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 import anyio
@@ -15,13 +15,16 @@ from evalfleet.azure.views import VmView
 from evalfleet.azure.vm import TAG_OWNER, TAG_WORKER
 from evalfleet.azure.vms import Refusal, Verb
 from evalfleet.core.hosts import HOUR_S, Seen, Step, metered, next_step
-from evalfleet.fleet.ground import Ground
+from evalfleet.fleet.ground import SCHEDULE_S, Ground
 from evalfleet.fleet.making import Making
 from evalfleet.model import HostState, PoolHost, Wish
 
 PATIENCE = 20  # refused looks and orders in a row, each after a longer pause
 FAILURES = 3  # of operations that the cloud accepted: starts, stops, deletions
-SCHEDULE_S = 23 * HOUR_S  # a schedule knows the time of day only
+PROTECTIONS = 6  # times that a deadline is asked for, each after a longer pause
+RENEW_AT = 0.25  # of the deadline's length, gone by: then it is moved
+LAGS = 24  # polls that a machine which was ordered may not be found
+ADDRESS_S = 300.0
 _ON = "running"
 Waits: TypeAlias = Callable[[], Awaitable[str | None]]
 
@@ -42,6 +45,8 @@ class Tender:
         self.host = host
         self._waits = waits
         self._vms = ground.vms
+        self._unprotected = 0  # times in a row that a deadline was refused
+        self._protect_at = 0.0  # when it may be asked for again
         self._powers: set[str | None] = set()  # that we saw ourselves: what happened before nobody can tell exactly
 
     @property
@@ -76,13 +81,21 @@ class Tender:
     async def _step(self) -> bool:
         """Look, and do one thing. True: there is nothing more to do."""
         self.host = await self.ground.fresh(self.host)
-        if self._must_wait() and not await self.look():
-            await self._wait()
-            return False
+        if self._must_wait():
+            await self.protect()
+            if not await self.look():
+                await self._wait()
+                return False
         view = await self._vms.view(self.host.name)
         if view is not None and not self._is_ours(view):
             return await self._give_up_name(view)
+        if not await self._is_sure(view):
+            await self._wait()
+            return False
         self._powers.add(view.power if view else None)
+        return await self._towards(view)
+
+    async def _towards(self, view: VmView | None) -> bool:
         is_to_go = self.host.wish is not Wish.RUNNING
         waits = await self._waits() if self._waits is not None and is_to_go else None
         match next_step(self.host, _seen(view), busy=waits is not None):
@@ -146,6 +159,16 @@ class Tender:
             raise Failed(progress.problem)
         return True
 
+    async def _is_sure(self, view: VmView | None) -> bool:
+        """False: the cloud took the order for it a moment ago and does not show it yet; it is there all the same, and costs."""
+        at, lag_s = self.facts.accepted_at, LAGS * self.ground.azure.poll_s
+        if at is None or self.facts.problem is not None:
+            return True
+        if view is not None:
+            await self.move(facts=replace(self.facts, accepted_at=None))
+            return True
+        return await self.ground.now() - at >= lag_s
+
     def _must_wait(self) -> bool:
         """Whether what was ordered must end before anything else is; only a machine that is to go need not start first."""
         operation = self.facts.operation
@@ -191,6 +214,11 @@ class Tender:
 
         if self.host.state is not HostState.PREPARING or self.facts.address is None:
             await self._arrive(view)
+        if self.facts.address is None:
+            await self._await_address(view)
+            return False
+        if not await self._has_deadline(view):
+            return False
         try:
             await Ladder(self).climb()
         except Fallen as fallen:
@@ -201,10 +229,20 @@ class Tender:
             await self._clear(view, problem)
             return False
         self.host = await self.ground.fresh(self.host)
-        if self.host.wish is not Wish.RUNNING:
+        if self.host.wish is not Wish.RUNNING or not await self._has_deadline(view):
             return False
         await self.move(state=HostState.READY, reason=None)
         return True
+
+    async def _await_address(self, view: VmView) -> None:
+        """Without a public address nobody reaches it; a new one may come a moment later than its machine."""
+        since = self.host.allocated_since or self.host.updated_at
+        limit_s = self.ground.wanted.deadlines.get("ssh", ADDRESS_S)
+        if await self.ground.now() - since < limit_s:
+            await self._wait()
+            return
+        said = f"it has no public address after {limit_s:g} s; a policy of the subscription may forbid one"
+        await self._clear(view, Problem(cause=Cause.PROVISIONING, action=Action.NEXT_REGION, message=said))
 
     async def _arrive(self, view: VmView) -> None:
         """The machine runs: from now on it costs, and has a deadline that does not need us."""
@@ -229,20 +267,72 @@ class Tender:
             problem=None,
         )
         await self.move(state=HostState.PREPARING, facts=facts, reason=None, rung="arm")
-        await self.renew(view)
+
+    # Its deadline
 
     async def renew(self, view: VmView) -> None:
         """Move the machine's deadline: it stops by itself so long after we were last here."""
+        await self.expire(view, await self.ground.deadline_s())
         length_s = self.ground.wanted.max_hours * HOUR_S
-        await self.expire(view, length_s)
         await self._vms.renew(view, await self.ground.now() + length_s)
 
     async def expire(self, view: VmView, left_s: float) -> None:
         """Let the machine stop by itself after so much time, but for the next `renew`."""
+        await self._set_deadline(view.region, view.tags, left_s)
+
+    async def protect(self, tags: Mapping[str, str] | None = None) -> None:
+        """Give a machine that was ordered its deadline, also while it is being made. What is refused is asked for again,
+        later: without one it does not become ready.
+
+        Args:
+            tags: of the machine, where they are known already.
+        """
+        facts = self.facts
+        is_ordered = facts.operation is not None and facts.operation.verb == Verb.CREATE
+        if facts.deadline_at is not None or not is_ordered or anyio.current_time() < self._protect_at:
+            return
+        try:
+            if tags is None:
+                view = await self._vms.view(self.host.name)
+                if view is None:
+                    return
+                tags = view.tags
+            await self._set_deadline(facts.region, tags, await self.ground.deadline_s())
+        except Refusal as error:
+            await self._refused_deadline(error)
+
+    async def _has_deadline(self, view: VmView) -> bool:
+        """Whether the cloud has its deadline, as it says itself; else it is given one. One that cannot have any is deleted."""
+        at = self.facts.deadline_at
+        now = await self.ground.now()
+        try:
+            is_near = at is None or at - now < (1 - RENEW_AT) * await self.ground.deadline_s()
+            if at is None or is_near or not await self._vms.has_deadline(self.host.name, at):
+                await self.renew(view)
+            return True
+        except Refusal as error:
+            await self._refused_deadline(error)
+            if self._unprotected < (2 if error.problem.action is Action.GIVE_UP else PROTECTIONS):
+                await anyio.sleep(max(0.0, self._protect_at - anyio.current_time()))
+                return False
+            said = f"no deadline can be set for it, and without one it would run for ever: {error}"
+            await self._clear(view, replace(error.problem, action=Action.GIVE_UP, message=said))
+            return False
+
+    async def _refused_deadline(self, error: Refusal) -> None:
+        self._unprotected += 1
+        pause_s = self.ground.azure.poll_s * 2 ** min(self._unprotected, 6)
+        self._protect_at = anyio.current_time() + pause_s
+        facts = replace(self.facts, deadline_refused=str(error))
+        await self.move(facts=facts, reason=f"has no deadline yet: {error}")
+
+    async def _set_deadline(self, region: str, tags: Mapping[str, str], left_s: float) -> None:
         at = await self.ground.now() + min(left_s, SCHEDULE_S)
-        await self._vms.set_deadline(view, at)
+        await self._vms.set_deadline(self.host.name, region, tags, at)
+        self._unprotected = 0
         self.host = await self.ground.fresh(self.host)
-        await self.move(facts=replace(self.facts, deadline_at=at))
+        facts = replace(self.facts, deadline_at=at, deadline_refused=None)
+        await self.move(facts=facts, reason=None if self.facts.deadline_refused else self.host.reason)
 
     # Ending
 
@@ -252,11 +342,21 @@ class Tender:
             problem = classify(view.failure, region=view.region, size=view.size, spot=view.spot)
         if problem is None:
             problem = Problem(cause=Cause.PROVISIONING, action=Action.NEXT_REGION, message="the VM did not come up")
-        facts = replace(self.facts, problem=problem, operation=None, address=None, host_key=None, next_key=None)
+        facts = replace(
+            self.facts,
+            problem=problem,
+            operation=None,
+            accepted_at=None,
+            deadline_at=None,
+            address=None,
+            host_key=None,
+            next_key=None,
+        )
         await self._stop_meter(state=HostState.CREATING, facts=facts, reason=problem.message)
         await self._delete()
         while self.facts.operation is not None and not await self.look():
             await self._wait()
+        await self._vms.drop_deadline(self.host.name)
 
     async def _delete(self) -> None:
         keeps = self.host.state in (HostState.LOST, HostState.CREATING, HostState.REQUESTED)

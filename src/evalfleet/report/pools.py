@@ -7,7 +7,7 @@ from typing import Any
 
 from evalfleet.azure.facts import facts_of
 from evalfleet.backends import registry
-from evalfleet.core.hosts import cost_usd, total_usd
+from evalfleet.core.hosts import cost_usd, metered, total_usd
 from evalfleet.model import HostState, Pool, PoolHost
 from evalfleet.store.base import StoreReader
 from evalfleet.store.pooling import QUOTA_SEEN, pool_subject
@@ -65,12 +65,12 @@ def _rented(
             "spot": facts.spot,
             "address": facts.address,
             "age_s": now - row.created_at,
-            "cost_usd": cost_usd(row, now),
-            "deadline_at": facts.deadline_at if row.allocated_since is not None else None,
+            "cost_usd": cost_usd(_paid(row), now),
+            "deadline_at": facts.deadline_at if _paid(row).allocated_since is not None else None,
             "idle_share": _idle_share(row, now, tallies.get(row.name, {}).get("busy_s", 0.0) / told_host["workers"]),
             "vnc": row.state is HostState.READY,
         }
-    every = reader.hosts(pool.name, gone=True)
+    every = [_paid(row) for row in reader.hosts(pool.name, gone=True)]
     kept = sum(row.kept_usd_per_hour for row in rows if row.made_at is not None) / speed
     return answer | {
         "reason": pool.reason,
@@ -80,9 +80,15 @@ def _rented(
         "owner": reader.pool_owner(pool.name),
         "budget_usd": pool.settings.get("budget_usd"),
         "cost_usd": total_usd(every, now),
-        "usd_per_hour": kept + sum(row.usd_per_hour for row in rows if row.allocated_since is not None) / speed,
+        "usd_per_hour": kept + sum(row.usd_per_hour for row in rows if _paid(row).allocated_since is not None) / speed,
         "kept_usd_per_day": kept * _DAY_H,
     }
+
+
+def _paid(row: PoolHost) -> PoolHost:
+    """The machine with its meter as the cloud's may stand: one that was ordered and not seen since may run by now."""
+    is_ordered = row.state is HostState.CREATING and facts_of(row).operation is not None
+    return metered(row, row.updated_at, running=True) if is_ordered else row
 
 
 def _idle_share(row: PoolHost, now: float, busy_s: float) -> float | None:

@@ -52,12 +52,14 @@ def command(name: str | None, worker: str | None, yes: bool, force: bool, as_jso
 def _end(
     settings: Settings, store: Store, pool: Pool, worker: str | None, *, yes: bool, force: bool, as_json: bool
 ) -> int:
+    from evalfleet.azure import settings as azure_settings
     from evalfleet.cli.pools.settling import made_true
     from evalfleet.errors import InputError
-    from evalfleet.fleet.ordering import delete, machines, require_rented
+    from evalfleet.fleet.ordering import delete, machines, require_place, require_rented
     from evalfleet.report.text import count
 
     require_rented(pool)
+    require_place(pool, azure_settings.of(settings))
     names = machines(store, pool, worker)
     what = names[0] if worker else f"pool {pool.name}"
     if not yes and names:

@@ -37,8 +37,9 @@ def command(
     machines. Exit codes: 0 done; 3 not all of it.
     """
     from evalfleet import config
+    from evalfleet.azure import settings as azure_settings
     from evalfleet.cli.pools.settling import made_true, meant
-    from evalfleet.fleet.ordering import scale
+    from evalfleet.fleet.ordering import require_place, scale
     from evalfleet.store.sqlite import open_store
 
     if name is not None and workers is None and name.isdecimal():
@@ -47,6 +48,7 @@ def command(
     store = open_store(settings.home)
     try:
         pool = meant(store, name)
+        require_place(pool, azure_settings.of(settings))
         changes = {"workers": workers, "least": least, "most": most, "idle_s": idle, "budget_usd": budget_usd}
         scale(store, pool, changes, force=force)
         return made_true(settings, store, pool.name, as_json=as_json)

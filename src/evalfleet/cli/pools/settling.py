@@ -59,12 +59,15 @@ def ordered(
 ) -> int:
     """Order something of a pool of VMs, or of one of its machines, and make it true; see `meant` and `made_true`."""
     from evalfleet import config
+    from evalfleet.azure import settings as azure_settings
+    from evalfleet.fleet.ordering import require_place
     from evalfleet.store.sqlite import open_store
 
     settings = config.load(home)
     store = open_store(settings.home)
     try:
         pool = meant(store, name)
+        require_place(pool, azure_settings.of(settings))
         order(store, pool, worker)
         return made_true(settings, store, pool.name, as_json=as_json, again=again, makes=makes)
     finally:
