@@ -116,7 +116,7 @@ class Sshd:
                     f"HostKey {self.folder}/host_key",
                     f"AuthorizedKeysFile {self.folder}/authorized_keys",
                     f"PidFile {self.folder}/sshd.pid",
-                    f"SetEnv HOME={self.home} XDG_RUNTIME_DIR=/nowhere",
+                    f"SetEnv HOME={self.home} XDG_RUNTIME_DIR=/nowhere EVALFLEET_SLOT_LOCKS={self.folder}/slots",
                     *("UsePAM no", "StrictModes no", "PermitRootLogin yes", "PasswordAuthentication no"),
                     *("MaxStartups 100", "UseDNS no", "PrintMotd no", "PrintLastLog no"),
                 ]

@@ -10,6 +10,7 @@ current folder; ``config.toml`` in the home folder; the default. ::
     [local]
     price_usd_per_hour = 0        # of one worker of this machine; EVALFLEET_LOCAL_PRICE_USD_PER_HOUR
     memory_mb = 16000             # what tasks may request in all, default: the machine's; EVALFLEET_LOCAL_MEMORY_MB
+    slots = 4                     # tasks at a time over all runs, homes and users, default: no limit; EVALFLEET_LOCAL_SLOTS
     python = "/usr/bin/python3"   # runs the runner, default: evalfleet's own; EVALFLEET_RUNNER_PYTHON
     runner_idle = "10m"           # the runner ends after this time without work; EVALFLEET_RUNNER_IDLE
 
@@ -91,6 +92,7 @@ _QUIET = re.compile(r"([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d")
 RESETS = ("close_all", "restart")
 COLOURS = ("auto", "always", "never")
 AZURE_PROFILES = ("azure", "emulator")
+MOST_SLOTS = 1024  # of one host
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 _INHERITED = frozenset(
@@ -141,6 +143,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     log_level: str = "warning"
     local_price_usd_per_hour: float = 0.0
     local_memory_mb: int | None = None  # None: what the machine has
+    local_slots: int | None = None  # None: as many as runs ask for
     runner_python: str = sys.executable
     runner_idle_s: float = 600.0
     chromium: str | None = None  # None: the first on PATH
@@ -183,6 +186,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "EVALFLEET_LOG_LEVEL": ("log_level", str),
     "EVALFLEET_LOCAL_PRICE_USD_PER_HOUR": ("local_price_usd_per_hour", float),
     "EVALFLEET_LOCAL_MEMORY_MB": ("local_memory_mb", int),
+    "EVALFLEET_LOCAL_SLOTS": ("local_slots", int),
     "EVALFLEET_RUNNER_PYTHON": ("runner_python", str),
     "EVALFLEET_RUNNER_IDLE": ("runner_idle_s", duration.parse),
     "EVALFLEET_CHROMIUM": ("chromium", str),
@@ -379,6 +383,7 @@ _RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     "log_level": ("log_level", LOG_LEVELS.__contains__, f"must be one of {', '.join(LOG_LEVELS)}"),
     "local_price_usd_per_hour": ("local.price_usd_per_hour", lambda v: 0 <= v < math.inf, "must be 0 or more"),
     "local_memory_mb": ("local.memory_mb", _is_count, "must be 1 or more"),
+    "local_slots": ("local.slots", lambda v: 1 <= v <= MOST_SLOTS, f"must be 1 to {MOST_SLOTS}"),
     "runner_python": ("local.python", _is_path, "must be a path"),
     "chromium": ("browser.chromium", _is_path, "must be a path"),
     "waa.docker": ("waa.docker", _is_path, "must be a name or a path"),

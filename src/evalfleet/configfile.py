@@ -35,6 +35,7 @@ _HINTS: dict[str, str] = dict.fromkeys(
 class LocalTable(msgspec.Struct, forbid_unknown_fields=True):
     price_usd_per_hour: float | None = None
     memory_mb: int | None = None
+    slots: int | None = None
     python: str | None = None
     runner_idle: Duration = None
 
@@ -234,6 +235,7 @@ def read(path: Path) -> dict[str, Any] | None:
         "log_level": document.log_level,
         "local_price_usd_per_hour": document.local.price_usd_per_hour,
         "local_memory_mb": document.local.memory_mb,
+        "local_slots": document.local.slots,
         "runner_python": document.local.python,
         "runner_idle_s": _seconds(path, "local.runner_idle", document.local.runner_idle),
         "chromium": document.browser.chromium,

@@ -165,6 +165,7 @@ export interface Run {
   workers: WorkerLine[];
   eta_s: Range | null;
   breaker: string | null;
+  waits: string | null;
   policy: { workers: number; pool: string | null; distribution: string; attempts: number; study?: unknown };
   problems: Problem[];
   alerts: Alert[];

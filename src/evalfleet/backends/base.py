@@ -56,6 +56,22 @@ def _processes(rows: list[JsonObject | int] | None) -> tuple[JsonObject, ...] | 
     return None if rows is None else tuple({"pid": row} if isinstance(row, int) else row for row in rows)
 
 
+class Room(Struct, frozen=True, kw_only=True):
+    """The slots of a host whose slots are counted over all runs, homes and users, as its runner told them last."""
+
+    free: int = 0  # kept for this run
+    live: frozenset[str] = (
+        frozenset()
+    )  # attempts of this run that it knew of then: they have their slots, or wait for one
+    others: int = 0  # slots that somebody else has, while the run waits for one
+    by: tuple[str, ...] = ()  # who that is, in words
+    trouble: str | None = None  # why they cannot be counted
+
+    def left(self, live: Collection[str]) -> int:
+        """How many more attempts may go there, where these are ours: those that it does not know yet are on their way."""
+        return max(0, self.free - len(set(live) - self.live))
+
+
 class HostInfo(Struct, frozen=True, kw_only=True):
     """One machine, as placement and cost see it."""
 
@@ -67,6 +83,7 @@ class HostInfo(Struct, frozen=True, kw_only=True):
     devices: tuple[Card, ...] = ()  # its GPUs, as they were then
     looked_at: float | None = None  # when, by `time.monotonic()`; None: just now
     load: Load | None = None  # how busy it was then
+    room: Room | None = None  # None: its slots are not counted there
 
 
 class Launch(Struct, frozen=True, kw_only=True):
@@ -164,6 +181,11 @@ class Host(Protocol):
         """Start attempts and observe them from their first event."""
         ...
 
+    async def want(self, slots: int) -> None:
+        """Say how many slots of the host the run could use now, in all. What is kept for it comes with `info`, whose change wakes
+        the engine. Nothing happens where slots are not counted."""
+        ...
+
     async def observe(self, attempt_id: str, after: int) -> bool:
         """Observe an attempt from the event after number `after`. False: the host does not know it."""
         ...
@@ -229,7 +251,12 @@ class Backend(Protocol):
 
     @property
     def slots(self) -> int | None:
-        """How many attempts of a run it takes at a time. None: as many as the run asks for, because it is this machine."""
+        """How many attempts it takes at a time, whoever's they are. None: as many as runs ask for."""
+        ...
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is another machine than this one, which may be out of reach."""
         ...
 
     def acquire(self, run_id: str, epoch: int, inbox: Inbox) -> AbstractAsyncContextManager[Host]:

@@ -18,7 +18,12 @@ from evalfleet.runner.build import build
 from evalfleet.runner.tree import stat_of
 
 START_S = 70.0  # a new runner first ends what its dead predecessor left
-KEPT = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER", "XDG_RUNTIME_DIR"})
+KEPT = frozenset(
+    {
+        *("HOME", "LANG", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER", "XDG_RUNTIME_DIR"),
+        *("EVALFLEET_GPU_LOCKS", "EVALFLEET_SLOT_LOCKS"),
+    }
+)
 
 
 class RunnerInfo(Struct, frozen=True, kw_only=True):
@@ -129,4 +134,4 @@ def is_held(lock: Path) -> bool:
 
 
 def _plain_environment() -> dict[str, str]:
-    return {name: value for name, value in config.base_env().items() if name in KEPT}
+    return {name: value for name, value in config.environment().items() if name in KEPT}

@@ -71,6 +71,7 @@ class RunnerLink:
         self._broken: str | None = None
         self.gone = anyio.Event()  # set once the stream is of no use any more
         self._clock = HostClock()
+        self.on_slots: Callable[[JsonObject], None] = lambda _: None  # told how the run stands with the host's slots
         self._doom = ""
         self._doomed = anyio.Event()
         self._encode = msgspec.json.Encoder().encode
@@ -210,6 +211,8 @@ class RunnerLink:
             if message.get("doomed"):
                 self._doom = str(message["doomed"])
                 self._doomed.set()
+            if message.get("notice") == "slots":
+                self.on_slots(message)
             if "notice" not in message:
                 self._answer(message)
         if events:

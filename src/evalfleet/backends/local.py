@@ -40,16 +40,18 @@ class LocalSettings(Struct, frozen=True, kw_only=True):
     idle_s: float
     price_usd_per_hour: float = 0.0
     memory_mb: int | None = None  # None: what the machine has
+    slots: int | None = None  # None: as many as runs ask for
 
 
 class LocalBackend:
     """Implements `Backend`."""
 
     name = HOST
-    slots = None
+    is_remote = False
     canary = None
 
     def __init__(self, home: Home, settings: LocalSettings) -> None:
+        self.slots = settings.slots
         self._home = home
         self._settings = settings
 
@@ -66,7 +68,7 @@ class LocalBackend:
                     price_usd_per_hour=self._settings.price_usd_per_hour,
                     devices=gpus_of(HOST, inventory.get("gpus") or ()),
                 )
-                yield LocalHost(self._home, link, inbox, info, run_id, epoch)
+                yield LocalHost(self._home, link, inbox, info, run_id, epoch, slots=self.slots)
 
     async def _introduce(self, link: RunnerLink, runner: RunnerInfo, run_id: str, epoch: int) -> JsonObject:
         """Raise the fence of the run; returns what the host has."""
@@ -142,8 +144,18 @@ class LocalBackend:
 class LocalHost(RunnerHost):
     """Implements `Host`."""
 
-    def __init__(self, home: Home, link: RunnerLink, inbox: Inbox, info: HostInfo, run_id: str, epoch: int) -> None:
-        super().__init__(link, inbox, info, run_id, epoch, python=sys.executable)
+    def __init__(
+        self,
+        home: Home,
+        link: RunnerLink,
+        inbox: Inbox,
+        info: HostInfo,
+        run_id: str,
+        epoch: int,
+        *,
+        slots: int | None,
+    ) -> None:
+        super().__init__(link, inbox, info, run_id, epoch, python=sys.executable, slots=slots)
         self._home = home
 
     async def collect(

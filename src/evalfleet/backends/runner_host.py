@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from evalfleet.backends.base import HostInfo, Inbox, Known, Launch, Observation, gpus_of
+from evalfleet.backends.base import HostInfo, Inbox, Known, Launch, Observation, Room, gpus_of
 from evalfleet.backends.host_load import load_of
-from evalfleet.backends.link import PROTOCOL, OnEvents, RunnerLink, raise_refusal
+from evalfleet.backends.link import PROTOCOL, OnEvents, Refusal, RunnerLink, raise_refusal
 from evalfleet.model import PYTHON, JsonObject
 
 # Answers that say something about the controller or the connection, not about the attempt that was to be launched.
@@ -30,17 +30,28 @@ class RunnerHost:
     """Implements `Host` but for `collect`."""
 
     def __init__(
-        self, link: RunnerLink, inbox: Inbox, info: HostInfo, run_id: str, epoch: int, *, python: str | None
+        self,
+        link: RunnerLink,
+        inbox: Inbox,
+        info: HostInfo,
+        run_id: str,
+        epoch: int,
+        *,
+        python: str | None,
+        slots: int | None = None,
     ) -> None:
         """
         Args:
             python: what `{python}` stands for on this host; None: nothing.
+            slots: how many attempts it takes at a time, whoever's they are; None: they are not counted.
         """
         self._link = link
         self._python = python
         self._inbox = inbox
-        self._info = info
+        self._info = info if slots is None else replace(info, room=Room())
         self._fence = {"run": run_id, "epoch": epoch}
+        self._slots = slots
+        link.on_slots = self._told_slots
 
     @property
     def info(self) -> HostInfo:
@@ -59,12 +70,37 @@ class RunnerHost:
         self._info = replace(self._info, load=load_of(answer))
         return [Known(one["attempt"], one["state"] == "running") for one in ours]
 
+    async def want(self, slots: int) -> None:
+        if self._info.room is None:
+            return
+        try:
+            self._told_slots(await self._link.request("want", **self._fence, slots=self._slots, most=slots))
+        except Refusal as error:
+            if error.code != "bad_request":
+                raise
+            self._info = replace(self._info, room=None)  # a busy runner of an older version, which counts none
+            self._inbox.poke()
+
+    def _told_slots(self, told: JsonObject) -> None:
+        room = Room(
+            free=int(told["free"]),
+            live=frozenset(told["live"]),
+            others=int(told["others"]),
+            by=tuple(map(str, told["by"])),
+            trouble=told.get("trouble"),
+        )
+        if self._info.room is not None and room != self._info.room:
+            self._info = replace(self._info, room=room)
+            self._inbox.poke()
+
     async def launch(self, launches: Sequence[Launch]) -> None:
         now = self._link.their_time()
+        counted = {} if self._info.room is None else {"slots": self._slots}
         answers = await self._link.send_many(
             {
                 "do": "launch",
                 **self._fence,
+                **counted,
                 "attempt": launch.attempt_id,
                 "valid_for_s": launch.valid_for_s,
                 "not_after": None if now is None else now + launch.valid_for_s,

@@ -78,6 +78,7 @@ class SshBackend:
         """
         self.name = spec.name
         self.slots = spec.slots
+        self.is_remote = True
         self.canary: CanarySpec | None = None
         self._spec = spec
         self._settings = settings
@@ -107,7 +108,10 @@ class SshBackend:
                 stack.callback(group.cancel_scope.cancel)
                 group.start_soon(bulk.serve)
                 caps = self._settings.caps
-                yield SshHost(link, bulk, group, inbox, info, run_id, epoch, sums=self._sums, caps=caps, python=python)
+                sums, slots = self._sums, self.slots
+                yield SshHost(
+                    link, bulk, group, inbox, info, run_id, epoch, sums=sums, caps=caps, python=python, slots=slots
+                )
 
     async def ask_otherwise(self) -> OtherWay:
         """By a connection of its own, which does not speak with the runner but looks at it from beside."""

@@ -10,7 +10,7 @@ import anyio
 
 from evalfleet.backends.base import single_error
 from evalfleet.backends.link import RunnerLink
-from evalfleet.errors import BackendError
+from evalfleet.errors import BackendError, RunnerUnavailable
 
 Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[RunnerLink]]
 
@@ -24,10 +24,13 @@ class Bulk:
         self._changed = anyio.Event()
         self._link: RunnerLink | None = None
         self._failure: BackendError | None = None
+        self._is_over = False
 
     async def link(self) -> RunnerLink:
         """The link. Raises BackendError if none can be had."""
         while self._link is None:
+            if self._is_over:
+                raise RunnerUnavailable("the connection to the host is closed")
             self._wanted.set()
             await self._changed.wait()
             if self._failure is not None:
@@ -35,16 +38,20 @@ class Bulk:
         return self._link
 
     async def serve(self) -> None:
-        while True:
-            await self._wanted.wait()
-            try:
-                with single_error():
-                    async with self._open_link() as link:
-                        self._tell(link, None)
-                        await link.gone.wait()
-                        self._tell(None, None)
-            except BackendError as error:
-                self._tell(None, error)
+        try:
+            while True:
+                await self._wanted.wait()
+                try:
+                    with single_error():
+                        async with self._open_link() as link:
+                            self._tell(link, None)
+                            await link.gone.wait()
+                            self._tell(None, None)
+                except BackendError as error:
+                    self._tell(None, error)
+        finally:
+            self._is_over = True  # who waits for the link would wait for ever
+            self._tell(None, None)
 
     def _tell(self, link: RunnerLink | None, failure: BackendError | None) -> None:
         self._link, self._failure = link, failure

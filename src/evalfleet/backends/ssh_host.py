@@ -35,8 +35,9 @@ class SshHost(RunnerHost):
         sums: Sums,
         caps: Caps,
         python: str | None,
+        slots: int,
     ) -> None:
-        super().__init__(link, inbox, info, run_id, epoch, python=python)
+        super().__init__(link, inbox, info, run_id, epoch, python=python, slots=slots)
         self._bulk = bulk
         self._group = group
         self._files = HostFiles(bulk)

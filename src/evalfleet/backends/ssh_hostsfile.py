@@ -24,13 +24,13 @@ import msgspec
 from msgspec import Struct
 
 from evalfleet import duration
+from evalfleet.config import MOST_SLOTS
 from evalfleet.errors import HostsFileError
 from evalfleet.schema import explain, quoted, sentence, suggestion
 
 DEFAULT_FOLDER = "~/.evalfleet/spool-{hostname}"
 DEFAULT_CONNECT_S = 20.0
 LARGEST = 4 << 20
-MOST_SLOTS = 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", re.ASCII)
 _JUMP = re.compile(r"(?:(?P<user>[^@\s:]+)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@\s:\[\]]+)(?::(?P<port>\d{1,5}))?")
 _HINTS = {"connect_timeout": 'expected a duration such as "20s"'}

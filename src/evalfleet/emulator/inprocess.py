@@ -131,6 +131,7 @@ class InprocessHost:
             "SHELL": "/bin/sh",
             "HOSTNAME": self._spec.name,
             "EVALFLEET_IMDS": self._spec.imds_url,
+            "EVALFLEET_SLOT_LOCKS": str(self._spec.folder / "slots"),
             "EVALFLEET_SSH_HOST_KEY": str(self._key_file),
             "EVALFLEET_TEMPORARY_DISK": str(self._spec.folder / "mnt"),
         }

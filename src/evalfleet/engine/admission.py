@@ -76,7 +76,7 @@ class Admission:
                 name
                 for name in self._roster.workers(host.name)
                 if name not in busy and not self._roster.is_banned(name)
-            ]
+            ][: slots_left(host, live)]
             if host.name in self._roster.alone:
                 free = [] if host.name in used else free[:1]
             slots += [Slot(worker=name, host=host.name) for name in free]
@@ -233,6 +233,13 @@ class Admission:
         if shard is None:
             return []
         return self._store.candidates(self._run.id, 1, (shard, len(self._roster.shards)))
+
+
+def slots_left(host: HostInfo, live: Mapping[str, Live]) -> int | None:
+    """How many more attempts a host takes that counts its slots over all runs, homes and users. None: it does not count them."""
+    if host.room is None:
+        return None
+    return host.room.left([one for one, each in live.items() if each.attempt.host == host.name])
 
 
 def _allowed(

@@ -29,6 +29,7 @@ from evalfleet.engine.news import News
 from evalfleet.engine.orders import Ended, Live, Mode, Orders, taken_over
 from evalfleet.engine.reach import Reach
 from evalfleet.engine.roster import Absence, Roster
+from evalfleet.engine.sharing import Sharing
 from evalfleet.engine.steering import answered, barred, pause_reason
 from evalfleet.errors import MissingSecret
 from evalfleet.model import AttemptState, JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
@@ -87,6 +88,7 @@ class Dispatcher:
             store, run, roster, self._ends.history, elsewhere, settings.quarantine, settings.lease_s
         )
         self._admission = Admission(store, run, settings.lease_s, roster, self._desk, elsewhere)
+        self._sharing = Sharing(store, run, roster)
         self._studying = None if run.policy.study is None else _studying(store, run)
         patience_s = settings.patience.give_up_s if roster.is_remote else 0.0
         self._reach = Reach(self._guard, roster.hosts, settings.reconnect_s, patience_s)
@@ -133,6 +135,8 @@ class Dispatcher:
         self._ends.elsewhere.reached = tuple(host.name for host in hosts)
         met = hosts
         observations = self._canaries.take(observations, orders)
+        if self._sharing.moved(hosts):
+            self._admission.freed()
         hosts = self._serving(hosts)
         ended = [seen for seen in observations if self._news.note(self.live, seen)]
         admits = self._admits(hosts)
@@ -154,6 +158,7 @@ class Dispatcher:
         orders.gpu_turn = self._desk.turn
         self._order_stops(orders)
         orders.want = self._want()
+        orders.slots = self._sharing.wants(met, self.live, lambda: min(orders.want - len(self.live), self._allowance()))
         self._canaries.launch(reached, orders, wanted=orders.want > len(self.live))
         self._canaries.end_trials([live.attempt for live in self.live.values()])
         if not (collecting or orders.collect) or self._unreachable:
@@ -423,7 +428,7 @@ class Dispatcher:
 
     def _wait_s(self, hosts: Sequence[HostInfo]) -> float:
         now = self._store.now()
-        moments = [now + _LONG_S, self._news.due_at(self.live), self._canaries.next_at]
+        moments = [now + _LONG_S, self._news.due_at(self.live), self._canaries.next_at, self._sharing.look_at]
         if hosts and self.mode is Mode.DRIVE and self._paused is None:
             probe = self._guard.next_probe_at
             if len(self.live) < self.run.policy.workers and self._allowance() > 0:

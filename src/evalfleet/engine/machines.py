@@ -34,6 +34,7 @@ def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: Ca
         idle_s=settings.runner_idle_s,
         price_usd_per_hour=settings.local_price_usd_per_hour,
         memory_mb=settings.local_memory_mb,
+        slots=settings.local_slots,
     )
     return FixedFleet([LocalBackend(home, local)])
 

@@ -66,6 +66,7 @@ class Orders(Struct):
     blamed: dict[str, str] = field(default_factory=dict[str, str])  # hosts that were quarantined, and why
     proving: frozenset[str] = frozenset()  # hosts that have a canary
     want: int = 0  # workers that the run could use
+    slots: dict[str, int] = field(default_factory=dict[str, int])  # the same, on each host that counts them
     wait_s: float = 60.0  # look again after this long, if nothing happens before
     gpu_turn: int | None = None  # tasks wait for GPUs: look again as soon as the store's is another
     done: bool = False

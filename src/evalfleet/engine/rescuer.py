@@ -43,7 +43,7 @@ class Rescuer:
         self._inbox = inbox
         self._store = store
         self._settings = settings
-        self._far = 1.0 if station.backend.slots is None else _FAR
+        self._far = _FAR if station.backend.is_remote else 1.0
         self._answered_at = 0.0
         self._unanswered = 0  # times in a row that it was asked in vain
         self._given_up = False
@@ -197,7 +197,7 @@ class Rescuer:
 
         This machine is always there: what its runner left is told by the next runner.
         """
-        if self._backend.slots is None or self._given_up or self._station.is_leaving:
+        if not self._backend.is_remote or self._given_up or self._station.is_leaving:
             return
         seen = await self._suspect()
         if self._is_lost(seen):

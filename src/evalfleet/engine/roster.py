@@ -25,13 +25,17 @@ class Roster:
 
     Args:
         most: how many workers the run asked for. A host that sets no limit of its own has so many.
+        is_remote: all hosts are other machines than this one; None: where each sets a limit.
     """
 
-    def __init__(self, most: int, hosts: Iterable[tuple[str, int | None]] = ()) -> None:
+    def __init__(
+        self, most: int, hosts: Iterable[tuple[str, int | None]] = (), *, is_remote: bool | None = None
+    ) -> None:
         self.most = most
         self.draining: frozenset[str] = frozenset()  # hosts that the fleet wants no new work for
         self._slots: dict[str, int] = {}
         self._unlimited: set[str] = set()
+        self._is_remote = is_remote
         self._absent: dict[str, set[Absence]] = {}
         self._infos: dict[str, HostInfo] = {}
         self._shards: list[str | None] = [None] * most
@@ -51,7 +55,7 @@ class Roster:
 
     @property
     def is_remote(self) -> bool:
-        return not self._unlimited
+        return not self._unlimited if self._is_remote is None else self._is_remote
 
     @property
     def shards(self) -> Sequence[str | None]:

@@ -98,7 +98,11 @@ class Stations:
         self.bring(orders.collect)
         for name, station in self._stations.items():
             station.courier.put(
-                orders.launch.get(name, ()), orders.stop.get(name, ()), orders.stop_reason, orders.forget
+                orders.launch.get(name, ()),
+                orders.stop.get(name, ()),
+                orders.stop_reason,
+                orders.forget,
+                orders.slots.get(name),
             )
         for name, reason in orders.blamed.items():
             self._fleet.blame(name, reason)

@@ -85,7 +85,9 @@ class Supervisor:
         self._inbox = Inbox()
         self._fleet = fleet
         backends = fleet.backends()
-        roster = Roster(run.policy.workers, [(backend.name, backend.slots) for backend in backends])
+        is_remote = all(backend.is_remote for backend in backends)
+        hosts = [(backend.name, backend.slots) for backend in backends]
+        roster = Roster(run.policy.workers, hosts, is_remote=is_remote)
         self._dispatcher = Dispatcher(store, run, settings, secrets, rng or random.Random(), roster)
         for backend in backends:
             self._dispatcher.prove(backend.name, backend.canary)

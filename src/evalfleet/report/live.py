@@ -13,7 +13,7 @@ from msgspec import Struct
 from evalfleet.core import stats
 from evalfleet.model import Blame, JsonObject, Kind, Outcome, Run, RunState, TaskState, WorkerState
 from evalfleet.report.runs import open_breaker
-from evalfleet.report.standing import standings
+from evalfleet.report.standing import awaited, standings
 from evalfleet.store.base import StoreReader
 
 FAILURES = 12
@@ -59,6 +59,7 @@ class LiveState(Struct, frozen=True, kw_only=True):
     waste_usd: float
     eta: stats.Interval | None
     breaker: str | None  # why it is open; None while it is closed
+    waits: str | None = None  # who has the slots that it waits for; None: it waits for none
 
     @property
     def total(self) -> int:
@@ -104,6 +105,7 @@ def live_state(store: StoreReader, run: Run, *, failures: int = FAILURES) -> Liv
             waste_usd=store.waste_usd(run.id),
             eta=_eta(store, run, counts, lines),
             breaker=open_breaker(store, run),
+            waits=awaited(store.worker_events(run.id)) if run.state is RunState.RUNNING else None,
         )
 
 

@@ -149,6 +149,8 @@ def notices(live: LiveState, notice: str, width: int) -> list[Line]:
         said.append(f"paused: {live.run.reason.get('message', '')}")
     elif live.breaker is not None:
         said.append(f"breaker open: {live.breaker}")
+    elif live.waits is not None:
+        said.append(f"waits for a slot: {live.waits}")
     elif _starts_slowly(live):
         said.append("starting slowly: a few attempts first, the other workers follow at the first verdict")
     if notice:

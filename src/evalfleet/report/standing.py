@@ -24,6 +24,21 @@ _ORDER = (
 )
 
 
+def awaited(events: Iterable[Event]) -> str | None:
+    """Who has the slots that the run waits for; None: it waits for none.
+
+    Args:
+        events: as for `standings`.
+    """
+    waits: str | None = None
+    for event in events:
+        if event.type == "worker.awaited":
+            waits = str(event.data.get("reason"))
+        elif event.type in ("worker.granted", "run.taken"):
+            waits = None
+    return waits
+
+
 def standings(events: Iterable[Event]) -> dict[str, WorkerState]:
     """The hosts that are not just ready or busy, and what they are.
 

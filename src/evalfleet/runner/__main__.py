@@ -18,6 +18,7 @@ KEPT = frozenset(
         "EVALFLEET_GPU_LOCKS",
         "EVALFLEET_IMDS",
         "EVALFLEET_NVML",
+        "EVALFLEET_SLOT_LOCKS",
         "HOME",
         "LANG",
         "LC_ALL",

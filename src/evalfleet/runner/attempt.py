@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .loop import Loop
     from .protocol import Feed
     from .redact import Redactor
+    from .slots import Lease as SlotLease
+    from .slots import Slots
     from .spec import Spec
 
     class Keeper(Protocol):
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
         now: Callable[[], float]
         gpus: Gpus
 
+        @property
+        def slots(self) -> Slots: ...
         def started(self, attempt: Attempt) -> None: ...
         def ended(self, attempt: Attempt) -> None: ...
         def strays(self, attempt: Attempt) -> list[int]: ...
@@ -86,6 +90,8 @@ class Attempt:
         self._give_up_at = NEVER
         self._killed = False
         self._grouped = False
+        self.slots: int | None = None  # how many the host has; None: they are not counted
+        self._slot: SlotLease | None = None
         self._lease: Lease | None = None  # of GPUs
         self._leavings: Leavings | None = None
         self._oom_before = 0
@@ -116,18 +122,37 @@ class Attempt:
             feed.push(line)
 
     def start(self, secrets: dict[str, str]) -> None:
-        """Start the process, once its GPUs are free if it has some. What cannot be executed ends the attempt; nothing is raised."""
+        """Start the process, once a slot and its GPUs are free if it needs such. What cannot be executed ends the attempt; nothing is
+        raised."""
+        if self.slots is None:
+            self._lease_gpus(secrets, [])
+            return
+
+        def go(lock: int) -> None:
+            self._keeper.guard(self, lambda: self._lease_gpus(secrets, [lock]))
+
+        self.state = WAITING
+        self._slot = self._keeper.slots.lease(self.run, self.slots, go)
+        self._slot.begin()
+
+    def _lease_gpus(self, secrets: dict[str, str], held: list[int]) -> None:
         if not self._spec.gpus:
-            self._run(self._environment(secrets), [])
+            self.state = RUNNING
+            self._run(self._environment(secrets), held)
             return
 
         def go(env: dict[str, str], locks: list[int]) -> None:
             self.state = RUNNING
-            self._keeper.guard(self, lambda: self._run(dict(self._environment(secrets), **env), locks))
+            self._keeper.guard(self, lambda: self._run(dict(self._environment(secrets), **env), [*held, *locks]))
 
         self.state = WAITING
         self._lease = self._keeper.gpus.lease(self.name, self._spec, go, lambda why: self._unstarted("gpu_taken", why))
         self._lease.begin()
+
+    def _free_slot(self) -> None:
+        """Its tree is dead, or never was. Who still has the lock inherited it, and keeps the slot."""
+        if self._slot is not None:
+            self._slot.give_back()
 
     def _run(self, env: dict[str, str], inherited: list[int]) -> None:
         self._oom_before = self._keeper.oom_kills()
@@ -348,6 +373,7 @@ class Attempt:
     def _finish(self) -> None:
         """The tree is dead: gather what it left."""
         self.state = COLLECTING
+        self._free_slot()
         now = time.monotonic()
         for output in self._outputs:
             if output.fd in self._watched:
@@ -378,6 +404,7 @@ class Attempt:
 
     def _close(self, collected: dict[str, Any]) -> None:
         """Write the end record; it is told once it is on the disk."""
+        self._free_slot()
         end = self._end
         end.update(collected)
         if self._leavings is not None:

@@ -48,6 +48,7 @@ class Commands:
             "fetch": self._fetch,
             "ack": self._ack,
             "inventory": self._inventory,
+            "want": self._want,
             "watch": self._watch,
             "shutdown": self._shutdown,
         }
@@ -126,6 +127,7 @@ class Commands:
         left_s = words.limit(message, "not_after") - self._runner.now()
         deadline = received + min(left_s, words.limit(message, "valid_for_s"))
         attempt, first = self._prepare(name, run, spec, secrets, message["epoch"], deadline)
+        attempt.slots = _slots(message)
         self._runner.adopt(attempt)
         connection.after_answer.append(lambda: self._begin(connection, attempt, secrets, first))
         return {"known": False}
@@ -235,6 +237,12 @@ class Commands:
             self._notices = Notices(self._runner.loop, self._spool.log, self._runner.doom)
         return {"doomed": self._runner.doomed}
 
+    def _want(self, connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
+        slots, most = _slots(message), words.whole(message, "most")
+        if slots is None:
+            raise bad("slots must be a whole number above 0")
+        return self._runner.slots.want(connection, self._fence(message), slots, most)
+
     def _shutdown(self, connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
         others = self._runner.connections - {connection}
         if message.get("if_idle") is True and (others or self._runner.live):
@@ -251,3 +259,8 @@ class Commands:
             raise bad("epoch must be a whole number")
         self._spool.fence(run, epoch)
         return run
+
+
+def _slots(message: dict[str, Any]) -> int | None:
+    """How many slots the host has, where the sender counts them."""
+    return words.whole(message, "slots") or None if message.get("slots") is not None else None

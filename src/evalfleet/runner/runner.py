@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .loop import Timer
     from .protocol import Answer
     from .recovery import Found, Lost
+    from .slots import Slots
     from .spool import Spool
 
     class Door(Protocol):
@@ -92,7 +93,7 @@ class Runner:
         self._leaders: dict[int, Attempt] = {}
         self._assistants: set[int] = set()  # children that are no attempt's
         self.gpus = Gpus(self.loop, spool.folder, lambda: bool(self.connections), self._assistants)
-        self.assist = Assistants(self.loop, self._assistants, self.gpus.leave).assist
+        self.assist = Assistants(self.loop, self._assistants, self._leave_locks).assist
         self._owners: dict[int, str] = {}  # strays whose attempt is known
         self._oom: tuple[float, int] = (float("-inf"), 0)
         self._unwritten: list[Journal] = []
@@ -100,10 +101,25 @@ class Runner:
         self.save = Syncer(self.loop).add
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._raise_file_limit()
+        self._slots: Slots | None = None
         self._touch()
         self._take_over(recover(None))
         self._listener = door.open()
         self._is_open = True
+
+    @property
+    def slots(self) -> Slots:
+        from .slots import Slots  # many hosts need none
+
+        if self._slots is None:
+            self._slots = Slots(self.loop, self.spool.folder, self.live)
+        return self._slots
+
+    def _leave_locks(self) -> None:
+        """In a forked child: close what only the runner and the attempts may hold."""
+        self.gpus.leave()
+        for fd in self._slots.descriptors if self._slots is not None else ():
+            os.close(fd)
 
     def run(self, serve: Callable[[Connection, dict[str, Any]], Answer]) -> None:
         """Serve until told to stop or idle for long enough."""
@@ -120,6 +136,8 @@ class Runner:
     def _touch(self) -> None:
         self.loop.at(time.monotonic() + TOUCH_S, self._touch)
         self.gpus.touch()
+        if self._slots is not None:
+            self._slots.touch()
 
     def look_again(self) -> None:
         """Try to read what could not be read before."""
@@ -384,6 +402,8 @@ class Runner:
 
     def _closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        if self._slots is not None:
+            self._slots.leave(connection)
         if not self.connections:
             self.spool.wanted.clear()  # who comes next asks again
         for name, feed in connection.feeds.items():

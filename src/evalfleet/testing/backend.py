@@ -15,7 +15,7 @@ import anyio
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from evalfleet.backends.base import CanarySpec, HostInfo, Inbox, Known, Launch, Observation
+from evalfleet.backends.base import CanarySpec, HostInfo, Inbox, Known, Launch, Observation, Room
 from evalfleet.core.gpu_cards import Card
 from evalfleet.core.health import OtherWay
 from evalfleet.errors import RunnerRefused, RunnerUnavailable
@@ -43,6 +43,7 @@ class FakeBackend:
     ) -> None:
         self.name = name
         self.slots = slots
+        self.is_remote = slots is not None
         self.canary = canary
         self.unreachable: str | None = None  # why nobody can connect
         self.silent = False  # connected, and does not answer
@@ -57,6 +58,7 @@ class FakeBackend:
         self.launched: list[str] = []  # every launch that started something
         self.canaries: list[str] = []  # launches that belong to no task
         self.forgotten: list[str] = []
+        self.wanted: dict[str, int] = {}  # slots that each run could use, as it said last; see `grant`
         self.resets = 0
         self.acquired = 0
         self._info = HostInfo(name=name, memory_mb=memory_mb, gpus=0, price_usd_per_hour=price_usd_per_hour)
@@ -91,6 +93,12 @@ class FakeBackend:
         pass
 
     # What a test does
+
+    def grant(self, room: Room | None) -> None:
+        """Tell who is connected, and who comes later, how it stands with the slots. None: they are not counted, as at first."""
+        self._info = replace(self._info, room=room)
+        for host in self._hosts:
+            host.see_room(room)
 
     def cut(self) -> None:
         """Break every connection; the work goes on."""
@@ -163,6 +171,10 @@ class FakeHost:
     def info(self) -> HostInfo:
         return self._info
 
+    def see_room(self, room: Room | None) -> None:
+        self._info = replace(self._info, room=room)
+        self.inbox.poke()
+
     @property
     def is_lost(self) -> bool:
         return self.gone.is_set()
@@ -190,6 +202,10 @@ class FakeHost:
             else:
                 self.observed.add(launch.attempt_id)
                 self._backend.start(self._run_id, launch)
+
+    async def want(self, slots: int) -> None:
+        await self._answers()
+        self._backend.wanted[self._run_id] = slots
 
     async def observe(self, attempt_id: str, after: int) -> bool:
         await self._answers()

@@ -72,6 +72,7 @@ def run(store: StoreReader, text: str) -> JsonObject:
             "workers": [] if over else [_worker(one, numbers, out) for one in live.workers],
             "eta_s": bounds(live.eta),
             "breaker": live.breaker,
+            "waits": live.waits,
             "policy": msgspec.to_builtins(found.policy),
             "problems": problems(row, live.breaker if not over else None, alerts),
             "alerts": alerts,
