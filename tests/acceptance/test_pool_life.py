@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import anyio.to_thread
 import pytest
 from tests.cloud import Cloud
 from tests.site import NAME, Site, site
 
 from evalfleet.azure import prices
+from evalfleet.cli.pools.showing import page
 from evalfleet.core.hosts import HOUR_S
+from evalfleet.emulator.scenario import Scenario, Times
 from evalfleet.fleet.steward import Steward
 from evalfleet.layout import Home
 from evalfleet.model import Wish
+from evalfleet.report.pools import told
 
 pytestmark = pytest.mark.anyio
 USD = 0.452  # an hour of the default size in eastus
@@ -61,6 +65,33 @@ async def test_the_cost_of_spot_machines_is_that_of_the_bill(tmp_path: Path) -> 
         here.advance(2 * HOUR_S)
         await cost_is_right(here)
         assert here.shown_usd() < 3 * 2 * USD / 2
+
+
+async def test_a_spot_machine_whose_price_is_not_known_is_shown_with_the_most_that_it_can_cost(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=1, spot=True)
+        await here.settle()
+        shown = page(told(here.store, here.store.pool(NAME)))
+        assert "at most 0.452 $/h, the price on demand" in shown
+        assert "now at most $0.4" in shown
+        await anyio.to_thread.run_sync(know_spot_prices, here, here.cloud)
+        here.wants(workers=2)
+        await here.settle()
+        [_, second] = told(here.store, here.store.pool(NAME))["hosts"]
+        assert (second["price"], second["price_usd_per_hour"]) == ("known", pytest.approx(0.452 * 0.2, rel=0.01))
+
+
+async def test_a_machine_whose_order_nobody_followed_is_shown_with_its_price(tmp_path: Path) -> None:
+    async with site(tmp_path, Scenario(times=Times(create=600)), speed=10) as here:
+        here.wants(workers=1)
+        async with here.steward() as steward, anyio.create_task_group() as tasks:
+            tasks.start_soon(steward.settle)
+            await here.until(lambda: any(host.facts.get("deadline_at") for host in here.hosts()))
+            tasks.cancel_scope.cancel()
+        answer = told(here.store, here.store.pool(NAME), 10)
+        assert [row["state"] for row in answer["hosts"]] == ["creating"]
+        assert answer["usd_per_hour"] == pytest.approx(USD + KEPT, rel=0.01)
+        assert answer["hosts"][0]["deadline_at"] is not None
 
 
 async def test_a_pool_that_loses_machine_after_machine_stops_replacing_them(tmp_path: Path) -> None:

@@ -212,5 +212,5 @@ def test_from_the_command_line(fleet: Fleet, box: sshd.Sshd):
     assert summary["results"][0]["worker"].startswith("box1")
     hosts.write_text('[defaults]\nssh_config = false\n[[host]]\nname = "bare"\naddress = "box1"\n')
     assert fleet.command("pool", "create", "bare", "--backend", "ssh", "--hosts", str(hosts)).returncode == 0
-    (row,) = fleet.json("pool", "status", "bare", "--probe")["hosts"]
+    (row,) = fleet.json("pool", "status", "bare", "--probe", code=1)["hosts"]
     assert "box1: cannot be reached" in row["probe"]["error"]

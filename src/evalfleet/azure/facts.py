@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -27,6 +28,7 @@ class VmFacts(Struct, frozen=True, kw_only=True):
     size: str = ""
     region: str = ""
     spot: bool = False
+    price: Literal["known", "at_most", "unknown"] = "known"  # at_most: of a spot machine, that on demand
     keys: dict[str, str] = field(default_factory=dict[str, str])  # mark in the VM's tag -> public half put into that VM
     host_key: str | None = None  # that it shows now
     next_key: str | None = None  # that it is about to show instead

@@ -11,9 +11,12 @@ from evalfleet.errors import BackendError
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject
 
+LIMIT_S = 20.0  # for one host; a machine that is there answers within a few
 
-async def probe(hosts: Sequence[Reachable | Absent], home: Home) -> dict[str, JsonObject]:
-    """What each host says of itself, by name: `reachable`, and what it has or why not."""
+
+async def probe(hosts: Sequence[Reachable | Absent], home: Home, limit_s: float = LIMIT_S) -> dict[str, JsonObject]:
+    """What each host says of itself, by name: `reachable`, and what it has or why not. One that does not answer in time is
+    not reached, and holds up no other."""
     from evalfleet.backends.ssh import SshBackend, SshSettings
 
     found: dict[str, JsonObject] = {}
@@ -21,7 +24,10 @@ async def probe(hosts: Sequence[Reachable | Absent], home: Home) -> dict[str, Js
     async def ask(host: Reachable) -> None:
         settings = SshSettings(trust_first_use=host.trust_first_use, known_hosts=host.known_hosts)
         try:
-            found[host.name] = {"reachable": True, **await SshBackend(home, host.spec, settings).look()}
+            with anyio.fail_after(limit_s):
+                found[host.name] = {"reachable": True, **await SshBackend(home, host.spec, settings).look()}
+        except TimeoutError:
+            found[host.name] = {"reachable": False, "error": f"does not answer within {limit_s:g} s"}
         except BackendError as error:
             found[host.name] = {"reachable": False, "error": str(error)}
 

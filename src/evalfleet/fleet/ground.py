@@ -218,10 +218,12 @@ class Ground:
     # Prices
 
     def priced(self, host: PoolHost, offering: Offering) -> PoolHost:
-        """The host with what it costs in an hour of our clock: the emulator's hours may pass more quickly."""
-        found = self._prices.find(offering)
+        """The host with what it costs in an hour of our clock: the emulator's hours may pass more quickly. Where the price of
+        a spot machine is not known, it is that on demand, and its facts say that it is at most that."""
+        found, how = self._prices.find(offering), "known"
         if found is None and offering.spot:
-            found = self._prices.find(replace(offering, spot=False))  # at most that
+            found, how = self._prices.find(replace(offering, spot=False)), "at_most"
+        host = replace(host, facts={**host.facts, "price": how if found else "unknown"})
         usd = found.usd_per_hour if found else 0.0
         disk = prices.disk_usd_per_hour(vm.disk_kind(find(offering.size)), self.wanted.disk_gb)
         kept = disk + prices.IP_USD_PER_HOUR

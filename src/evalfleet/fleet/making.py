@@ -79,6 +79,7 @@ class Making:
         ground, tender = self._ground, self._tender
         key = fresh_host_key()
         mark = mark_of(key.public)
+        tender.host = ground.priced(tender.host, offering)
         before = tender.facts
         facts = replace(
             before,
@@ -95,7 +96,6 @@ class Making:
             deadline_at=None,
             deadline_refused=None,
         )
-        tender.host = ground.priced(tender.host, offering)
         await tender.move(state=HostState.CREATING, facts=facts, reason=None, rung="arm")
         image = await ground.image()
         network = await ground.network(offering.region)

@@ -63,6 +63,7 @@ def _rented(
             "size": facts.size or None,
             "region": facts.region or None,
             "spot": facts.spot,
+            "price": facts.price,
             "address": facts.address,
             "age_s": now - row.created_at,
             "cost_usd": cost_usd(_paid(row), now),

@@ -14,7 +14,7 @@ def page(answer: dict[str, Any]) -> str:
     width = max((len(row["host"]) for row in hosts), default=0)
     lines = [head, *_money(answer), ""]
     for row in hosts:
-        line = f"  {row['host']:<{width}}  {_state(row)}{row['price_usd_per_hour']:.3f} $/h"
+        line = f"  {row['host']:<{width}}  {_state(row)}{_price(row)}"
         lines.append(f"{line}  {_probed(row['probe'])}" if "probe" in row else line)
     if any(row.get("state") == "ready" for row in hosts):
         lines += ["", f"`evalfleet pool vnc {hosts[0]['host']}` opens a machine's screen, `pool vnc --all` all of them"]
@@ -26,7 +26,14 @@ def _money(answer: dict[str, Any]) -> list[str]:
         return []
     budget = f" of ${answer['budget_usd']:.2f}" if answer["budget_usd"] is not None else ""
     kept = f"disks and addresses ${answer['kept_usd_per_day']:.2f} a day, also while stopped"
-    lines = [f"cost so far ${answer['cost_usd']:.4f}{budget}; now ${answer['usd_per_hour']:.3f} an hour, of it {kept}"]
+    hosts = answer["hosts"]
+    most = "at most " if any(row["price"] == "at_most" for row in hosts) else ""
+    cost, now = f"{most}${answer['cost_usd']:.4f}", f"{most}${answer['usd_per_hour']:.3f}"
+    lines = [f"cost so far {cost}{budget}; now {now} an hour, of it {kept}"]
+    if any(row["price"] == "unknown" for row in hosts):
+        lines.append(
+            "the price of some machines is not known and not counted; `evalfleet prices --refresh` asks for it"
+        )
     if answer["reason"]:
         lines.append(f"makes no more machines: {answer['reason']['message']}")
     return lines
@@ -42,6 +49,13 @@ def _state(row: dict[str, Any]) -> str:
     reason = f"({printable(row['reason'])})  " if row["reason"] else ""
     place = f"{row['region'] or '-':<10} {row['size'] or '-':<17}{' spot' if row['spot'] else ''}"
     return f"{state:<12} {busy}{place}  {row['address'] or '-':<15} ${row['cost_usd']:.4f}  {reason}"
+
+
+def _price(row: dict[str, Any]) -> str:
+    usd = f"{row['price_usd_per_hour']:.3f} $/h"
+    return {"at_most": f"at most {usd}, the price on demand", "unknown": "price not known"}.get(
+        row.get("price", ""), usd
+    )
 
 
 def _probed(probe: dict[str, Any]) -> str:

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 @click.option("--probe", is_flag=True, help="Ask every host now.")
 @json_option
 @home_option
-def command(name: str | None, probe: bool, as_json: bool, home: str | None) -> None:
-    """Show a pool's hosts: workers, price, and what runs there. NAME may be left out when there is one pool."""
+def command(name: str | None, probe: bool, as_json: bool, home: str | None) -> int:
+    """Show a pool's hosts: workers, price, and what runs there. NAME may be left out when there is one pool.
+
+    With --probe each host has 20 seconds to answer. Exit codes: 1 where one does not, which is named; else 0.
+    """
     from evalfleet import config
     from evalfleet.cli.pools.showing import page
     from evalfleet.report.pools import told
@@ -34,6 +37,10 @@ def command(name: str | None, probe: bool, as_json: bool, home: str | None) -> N
         if probe:
             answer["hosts"] = _probed(reader, pool, home_of(home), answer["hosts"])
     click.echo(json.dumps(answer) if as_json else page(answer))
+    silent = [row["host"] for row in answer["hosts"] if probe and not row["probe"]["reachable"]]
+    if silent:
+        click.echo(f"evalfleet: not reached: {', '.join(silent)}", err=True)
+    return 1 if silent else 0
 
 
 def _probed(reader: StoreReader, pool: Pool, home: Home, hosts: list[dict[str, Any]]) -> list[dict[str, Any]]:
