@@ -37,6 +37,7 @@
     │   └── DesktopError         a part of it did not come up, ended, or does not answer
     │       └── DesktopRefused   the X server answered, and said no
     ├── ServiceFailed            inside an attempt: a service that all tasks need; failure `service_failed`
+    │   └── ServiceRefused       the same, and only a person can change it; failure `service_refused`
     └── AgentFailed              inside an attempt: the agent's own error; failure `bad_exit`
 
 The docstring of a class is its default message.
@@ -168,6 +169,10 @@ class EnvironmentFailed(EvalfleetError):
 
 class ServiceFailed(EvalfleetError):
     """A service that the task needs does not answer."""
+
+
+class ServiceRefused(ServiceFailed):
+    """A service that the task needs refuses us."""
 
 
 class AgentFailed(EvalfleetError):

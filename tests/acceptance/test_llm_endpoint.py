@@ -25,7 +25,7 @@ from evalfleet.agents.governor import Limits
 from evalfleet.agents.governor_file import Governor, pace_file
 from evalfleet.agents.llm import Llm
 from evalfleet.agents.llm_options import LlmOptions
-from evalfleet.errors import AgentFailed, ServiceFailed
+from evalfleet.errors import AgentFailed, ServiceFailed, ServiceRefused
 from evalfleet.testing.chat import (
     Behaviour,
     Bucket,
@@ -201,7 +201,7 @@ def test_a_thread_that_sees_the_deadline_first_says_the_same(behaviour: Behaviou
 )
 def test_what_no_asking_helps_is_said_at_once(behaviour: Behaviour, said: str):
     with ChatServer(script(behaviour)) as server:
-        with pytest.raises(ServiceFailed) as caught:
+        with pytest.raises(ServiceRefused) as caught:
             asking(server).ask([])
         assert len(server.asked) == 1
     assert said in str(caught.value)
@@ -304,7 +304,7 @@ def test_a_model_that_does_not_learn_ends_its_episode():
 
 def test_a_key_that_no_header_can_carry(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-\x07secret")
-    with ChatServer(script(CLICK)) as server, pytest.raises(ServiceFailed) as caught:
+    with ChatServer(script(CLICK)) as server, pytest.raises(ServiceRefused) as caught:
         decide(server)
     assert "the key OPENAI_API_KEY has characters" in str(caught.value)
     assert "secret" not in str(caught.value).lower().replace("openai_api_key", "")

@@ -100,7 +100,7 @@ def test_a_wrong_key_pauses_the_run_after_a_handful(fleet: Fleet):
         assert len(server.asked) <= 12, "20 tasks, and an outage costs a handful of attempts"
     assert "no price is configured for stub" in done.stderr
     summary = fleet.json("report")
-    assert set(summary["failures"]) == {"service_failed"}
+    assert set(summary["failures"]) == {"service_refused"}
     assert "check the key OPENAI_API_KEY, the model and the address" in done.stdout + done.stderr
     assert "status 401: Incorrect API key provided" in json.dumps(summary)
     assert holding_the_key(fleet) == []

@@ -207,6 +207,17 @@ def test_names_and_logs_are_words_never_markup(fleet: Fleet, server: Served, vie
     assert view.js("document.querySelectorAll('img[src=\"x\"]').length") == 0
 
 
+def test_failures_with_one_message_are_told_together(fleet: Fleet, server: Served, view: View):
+    # The first proves that the program works at all, so the others are blamed on their tasks.
+    seats = [f"echo no licence for seat {number} >&2; exit 1" for number in range(4)]
+    scripts = ["true", *seats, "echo else >&2; exit 1"]
+    tasks = [{"key": f"t_{number}", "command": ["sh", "-c", script]} for number, script in enumerate(scripts)]
+    run = submit(fleet, tasks, attempts=1, workers=1)
+    done(server, run)
+    view.open(f"/runs/{run}?tab=failures")
+    view.sees("4 of 5 failures share one message", "no licence for seat #", f"evalfleet judge {run}", "Same message")
+
+
 @pytest.mark.timeout(300)
 def test_all_pages_fit_a_screen_and_a_phone_in_light_and_dark(fleet: Fleet, server: Served, view: View):
     troubles = [{}, {"score": 0.0}, {"trouble": "crash_once"}, {"trouble": "crash"}, {}, {}]

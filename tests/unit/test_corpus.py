@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evalfleet.core.failures import RULES
 from evalfleet.core.judge import judge
@@ -58,12 +61,7 @@ def test_of_the_half_that_nobody_looked_at_nearly_all_is_recognised():
 @pytest.mark.parametrize("name", ["seen", "system", "cuda"])
 def test_the_messages_that_signatures_were_written_for_are_recognised(name: str):
     wrong = {message["id"]: kind_of(message) for message in messages(name) if kind_of(message) != message["kind"]}
-    unknowable = {one for one in wrong if wrong[one] is None and one in SILENT}
-    assert set(wrong) - unknowable == set()
-
-
-# Their last line is the word of an exception without its class: nobody can know whose it was.
-SILENT: set[str] = set()
+    assert wrong == {}
 
 
 def test_no_lookalike_is_blamed_on_infrastructure():
@@ -74,16 +72,13 @@ def test_no_lookalike_is_blamed_on_infrastructure():
 def test_evidence_is_the_line_of_the_exception_and_never_a_line_of_source():
     for message in messages("seen"):
         found = recognise(last_lines(message["stderr"].encode()))
-        if found:
-            assert not found.line.startswith((" ", "raise ", "File "))
-            assert found.line.split(" ")[0].rstrip(":") in message["stderr"]
+        assert found is not None
+        assert not found.line.startswith((" ", "raise ", "File "))
 
 
 def test_through_the_judge_each_is_a_failure_that_is_not_the_tasks_even_where_an_exit_is_a_verdict():
     for message in messages("seen"):
         end = EndRecord(cause="exited", exit_code=message["status"], tail=last_lines(message["stderr"].encode()))
-        if kind_of(message) is None:
-            continue
         judged = judge(end, Policy(exit_is_verdict=True))
         assert isinstance(judged, Failure)
         assert (judged.kind, judged.blame, judged.consumes) == (Kind(message["kind"]), Blame.POOL, False)
@@ -96,3 +91,30 @@ def test_lookalikes_are_scored():
         judged = judge(end, Policy())
         assert isinstance(judged, Failure)
         assert RULES[judged.kind].blame is Blame.TASK
+
+
+PIECES = [
+    "Traceback (most recent call last):", '  File "x.py", line 3, in f', "    raise x", "KeyError: 'x'", "Error: ", "(", "[Errno 11",
+    "openai.RateLimitError: Error code: 429 - {", "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:", "HTTPConnectionPool(host='x', port=1): ", "    at f (x:1)",
+    "litellm.APIError: ", "\x1b[31m", "\r", "", "</html>", "<title>502", "docker: ", "  | ", "Code: ", "dial tcp ", "curl: (7) ",
+]  # fmt: skip
+
+
+@given(
+    st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=40)), max_size=60), st.sampled_from(["\n", " ", ""])
+)
+def test_any_text_is_read(pieces: list[str], between: str):
+    text = between.join(pieces)
+    found = recognise(text)
+    assert found is None or found.kind in RULES
+    judge(EndRecord(cause="exited", exit_code=1, tail=text), Policy())
+
+
+@pytest.mark.parametrize(
+    "piece", ["docker: ", "(", "a" * 50, "Error response from daemon: ", "1.", "model ", "HTTPConnectionPool(host="]
+)
+def test_long_lines_take_no_time(piece: str):
+    begun = time.process_time()
+    recognise("\n".join([(piece * 5000)[:20_000]] * 40))
+    assert time.process_time() - begun < 2.0

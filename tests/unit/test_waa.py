@@ -163,7 +163,7 @@ WORLD = '  File "/client/desktop_env/envs/desktop_env.py", line 1, in reset\n'
         ("", Kind.ENVIRONMENT_FAILED),
         (f"{AGENT}ValueError: no code block", Kind.TASK_ERROR),
         (f"{AGENT}openai.RateLimitError: Error code: 429", Kind.SERVICE_FAILED),
-        (f"{AGENT}openai.AuthenticationError: Error code: 401", Kind.SERVICE_FAILED),
+        (f"{AGENT}openai.AuthenticationError: Error code: 401", Kind.SERVICE_REFUSED),
         (f"{AGENT}RuntimeError: request failed with status code 503", Kind.SERVICE_FAILED),
         (f"{WORLD}RuntimeError: request failed with status code 503", Kind.ENVIRONMENT_FAILED),
     ],

@@ -16,7 +16,7 @@ from evalfleet.agents.governor_file import Governor
 from evalfleet.agents.llm_options import LlmOptions
 from evalfleet.agents.posting import NoAnswer, post
 from evalfleet.agents.replies import Reply, Sense, understand
-from evalfleet.errors import AgentFailed, ServiceFailed
+from evalfleet.errors import AgentFailed, ServiceFailed, ServiceRefused
 
 TRIES = 6  # of a call that finds the endpoint broken; with the pauses between them about half a minute
 _PAUSE_S = 1.0
@@ -60,7 +60,8 @@ class Endpoint:
         """Return the model's next message.
 
         Raises:
-            ServiceFailed: it cannot be reached, is too busy for our patience, or refuses key, model or address.
+            ServiceFailed: it cannot be reached, or is too busy for our patience.
+            ServiceRefused: it refuses key, model or address.
             AgentFailed: it refuses what was asked: too long, no images.
         """
         body = self._body(messages)
@@ -112,7 +113,7 @@ class Endpoint:
         if reply.sense is Sense.WRONG:
             raise AgentFailed(f"{where}: the request was refused: {said}")
         if reply.sense is Sense.CLOSED:
-            raise ServiceFailed(f"{where}: {said}; check the key {self._options.secret}, the model and the address")
+            raise ServiceRefused(f"{where}: {said}; check the key {self._options.secret}, the model and the address")
         if broken >= TRIES:
             raise ServiceFailed(f"{where}: failed {broken} times, the last time with {said}")
         pause = min(_LONGEST_PAUSE_S, _PAUSE_S * 2 ** (broken - 1)) * (0.5 + self._rng.random())

@@ -11,7 +11,7 @@ from evalfleet.agents.endpoint import Answer, Endpoint
 from evalfleet.agents.governor import Limits
 from evalfleet.agents.governor_file import Governor, pace_file
 from evalfleet.config import Settings
-from evalfleet.errors import InputError, ServiceFailed
+from evalfleet.errors import InputError, ServiceRefused
 
 _CORRECTIONS = 2  # times that the model is told of a reply that cannot be used
 
@@ -74,7 +74,7 @@ class Llm:
 def _key(environ: Mapping[str, str], name: str) -> str:
     key = environ.get(name, "").strip()
     if not key:
-        raise ServiceFailed(f"the attempt's environment lacks the key {name}")
+        raise ServiceRefused(f"the attempt's environment lacks the key {name}")
     if not (key.isascii() and key.isprintable()):
-        raise ServiceFailed(f"the key {name} has characters that no header can carry; set it anew")
+        raise ServiceRefused(f"the key {name} has characters that no header can carry; set it anew")
     return key

@@ -24,10 +24,15 @@ from evalfleet.agents.base import Agent, AgentClass, Brief, Decision, Observatio
 from evalfleet.agents.command import Command
 from evalfleet.benchmarks import registry as benchmarks
 from evalfleet.benchmarks.base import Episode
-from evalfleet.errors import EnvironmentFailed, EvalfleetError, ServiceFailed
+from evalfleet.errors import EnvironmentFailed, EvalfleetError, ServiceFailed, ServiceRefused
 from evalfleet.model import Kind, Verdict
 
-_NOT_OURS = {EnvironmentFailed: Kind.ENVIRONMENT_FAILED, ServiceFailed: Kind.SERVICE_FAILED}
+# The first that fits.
+_NOT_OURS = {
+    EnvironmentFailed: Kind.ENVIRONMENT_FAILED,
+    ServiceRefused: Kind.SERVICE_REFUSED,
+    ServiceFailed: Kind.SERVICE_FAILED,
+}
 
 
 class Recorder:
@@ -178,6 +183,7 @@ def main() -> int:
         for kind, words in _NOT_OURS.items():
             if isinstance(error, kind):
                 _write_result({"error": said, "error_kind": words.value})
+                break
         print(said, file=sys.stderr)
         return 1
     return 0
