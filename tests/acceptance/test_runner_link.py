@@ -160,7 +160,7 @@ async def test_messages_in_any_pieces() -> None:
     pieces, source = anyio.create_memory_object_stream[bytes](100)
     sink, sent = anyio.create_memory_object_stream[bytes](100)
     async with RunnerLink.connect(StapledByteStream(_Bytes(sink), _Bytes(source)), heard) as link:
-        line = b'{"attempt":"a","event":0,"type":"ended"}\n'
+        line = b'{"attempt":"a","event":0,"at":1.5,"type":"ended"}\n'
         text = line * 3 + b'{"id":1,"ok":true}\n' + line
 
         async def answer() -> None:
@@ -225,3 +225,54 @@ async def test_start_runner_names_the_cause(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunnerUnavailable, match="cannot be written"):
         await start_runner(tmp_path / "file" / "spool", sys.executable, 1.0)
+
+
+class Said(ByteStream):
+    """A host that says what it was told to say, in pieces, and then waits."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        if not self._data:
+            await anyio.sleep_forever()
+        piece, self._data = self._data[:max_bytes], self._data[max_bytes:]
+        return piece
+
+    async def send(self, item: bytes) -> None: ...
+    async def send_eof(self) -> None: ...
+    async def aclose(self) -> None: ...
+
+
+def event(attempt: str, number: int, kind: str, more: str = "") -> bytes:
+    return f'{{"attempt":"{attempt}","event":{number},"at":1.5,"type":"{kind}"{more}}}\n'.encode()
+
+
+async def test_an_end_that_is_too_long_costs_its_attempt_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the connection breaks at that line for ever, and the attempt never ends."""
+    monkeypatch.setattr("evalfleet.backends.link.MAX_LINE", 1 << 20)
+    long = f',"artifacts":["{"x" * (3 << 20)}"]'
+    said = b"".join(
+        [
+            event("r.1.1", 0, "launched"),
+            event("r.1.1", 1, "progress", long),
+            event("r.1.1", 2, "ended", long),
+            event("r.2.1", 0, "ended", ',"cause":"exited","exit_code":0'),
+        ]
+    )
+    heard = Heard()
+    async with RunnerLink.connect(Said(said), heard) as link:
+        ends = await heard.until_ended(2)
+        assert link.broken is None
+    assert (ends["r.1.1"]["cause"], ends["r.1.1"]["event"]) == ("backend_error", 2)
+    assert "longer than 1048576 bytes" in ends["r.1.1"]["message"]
+    assert ends["r.2.1"]["cause"] == "exited"
+    assert [one["type"] for batch in heard.batches for one in batch] == ["launched", "ended", "ended"]
+
+
+async def test_an_endless_line_that_is_no_event_breaks_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evalfleet.backends.link.MAX_LINE", 1 << 20)
+    async with RunnerLink.connect(Said(b'{"id":7,"data":"' + b"x" * (3 << 20)), Heard()) as link:
+        with anyio.fail_after(10):
+            await link.gone.wait()
+    assert "endless line" in str(link.broken)

@@ -160,3 +160,11 @@ def test_only_what_was_looked_into_comes_home(fleet: Fleet):
     assert sorted(os.listdir(os.fsencode(folder))) == [b"artifacts", b"journal.jsonl", b"task.json"]
     assert sorted(os.listdir(os.fsencode(folder / "artifacts"))) == [b"kept.txt", b"odd-\xff"]
     assert not any(SECRET in str(one) for one in fleet.home.rglob("*"))
+
+
+def test_a_secret_in_env_is_warned_of(fleet: Fleet):
+    path = fleet.tasks([{"key": "a", "command": ["true"], "env": {NAME: SECRET}}])
+    done = fleet.command("run", path)
+    assert done.returncode == 0
+    assert f"warning: {NAME} looks like a secret" in done.stderr
+    assert SECRET not in done.stderr

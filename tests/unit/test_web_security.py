@@ -266,3 +266,13 @@ async def test_artifacts_that_are_a_link_to_a_folder_are_none(client: Client, ho
     reply = await client.ask(f"{attempt}/files/passwd.txt", token=client.reader)
     assert (reply.status, b"root" in reply.body) == (404, False)
     assert (await client.ask(attempt, token=client.reader)).json["artifacts"] == []
+
+
+async def test_a_key_that_somebody_put_into_env_is_not_shown(client: Client, tmp_path: Path):
+    task = {"key": "a", "command": ["true"], "env": {"OPENAI_API_KEY": "sk-0123456789abcdef", "SEED": "7"}}
+    made = await client.post("runs", {"tasks": [task], "folder": str(tmp_path)}, status=201)
+    assert "OPENAI_API_KEY looks like a secret" in made["warning"]
+    for token in (client.reader, client.operator):
+        reply = await client.ask(f"/api/v1/runs/{made['run']}/tasks/1", token=token)
+        assert reply.json["spec"]["env"] == {"OPENAI_API_KEY": "[hidden]", "SEED": "7"}
+        assert b"sk-0123" not in reply.body

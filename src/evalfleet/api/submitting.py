@@ -16,6 +16,7 @@ from evalfleet.api.tasks import Folder, RunSettings, Task, mapping, plain
 from evalfleet.benchmarks import registry
 from evalfleet.benchmarks.base import Selection
 from evalfleet.benchmarks.submission import submission as benchmark_submission
+from evalfleet.core.exposed import warning
 from evalfleet.engine import submitting
 from evalfleet.errors import InputError, TaskFileError
 from evalfleet.schema import sentence
@@ -126,6 +127,9 @@ def _warn(note: str) -> None:
 
 def _stored(machine: config.Settings, submission: taskfile.Submission) -> RunHandle:
     submitting.require_secrets(submission)
+    exposed = warning(submission.tasks)
+    if exposed is not None:
+        _warn(exposed)
     store = open_store(machine.home)
     try:
         run = submitting.submit(store, submission, local_usd_per_hour=machine.local_price_usd_per_hour)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
@@ -20,6 +21,12 @@ PROTOCOL = 1
 READ_BYTES = 1 << 18
 WRITE_S = 60.0  # a runner that reads nothing for so long is stuck
 MAX_LINE = 64 << 20  # an end record with a full result and manifest is far below
+
+# How a runner begins the line of an event.
+_EVENT = re.compile(
+    rb'\{"attempt":"(?P<attempt>[\w.-]{1,128})","event":(?P<event>\d{1,9}),"at":(?P<at>\d+(?:\.\d+)?),'
+    rb'"type":"(?P<type>\w+)"'
+)
 
 OnEvents: TypeAlias = Callable[[list[JsonObject]], None]
 
@@ -107,16 +114,24 @@ class RunnerLink:
         """Read until the stream ends or breaks. Returns then; raises only what `on_events` raises."""
         pieces: list[bytes] = []
         size = 0
+        skips = False  # the rest of a line that is too long
         try:
             while True:
                 data = await self._stream.receive(READ_BYTES)
+                if skips:
+                    _, newline, data = data.partition(b"\n")
+                    skips = not newline
                 end = data.rfind(b"\n") + 1
                 if not end:
+                    if skips or not data:
+                        continue
                     pieces.append(data)
                     size += len(data)
                     if size > MAX_LINE:
-                        self._break("the runner sent an endless line")
-                        return
+                        if not self._do_without(pieces[0]):
+                            self._break("the runner sent an endless line")
+                            return
+                        pieces, size, skips = [], 0, True
                     continue
                 whole = b"".join((*pieces, data[:end])) if pieces else data[:end]
                 pieces, size = ([data[end:]], len(data) - end) if end < len(data) else ([], 0)
@@ -198,6 +213,21 @@ class RunnerLink:
             except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
                 self._break(_words(error))
                 raise RunnerUnavailable(self._broken) from error
+
+    def _do_without(self, beginning: bytes) -> bool:
+        """A line is too long to be read. The event of an attempt costs that attempt alone; False: it is something else.
+
+        Otherwise the connection would break at that line again and again, and the attempt would never end.
+        """
+        found = _EVENT.match(beginning)
+        if found is None:
+            return False
+        if found["type"] == b"ended":
+            message = f"its end record is longer than {MAX_LINE} bytes and cannot be read"
+            end = {"cause": "backend_error", "message": message}
+            event = {"attempt": found["attempt"].decode(), "event": int(found["event"]), "at": float(found["at"])}
+            self._take(self._encode({**event, "type": "ended", **end}))
+        return True
 
     def _take(self, lines: bytes) -> None:
         events: list[JsonObject] = []

@@ -63,6 +63,7 @@ def command(
     from evalfleet import config
     from evalfleet.cli.beside import page_beside
     from evalfleet.cli.driving import Show, drive_and_report
+    from evalfleet.core.exposed import warning
     from evalfleet.engine.controller import take
     from evalfleet.engine.submitting import require_secrets, submit
     from evalfleet.store.sqlite import open_store
@@ -76,6 +77,9 @@ def command(
     remote = (pool or machines.backend) is not None
     submission = overrides.applied(submission_of(source, choice, settings, overrides.timeout_s, remote=remote))
     require_secrets(submission)
+    exposed = warning(submission.tasks)
+    if exposed is not None:
+        click.echo(f"evalfleet: warning: {exposed}", err=True)
     store = open_store(settings.home)
     try:
         if machines.backend:

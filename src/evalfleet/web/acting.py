@@ -13,6 +13,7 @@ from evalfleet import taskfile
 from evalfleet.benchmarks import registry as benchmarks
 from evalfleet.benchmarks.base import Selection
 from evalfleet.benchmarks.submission import submission as benchmark_submission
+from evalfleet.core.exposed import warning
 from evalfleet.engine.submitting import require_secrets, submit
 from evalfleet.errors import InputError, Refused
 from evalfleet.model import Run, RunState, Verb
@@ -85,7 +86,7 @@ class Acting:
         params.title(wanted.name)
         by = str(bearer_of(request))
 
-        def make(store: Store) -> tuple[Run, int]:
+        def make(store: Store) -> tuple[Run, taskfile.Submission]:
             found = self._submission(wanted)
             require_secrets(found)
             with store.batch():
@@ -99,12 +100,15 @@ class Acting:
                     local_usd_per_hour=self._site.settings.local_price_usd_per_hour,
                 )
                 store.note(run.id, "run.requested", {"verb": "submit", "by": by})
-            return run, len(found.tasks)
+            return run, found
 
-        run, count = await self._site.write(make)
+        run, found = await self._site.write(make)
         if self._site.drivers is not None:
             self._site.drivers.want(run.id)
-        answer = {"run": run.id, "name": run.name, "state": str(run.state), "tasks": count}
+        answer = {"run": run.id, "name": run.name, "state": str(run.state), "tasks": len(found.tasks)}
+        exposed = warning(found.tasks)
+        if exposed is not None:
+            answer["warning"] = exposed
         return web.json_response(answer, status=201)
 
     async def pause(self, request: web.Request) -> web.Response:

@@ -15,6 +15,7 @@ from evalfleet.backends import registry
 from evalfleet.backends.attempt_files import files_inside, open_inside
 from evalfleet.backends.local import HOST as HERE
 from evalfleet.backends.reaching import Absent, Reachable
+from evalfleet.core.exposed import masked
 from evalfleet.errors import NotFound
 from evalfleet.layout import Home
 from evalfleet.model import LIVE_ATTEMPT_STATES, Attempt, JsonObject, Run, Task
@@ -98,6 +99,7 @@ def task(store: StoreReader, home: Home, text: str, number: int) -> JsonObject:
         rows = store.tasks_page(run.id, after=number - 1, limit=1)
         attempts = store.attempts(run.id, number)
     spec = cast("JsonObject", msgspec.to_builtins(found.spec))
+    spec["env"] = masked(found.spec.env)
     film = None
     if attempts:
         film = film_of(place(store, home, run.id, number, attempts[-1].number).folder)
