@@ -49,6 +49,7 @@ class _TaskRow(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     stall: Duration = None
     start_timeout: Duration = None
     requests: _RequestsRow | None = None
+    max_cost_usd: float | None = None
     gpu_env: str | None = None
 
 
@@ -59,6 +60,7 @@ class _RunRow(msgspec.Struct, forbid_unknown_fields=True):
     stall: Duration = None
     start_timeout: Duration = None
     budget_usd: float | None = None
+    max_cost_usd: float | None = None
     accept: float | None = None
     exit_is_verdict: bool | None = None
     timeout_is_verdict: bool | None = None
@@ -150,6 +152,7 @@ def policy(run: Any) -> tuple[str | None, Policy]:
         "max_lost": _count("max_lost", row.max_lost),
         "workers": _count("workers", row.workers, least=1),
         "budget_usd": _amount("budget_usd", row.budget_usd),
+        "max_cost_usd": _amount("max_cost_usd", row.max_cost_usd),
         "accept": _amount("accept", row.accept, most=1.0),
         "exit_is_verdict": row.exit_is_verdict,
         "timeout_is_verdict": row.timeout_is_verdict,
@@ -203,6 +206,7 @@ def _spec(row: _TaskRow) -> TaskSpec:
         stall_s=None if row.stall is None else _seconds("stall", row.stall),
         start_timeout_s=None if row.start_timeout is None else _seconds("start_timeout", row.start_timeout),
         requests=_NO_REQUESTS if row.requests is None else _checked_requests(row.requests),
+        max_cost_usd=_amount("max_cost_usd", row.max_cost_usd),
         gpu_env="index" if row.gpu_env is None else _choice("gpu_env", row.gpu_env, GPU_ENVS) or "index",
     )
 

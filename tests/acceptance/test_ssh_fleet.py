@@ -16,7 +16,7 @@ from evalfleet.backends.ssh import SshBackend, SshSettings
 from evalfleet.core.health import Patience
 from evalfleet.core.quarantine import Terms
 from evalfleet.engine.controller import take
-from evalfleet.engine.dispatcher import EngineSettings
+from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.supervisor import Ending, Supervisor
 from evalfleet.layout import Home
 from evalfleet.model import Outcome, Policy, TaskSpec

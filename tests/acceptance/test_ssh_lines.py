@@ -16,7 +16,7 @@ from evalfleet.backends.ssh import SshBackend, SshSettings
 from evalfleet.backends.ssh_connection import Keepalive
 from evalfleet.core.health import OtherWay, Patience
 from evalfleet.engine.controller import take
-from evalfleet.engine.dispatcher import EngineSettings
+from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.supervisor import Ending, Supervisor
 from evalfleet.errors import BackendError
 from evalfleet.layout import Home

@@ -10,9 +10,10 @@ from engine_play import PATIENT
 
 from evalfleet.backends.base import HostInfo, Observation
 from evalfleet.engine.controller import take
-from evalfleet.engine.dispatcher import Dispatcher, EngineSettings
+from evalfleet.engine.dispatcher import Dispatcher
 from evalfleet.engine.orders import Orders
 from evalfleet.engine.roster import Roster
+from evalfleet.engine.settings import EngineSettings
 from evalfleet.model import Attempt, Policy, Run, TaskSpec
 from evalfleet.store.sqlite import open_store
 from evalfleet.testing.clock import FakeClock
@@ -37,6 +38,7 @@ class Books:
         self.home, self.clock = home, FakeClock()
         self.hosts = {name: HostInfo(name=name, memory_mb=None, gpus=0, price_usd_per_hour=price) for name in hosts}
         self.numbers: dict[str, int] = {}  # of the last event of each attempt
+        self.began: dict[str, float] = {}
         self._slots, self._settings = slots, settings
         self._launched: list[str] = []
         self.store = open_store(home, self.clock)
@@ -70,6 +72,7 @@ class Books:
         """Begin what was launched since the last time, and now."""
         self.step(*seen, after_s=after_s)
         launched, self._launched = self._launched, []
+        self.began |= dict.fromkeys(launched, self.clock())
         if launched:
             self.step(*(self.seen(one, "started") for one in launched), after_s=0.3)
         return launched

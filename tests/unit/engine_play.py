@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from evalfleet.core.breaker import Limits
 from evalfleet.core.health import OtherWay, Patience
 from evalfleet.engine.controller import take
-from evalfleet.engine.dispatcher import EngineSettings
+from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.supervisor import Ending, Supervisor
 from evalfleet.layout import Home
 from evalfleet.model import Attempt, Event, Policy, Requests, Run, RunState, TaskSpec, TaskState

@@ -15,7 +15,7 @@ from evalfleet.backends.base import FixedFleet, HostInfo, Inbox
 from evalfleet.core.breaker import Limits
 from evalfleet.core.health import OtherWay, Patience
 from evalfleet.engine.controller import take
-from evalfleet.engine.dispatcher import EngineSettings
+from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.supervisor import Ending, Supervisor
 from evalfleet.errors import Owned, RunOver
 from evalfleet.layout import Home

@@ -13,8 +13,8 @@ from engine_play import PATIENT, QUICK, Watched, end_all, host
 from evalfleet.backends.base import FixedFleet
 from evalfleet.core.health import OtherWay
 from evalfleet.engine.controller import take
-from evalfleet.engine.dispatcher import EngineSettings
 from evalfleet.engine.roster import Roster, host_of
+from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.supervisor import Ending, Supervisor
 from evalfleet.layout import Home
 from evalfleet.model import Distribution, Kind, Outcome, Policy, RunState, TaskSpec

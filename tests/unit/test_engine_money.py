@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from engine_books import Books
 
-from evalfleet.model import Outcome, RunState
+from evalfleet.model import Outcome, RunState, TaskSpec, TaskState
 
 
 @pytest.mark.parametrize(("cause", "outcome"), [("worker_lost", Outcome.LOST), ("preempted", Outcome.PREEMPTED)])
@@ -145,3 +145,80 @@ def test_a_machine_is_paid_for_once_not_per_slot():
     [spec] = read(text, "hosts", Path())
     backend = SshBackend(Home(Path("/nowhere")), spec, SshSettings())
     assert backend._info({}).price_usd_per_hour == 0.5
+
+
+def specs(*bounds: float | None) -> list[TaskSpec]:
+    return [
+        TaskSpec(key=f"t_{turn}", domain="t", command=("x",), max_cost_usd=bound)
+        for turn, bound in enumerate(bounds, 1)
+    ]
+
+
+def test_tasks_that_state_their_cost_need_no_ramp(home: Path):
+    books = Books(home, specs(*[1.0] * 20), slots=16, price=0.0, budget_usd=8.5)
+    launched = books.start()
+    assert len(launched) == 8, "each is counted with all that it may cost"
+    assert books.start(books.ends(launched[0], 1.0, usd=0.2)) != [], "it left room for another"
+    assert len(books.dispatcher.live) == 8
+
+
+def test_a_run_states_it_for_its_tasks(home: Path):
+    books = Books(home, specs(*[None] * 5, 2.5), slots=16, price=0.0, budget_usd=8.6, max_cost_usd=2.0)
+    assert len(books.start()) == 4
+
+
+def test_a_task_that_does_not_fit_pauses_the_run(home: Path):
+    books = Books(home, specs(5.0), price=0.0, budget_usd=4.0)
+    assert books.start() == []
+    run = books.store.run(books.run.id)
+    assert run.state is RunState.PAUSED
+    assert run.reason is not None
+    assert "about $5.00 each" in run.reason["message"]
+
+
+def test_a_smaller_task_is_taken_where_a_larger_does_not_fit(home: Path):
+    books = Books(home, specs(5.0, 1.0), slots=2, price=0.0, budget_usd=4.0)
+    [small] = books.start()
+    assert small.endswith(".2.1")
+    books.step(books.ends(small, 1.0, usd=0.5), after_s=1.0)
+    books.step(after_s=2.0)
+    assert books.store.run(books.run.id).state is RunState.PAUSED
+
+
+def test_what_is_given_up_may_go_on_and_its_money_is_kept_for_it(home: Path):
+    books = Books(home, specs(3.0, 3.0), hosts=("one", "two"), price=0.0, budget_usd=5.0, timeout_s=20.0)
+    [one] = books.start()
+    books.step(books.lost(one), after_s=1.0)
+    assert books.start(after_s=1.0) == [], "the lost one may still spend its $3"
+    books.kill()
+    assert books.start(after_s=1.0) == [], "nor does the next controller forget that"
+    assert books.store.run(books.run.id).state is RunState.RUNNING
+    assert books.dispatcher.step((), list(books.hosts.values())).wait_s > 10.0
+    assert len(books.start(after_s=100.0)) == 1, "its runner has ended it by now"
+
+
+def test_attempts_that_report_are_stopped_when_the_budget_is_passed(home: Path):
+    books = Books(home, specs(None, None, None), slots=3, price=0.0, budget_usd=1.0)
+    [first] = books.start()
+    [two, three] = books.start(books.ends(first, 1.0, usd=0.1))
+    assert books.step(books.reports(two, 0.9), after_s=1.0).stop == {}, "what is there may be spent"
+    assert books.step(books.reports(two, 0.95), after_s=1.0).stop == {"one": [two]}, "the other one costs nothing"
+    books.step(books.seen(two, "ended", cause="cancelled", duration_s=2.0, reported_usd=0.95))
+    assert books.attempt(two).outcome is Outcome.CANCELLED
+    assert books.attempt(two).failure is not None
+    assert "stopped at the run's budget of $1.00" in books.attempt(two).failure.evidence  # pyright: ignore[reportOptionalMemberAccess]
+    task = books.store.task_at(books.run.id, 2)
+    assert (task.state, task.consumed, task.lost) == (TaskState.QUEUED, 0, 0)
+    books.step(books.ends(three, 5.0))
+    books.step()
+    assert books.store.run(books.run.id).state is RunState.PAUSED
+    assert books.store.task_at(books.run.id, 3).verdict is not None
+
+
+def test_a_paused_run_says_what_its_machines_cost(home: Path):
+    books = Books(home, 4, hosts=("one", "two"), slots=4, price=0.25, budget_usd=0.0)
+    books.step()
+    reason = books.store.run(books.run.id).reason
+    assert reason is not None
+    assert reason["usd_per_hour"] == 2.0
+    assert "its 2 machines cost $2.00 an hour meanwhile" in reason["message"]

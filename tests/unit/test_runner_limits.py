@@ -57,3 +57,26 @@ def test_ready_starts_the_clocks_anew() -> None:
     clock.ready(50.0)
     assert clock.broken(149.0) is None
     assert clock.next_at() == 150.0 < NEVER
+
+
+def test_a_cost_limit_counts_time_and_reports() -> None:
+    clock = limits(max_cost_usd=10.0, price_usd_per_hour=3600.0, grace_s=1.0)
+    assert clock.next_at() == 9.0, "ending it may take a second, which costs a dollar"
+    clock.reported(4.0)
+    assert clock.next_at() == 5.0
+    assert clock.broken(4.9) is None
+    assert clock.broken(5.0) == "cost_limit"
+
+
+def test_what_it_may_cost_it_may_cost() -> None:
+    clock = limits(max_cost_usd=0.3)
+    clock.reported(0.1 + 0.2)
+    assert clock.broken(99.0) is None
+    clock.reported(0.31)
+    assert clock.broken(0.1) == "cost_limit"
+    assert limits().broken(99.0) is None
+
+
+def test_a_cost_limit_holds_before_the_start() -> None:
+    clock = limits(max_cost_usd=10.0, price_usd_per_hour=3600.0, grace_s=0.5, start_timeout_s=60.0)
+    assert clock.broken(9.5) == "cost_limit"

@@ -32,6 +32,7 @@ class Task(Struct, frozen=True, kw_only=True):
     stall: Duration | None = None
     start_timeout: Duration | None = None
     requests: Mapping[str, int] | None = None  # gpus, gpu_memory_mb, memory_mb
+    max_cost_usd: float | None = None
     gpu_env: str | None = None
 
 
@@ -43,6 +44,7 @@ class RunSettings(TypedDict, total=False):
     stall: Duration
     start_timeout: Duration
     budget_usd: float
+    max_cost_usd: float
     accept: float
     exit_is_verdict: bool
     timeout_is_verdict: bool

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from evalfleet.model import Policy, TaskSpec
+
 _HOUR_S = 3600.0
 
 
@@ -32,6 +34,11 @@ class Forecast(Struct, frozen=True, kw_only=True):
 def attempt_cost(price_per_hour: float, seconds: float, reported_usd: float) -> float:
     """Worker price x time, and what the task reported. Never negative, whatever the clocks said."""
     return max(0.0, price_per_hour) * max(0.0, seconds) / _HOUR_S + max(0.0, reported_usd)
+
+
+def max_cost_usd(policy: Policy, spec: TaskSpec) -> float | None:
+    """What one attempt of the task may cost, as it states; None: it does not."""
+    return policy.max_cost_usd if spec.max_cost_usd is None else spec.max_cost_usd
 
 
 class Bill(Struct, frozen=True, kw_only=True):

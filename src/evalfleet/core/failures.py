@@ -70,6 +70,7 @@ RULES: Mapping[Kind, Rule] = {
     # Tried again although a person must act: the breaker pauses the run before many are, and then nothing has to be released.
     Kind.SERVICE_REFUSED: _free(Blame.POOL, Outcome.INFRA_ERROR),
     # It follows from what the task asks for: another attempt would end in the same way.
+    Kind.COST_LIMIT: Rule(blame=Blame.TASK, retryable=False, consumes=True, outcome=Outcome.TASK_ERROR),
     Kind.BAD_FLAG: Rule(blame=Blame.TASK, retryable=False, consumes=True, outcome=Outcome.TASK_ERROR),
     Kind.PORT_TAKEN: _hang(Outcome.INFRA_ERROR, Systemic.EVIDENCE),
     Kind.DOWNLOAD: _hang(Outcome.INFRA_ERROR, Systemic.EVIDENCE),

@@ -35,6 +35,7 @@ _SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7
             11: "SIGSEGV", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ"}  # fmt: skip
 _CAUSES = {
     "cancelled": (Kind.CANCELLED, "cancelled"),
+    "cost_limit": (Kind.COST_LIMIT, "cost more than its max_cost_usd"),
     "start_timeout": (Kind.START_TIMEOUT, "not ready within its start limit"),
     "gpu_taken": (Kind.GPU_TAKEN, "somebody else was on a GPU of its lease"),
     "runner_lost": (Kind.RUNNER_LOST, "the runner died under the attempt"),

@@ -8,10 +8,10 @@ from evalfleet import config
 from evalfleet.core.breaker import Limits
 from evalfleet.core.health import Patience
 from evalfleet.core.judge import BUILTIN, Pattern
-from evalfleet.engine.dispatcher import EngineSettings
 from evalfleet.engine.machines import fleet_of
 from evalfleet.engine.orders import Mode
 from evalfleet.engine.pulls import Pulls
+from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.steering import amended
 from evalfleet.engine.supervisor import Ending, Spectator, Supervisor, owner_name
 from evalfleet.errors import RunOver

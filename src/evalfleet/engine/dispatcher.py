@@ -10,14 +10,9 @@ import random
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalfleet.backends.base import CanarySpec, HostInfo, Launch, Observation
-from evalfleet.core.breaker import Limits
-from evalfleet.core.health import Patience
-from evalfleet.core.judge import BUILTIN, Builtin, Pattern
-from evalfleet.core.quarantine import Terms
 from evalfleet.engine.admission import Admission
 from evalfleet.engine.canaries import Canaries
 from evalfleet.engine.ends import Ends
@@ -29,6 +24,7 @@ from evalfleet.engine.news import News
 from evalfleet.engine.orders import Ended, Live, Mode, Orders, taken_over
 from evalfleet.engine.reach import Reach
 from evalfleet.engine.roster import Absence, Roster
+from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.sharing import Sharing
 from evalfleet.engine.steering import answered, barred, pause_reason
 from evalfleet.errors import MissingSecret
@@ -42,18 +38,6 @@ Secrets = Callable[[Sequence[str]], dict[str, str]]
 
 _LONG_S = 60.0
 _SLOW_S = 1.0
-
-
-class EngineSettings(Struct, frozen=True, kw_only=True):
-    lease_s: float = 60.0
-    ping_s: float = 5.0
-    reconnect_s: float = 0.5
-    audit_age_s: float = 30.0  # an attempt that its host does not know by then is not on its way any more
-    farewell_s: float = 20.0  # most time for a last look at a host that leaves the fleet
-    patience: Patience = field(default_factory=Patience)
-    quarantine: Terms = field(default_factory=Terms)
-    breaker: Limits = field(default_factory=Limits)
-    patterns: tuple[Pattern | Builtin, ...] = (BUILTIN,)
 
 
 class Dispatcher:
@@ -76,6 +60,7 @@ class Dispatcher:
         self._secrets = secrets
         self._paused: JsonObject | None = None  # why nothing more is admitted, once that is so
         self._unreachable = False
+        self._refused = False  # at the last look a task did not fit into the budget
         self._served: set[str] = set()  # hosts that could get work at the last step
         self._money = Money(run)
         self._news = News(store, run)
@@ -100,7 +85,7 @@ class Dispatcher:
         self._ends.absolve(self._canaries.quarantine_blamed(at_once=True))  # whoever started us may have repaired them
         self._roster.banned = barred(self._store, self.run.id)
         self._guard.load(proven=self._ends.history.successes > 0)
-        self._money.load(self._store.attempt_costs(self.run.id))
+        self._money.load(self._store)
         collecting: list[Ended] = []
         for attempt in self._store.unended(self.run.id):
             task = self._store.task_at(self.run.id, attempt.task_number)
@@ -204,7 +189,9 @@ class Dispatcher:
         self._ends.superseded &= self.live.keys()
         all_of_them = self.mode in (Mode.WITHDRAW, Mode.CANCEL)
         orders.stop_reason = "cancelled" if all_of_them else "another attempt has the verdict, or shall get it"
-        some = self._ends.superseded | (self._ends.withdrawn.keys() & self.live.keys())
+        over = self._money.over(self.live.values(), self._store.now())
+        self._ends.stopped |= dict.fromkeys(over, self._money.stop_message)
+        some = self._ends.superseded | ((self._ends.withdrawn.keys() | self._ends.stopped.keys()) & self.live.keys())
         for attempt_id in self.live if all_of_them else some:
             orders.stop.setdefault(self.live[attempt_id].attempt.host, []).append(attempt_id)
 
@@ -218,6 +205,8 @@ class Dispatcher:
                 self._studying.forget()
             return
         self._admission.freed()
+        if self._money.is_limited:
+            self._admission.look_again()  # it may have cost less than was kept for it
         if live.attempt.devices:
             self._admission.look_again()  # whoever waits for its GPUs need not wait longer
         self._news.close(live)
@@ -255,7 +244,12 @@ class Dispatcher:
             self.live, hosts, self._allowance(), self._ends.history, self._guard.prefers_fresh, self._guard.probed
         )
         by_name = {host.name: host for host in hosts}
+        self._refused = False
         for task, made, granted in picked:
+            if not self._money.admits(task, self.live.values(), self._store.now()):
+                self._refused = True
+                self._admission.wait_for_room()
+                continue
             try:
                 values = self._secrets(task.spec.secrets)
             except MissingSecret as error:
@@ -311,7 +305,7 @@ class Dispatcher:
         self.run = replace(self.run, policy=policy, open=stored.open)
         if self._studying is not None:
             self._studying.amend(self.run)
-        self._money.limit(policy.budget_usd)
+        self._money.limit(policy.budget_usd, self._store)
         self._roster.resize(policy.workers)
         lifted = {PauseCause.OPERATOR} if unpause else set[PauseCause]()
         if policy.budget_usd != before.budget_usd:
@@ -399,7 +393,7 @@ class Dispatcher:
             return
         if self.live and self._unreachable and self._paused:
             # They cannot be asked now; the next controller asks them.
-            orders.done = self._store.pause(self.run, self._paused) is not None
+            orders.done = self._is_paused(self._paused)
             return
         if self.live or orders.launch or self.mode is Mode.STOP:
             return
@@ -421,10 +415,14 @@ class Dispatcher:
         if waiting == 0 and self._store.complete(self.run) is not None:
             orders.done = True
         elif self._paused is not None:
-            orders.done = self._store.pause(self.run, self._paused) is not None
-        elif self._money.allowance((), self._store.now()) == 0:
+            orders.done = self._is_paused(self._paused)
+        elif self._money.is_spent(self._store.now(), refused=self._refused):
             self.pause(PauseCause.BUDGET, self._money.message(self._store.now()))
-            orders.done = self._store.pause(self.run, self._paused or {}) is not None
+            orders.done = self._is_paused(self._paused or {})
+
+    def _is_paused(self, reason: JsonObject) -> bool:
+        slots = {host: len(self._roster.workers(host)) for host in self._roster.hosts} if self._roster.is_remote else {}
+        return self._store.pause(self.run, self._money.with_cost(reason, slots)) is not None
 
     def _wait_s(self, hosts: Sequence[HostInfo]) -> float:
         now = self._store.now()
@@ -435,6 +433,8 @@ class Dispatcher:
                 moments.append(self._admission.look_at)
             if probe is not None:
                 moments.append(max(probe, self._admission.look_at))
+            if (until := self._money.waits_until(now)) is not None:
+                moments.append(until)
             if self._guard.is_slow and self.live:
                 moments.append(now + _SLOW_S)
         return max(0.0, min(moments) - now)

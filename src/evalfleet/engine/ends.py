@@ -42,6 +42,7 @@ class Ends:
         self.elsewhere = Elsewhere(store, run, roster, self.history, rng)
         self.superseded: set[str] = set()  # attempts whose task has its verdict from another one
         self.withdrawn: dict[str, str] = {}  # attempts that are ended so that other workers try their tasks, and why
+        self.stopped: dict[str, str] = {}  # attempts that are ended for the run's sake, not by anybody's fault, and why
         self._store = store
         self._run = run
         self._guard = guard
@@ -60,6 +61,9 @@ class Ends:
         why = self.withdrawn.pop(seen.attempt_id, None)
         if why is not None and seen.data.get("cause") == "cancelled":
             seen = replace(seen, data={**seen.data, "cause": "withdrawn", "message": f"withdrawn: {why}"})
+        stopped = self.stopped.pop(seen.attempt_id, None)
+        if stopped is not None and seen.data.get("cause") == "cancelled":
+            seen = replace(seen, data={**seen.data, "message": stopped})
         end = end_from_json(seen.data)
         judged = judge(end, self._run.policy, self._patterns)
         bill = self._money.bill(live, end, self._store.now())
@@ -82,6 +86,8 @@ class Ends:
         finished = self._store.finish(self._run, finish)
         if finished is not None:
             self._money.book(live.attempt, bill, verdict=isinstance(judged, Verdict))
+            if end.cause == "worker_lost":
+                self._money.lose(live.task, finished.attempt)
             self._desk.ended(live.attempt, seen.data, finish.failure)
             self.history.add(_where(live, end.duration_s, self._store.now()), finish.failure)
             self._guard.ended(live.attempt.id, finish.failure, live.task.key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from evalfleet.backends.base import CanarySpec, Launch
+from evalfleet.core.cost import max_cost_usd
 from evalfleet.model import Attempt, Device, JsonObject, Run, Task
 
 
@@ -24,6 +25,9 @@ def launch_of(run: Run, task: Task, attempt: Attempt, secrets: dict[str, str], v
         "progress": policy.progress,
         "around": _around(run, task),
     }
+    bound = max_cost_usd(policy, spec)
+    if bound is not None:
+        data |= {"max_cost_usd": bound, "price_usd_per_hour": attempt.price_usd_per_hour}
     if attempt.devices:
         data |= {"gpus": [_gpu(device) for device in attempt.devices], "gpu_env": spec.gpu_env}
     return Launch(

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+
+from msgspec import Struct
 
 from evalfleet.core.budget import UNLIMITED, Budget, Ramp
-from evalfleet.core.cost import Bill, LiveCost, attempt_cost, committed, estimate_attempt, unseen_seconds
+from evalfleet.core.cost import (
+    Bill,
+    LiveCost,
+    attempt_cost,
+    committed,
+    estimate_attempt,
+    max_cost_usd,
+    unseen_seconds,
+)
 from evalfleet.engine.orders import Live
-from evalfleet.model import Attempt, EndRecord, Outcome, Run, Task
+from evalfleet.model import Attempt, EndRecord, JsonObject, Kind, Outcome, Run, Task
+from evalfleet.store.base import StoreReader
 
+_LATE_S = 60.0  # for its runner to end it, and for clocks that differ
 _GONE = ("worker_lost", "preempted")  # the machine is gone: whether the attempt had begun, nobody can ask it
+
+
+class Unseen(Struct, frozen=True, kw_only=True):
+    """What a given-up attempt may still cost."""
+
+    until: float
+    usd: float
 
 
 class Money:
@@ -22,6 +40,9 @@ class Money:
         self._spent_usd = 0.0
         self._ramp = Ramp()
         self._prices: dict[str, float] = {}  # of an hour of a host's worker
+        self._least_usd = run.policy.max_cost_usd  # the smallest that a task states; None: none does
+        self._some_state_none = run.policy.max_cost_usd is None
+        self._unseen: dict[str, Unseen] = {}
 
     @property
     def is_limited(self) -> bool:
@@ -30,14 +51,40 @@ class Money:
     def price(self, host: str, usd_per_hour: float) -> None:
         self._prices[host] = usd_per_hour
 
-    def limit(self, usd: float | None) -> None:
+    def limit(self, usd: float | None, store: StoreReader) -> None:
         self._budget = Budget(limit_usd=usd)
+        self._look_at_limits(store)
 
-    def load(self, costs: Iterable[dict[str, Any]]) -> None:
+    def load(self, store: StoreReader) -> None:
         """Take over the books of earlier controllers: their ended attempts in the order of their ends."""
+        costs = store.attempt_costs(self._run.id)
         for row in costs:
             self._spent_usd += row["cost_usd"]
             self._ramp.learn(row["cost_usd"], verdict=row["outcome"] == Outcome.OK)
+        self._look_at_limits(store)
+        for row in costs if self.is_limited else ():
+            if row["kind"] == Kind.WORKER_LOST:
+                found = store.attempts(self._run.id, row["task_number"])
+                lost = next(one for one in found if one.number == row["number"])
+                self.lose(store.task_at(self._run.id, row["task_number"]), lost)
+
+    def _look_at_limits(self, store: StoreReader) -> None:
+        """What tasks may cost at most matters only to a budget."""
+        if self.is_limited:
+            least, some_none = store.stated_costs(self._run.id)
+            default, some_none = self._run.policy.max_cost_usd, some_none or self._run.open
+            given = (least, default if some_none else None)
+            self._least_usd = min((usd for usd in given if usd is not None), default=None)
+            self._some_state_none = some_none and default is None
+
+    def with_cost(self, reason: JsonObject, slots: Mapping[str, int]) -> JsonObject:
+        """Why a run pauses, and what its machines cost meanwhile, busy or not. `slots`: how many workers each has."""
+        usd_per_hour = sum(self._prices.get(host, 0.0) * count for host, count in slots.items())
+        if usd_per_hour <= 0:
+            return reason
+        machines = "its machine costs" if len(slots) == 1 else f"its {len(slots)} machines cost"
+        message = f"{reason.get('message', 'paused')}; {machines} ${usd_per_hour:.2f} an hour meanwhile"
+        return {**reason, "message": message, "usd_per_hour": usd_per_hour}
 
     # Ends
 
@@ -51,7 +98,7 @@ class Money:
         seconds = max(end.duration_s, attempt.duration_s or 0.0)
         if not end.duration_s and attempt.outcome is None:
             begun = live.started_at or attempt.started_at or (attempt.claimed_at if end.cause in _GONE else None)
-            seconds = max(seconds, unseen_seconds(begun, now, self._longest_s(live.task)))
+            seconds = max(seconds, unseen_seconds(begun, now, self._longest_s(live, reported)))
         cost = attempt_cost(self._price_of(attempt), seconds, reported)
         return Bill(seconds=seconds, reported_usd=reported, cost_usd=max(cost, attempt.cost_usd))
 
@@ -59,10 +106,26 @@ class Money:
         """Add what an attempt cost, or what it cost besides. `attempt`: as it was before."""
         self._spent_usd += bill.cost_usd - attempt.cost_usd
         self._ramp.learn(bill.cost_usd, verdict=verdict)
+        self._unseen.pop(attempt.id, None)
 
-    def _longest_s(self, task: Task) -> float:
+    def lose(self, task: Task, attempt: Attempt) -> None:
+        """An attempt that was given up may go on where we cannot see it: until its runner ends it, at the latest."""
+        bound = max_cost_usd(self._run.policy, task.spec)
+        if bound is not None and bound > attempt.cost_usd:
+            until = (attempt.started_at or attempt.claimed_at) + self._limits_s(task) + _LATE_S
+            self._unseen[attempt.id] = Unseen(until=until, usd=bound - attempt.cost_usd)
+
+    def _limits_s(self, task: Task) -> float:
         policy, spec = self._run.policy, task.spec
         return (spec.start_timeout_s or policy.start_timeout_s or 0.0) + (spec.timeout_s or policy.timeout_s)
+
+    def _longest_s(self, live: Live, reported_usd: float) -> float:
+        """Until when its runner ends it: for its time, or for its cost."""
+        longest, price = self._limits_s(live.task), self._price_of(live.attempt)
+        bound = max_cost_usd(self._run.policy, live.task.spec)
+        if bound is None or price <= 0:
+            return longest
+        return min(longest, max(0.0, bound - reported_usd) / price * 3600.0)
 
     def _price_of(self, attempt: Attempt) -> float:
         return attempt.price_usd_per_hour or self._prices.get(attempt.host, 0.0)
@@ -70,27 +133,82 @@ class Money:
     # Admission
 
     def allowance(self, live: Collection[Live], now: float) -> int:
-        """How many more attempts the budget allows now.
+        """How many more attempts the budget allows now, if they are the cheapest that wait.
 
-        What tasks report themselves is not known before one has told: until then one attempt runs at a time.
+        What tasks report themselves is not known before one has told: until then one attempt runs at a time. Those that state
+        what they cost at most need no such care.
         """
         if not self.is_limited:
             return UNLIMITED
-        return min(self._budget.room(self._spent_usd, *self._committed(live, now)), self._ramp.room(len(live)))
+        committed_usd, estimate = self._committed(live, now)
+        unsure = self._room(live, committed_usd, estimate) if self._some_state_none else 0
+        if self._least_usd is None:
+            return unsure
+        return max(unsure, self._budget.room(self._spent_usd, committed_usd, self._least_usd))
+
+    def admits(self, task: Task, live: Collection[Live], now: float) -> bool:
+        """Whether an attempt of this very task fits."""
+        if not self.is_limited:
+            return True
+        committed_usd, estimate = self._committed(live, now)
+        bound = max_cost_usd(self._run.policy, task.spec)
+        if bound is None:
+            return self._room(live, committed_usd, estimate) > 0
+        return self._budget.admits(self._spent_usd, committed_usd, bound)
+
+    def is_spent(self, now: float, *, refused: bool) -> bool:
+        """Whether the budget admits nothing more while nothing runs, and waiting does not help.
+
+        Args:
+            refused: the last task that was looked at did not fit.
+        """
+        return (refused or self.allowance((), now) == 0) and self.waits_until(now) is None
+
+    def waits_until(self, now: float) -> float | None:
+        """When a given-up attempt that may go on unseen is over for certain, and what it may cost is free."""
+        return min((one.until for one in self._unseen.values() if one.until > now), default=None)
+
+    def over(self, live: Collection[Live], now: float) -> list[str]:
+        """The attempts to stop because the budget is passed: those whose tasks report what they spend.
+
+        Every further report would pass it by more. A worker's time goes on at a known price, and ends at its limits.
+        """
+        if not self.is_limited or not live:
+            return []
+        costs = [self._so_far(one, now) for one in live]
+        if not self._budget.is_passed(self._spent_usd + sum(cost.so_far_usd for cost in costs)):
+            return []
+        return [one.attempt.id for one, cost in zip(live, costs, strict=True) if cost.reported_usd > 0]
+
+    @property
+    def stop_message(self) -> str:
+        return f"stopped at the run's budget of ${self._budget.limit_usd or 0.0:.2f}"
 
     def message(self, now: float) -> str:
-        text = self._budget.message(self._spent_usd, *self._committed((), now))
+        committed_usd, estimate = self._committed((), now)
+        if self._least_usd is not None and not self._some_state_none:
+            estimate = self._least_usd
+        text = self._budget.message(self._spent_usd, committed_usd, estimate)
         return f"{text}: `evalfleet resume {self._run.id} --budget USD`"
 
+    def _room(self, live: Iterable[Live], committed_usd: float, estimate_usd: float) -> int:
+        """For attempts of tasks that do not state what they cost."""
+        unsure = sum(max_cost_usd(self._run.policy, one.task.spec) is None for one in live)
+        return min(self._budget.room(self._spent_usd, committed_usd, estimate_usd), self._ramp.room(unsure))
+
     def _committed(self, live: Iterable[Live], now: float) -> tuple[float, float]:
-        running = [self._so_far(one, now) for one in live]
+        """What the attempts in flight will have cost, as far as it is known, and what one more may cost."""
+        pairs = [(self._so_far(one, now), max_cost_usd(self._run.policy, one.task.spec)) for one in live]
         largest = self._ramp.largest_usd
         estimate = estimate_attempt(
-            largest_usd=None if largest is None else max([largest, *(cost.so_far_usd for cost in running)]),
+            largest_usd=None if largest is None else max([largest, *(cost.so_far_usd for cost, _ in pairs)]),
             price_per_hour=max(self._prices.values(), default=0.0),
             timeout_s=self._run.policy.timeout_s,
         )
-        return committed(running, estimate), estimate
+        unsure = committed((cost for cost, bound in pairs if bound is None), estimate)
+        stated = sum(max(bound, cost.so_far_usd) for cost, bound in pairs if bound is not None)
+        unseen = sum(one.usd for one in self._unseen.values() if one.until > now)
+        return unsure + stated + unseen, estimate
 
     def _so_far(self, one: Live, now: float) -> LiveCost:
         return LiveCost(

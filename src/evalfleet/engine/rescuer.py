@@ -14,8 +14,9 @@ import anyio
 
 from evalfleet.backends.base import Host, Inbox, Launch, Observation, single_error
 from evalfleet.core import health
-from evalfleet.engine.dispatcher import Dispatcher, EngineSettings
+from evalfleet.engine.dispatcher import Dispatcher
 from evalfleet.engine.roster import Absence
+from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.station import Station
 from evalfleet.errors import BackendError, RunnerRefused, RunnerUnavailable
 from evalfleet.model import AttemptState, JsonObject

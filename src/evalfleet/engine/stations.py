@@ -16,10 +16,11 @@ from anyio.abc import TaskGroup
 
 from evalfleet.backends.base import Backend, Fleet, HostInfo, Inbox, Observation
 from evalfleet.engine.courier import Courier
-from evalfleet.engine.dispatcher import Dispatcher, EngineSettings
+from evalfleet.engine.dispatcher import Dispatcher
 from evalfleet.engine.orders import Ended, Orders
 from evalfleet.engine.recorder import Recorder
 from evalfleet.engine.rescuer import Rescuer
+from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.station import Station
 from evalfleet.errors import BackendError
 from evalfleet.model import JsonObject

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from evalfleet import config
 from evalfleet.core.budget import Budget
-from evalfleet.core.cost import estimate_attempt
+from evalfleet.core.cost import estimate_attempt, max_cost_usd
 from evalfleet.duration import show
 from evalfleet.errors import InputError
 from evalfleet.model import Distribution, Policy, Run, TaskSpec
@@ -39,6 +39,11 @@ def require_budget(
     """
     if policy.budget_usd is None:
         return
+    tasks = list(tasks)
+    bounds = [max_cost_usd(policy, task) for task in tasks]
+    if bounds and None not in bounds:
+        _require_least(policy.budget_usd, min(bound for bound in bounds if bound is not None))
+        return
     price = local_usd_per_hour if policy.pool is None else _cheapest(store, policy.pool)
     longest_s = min((task.timeout_s or policy.timeout_s for task in tasks), default=policy.timeout_s) if price else 0.0
     longest_s = min(longest_s, policy.timeout_s)
@@ -50,6 +55,15 @@ def require_budget(
         f"time limit, {show(longest_s)}, costs ${estimate:.2f}; give a budget of ${ceil(estimate * 100) / 100:.2f} or more, or a "
         "shorter timeout. Nothing was submitted."
     )
+
+
+def _require_least(budget_usd: float, least_usd: float) -> None:
+    """Raise InputError where not even the task that states the smallest cost fits."""
+    if not Budget(limit_usd=budget_usd).admits(0.0, 0.0, least_usd):
+        raise InputError(
+            f"the budget of ${budget_usd:.2f} does not allow a single attempt: the smallest `max_cost_usd` of the tasks is "
+            f"${least_usd:.2f}; give a budget of that or more. Nothing was submitted."
+        )
 
 
 def _cheapest(store: Store, pool: str) -> float:

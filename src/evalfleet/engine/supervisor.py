@@ -25,12 +25,13 @@ import anyio
 import anyio.to_thread
 
 from evalfleet.backends.base import Backend, Fleet, Inbox
-from evalfleet.engine.dispatcher import Dispatcher, EngineSettings, Secrets
+from evalfleet.engine.dispatcher import Dispatcher, Secrets
 from evalfleet.engine.meter import Meter
 from evalfleet.engine.orders import Mode, Orders
 from evalfleet.engine.pulls import Pulls
 from evalfleet.engine.recorder import Recorder
 from evalfleet.engine.roster import Roster
+from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.stations import Stations
 from evalfleet.errors import BackendError, Owned
 from evalfleet.layout import Home

@@ -82,6 +82,7 @@ class Kind(StrEnum):
     TIMEOUT = "timeout"  # reached the wall limit while it still progressed
     STALL = "stall"  # no progress for too long
     START_TIMEOUT = "start_timeout"  # did not say {"ready": true} in time
+    COST_LIMIT = "cost_limit"  # cost more than its `max_cost_usd`
     RESULT_MISSING = "result_missing"
     RESULT_UNREADABLE = "result_unreadable"
     LAUNCH_FAILED = "launch_failed"  # the command could not be executed
@@ -191,6 +192,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     stall_s: float | None = None
     start_timeout_s: float | None = None
     budget_usd: float | None = None
+    max_cost_usd: float | None = None  # of one attempt, where its task states none
     accept: float = 1.0
     exit_is_verdict: bool = False
     timeout_is_verdict: bool = False
@@ -232,6 +234,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True):
     stall_s: float | None = None
     start_timeout_s: float | None = None
     requests: Requests = Requests()
+    max_cost_usd: float | None = None  # of one attempt: its worker's time and what it reports; its runner ends it there
     gpu_env: str = "index"  # how CUDA_VISIBLE_DEVICES names the leased GPUs: "index" (in PCI order) or "uuid"
 
 

@@ -345,6 +345,7 @@ class Attempt:
     def _follow(self, now: float) -> None:
         if self._events.poll(now):
             self._limits.progress(now)
+            self._limits.reported(self._events.usd)
             self._note_ready(now)
         batch = self._events
         if batch.batch and (

@@ -7,12 +7,14 @@ if TYPE_CHECKING:
     from .spec import Spec
 
 NEVER = float("inf")
+_CENT_FRACTION = 1e-9  # sums of floats must not end an attempt that costs exactly what it may
 
 
 class Limits:
-    """Wall, stall and start limit.
+    """Wall, stall and start limit, and what the attempt may cost: its time at the worker's price, and what it reports.
 
     Both clocks start with the process; with a start limit they start at ``ready``. Without one, ``ready`` starts them anew.
+    What it may cost includes the time that ending it may take.
     """
 
     def __init__(self, spec: Spec, now: float) -> None:
@@ -20,7 +22,20 @@ class Limits:
         self._stall_s = spec.stall_s
         self._start_by = NEVER if spec.start_timeout_s is None else now + spec.start_timeout_s
         self._begun = now if spec.start_timeout_s is None else None
+        self._launched = now
+        self._usd_per_s = spec.price_usd_per_hour / 3600.0
+        self._most_usd = NEVER if spec.max_cost_usd is None else spec.max_cost_usd - spec.grace_s * self._usd_per_s
+        self._dear_at = NEVER
+        self.reported(0.0)
         self.progressed_at = now
+
+    def reported(self, usd: float) -> None:
+        """The task has reported so much in all."""
+        left = self._most_usd - usd
+        if left < -_CENT_FRACTION:
+            self._dear_at = self._launched
+        elif self._usd_per_s > 0 and self._most_usd < NEVER:
+            self._dear_at = self._launched + left / self._usd_per_s
 
     def progress(self, now: float) -> None:
         self.progressed_at = now
@@ -35,14 +50,16 @@ class Limits:
     def next_at(self) -> float:
         """When the next limit falls due if nothing happens until then."""
         if self._begun is None:
-            return self._start_by
-        wall = self._begun + self._timeout_s
+            return min(self._start_by, self._dear_at)
+        wall = min(self._begun + self._timeout_s, self._dear_at)
         return wall if self._stall_s is None else min(wall, self.progressed_at + self._stall_s)
 
     def broken(self, now: float) -> str | None:
         """The cause for which the attempt must end now, if any."""
         if now < self.next_at():
             return None
+        if now >= self._dear_at:
+            return "cost_limit"
         if self._begun is None:
             return "start_timeout"
         if now < self._begun + self._timeout_s:

@@ -63,6 +63,16 @@ def limit(message: dict[str, Any], name: str) -> float:
     return float(value)
 
 
+def amount(message: dict[str, Any], name: str) -> float | None:
+    """Dollars, 0 or more; None where it is absent or null."""
+    value = message.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        raise bad("%s must be a number, 0 or more" % name)
+    return float(value)
+
+
 def whole(message: dict[str, Any], name: str, default: int = 0) -> int:
     value = message.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -162,6 +172,8 @@ class Spec:
         self.timeout_s: float = timeout_s
         self.stall_s = number(fields, "stall_s")
         self.start_timeout_s = number(fields, "start_timeout_s")
+        self.max_cost_usd = amount(fields, "max_cost_usd")
+        self.price_usd_per_hour = amount(fields, "price_usd_per_hour") or 0.0
         no_grace = fields.get("grace_s") == 0
         self.grace_s: float = 0.0 if no_grace else (number(fields, "grace_s") or DEFAULT_GRACE_S)
         self.output_is_progress = fields.get("progress", "output") != "events"

@@ -38,6 +38,7 @@ from evalfleet.model import (
     Verdict,
 )
 from evalfleet.store.base_gpus import GpuReader, GpuWriter
+from evalfleet.store.base_money import MoneyReader
 from evalfleet.store.base_pools import PoolReader, PoolWriter
 from evalfleet.store.judged import Judged
 from evalfleet.store.pages import PageReader
@@ -111,7 +112,7 @@ class Finished(Struct, frozen=True, kw_only=True):
     siblings: tuple[Attempt, ...]  # live attempts of the same task, to be cancelled when this one brought the verdict
 
 
-class StoreReader(PoolReader, GpuReader, PageReader, SeriesReader, Protocol):
+class StoreReader(PoolReader, GpuReader, PageReader, SeriesReader, MoneyReader, Protocol):
     """Reading. Any number of readers; none blocks a writer."""
 
     def close(self) -> None: ...
@@ -193,22 +194,6 @@ class StoreReader(PoolReader, GpuReader, PageReader, SeriesReader, Protocol):
         """Per outcome: count, cost_usd, duration_s, max_cost_usd."""
         ...
 
-    def attempt_costs(self, run_id: str) -> list[dict[str, Any]]:
-        """Outcome and cost_usd of every ended attempt, in the order of their ends."""
-        ...
-
-    def waste_usd(self, run_id: str) -> float:
-        """Money for attempts that did not decide their task by a verdict."""
-        ...
-
-    def idle_usd(self, run_id: str) -> float:
-        """Money for the run's workers between their attempts, in no attempt's cost."""
-        ...
-
-    def waste_sums(self, run_id: str) -> dict[str, float]:
-        """The same by what became of them: failed, lost, preempted, cancelled, unused (another verdict counts)."""
-        ...
-
     def task_sums(self, run_id: str) -> list[dict[str, Any]]:
         """Per domain, state and retried (more than one attempt): count, score, successes, duration_s,
         timed (with a duration), untried (without an attempt)."""
@@ -216,10 +201,6 @@ class StoreReader(PoolReader, GpuReader, PageReader, SeriesReader, Protocol):
 
     def state_sums(self, run_id: str) -> list[dict[str, Any]]:
         """Per state: count, score."""
-        ...
-
-    def cost_usd(self, run_id: str) -> float:
-        """Money of all attempts, with that of live ones so far."""
         ...
 
     def result_rows(self, run_id: str) -> Iterator[dict[str, Any]]:

@@ -107,7 +107,7 @@ select outcome, count(*) as count, sum(cost_usd) as cost_usd, sum(duration_s) as
   from attempt where run_id = :run_id group by outcome;
 
 -- name: select_costs
-select outcome, cost_usd from attempt where run_id = :run_id and outcome is not null order by ended_at, task_number, number;
+select task_number, number, outcome, kind, cost_usd from attempt where run_id = :run_id and outcome is not null order by ended_at, task_number, number;
 
 -- name: sum_waste
 -- Money for attempts that did not decide their task by a verdict. Another one had decided it: unused.

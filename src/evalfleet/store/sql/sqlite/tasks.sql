@@ -189,3 +189,8 @@ update task set rank = 0 where run_id = :run_id;
 
 -- name: rank_task
 update task set rank = :rank where run_id = :run_id and number = :number;
+
+-- name: select_stated
+-- What tasks say that an attempt of theirs costs at most.
+select min(json_extract(spec, '$.max_cost_usd')) as least, sum(json_extract(spec, '$.max_cost_usd') is null) as without
+  from task where run_id = :run_id;

@@ -1,0 +1,22 @@
+"""How patient an engine is, and with whom."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from evalfleet.core.breaker import Limits
+from evalfleet.core.health import Patience
+from evalfleet.core.judge import BUILTIN, Builtin, Pattern
+from evalfleet.core.quarantine import Terms
+
+
+class EngineSettings(Struct, frozen=True, kw_only=True):
+    lease_s: float = 60.0
+    ping_s: float = 5.0
+    reconnect_s: float = 0.5
+    audit_age_s: float = 30.0  # an attempt that its host does not know by then is not on its way any more
+    farewell_s: float = 20.0  # most time for a last look at a host that leaves the fleet
+    patience: Patience = field(default_factory=Patience)
+    quarantine: Terms = field(default_factory=Terms)
+    breaker: Limits = field(default_factory=Limits)
+    patterns: tuple[Pattern | Builtin, ...] = (BUILTIN,)
