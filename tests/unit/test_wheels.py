@@ -39,7 +39,7 @@ def test_the_wheel_of_evalfleet_has_its_files_and_says_so():
         if path.suffix in (".py", ".sql")
     }
     assert wanted <= set(held)
-    assert held["evalfleet/model.py"] == (SOURCE / "model.py").read_bytes()
+    assert held["evalfleet/errors.py"] == (SOURCE / "errors.py").read_bytes()
     assert not [name for name in held if "__pycache__" in name or name.endswith((".pyc", ".pth"))]
     info = f"evalfleet-{evalfleet.__version__}.dist-info"
     assert b"Requires-Dist: msgspec" in held[f"{info}/METADATA"]
