@@ -1,6 +1,9 @@
 """Kills controllers, runners and tasks at seeded random moments, and counts what evalfleet lost: nothing.
 
-    python tests/faults/chaos.py [--rounds 100] [--seed 1] [--tasks 200] [--workers 8] [--only controller|runner|task|mixed]
+    python tests/faults/chaos.py [--rounds 100] [--seed 1] [--tasks 200] [--workers 8] [--only KIND]
+
+Kinds: controller, runner, task, mixed (one run on this machine); two-runs, broken-host, full-disk, copied-home, killer-tasks
+(hosts over SSH that runs and homes share, or of which one breaks); pool-keeper (two runs on one rented pool).
 
 A round that breaks keeps its folder and is named by its seed and number; `--first N --rounds 1` repeats it.
 """
@@ -8,6 +11,7 @@ A round that breaks keeps its folder and is named by its seed and number; `--fir
 from __future__ import annotations
 
 import argparse
+import random
 import shutil
 import sys
 import tempfile
@@ -21,13 +25,20 @@ from faults import chaos_processes as processes
 from faults.chaos_checks import Check, Tally
 from faults.chaos_plan import FLAVOURS, flavour_of
 from faults.chaos_round import Round
+from faults.sharing.checks import Check as SharedCheck
+from faults.sharing.keeper import keeper_round
+from faults.sharing.trouble import KINDS
+from faults.sharing.world import World
 
 ROUND_LIMIT_S = 90.0
+KEEPER = "pool-keeper"
 
 
 def one_round(folder: Path, seed: int, number: int, *, tasks: int, workers: int, only: str | None = None) -> Tally:
     """Run and check one round. Raises Broken, after every process of it is ended; its folder stays."""
     flavour = flavour_of(number, only)
+    if flavour in (*KINDS, KEEPER):
+        return _shared_round(folder, f"{seed}/{number}/{flavour}", flavour)
     run = Round(folder, f"{seed}/{number}/{flavour}", flavour, tasks=tasks, workers=workers, limit_s=ROUND_LIMIT_S)
     try:
         run.run()
@@ -37,6 +48,22 @@ def one_round(folder: Path, seed: int, number: int, *, tasks: int, workers: int,
         raise
     finally:
         processes.end_all(run.home)
+
+
+def _shared_round(folder: Path, seed: str, kind: str) -> Tally:
+    kills: Counter[str] = Counter()
+    if kind == KEEPER:
+        counts = keeper_round(folder, seed, kills)
+        return Tally(rounds=1, kills=kills, tasks=counts["tasks"], attempts=counts["attempts"])
+    world = World(folder, random.Random(seed))
+    try:
+        KINDS[kind](world, kills)
+        world.see_through()
+        counts = SharedCheck(world).all()
+    finally:
+        (folder / "harness.log").write_text("\n".join(world.log) + "\n")
+        world.close()
+    return Tally(rounds=1, kills=kills, tasks=counts["tasks"], attempts=counts["attempts"])
 
 
 def _arguments() -> argparse.Namespace:

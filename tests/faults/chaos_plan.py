@@ -40,8 +40,12 @@ class Kill:
         return f"{' + '.join(self.targets)} {self.delay_s * 1000:.0f} ms after {after}"
 
 
-FLAVOURS = ("controller", "runner", "task", "mixed")
-_ROTATION = ("controller", "mixed", "runner", "mixed", "task")
+_SHARED = ("two-runs", "broken-host", "full-disk", "copied-home", "killer-tasks", "pool-keeper")
+FLAVOURS = ("controller", "runner", "task", "mixed", *_SHARED)
+_ROTATION = (
+    *("controller", "two-runs", "mixed", "broken-host", "runner", "full-disk"),
+    *("mixed", "copied-home", "task", "killer-tasks", "controller", "pool-keeper"),
+)
 C, R, S, T = Target.CONTROLLER, Target.RUNNER, Target.STARTING_RUNNER, Target.TASK
 _CHOICES: dict[str, tuple[tuple[Target, ...], ...]] = {
     "controller": ((C,),),
