@@ -53,6 +53,12 @@ class Client:
             parsed = await reply.json() if reply.content_type == "application/json" else None
             return Reply(reply.status, dict(reply.headers), content, parsed)
 
+    async def cookie(self, token: str = "") -> str:
+        """The Cookie header of a browser that entered with the token."""
+        reply = await self.ask(f"/?token={token or self.operator}", token=None)
+        assert reply.status == 303, reply.body
+        return reply.headers["Set-Cookie"].partition(";")[0]
+
     async def get(self, path: str) -> Any:
         reply = await self.ask(f"/api/v1/{path}")
         assert reply.status == 200, reply.body

@@ -39,6 +39,11 @@ class Home(Struct, frozen=True):
         return self.path / "prices.json"
 
     @property
+    def session_key(self) -> Path:
+        """What the sessions of browsers at this home's server are signed with."""
+        return self.path / "session.key"
+
+    @property
     def login_key(self) -> Path:
         """Private half of the key with which we log in to machines that we make."""
         return self.path / "keys" / "login"

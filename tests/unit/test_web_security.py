@@ -96,14 +96,14 @@ async def test_names_of_loopback_are_ours(client: Client):
     "headers", [{"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec_Fetch_Site": "cross-site"}]
 )
 async def test_a_page_of_another_site_is_refused(client: Client, headers: dict[str, str]):
-    cookie = f"{client.server.site.gate.entrance.cookie}={client.operator}"
+    cookie = await client.cookie()
     for method, path in (("GET", "/api/v1/runs"), ("POST", "/api/v1/runs"), ("GET", "/api/v1/events")):
         reply = await client.ask(path, method, token=None, Cookie=cookie, X_Evalfleet="1", **headers)
         assert reply.status == 403, path
 
 
 async def test_a_change_by_cookie_needs_a_header_that_no_form_can_send(client: Client):
-    cookie = f"{client.server.site.gate.entrance.cookie}={client.operator}"
+    cookie = await client.cookie()
     document = {"tasks": [{"key": "a", "command": ["true"]}]}
     refused = await client.ask("/api/v1/runs", "POST", token=None, data=document, Cookie=cookie)
     assert refused.status == 403
@@ -120,7 +120,7 @@ async def test_a_change_by_cookie_needs_a_header_that_no_form_can_send(client: C
 
 
 async def test_no_change_at_all_is_made_by_cookie_alone(client: Client):
-    cookie = f"{client.server.site.gate.entrance.cookie}={client.operator}"
+    cookie = await client.cookie()
     document = (await client.ask("/api/v1/openapi.json", token=None)).json
     posts = [path for path, operations in document["paths"].items() if "post" in operations]
     assert {f"/api/v1/pools/{{pool}}/{verb}" for verb in ("start", "stop", "scale", "delete")} <= set(posts)

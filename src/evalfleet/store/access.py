@@ -26,6 +26,11 @@ class Access(Recording):
             )
             return rows.access_token(made[0])
 
+    def renew_token(self, token_id: str, digest: str, expires_at: float | None) -> AccessToken | None:
+        with self._db.transaction():
+            found = self._db.rows("renew_token", id=token_id, digest=digest, expires_at=expires_at)
+            return rows.access_token(found[0]) if found else None
+
     def revoke_token(self, text: str) -> AccessToken:
         with self._db.transaction():
             known = self.tokens()

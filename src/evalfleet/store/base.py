@@ -413,6 +413,10 @@ class Store(PoolWriter, GpuWriter, SeriesWriter, StoreReader, Protocol):
         """Keep a token by its digest. Those that have expired are forgotten."""
         ...
 
+    def renew_token(self, token_id: str, digest: str, expires_at: float | None) -> AccessToken | None:
+        """Another text for the same token; the former text is worthless. None: there is no such token."""
+        ...
+
     def revoke_token(self, text: str) -> AccessToken:
         """Forget a token, by its id or its unique name. Raises NotFound."""
         ...

@@ -7,9 +7,10 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from aiohttp import web
@@ -26,8 +27,9 @@ from evalfleet.errors import (
     StoreBusy,
 )
 from evalfleet.web import metrics, openapi
-from evalfleet.web.gate import Denied
+from evalfleet.web.gate import Denied, Entrance, is_loopback
 from evalfleet.web.routes import API, Route, routes
+from evalfleet.web.sessions import LIFE_S
 from evalfleet.web.site import Site, admitted
 
 LARGEST_BODY = 32 << 20
@@ -80,7 +82,7 @@ def application(site: Site) -> web.Application:
     app.router.add_get("/assets/{name}", _asset)
     app.router.add_get("/{name:[\\w-]+\\.(?:svg|ico|png|txt|webmanifest)}", _asset)
     app.router.add_get("/{path:.*}", partial(_page, site))
-    app.on_response_prepare.append(_add_headers)
+    app.on_response_prepare.append(partial(_add_headers, site.gate.entrance))
     return app
 
 
@@ -113,16 +115,35 @@ async def _page(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 async def _enter(site: Site, request: web.Request, token: str) -> web.Response:
+    if request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
+        return _asked_first(request)
     bearer = await site.gate.try_token(request, token)
     rest = urlencode([(name, value) for name, value in request.query.items() if name != "token"])
     path = "/" + request.path.lstrip("/\\")  # two slashes would lead to another server
     response = web.Response(status=303, headers={"Location": f"{path}?{rest}" if rest else path})
     entrance = site.gate.entrance
     response.set_cookie(
-        entrance.cookie, token, httponly=True, samesite="Strict", path="/", secure=entrance.secure, max_age=30 * 86_400
+        entrance.cookie,
+        site.gate.sessions.open(bearer.id),
+        httponly=True,
+        samesite="Strict",
+        path="/",
+        secure=entrance.secure,
+        max_age=int(LIFE_S),
     )
     _log.info("a browser entered with token %s", bearer.id)
     return response
+
+
+def _asked_first(request: web.Request) -> web.Response:
+    """A page of another site led here, perhaps to make somebody act under another name: the person must say so."""
+    again = escape(f"?{request.query_string}", quote=True)
+    body = (
+        "<!doctype html><meta charset=utf-8><title>evalfleet</title><p>Another page sent you here with a token for this "
+        f'server. If you want to use it, <a href="{again}">go on with it</a>; whoever you are here now is replaced.'
+    )
+    headers = {"Cache-Control": "no-store"}
+    return web.Response(text=body, content_type="text/html", headers=headers)
 
 
 async def _asset(request: web.Request) -> web.StreamResponse:
@@ -148,6 +169,7 @@ def _guard(site: Site, table: Mapping[tuple[str, str], Route]) -> Middleware:
             site.gate.check_host(request)
             if route is not None and route.role is not None:
                 admitted(request, await site.gate.admit(request, route.role))
+                site.door.admitted(request.transport)
             return await handler(request)
         except web.HTTPException as error:
             if error.status < 400:
@@ -200,7 +222,10 @@ def _error(
     return web.json_response(body, status=status, headers=headers)
 
 
-async def _add_headers(_request: web.BaseRequest, response: web.StreamResponse) -> None:
+async def _add_headers(entrance: Entrance, request: web.BaseRequest, response: web.StreamResponse) -> None:
+    # Of this machine's own names it would bind every other server here, whatever its port.
+    if entrance.secure and not is_loopback(urlsplit(f"//{request.host}").hostname or ""):
+        response.headers["Strict-Transport-Security"] = "max-age=31536000"
     for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)
     response.headers.setdefault("Content-Security-Policy", _API_CSP)

@@ -23,10 +23,13 @@ from evalfleet.web.attempts import Place
 from evalfleet.web.gate import Denied
 from evalfleet.web.screens import Screens, host_named
 from evalfleet.web.site import Site, bearer_of
+from evalfleet.web.tokens import Bearer
 
 GONE, NOT_ALLOWED = 4001, 4003
 _BLOCK = 1 << 16
 _HEARTBEAT_S = 20.0
+CHECK_S = 5.0  # how often to look whether the token is still valid
+_CLOSE_S = 2.0
 _BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError)
 
 
@@ -48,7 +51,7 @@ class Desktops:
             if control:
                 data = {"verb": "take_over", "by": str(bearer_of(request)), "attempt": found.attempt.id}
                 await self._site.write(lambda store: store.note(found.run.id, "run.requested", data, found.task.key))
-            await _joined(socket, stream, None if control else ViewOnly())
+            await self._joined(socket, stream, None if control else ViewOnly(), bearer_of(request))
         return socket
 
     async def host_vnc(self, request: web.Request) -> web.StreamResponse:
@@ -61,8 +64,25 @@ class Desktops:
             if control:
                 data = {"verb": "take_over", "by": str(bearer_of(request)), "host": found.name}
                 await self._site.write(lambda store: store.note(f"pool:{pool}", "pool.requested", data))
-            await _joined(socket, stream, None if control else ViewOnly())
+            await self._joined(socket, stream, None if control else ViewOnly(), bearer_of(request))
         return socket
+
+    async def _joined(
+        self, socket: web.WebSocketResponse, stream: ByteStream, filtered: ViewOnly | None, bearer: Bearer
+    ) -> None:
+        """Pass on both ways until one side goes away, or the token is not valid any more."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(_show, stream, socket, group.cancel_scope)
+            group.start_soon(self._keep_checking, socket, bearer, group.cancel_scope)
+            await _hear(socket, stream, filtered)
+            group.cancel_scope.cancel()
+
+    async def _keep_checking(self, socket: web.WebSocketResponse, bearer: Bearer, scope: anyio.CancelScope) -> None:
+        while await self._site.gate.still_valid(bearer):  # noqa: ASYNC110 - another process revokes it
+            await anyio.sleep(CHECK_S)
+        with anyio.move_on_after(_CLOSE_S):  # whoever does not answer is not waited for
+            await socket.close(code=NOT_ALLOWED, message=b"the token was revoked, or has expired")
+        scope.cancel()
 
     async def host_screenshot(self, request: web.Request) -> web.StreamResponse:
         """What a host's screen shows now, as `pool screenshot` saves it."""
@@ -85,14 +105,6 @@ async def _accepted(request: web.Request) -> web.WebSocketResponse:
     socket = web.WebSocketResponse(protocols=["binary"], heartbeat=_HEARTBEAT_S, max_msg_size=1 << 22)
     await socket.prepare(request)
     return socket
-
-
-async def _joined(socket: web.WebSocketResponse, stream: ByteStream, filtered: ViewOnly | None) -> None:
-    """Pass on both ways until one side goes away."""
-    async with anyio.create_task_group() as group:
-        group.start_soon(_show, stream, socket, group.cancel_scope)
-        await _hear(socket, stream, filtered)
-        group.cancel_scope.cancel()
 
 
 async def _show(stream: ByteStream, socket: web.WebSocketResponse, scope: anyio.CancelScope) -> None:

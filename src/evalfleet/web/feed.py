@@ -29,6 +29,7 @@ T = TypeVar("T")
 FRAME_S = 0.1
 MOST_BEHIND = 20_000  # events; whoever is further behind begins anew
 MOST_READERS = 1000
+MOST_OF_ONE = 200  # readers with one token
 _PAGE = 2000
 _REPLAY = 2000
 _MOST_BYTES = 2 << 20  # that wait for one reader

@@ -17,6 +17,7 @@ from evalfleet.errors import EvalfleetError
 from evalfleet.model import AccessToken, Role
 from evalfleet.store.base import StoreReader
 from evalfleet.web.readers import Readers
+from evalfleet.web.sessions import Sessions
 from evalfleet.web.tokens import NOBODY, Bearer, Limiter, digest_of
 
 HEADER = "X-Evalfleet"
@@ -50,8 +51,9 @@ class Entrance(Struct, frozen=True, kw_only=True):
 
 
 class Gate:
-    def __init__(self, entrance: Entrance, readers: Readers) -> None:
+    def __init__(self, entrance: Entrance, readers: Readers, key: bytes) -> None:
         self.entrance = entrance
+        self.sessions = Sessions(key, entrance.cookie)
         self._readers = readers
         self._known: dict[str, AccessToken] = {}
         self._read_at = float("-inf")
@@ -97,28 +99,38 @@ class Gate:
         await self._refresh()
         return any(token.id == bearer.id and self._is_valid(token) for token in self._known.values())
 
-    async def bearer_of(self, text: str) -> Bearer | None:
-        """Whose token that is; None: nobody's."""
+    async def bearer_of(self, text: str, *, at_once: bool = True) -> Bearer | None:
+        """Whose token that is; None: nobody's. `at_once`: it may have been made a moment ago."""
         digest = digest_of(text)
-        await self._refresh(now=digest not in self._known)  # it may have been made a moment ago
-        found = self._known.get(digest)
-        if found is None or not self._is_valid(found):
-            return None
-        return Bearer(id=found.id, name=found.name, role=found.role)
+        await self._refresh(now=at_once and digest not in self._known)
+        return self._as_bearer(self._known.get(digest))
 
     async def try_token(self, request: web.Request, text: str) -> Bearer:
-        """Like `bearer_of`; raises Denied, also where somebody guesses."""
+        """Like `bearer_of`; raises Denied. Who guesses is slowed down; nobody who has a token is, whoever shares their address."""
         remote = request.remote or ""
         wait_s = self._bad.retry_after_s(remote)
+        bearer = await self.bearer_of(text, at_once=wait_s is None)
+        if bearer is not None:
+            return bearer
+        self._bad.count(remote)
         if wait_s is not None:
             raise Denied(429, "too many wrong tokens from this address; try again later", wait_s)
-        bearer = await self.bearer_of(text)
+        raise Denied(401, "the token is not known, revoked or expired; `evalfleet serve` prints an address with one")
+
+    async def _of_session(self, text: str) -> Bearer:
+        """Who opened the session. Raises Denied."""
+        token_id = self.sessions.token_of(text)
+        await self._refresh()
+        found = next((token for token in self._known.values() if token.id == token_id), None)
+        bearer = self._as_bearer(found)
         if bearer is None:
-            self._bad.count(remote)
-            raise Denied(
-                401, "the token is not known, revoked or expired; `evalfleet serve` prints an address with one"
-            )
+            raise Denied(401, "this browser's session is over; open the address that `evalfleet serve` prints")
         return bearer
+
+    def _as_bearer(self, token: AccessToken | None) -> Bearer | None:
+        if token is None or not self._is_valid(token):
+            return None
+        return Bearer(id=token.id, name=token.name, role=token.role)
 
     async def _bearer(self, request: web.Request) -> tuple[Bearer, bool]:
         sent = request.headers.get("Authorization", "")
@@ -129,7 +141,7 @@ class Gate:
             return await self.try_token(request, text.strip()), False
         text = request.cookies.get(self.entrance.cookie)
         if text:
-            return await self.try_token(request, text), True
+            return await self._of_session(text), True
         if self.entrance.open:
             return NOBODY, True
         raise Denied(

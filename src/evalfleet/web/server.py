@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable
@@ -10,21 +12,24 @@ from pathlib import Path
 
 import anyio
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from msgspec import Struct
 
 from evalfleet.config import Settings
 from evalfleet.errors import InputError
 from evalfleet.layout import Home
-from evalfleet.model import Event, Role
+from evalfleet.model import Event
 from evalfleet.store.sqlite import open_store
 from evalfleet.web import tokens
 from evalfleet.web.app import application
+from evalfleet.web.door import Door, raise_file_limit
 from evalfleet.web.drivers import Drivers
 from evalfleet.web.feed import Feed
 from evalfleet.web.gate import Entrance, Gate, is_loopback, names_of
 from evalfleet.web.reaching import Lines
 from evalfleet.web.readers import Readers
 from evalfleet.web.remote import Remote
+from evalfleet.web.sessions import key_in
 from evalfleet.web.site import Site
 from evalfleet.web.stewards import Stewards
 from evalfleet.web.watching import Watch
@@ -32,6 +37,7 @@ from evalfleet.web.watching import Watch
 PORT = 8765
 _BACKLOG = 512
 _SHUTDOWN_S = 2.0
+_log = logging.getLogger("evalfleet.web.http")
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -68,7 +74,7 @@ def _refuse_unsafe(settings: Settings, options: Options) -> None:
     if not options.token:
         raise InputError("--no-token is for 127.0.0.1 only; leave it out, or serve there")
     with closing(open_store(settings.home)) as store:
-        made = [token for token in store.tokens() if token.name != tokens.START_NAME]
+        made = [token for token in store.tokens() if not tokens.is_start(token)]
     if not made:
         raise InputError(
             f"{options.host} can be reached by others, and there is no token yet; `evalfleet token new NAME` makes one"
@@ -89,9 +95,10 @@ async def running(
     Raises InputError: unsafe, or the port is taken. StoreError: the home cannot be used.
     """
     _refuse_unsafe(settings, options)
-    start_token = _start_token(settings) if options.token and is_loopback(options.host) else None
+    most = raise_file_limit()
     listening = _listen(options)
     port: int = listening.getsockname()[1]
+    start_token = _start_token(settings, port) if options.token and is_loopback(options.host) else None
     readers = Readers(settings.home)
     readers.open()
 
@@ -106,7 +113,8 @@ async def running(
     remote = Remote(lines, settings.waa)
     site = Site(
         settings=settings,
-        gate=Gate(_entrance(options, port), readers),
+        gate=Gate(_entrance(options, port), readers, key_in(Home(settings.home).session_key)),
+        door=Door(most, shared=options.behind_proxy),
         readers=readers,
         feed=feed,
         remote=remote,
@@ -115,10 +123,7 @@ async def running(
     )
     watch = Watch(settings=settings, readers=readers, write=site.write, notice=notice)
     await feed.open()
-    runner = web.AppRunner(
-        application(site), access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_S, keepalive_timeout=75
-    )
-    await runner.setup()
+    runner, unheed = await _set_up(site)
     try:
         await web.SockSite(runner, listening, ssl_context=_tls(options), backlog=_BACKLOG).start()
         async with anyio.create_task_group() as group:
@@ -131,12 +136,36 @@ async def running(
             yield _server(options, port, start_token, site)
             group.cancel_scope.cancel()
     finally:
+        unheed()
         with anyio.CancelScope(shield=True):
             await feed.close()
             await runner.cleanup()
             remote.close()
             site.writers.shutdown(wait=True)
+            site.waiters.shutdown(wait=True)
             readers.close()
+
+
+async def _set_up(site: Site) -> tuple[web.AppRunner, Callable[[], None]]:
+    """What answers requests, with its door; and what ends the watch over the door."""
+    _log.addFilter(_is_ours)
+    runner = web.AppRunner(
+        application(site),
+        access_log=None,
+        logger=_log,
+        handle_signals=False,
+        shutdown_timeout=_SHUTDOWN_S,
+        keepalive_timeout=75,
+    )
+    await runner.setup()
+    assert runner.server is not None
+    site.door.guard(runner.server)
+    return runner, site.door.heed(asyncio.get_running_loop())
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether it is worth a line: not what strangers send that is no HTTP."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def _entrance(options: Options, port: int) -> Entrance:
@@ -155,10 +184,11 @@ def _server(options: Options, port: int, token: str | None, site: Site) -> Serve
     return Server(url=url, address=f"{url}?token={token}" if token else url, site=site)
 
 
-def _start_token(settings: Settings) -> str:
-    """A token for the person who started the server. It stays valid, so that an open page outlives a restart."""
+def _start_token(settings: Settings, port: int) -> str:
+    """A token for the person who started the server. The former one of this port is worthless from now on; pages that are open by it
+    outlive the restart."""
     with closing(open_store(settings.home)) as store:
-        return tokens.make(store, tokens.START_NAME, Role.OPERATOR, tokens.START_LIFE_S).text
+        return tokens.restart(store, port)
 
 
 def _listen(options: Options) -> socket.socket:

@@ -15,6 +15,7 @@ from evalfleet.config import Settings
 from evalfleet.layout import Home
 from evalfleet.store.base import Store
 from evalfleet.store.sqlite import open_store
+from evalfleet.web.door import Door
 from evalfleet.web.feed import Feed
 from evalfleet.web.gate import Gate
 from evalfleet.web.latency import Latency
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _BEARER = web.RequestKey("bearer", Bearer)
-_WRITERS = 4  # an action waits up to ten seconds for the run's controller
+_WRITERS = 4
+_WAITERS = 32  # what is asked of a run's controller waits up to ten seconds for it
 
 
 class Site(Struct, kw_only=True):
@@ -40,24 +42,33 @@ class Site(Struct, kw_only=True):
     remote: Remote
     drivers: Drivers | None = None  # None: this server drives no runs
     stewards: Stewards | None = None  # None: it keeps no pools
+    door: Door = field(default_factory=lambda: Door(1000, shared=False))
     latency: Latency = field(default_factory=Latency)
     writers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_WRITERS, thread_name_prefix="web-writer")
+    )
+
+    waiters: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_WAITERS, thread_name_prefix="web-waiter")
     )
 
     @property
     def home(self) -> Home:
         return Home(self.settings.home)
 
-    async def write(self, function: Callable[[Store], T]) -> T:
-        """Call with a store of its own, in a thread. Once it has begun it is carried through, whoever waits for it."""
+    async def write(self, function: Callable[[Store], T], *, waits: bool = False) -> T:
+        """Call with a store of its own, in a thread. Once it has begun it is carried through, whoever waits for it.
+
+        Args:
+            waits: it waits for another process, which must hold up nothing else.
+        """
 
         def call() -> T:
             with closing(open_store(self.settings.home)) as store:
                 return function(store)
 
         try:
-            return await asyncio.get_running_loop().run_in_executor(self.writers, call)
+            return await asyncio.get_running_loop().run_in_executor(self.waiters if waits else self.writers, call)
         finally:
             self.readers.wrote()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,10 +14,13 @@ from evalfleet.model import JsonObject, Run, Verb
 from evalfleet.store.base import Store
 from evalfleet.web.site import Site, bearer_of
 
+_MOST_WAITING = 8  # for one controller: a stopped one must not hold up what is asked of others
+
 
 class Steering:
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._waiting: Counter[str] = Counter()  # for the controller of each run
 
     async def run(self, request: web.Request) -> Run:
         """The one that the address names. Raises NotFound, AmbiguousId."""
@@ -44,7 +48,13 @@ class Steering:
                     store.leave(owned)
             return answer
 
-        return await self._site.write(act)
+        if self._waiting[run.id] >= _MOST_WAITING:
+            raise Refused(f"the controller of run {run.id} does not answer, and {_MOST_WAITING} wait for it already")
+        self._waiting[run.id] += 1
+        try:
+            return await self._site.write(act, waits=True)
+        finally:
+            self._waiting[run.id] -= 1
 
     async def go_on(self, run: Run) -> str | None:
         """See to it that somebody drives tasks that wait again. Returns who does already; None: this server will."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from contextlib import suppress
 
 from aiohttp import HttpVersion11, web
 
 from evalfleet.errors import InputError
 from evalfleet.web import params
-from evalfleet.web.feed import MOST_READERS, Behind, Frame, Subscriber, named
+from evalfleet.web.feed import MOST_OF_ONE, MOST_READERS, Behind, Frame, Subscriber, named
 from evalfleet.web.gate import Denied
 from evalfleet.web.site import Site, bearer_of
 
 HEARTBEAT_S = 10.0
+CHECK_S = 5.0  # how often to look whether the token is still valid
 _STUCK_S = 20.0  # without taking anything
 _LEAST_S = 0.05  # between two looks at one reader
 _HEADERS = {
@@ -66,11 +68,15 @@ class Streaming:
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._listening: Counter[str] = Counter()  # by token
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         after = _after(request)
         runs = frozenset(run for run in request.query.getall("run", []) if run)
         feed = self._site.feed
+        who = bearer_of(request).id or request.remote or ""
+        if self._listening[who] >= MOST_OF_ONE:
+            raise Denied(429, f"{MOST_OF_ONE} readers listen with this token already; close some pages", 30.0)
         if feed.readers >= MOST_READERS:
             raise Denied(503, f"{MOST_READERS} readers listen already; close some pages", 30.0)
         response = web.StreamResponse(headers=_HEADERS)
@@ -81,6 +87,7 @@ class Streaming:
             return response  # gone already
         line = _Connection(request.transport, chunked=response.chunked)
         subscriber = feed.join(line, runs, after)
+        self._listening[who] += 1
         try:
             # Whoever goes away is no error; whoever does not read for long is taken for gone.
             with suppress(ConnectionResetError):
@@ -90,6 +97,9 @@ class Streaming:
             subscriber.drop()
         finally:
             feed.leave(subscriber)
+            self._listening[who] -= 1
+            if not self._listening[who]:
+                del self._listening[who]
         return response
 
     async def _begin(self, response: web.StreamResponse, subscriber: Subscriber, after: int | None) -> None:
@@ -112,7 +122,8 @@ class Streaming:
         bearer = bearer_of(request)
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(_LEAST_S, line.sent_at + HEARTBEAT_S - time.monotonic())):
+                due_s = line.sent_at + HEARTBEAT_S - time.monotonic()
+                async with asyncio.timeout(max(_LEAST_S, min(CHECK_S, due_s))):
                     await subscriber.ended.wait()
             if subscriber.dropped or line.gone():
                 return

@@ -59,6 +59,9 @@ returning *;
 -- name: select_tokens
 select * from access_token order by created_at, id;
 
+-- name: renew_token
+update access_token set digest = :digest, expires_at = :expires_at where id = :id returning *;
+
 -- name: delete_token
 delete from access_token where id = :id returning *;
 
