@@ -127,10 +127,23 @@ class Fleet:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         pid = self.runner_pid()
-        if pid is not None and self.left_processes():
+        left = self.left_processes()
+        if any(int(one.split()[0]) == pid for one in left):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-        wait_for(lambda: not self.left_processes(), f"the end of {self.left_processes()}")
+                os.kill(pid or 0, signal.SIGTERM)
+        elif left:  # a test killed it and did not come to start another
+            self._end_left_processes()
+        try:
+            wait_for(lambda: not self.left_processes(), f"the end of {self.left_processes()}")
+        except AssertionError:
+            self._end_left_processes()  # a test that failed must not leave loops behind that burn for days
+            raise
+
+    def _end_left_processes(self) -> None:
+        """End what this home started, where its runner is not there to do it."""
+        for left in self.left_processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(left.split()[0]), signal.SIGKILL)
 
     def _argv(self, args: tuple[str, ...]) -> list[str]:
         return [sys.executable, "-m", "evalfleet", *args]

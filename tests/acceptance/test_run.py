@@ -264,3 +264,24 @@ def test_a_budget_is_remembered_by_the_next_controller(fleet: Fleet):
     assert fleet.json("resume", code=3)["attempts"]["total"] == 2
     for bad in ("nan", "inf", "-1"):
         assert fleet.command("resume", "--budget", bad).returncode == 2
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_report_that_cannot_be_printed_costs_no_run(fleet: Fleet, more: tuple[str, ...]):
+    """Standard output is on a full disk: the run comes to its end, and the code says that its answer was lost."""
+    path = fleet.tasks([sh("true", f"t_{n}") for n in range(3)])
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "evalfleet", "run", path, *more],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=fleet.folder,
+            env=fleet.environment(),
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr.count("cannot write to standard output: No space left on device") == 1
+    assert "Exception" not in done.stderr
+    assert fleet.json("report")["tasks"]["succeeded"] == 3

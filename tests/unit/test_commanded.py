@@ -189,3 +189,11 @@ def test_finding_commands(tmp_path: Path):
     assert agents.label("cmd:python3.11 deep/my_agent.py http://x.com") == "my_agent"
     assert agents.label("cmd:/opt/agent -v") == "agent"
     assert agents.label("module:Class") == "Class"
+
+
+def test_a_command_is_not_given_what_the_checker_looks_for(monkeypatch: pytest.MonkeyPatch):
+    task = {"key": "k", "payload": {"task": "t", "definition": {"evaluator": {"expected": "42"}}, "seed": 7}}
+    Path("task.json").write_text(json.dumps(task))
+    monkeypatch.setenv("EVALFLEET_TASK", str(Path("task.json").absolute()))
+    play('tell(task=json.load(open(os.environ["EVALFLEET_TASK"])))', FakeEpisode())
+    assert told() == [{"task": {"key": "k", "payload": {"task": "t", "seed": 7}}}]

@@ -13,6 +13,7 @@ import pytest
 
 from evalfleet.errors import StoreBusy, StoreCorrupt, StoreError, StoreTooNew, StoreUnwritable
 from evalfleet.store import sqlite, statements
+from evalfleet.store.base import Store
 from evalfleet.store.sqlite import open_reader, open_store
 from evalfleet.store.statements import Migration
 from evalfleet.testing import store_cases as cases
@@ -374,3 +375,33 @@ def test_a_store_is_not_closed_under_a_call_that_has_begun(home: Path):
     assert failed == []
     with closing(open_store(home)) as again:
         assert [event.data["step"] for event in again.events("r1")] == [1, 2]
+
+
+@pytest.mark.parametrize("spoiled", [b'"attempts":\xff', b'"attempts":!'], ids=["text", "JSON"])
+def test_a_record_that_something_else_wrote_over_is_damage_and_no_internal_error(tmp_path: Path, spoiled: bytes):
+    store = open_store(tmp_path)
+    cases.submit(store, 3)
+    store.close()
+    path = tmp_path / FILE
+    content = path.read_bytes()
+    assert b'"attempts":3' in content
+    path.write_bytes(content.replace(b'"attempts":3', spoiled))
+    reader = open_reader(tmp_path)
+    assert reader is not None
+    with pytest.raises(StoreCorrupt, match="is damaged"):
+        reader.runs()
+    reader.close()
+
+
+@both
+def test_a_schema_that_is_no_text_is_damage(tmp_path: Path, opener: Callable[[Path], Store]):
+    open_store(tmp_path).close()
+    path = tmp_path / FILE
+    content = path.read_bytes()
+    assert b"CREATE INDEX run_created" in content or b"create index run_created" in content
+    spoiled = content.replace(b" INDEX run_created", b" \xffNDEX run_created").replace(
+        b" index run_created", b" \xffndex run_created"
+    )
+    path.write_bytes(spoiled)
+    with pytest.raises(StoreCorrupt, match="is damaged"):
+        opener(tmp_path).runs()

@@ -15,6 +15,7 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
 
 from msgspec import to_builtins
@@ -27,6 +28,7 @@ from evalfleet.environments.base import Environment, Executed, Probe, Size
 from evalfleet.environments.guest import Answer, Guest, as_json
 from evalfleet.errors import AgentFailed, EpisodeOver, InputError
 
+_CHECKERS = ("definition",)  # of a payload: what the checker looks for
 _GRACE_S = 3.0  # for the command to leave by itself when the episode is over
 
 
@@ -98,6 +100,8 @@ class Commanded:
 
     def _start(self) -> None:
         env = {name: value for name, value in config.environment().items() if name != "EVALFLEET_RESULT"}
+        if (task := env.get("EVALFLEET_TASK")) is not None:
+            env["EVALFLEET_TASK"] = _told(Path(task))
         env |= {
             "EVALFLEET_GUEST": self._guest.address,
             "EVALFLEET_GUEST_TOKEN": self._guest.token,
@@ -145,6 +149,15 @@ class Commanded:
         brief = self._brief
         told = {"benchmark": brief.benchmark, "task": brief.task, "seed": brief.seed, "goal": brief.goal}
         return as_json({**told, "step": self.look().step, "max_steps": self._max_steps})
+
+
+def _told(path: Path) -> str:
+    """A copy of the task's file without what its checker looks for: an agent must not read there what passes."""
+    task = json.loads(path.read_bytes())
+    payload = {name: value for name, value in task["payload"].items() if name not in _CHECKERS}
+    copy = path.with_name("agent_task.json")
+    copy.write_text(json.dumps({**task, "payload": payload}), "utf-8")
+    return str(copy)
 
 
 class _World:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from evalfleet.cli.options import budget_option, home_option, json_option, run_argument
+from evalfleet.cli.output import lasting
 from evalfleet.cli.thresholds import Thresholds, threshold_options
 
 
@@ -16,6 +17,7 @@ from evalfleet.cli.thresholds import Thresholds, threshold_options
 @click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
 @json_option
 @home_option
+@lasting
 def command(
     run: str,
     workers: int | None,

@@ -9,6 +9,7 @@ import click
 
 from evalfleet.cli.choosing import Choice, benchmark_options, submission_of
 from evalfleet.cli.options import budget_option, home_option, json_option
+from evalfleet.cli.output import lasting
 from evalfleet.cli.overriding import Overrides, override_options
 from evalfleet.cli.owning import Machines, machine_options, submit_on_own
 from evalfleet.cli.thresholds import Thresholds, threshold_options
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 @click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
 @json_option
 @home_option
+@lasting
 def command(
     source: str,
     pool: str | None,

@@ -7,6 +7,7 @@ import json
 import click
 
 from evalfleet.cli.options import budget_option, home_option, json_option
+from evalfleet.cli.output import lasting
 
 
 @click.command("tune")
@@ -22,6 +23,7 @@ from evalfleet.cli.options import budget_option, home_option, json_option
 @click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
 @json_option
 @home_option
+@lasting
 def command(
     file: str,
     parallel: int | None,

@@ -61,8 +61,15 @@ def clear_error(error: sqlite3.Error, home: Path) -> StoreError | None:
             return StoreBusy(f"{path} is locked by another program: {error}; close that program and try again")
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             return StoreCorrupt(f"{path} is damaged ({error}): {_REMEDY}")
+        case _ if str(error).startswith("Could not decode to UTF-8"):  # Python's own, without a code
+            return StoreCorrupt(f"{path} is damaged (a text in it is not UTF-8): {_REMEDY}")
         case _:
             return None
+
+
+def garbled(error: UnicodeDecodeError, home: Path) -> StoreCorrupt:
+    """SQLite's complaint about a damaged schema quotes it, and what it quotes may be no text."""
+    return StoreCorrupt(f"{home / FILE} is damaged (its schema is not UTF-8: {error.reason}): {_REMEDY}")
 
 
 @contextmanager
@@ -70,5 +77,7 @@ def clear_errors(home: Path) -> Generator[None]:
     """While a database is opened, whatever SQLite says is about the file."""
     try:
         yield
+    except UnicodeDecodeError as error:
+        raise garbled(error, home) from error
     except sqlite3.Error as error:
         raise clear_error(error, home) or StoreCorrupt(f"cannot use {home / FILE} ({error}): {_REMEDY}") from error

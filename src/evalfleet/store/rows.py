@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from evalfleet.errors import StoreCorrupt
 from evalfleet.model import (
     AccessToken,
     Attempt,
@@ -37,8 +38,10 @@ from evalfleet.model import (
 
 Row = Mapping[str, Any]
 S = TypeVar("S", bound=msgspec.Struct)
+_T = TypeVar("_T")
 
 _encoder = msgspec.json.Encoder()
+_any: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _policy = msgspec.json.Decoder(Policy)
 _spec = msgspec.json.Decoder(TaskSpec)
 _devices = msgspec.json.Decoder(tuple[Device, ...])
@@ -65,7 +68,17 @@ def _clean(value: Any) -> Any:
 
 
 def from_json(text: str | None) -> Any:
-    return None if text is None else msgspec.json.decode(text)
+    return None if text is None else _decoded(_any, text)
+
+
+def _decoded(decoder: msgspec.json.Decoder[_T], text: str) -> _T:
+    """What was stored as JSON. Raises StoreCorrupt, where something else has written into the file."""
+    try:
+        return decoder.decode(text)
+    except msgspec.MsgspecError as error:
+        raise StoreCorrupt(
+            f"the database is damaged (a record cannot be understood: {error}); `evalfleet doctor` says more"
+        ) from error
 
 
 def attempt_id(run_id: str, task_number: int, number: int) -> str:
@@ -108,7 +121,7 @@ def run(row: Row) -> Run:
         state=RunState(row["state"]),
         reason=from_json(row["reason"]),
         open=bool(row["open"]),
-        policy=_policy.decode(row["policy"]),
+        policy=_decoded(_policy, row["policy"]),
         base_env=from_json(row["base_env"]),
         cancelling=bool(row["cancelling"]),
     )
@@ -118,7 +131,7 @@ def task(row: Row) -> Task:
     return record(
         Task,
         row,
-        spec=_spec.decode(row["spec"]),
+        spec=_decoded(_spec, row["spec"]),
         state=TaskState(row["state"]),
         hold_asked=bool(row["hold_asked"]),
         verdict=verdict(row),
@@ -127,7 +140,7 @@ def task(row: Row) -> Task:
 
 
 def attempt(row: Row) -> Attempt:
-    devices = _devices.decode(row["devices"])
+    devices = _decoded(_devices, row["devices"])
     return record(
         Attempt,
         row,

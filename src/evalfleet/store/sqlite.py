@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from evalfleet.errors import InputError, Owned, StoreBusy, StoreCorrupt, StoreUnwritable
 from evalfleet.store import rows
-from evalfleet.store.dbfile import FILE, clear_error, clear_errors, damage
+from evalfleet.store.dbfile import FILE, clear_error, clear_errors, damage, garbled
 from evalfleet.store.filelock import FileLock, holder
 from evalfleet.store.migrating import migrate, schema_version, too_new
 from evalfleet.store.process import lives
@@ -85,6 +85,8 @@ class SqliteDatabase:
                 return self._connection.execute(self._sql[name], values).fetchall()
         except UnicodeEncodeError as error:
             raise InputError(f"{error.object!r} is not Unicode text") from error
+        except UnicodeDecodeError as error:
+            raise garbled(error, self._home) from error
         except sqlite3.Error as error:
             raise clear_error(error, self._home) or error from error
 
@@ -94,6 +96,8 @@ class SqliteDatabase:
                 cursor = self._connection.execute(self._sql[name], values)
             while found := self._fetched(cursor):
                 yield from found
+        except UnicodeDecodeError as error:
+            raise garbled(error, self._home) from error
         except sqlite3.Error as error:
             raise clear_error(error, self._home) or error from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.output import lasting
 from evalfleet.cli.studies.naming import study_argument, written_study
 
 
@@ -14,6 +15,7 @@ from evalfleet.cli.studies.naming import study_argument, written_study
 @click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
 @json_option
 @home_option
+@lasting
 def command(study: str, parallel: int | None, verbose: bool, as_json: bool, home: str | None) -> int:
     """Go on with a study that was detached, interrupted, killed or paused.
 
