@@ -106,6 +106,14 @@ async def test_an_event_that_is_none_breaks_the_connection(wrong: JsonObject) ->
         assert all(seen.attempt_id == "r.1.1" for seen in inbox.take())
 
 
+async def test_a_notice_that_is_none_breaks_the_connection() -> None:
+    async with a_host(Inbox()) as (host, link, rogue):
+        await rogue.say({"notice": "slots", "free": "many"})
+        with anyio.fail_after(5):
+            await host.lost()
+        assert "not the protocol" in (link.broken or "")
+
+
 async def test_what_is_unknown_does_not_matter() -> None:
     inbox = Inbox()
     async with a_host(inbox) as (host, _, rogue), anyio.create_task_group() as group:

@@ -49,6 +49,7 @@ class _Hello(Struct):
     attempts: list[_Attempt]
     gpus: list[_Gpu] = field(default_factory=list[_Gpu])
     gpus_age_s: float | None = None
+    age_s: float | None = None
 
 
 class _Inventory(Struct):
@@ -60,7 +61,21 @@ class _Known(Struct):
     known: bool
 
 
-_ANSWERS: dict[str, type[Struct]] = {"hello": _Hello, "inventory": _Inventory, "attach": _Known, "put": _Known}
+class _Slots(Struct):
+    free: int
+    live: list[str]
+    others: int
+    by: list[Any]
+    trouble: str | None = None
+
+
+_ANSWERS: dict[str, type[Struct]] = {
+    "hello": _Hello,
+    "inventory": _Inventory,
+    "attach": _Known,
+    "put": _Known,
+    "want": _Slots,
+}
 _MOST = 1 << 31  # events of one attempt
 
 
@@ -69,6 +84,11 @@ def check_answer(do: str, answer: JsonObject) -> None:
     shape = _ANSWERS.get(do)
     if shape is not None and answer.get("ok"):
         _check(answer, shape)
+
+
+def check_slots(notice: JsonObject) -> None:
+    """Raise NotTheProtocol unless it tells how a run stands with the host's slots."""
+    _check(notice, _Slots)
 
 
 def check_event(event: JsonObject) -> None:

@@ -84,6 +84,7 @@ class HostInfo(Struct, frozen=True, kw_only=True):
     looked_at: float | None = None  # when, by `time.monotonic()`; None: just now
     load: Load | None = None  # how busy it was then
     room: Room | None = None  # None: its slots are not counted there
+    age_s: float | None = None  # for how long it has been a host of ours, then; None: it does not say
 
 
 class Launch(Struct, frozen=True, kw_only=True):
@@ -175,6 +176,15 @@ class Host(Protocol):
 
     async def known(self) -> list[Known]:
         """The attempts of this run that it has."""
+        ...
+
+    @property
+    def others(self) -> Sequence[Known]:
+        """The attempts of other runs that it had when it was asked last."""
+        ...
+
+    async def clear(self, run_id: str, epoch: int, *, stop: Sequence[str], forget: Sequence[str]) -> None:
+        """End and forget attempts of another run, which is over and had that epoch. Raises RunnerRefused where it was taken up again."""
         ...
 
     async def launch(self, launches: Sequence[Launch]) -> None:

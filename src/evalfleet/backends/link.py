@@ -12,7 +12,7 @@ import msgspec
 from anyio.abc import ByteStream
 from msgspec import Struct
 
-from evalfleet.backends.answers import NotTheProtocol, check_answer, check_event, moment
+from evalfleet.backends.answers import NotTheProtocol, check_answer, check_event, check_slots, moment
 from evalfleet.backends.host_clock import HostClock, our_time
 from evalfleet.errors import RunnerRefused, RunnerUnavailable
 from evalfleet.model import JsonObject
@@ -242,6 +242,7 @@ class RunnerLink:
                 self._doom = str(message["doomed"])
                 self._doomed.set()
             if message.get("notice") == "slots":
+                check_slots(message)
                 self.on_slots(message)
             if "notice" not in message:
                 self._answer(message)

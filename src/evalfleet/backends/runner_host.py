@@ -52,6 +52,7 @@ class RunnerHost:
         self._fence = {"run": run_id, "epoch": epoch}
         self._slots = slots
         link.on_slots = self._told_slots
+        self._others: tuple[Known, ...] = ()
 
     @property
     def info(self) -> HostInfo:
@@ -61,8 +62,10 @@ class RunnerHost:
         asked_at = time.monotonic()
         answer = await self._link.request("hello", protocol=PROTOCOL, notices=True, load=True, **self._fence)
         ours = [one for one in answer["attempts"] if one["run"] == self._fence["run"]]
-        others = (one["attempt"] for one in answer["attempts"] if one not in ours and one["state"] == "running")
-        self._info = replace(self._info, others=frozenset(others))
+        theirs = [one for one in answer["attempts"] if one["run"] != self._fence["run"]]
+        self._others = tuple(Known(one["attempt"], one["state"] == "running") for one in theirs)
+        live = frozenset(one.attempt_id for one in self._others if one.live)
+        self._info = replace(self._info, others=live, age_s=answer.get("age_s"))
         if "gpus" in answer:
             devices = gpus_of(self._info.name, answer["gpus"])
             looked_at = asked_at - float(answer.get("gpus_age_s") or 0)
@@ -92,6 +95,15 @@ class RunnerHost:
         if self._info.room is not None and room != self._info.room:
             self._info = replace(self._info, room=room)
             self._inbox.poke()
+
+    @property
+    def others(self) -> Sequence[Known]:
+        return self._others
+
+    async def clear(self, run_id: str, epoch: int, *, stop: Sequence[str], forget: Sequence[str]) -> None:
+        fence = {"run": run_id, "epoch": epoch}
+        await self._all({"do": "cancel", **fence, "attempt": one, "reason": "its run is over"} for one in stop)
+        await self._all({"do": "ack", **fence, "attempt": one} for one in forget)
 
     async def launch(self, launches: Sequence[Launch]) -> None:
         now = self._link.their_time()

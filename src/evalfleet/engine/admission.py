@@ -15,6 +15,7 @@ from evalfleet.core.placement import Assignment, Candidate, HostRoom, Placement,
 from evalfleet.engine.elsewhere import Elsewhere
 from evalfleet.engine.gpu_desk import GpuDesk
 from evalfleet.engine.orders import Live
+from evalfleet.engine.returned import Returned
 from evalfleet.engine.roster import Roster
 from evalfleet.model import Distribution, Run, Task
 from evalfleet.store.base import Claim, Claimed, Store
@@ -32,7 +33,14 @@ class Admission:
     """Remembers when there can be something to admit, so that most steps need not ask the store."""
 
     def __init__(
-        self, store: Store, run: Run, lease_s: float, roster: Roster, desk: GpuDesk, elsewhere: Elsewhere
+        self,
+        store: Store,
+        run: Run,
+        lease_s: float,
+        roster: Roster,
+        desk: GpuDesk,
+        elsewhere: Elsewhere,
+        returned: Returned,
     ) -> None:
         self._store = store
         self._run = run
@@ -40,6 +48,8 @@ class Admission:
         self._roster = roster
         self._desk = desk
         self._elsewhere = elsewhere
+        self._returned = returned
+        returned.freed = self.freed
         self._fixed = run.policy.distribution is Distribution.ROUND_ROBIN
         self._look_at = 0.0
         self._moved = False  # we look because somebody released GPUs: those who wait for some stand in front
@@ -68,8 +78,8 @@ class Admission:
             self._look_at = 0.0  # what is due in its shard was nobody else's to take
 
     def _free_slots(self, live: Mapping[str, Live], hosts: Iterable[HostInfo]) -> list[Slot]:
-        busy = {one.attempt.worker for one in live.values()}
-        used = {one.attempt.host for one in live.values()}
+        busy = {one.attempt.worker for one in live.values()} | self._returned.workers()
+        used = {one.attempt.host for one in live.values()} | set(self._returned.hosts())
         slots: list[Slot] = []
         for host in hosts:
             free = [
@@ -138,6 +148,7 @@ class Admission:
 
     def _room(self, host: HostInfo, live: Mapping[str, Live]) -> HostRoom:
         used = sum(one.attempt.requests.memory_mb for one in live.values() if one.attempt.host == host.name)
+        used += self._returned.memory_mb(host.name)
         free = None if host.memory_mb is None else host.memory_mb - used
         return HostRoom(memory_mb=host.memory_mb, free_memory_mb=free, cards=host.devices)
 
@@ -200,7 +211,7 @@ class Admission:
             token=secrets.token_hex(8),
             lease_s=self._lease_s,
             requests=task.spec.requests,
-            host_memory_mb=host.memory_mb,
+            host_memory_mb=None if host.memory_mb is None else host.memory_mb - self._returned.memory_mb(host.name),
             others=host.others,
             devices=() if granted is None else devices_of(granted),
             price_usd_per_hour=host.price_usd_per_hour,

@@ -140,7 +140,7 @@ class Canaries:
         """Take out what is said of canaries; returns the rest."""
         rest: list[Observation] = []
         for seen in observations:
-            if not _is_canary(seen.attempt_id):
+            if not is_canary(seen.attempt_id):
                 rest.append(seen)
             elif seen.type == "ended":
                 orders.forget.append(seen.attempt_id)
@@ -242,5 +242,5 @@ class Canaries:
         self._store.note(self._run.id, event, data)
 
 
-def _is_canary(attempt_id: str) -> bool:
+def is_canary(attempt_id: str) -> bool:
     return attempt_id.rpartition(".")[0].endswith(".canary")

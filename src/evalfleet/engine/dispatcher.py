@@ -19,10 +19,12 @@ from evalfleet.engine.ends import Ends
 from evalfleet.engine.gpu_desk import GpuDesk
 from evalfleet.engine.guard import Guard
 from evalfleet.engine.launching import launch_of
+from evalfleet.engine.lives import Lives
 from evalfleet.engine.money import Money
 from evalfleet.engine.news import News
 from evalfleet.engine.orders import Ended, Live, Mode, Orders, taken_over
 from evalfleet.engine.reach import Reach
+from evalfleet.engine.returned import Returned
 from evalfleet.engine.roster import Absence, Roster
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.sharing import Sharing
@@ -54,7 +56,7 @@ class Dispatcher:
     ) -> None:
         self.run = run
         self.mode = Mode.DRIVE
-        self.live: dict[str, Live] = {}
+        self.live = Lives()
         self._store = store
         self._settings = settings
         self._secrets = secrets
@@ -72,7 +74,8 @@ class Dispatcher:
         self._canaries = Canaries(
             store, run, roster, self._ends.history, elsewhere, settings.quarantine, settings.lease_s
         )
-        self._admission = Admission(store, run, settings.lease_s, roster, self._desk, elsewhere)
+        self.returned = Returned(store, run)
+        self._admission = Admission(store, run, settings.lease_s, roster, self._desk, elsewhere, self.returned)
         self._sharing = Sharing(store, run, roster)
         self._studying = None if run.policy.study is None else _studying(store, run)
         patience_s = settings.patience.give_up_s if roster.is_remote else 0.0
@@ -91,6 +94,8 @@ class Dispatcher:
             task = self._store.task_at(self.run.id, attempt.task_number)
             if attempt.outcome is None:
                 self.live[attempt.id] = taken_over(task, attempt)
+                if task.state in (TaskState.SUCCEEDED, TaskState.CANCELLED):
+                    self._ends.superseded.add(attempt.id)
             else:
                 collecting.append(Ended(attempt, task.key, task.spec.secrets))
         return collecting
@@ -147,7 +152,7 @@ class Dispatcher:
         self._canaries.launch(reached, orders, wanted=orders.want > len(self.live))
         self._canaries.end_trials([live.attempt for live in self.live.values()])
         if not (collecting or orders.collect) or self._unreachable:
-            self._settle(orders)
+            self._settle(orders, reached)
         orders.proving = frozenset(self._canaries.in_flight.values())
         orders.wait_s = self._wait_s(hosts)
         return orders
@@ -194,12 +199,15 @@ class Dispatcher:
         some = self._ends.superseded | ((self._ends.withdrawn.keys() | self._ends.stopped.keys()) & self.live.keys())
         for attempt_id in self.live if all_of_them else some:
             orders.stop.setdefault(self.live[attempt_id].attempt.host, []).append(attempt_id)
+        for host, attempt_id in self.returned.unwanted(self.mode):
+            orders.stop.setdefault(host, []).append(attempt_id)
 
     # Ends
 
     def _finish(self, seen: Observation, orders: Orders) -> None:
         live = self.live.pop(seen.attempt_id, None)
         if live is None:
+            self.returned.ended(seen.attempt_id)
             self._ends.finish_late(seen, self.mode, orders)
             if self._studying is not None:
                 self._studying.forget()
@@ -318,9 +326,12 @@ class Dispatcher:
         self._admission.gpus_moved()
 
     def relaunch(self, attempt_id: str) -> Launch | None:
-        """The launch of an attempt that its host never heard of; None if it, or one of its secrets, is gone meanwhile."""
+        """The launch of an attempt that its host never heard of; None if it, or one of its secrets, is gone meanwhile, or nobody
+        needs it any more: its task has its verdict, or was cancelled."""
         live = self.live.get(attempt_id)
-        if live is None:
+        if live is None or self.mode in (Mode.WITHDRAW, Mode.CANCEL) or attempt_id in self._ends.superseded:
+            return None
+        if self._store.task_at(self.run.id, live.attempt.task_number).state is not TaskState.RUNNING:
             return None
         try:
             values = self._secrets(live.task.spec.secrets)
@@ -328,19 +339,6 @@ class Dispatcher:
             self.pause(PauseCause.SECRET, f"{error}, then `evalfleet resume {self.run.id}`")
             return None
         return launch_of(self.run, live.task, live.attempt, values, self._settings.lease_s)
-
-    def live_on(self, host: str) -> dict[str, Live]:
-        return {one: live for one, live in self.live.items() if live.attempt.host == host}
-
-    def hosts_in_use(self) -> set[str]:
-        """Those that have live attempts, whether they belong to the run any more or not."""
-        return {live.attempt.host for live in self.live.values()}
-
-    def missing(self, host: str, known: Collection[str], older_than_s: float) -> list[str]:
-        """Live attempts that their host should know by now and does not."""
-        before = self._store.now() - older_than_s
-        live = self.live_on(host)
-        return [one for one in live if one not in known and live[one].attempt.claimed_at <= before]
 
     # The run's end
 
@@ -387,7 +385,9 @@ class Dispatcher:
         """That reason to give a host no work is gone."""
         self._roster.take_back(host, why)
 
-    def _settle(self, orders: Orders) -> None:
+    def _settle(self, orders: Orders, reached: Collection[str]) -> None:
+        if self.returned.is_on(reached) and self.mode is not Mode.STOP:
+            return  # nothing of us goes on where we could end it
         if self.run.state in (RunState.COMPLETED, RunState.CANCELLED):
             orders.done = not self.live  # we came only to bring files home
             return

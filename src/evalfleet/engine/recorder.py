@@ -112,6 +112,7 @@ class Recorder:
         except OSError as error:
             await self._give_up(one, str(error))
             return
+        self._given_up.discard(one.attempt.id)
         end: JsonObject = one.attempt.end or {}
         if end.get("artifacts_error"):
             await self._note(

@@ -12,9 +12,10 @@ from functools import partial
 
 import anyio
 
-from evalfleet.backends.base import Host, Inbox, Launch, Observation, single_error
+from evalfleet.backends.base import Host, Inbox, Known, Launch, Observation, single_error
 from evalfleet.core import health
 from evalfleet.engine.dispatcher import Dispatcher
+from evalfleet.engine.returned import Clearing
 from evalfleet.engine.roster import Absence
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.station import Station
@@ -24,6 +25,7 @@ from evalfleet.store.base import Store
 from evalfleet.store.clerk import Clerk
 
 _RESCUE_S = 30.0
+_NEWER_S = 2.0  # by so much a host must be younger than an attempt, that clocks and rounding decide nothing
 _FAR = 6.0  # times longer a host far away may take for an answer: a slow line is no silence
 
 
@@ -45,6 +47,7 @@ class Rescuer:
         self._store = store
         self._settings = settings
         self._far = _FAR if station.backend.is_remote else 1.0
+        self._clearing = Clearing(store)
         self._answered_at = 0.0
         self._unanswered = 0  # times in a row that it was asked in vain
         self._given_up = False
@@ -79,20 +82,32 @@ class Rescuer:
         """Ask the host for every attempt that should be there, and for those that nobody expects any more."""
         try:
             with anyio.fail_after(_RESCUE_S * self._far):
-                known = {one.attempt_id for one in await host.known()}
+                found = {one.attempt_id: one.live for one in await host.known()}
+                known = found.keys()
                 # Through the clerk, so that a claim that is just being made is among them.
-                live = await self._clerk.call(partial(self._dispatcher.live_on, self._backend.name))
+                live = await self._clerk.call(partial(self._dispatcher.live.on, self._backend.name))
                 for attempt_id in live.keys() & known:
                     await host.observe(attempt_id, live[attempt_id].last_event)
                 await self._find(host, live.keys() - known)
+                back = {one for one in known - live.keys() if found[one]}
+                await self._clerk.call(partial(self._dispatcher.returned.found, self._backend.name, back))
                 for attempt_id in known - live.keys():
                     # Its end says whether it is late or was never collected. Without files, we took them and died before
                     # we said so.
                     if not await host.observe(attempt_id, -1):
                         with suppress(RunnerRefused):  # what it keeps costs nobody else's attempts
                             await host.forget([attempt_id])
+                await self._clear(host)
         except TimeoutError:
             raise RunnerUnavailable(f"host {host.info.name} fell silent while it was asked for its attempts") from None
+
+    async def _clear(self, host: Host) -> None:
+        """End what runs that are over left there: nobody else will."""
+        if not host.others:
+            return
+        for run, stop, forget in await self._clerk.call(partial(self._clearing.orders, host.others)):
+            with suppress(RunnerRefused):  # somebody took it up again
+                await host.clear(run.id, run.epoch, stop=stop, forget=forget)
 
     async def _find(self, host: Host, missing: Iterable[str]) -> None:
         """Attempts that the host did not name. Never started: launch again, which is idempotent. Else its runner lost it.
@@ -107,6 +122,11 @@ class Rescuer:
             if live.attempt.state is not AttemptState.LEASED or live.last_event >= 0:
                 if not await host.observe(attempt_id, live.last_event):
                     self._end(attempt_id, {"cause": "runner_lost", "message": "its runner does not know it any more"})
+                continue
+            if host.info.age_s is not None and self._store.now() - live.attempt.claimed_at > host.info.age_s + _NEWER_S:
+                # What its former machine did with it nobody knows: the same attempt is not started twice.
+                message = f"host {host.info.name} was made anew after it was claimed"
+                self._end(attempt_id, {"cause": "runner_lost", "message": message})
                 continue
             launch = await self._clerk.call(partial(self._dispatcher.relaunch, attempt_id))
             if launch:
@@ -145,24 +165,24 @@ class Rescuer:
         """Return when this connection is of no use any more: gone, or silent while the host answers another way, or given up."""
         while True:
             await anyio.sleep(self._settings.ping_s)
-            known = await self._known(host)
-            if known is not None:
+            found = await self._known(host)
+            if found is not None:
                 if self._unanswered:
                     self._station.meet(host)
                 await self._answered()
                 if self._doom is not None and not self._is_told:
                     await self._spare()
-                await self._audit(host, known)
+                await self._audit(host, found)
                 continue
             if host.is_lost:
                 return
             if not await self._keeps_waiting():
                 return
 
-    async def _known(self, host: Host) -> set[str] | None:
+    async def _known(self, host: Host) -> list[Known] | None:
         """The attempts that the host has; None if it does not say so in time."""
         with anyio.move_on_after(2 * self._settings.ping_s * self._far), suppress(BackendError):
-            return {one.attempt_id for one in await host.known()}
+            return await host.known()
         return None
 
     async def _answered(self) -> None:
@@ -213,7 +233,7 @@ class Rescuer:
         message = f"host {name} was silent for {silent_s:.0f} s and is given up"
         if cause == "preempted":
             message = f"host {name} was taken back by the cloud" + (f": {self._doom}" if self._doom else "")
-        for attempt_id in await self._clerk.call(partial(self._dispatcher.live_on, name)):
+        for attempt_id in await self._clerk.call(partial(self._dispatcher.live.on, name)):
             self._end(attempt_id, {"cause": cause, "message": message})
         self._station.recorder.abandon()
 
@@ -233,12 +253,16 @@ class Rescuer:
     def _is_lost(self, seen: health.Observation) -> bool:
         return health.health_of(seen, anyio.current_time(), self._settings.patience) is health.Health.LOST
 
-    async def _audit(self, host: Host, known: set[str]) -> None:
+    async def _audit(self, host: Host, found: list[Known]) -> None:
         """Attempts that the host should have by now and has not will never end by themselves."""
-        age_s = self._settings.audit_age_s
-        missing = await self._clerk.call(partial(self._dispatcher.missing, self._backend.name, known, age_s))
+        known = {one.attempt_id for one in found}
+        running = {one.attempt_id for one in found if one.live}
+        await self._clerk.call(partial(self._dispatcher.returned.only, self._backend.name, running))
+        before = self._store.now() - self._settings.audit_age_s
+        missing = await self._clerk.call(partial(self._dispatcher.live.missing, self._backend.name, known, before))
         with suppress(BackendError):
             await self._find(host, missing)
+            await self._clear(host)
 
     async def _note(self, event: str, more: JsonObject | None = None) -> None:
         silent_s = round(anyio.current_time() - self._answered_at, 1)

@@ -116,6 +116,7 @@ class Stations:
     def _tell_load(self, proving: Iterable[str]) -> None:
         load = Counter(live.attempt.host for live in self._dispatcher.live.values())
         load.update(proving)
+        load.update(self._dispatcher.returned.hosts())
         for name, station in self._stations.items():
             load[name] += station.recorder.waiting
         for name in self._stations:
@@ -185,7 +186,7 @@ class Stations:
         if station.host is None:
             return
         ended = {one.attempt_id for one in await station.host.known() if not one.live}
-        live = await self._clerk.call(partial(self._dispatcher.live_on, station.backend.name))
+        live = await self._clerk.call(partial(self._dispatcher.live.on, station.backend.name))
         for attempt_id in ended & live.keys():
             await station.host.observe(attempt_id, live[attempt_id].last_event)
         while station.recorder.is_busy or any(one in self._dispatcher.live for one in ended):
@@ -194,12 +195,12 @@ class Stations:
 
     async def _bury(self) -> None:
         """End the live attempts of hosts that are not there, where the fleet knows what became of them: nobody can ask them."""
-        for host in await self._clerk.call(self._dispatcher.hosts_in_use) - self._stations.keys():
+        for host in await self._clerk.call(self._dispatcher.live.hosts) - self._stations.keys():
             fate = self._fleet.fate(host)
             if fate is None:
                 continue
             end: JsonObject = {"cause": fate.cause, "message": fate.message}
-            lost = (await self._clerk.call(partial(self._dispatcher.live_on, host))).keys() - self._buried
+            lost = (await self._clerk.call(partial(self._dispatcher.live.on, host))).keys() - self._buried
             self._buried |= lost
             self._inbox.put([Observation(one, 1 << 30, 0.0, "ended", end) for one in sorted(lost)])
 

@@ -78,6 +78,7 @@ class Commands:
             "now": self._runner.now(),
             "boot_id": self._runner.boot_id,
             "doomed": self._runner.doomed,
+            "age_s": self._spool.age_s(),
             "load": load,
             "attempts": [
                 {

@@ -120,6 +120,15 @@ class Spool:
         except (ValueError, AttributeError, TypeError):
             raise OSError("%s is damaged; remove it once no old controller is left" % self._epochs_path) from None
 
+    def age_s(self) -> float | None:
+        """For how long the spool has been here: its lock is made once and never written."""
+        import time
+
+        try:
+            return round(max(0.0, time.time() - os.stat(self.path("runner.lock")).st_mtime), 3)
+        except OSError:
+            return None
+
     def path(self, name: str) -> str:
         return os.path.join(self.folder, name)
 

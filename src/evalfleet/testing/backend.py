@@ -53,6 +53,7 @@ class FakeBackend:
         self.breaks_on_launch = False  # the connection breaks instead of an answer
         self.other_way = OtherWay.ALIVE
         self.doom_line: str | None = None  # see `doom`
+        self.age_s: float | None = None  # for how long it has been there, where it says so
         self.gpus: tuple[Card, ...] = ()  # what it shows when it is asked
         self.attempts: dict[str, FakeAttempt] = {}
         self.launched: list[str] = []  # every launch that started something
@@ -166,6 +167,7 @@ class FakeHost:
         self._info = info
         self._run_id = run_id
         self._epoch = epoch
+        self._others: tuple[Known, ...] = ()
 
     @property
     def info(self) -> HostInfo:
@@ -184,8 +186,22 @@ class FakeHost:
         cards = self._backend.gpus
         if cards or self._info.devices:
             self._info = replace(self._info, gpus=len(cards), devices=cards, looked_at=time.monotonic())
+        self._info = replace(self._info, age_s=self._backend.age_s)
         found = self._backend.attempts.items()
+        self._others = tuple(Known(one, attempt.live) for one, attempt in found if attempt.run_id != self._run_id)
         return [Known(one, attempt.live) for one, attempt in found if attempt.run_id == self._run_id]
+
+    @property
+    def others(self) -> Sequence[Known]:
+        return self._others
+
+    async def clear(self, run_id: str, epoch: int, *, stop: Sequence[str], forget: Sequence[str]) -> None:
+        await self._answers()
+        self._backend.fence(run_id, epoch)
+        self._stop(stop, "its run is over")
+        for attempt_id in forget:
+            self._backend.forgotten.append(attempt_id)
+            self._backend.attempts.pop(attempt_id, None)
 
     async def launch(self, launches: Sequence[Launch]) -> None:
         await self._answers()
@@ -219,6 +235,9 @@ class FakeHost:
     async def stop(self, attempt_ids: Sequence[str], reason: str) -> None:
         await self._answers()
         self._backend.fence(self._run_id, self._epoch)
+        self._stop(attempt_ids, reason)
+
+    def _stop(self, attempt_ids: Sequence[str], reason: str) -> None:
         for attempt_id in attempt_ids:
             attempt = self._backend.attempts.get(attempt_id)
             if attempt is not None and attempt.live:
