@@ -276,3 +276,51 @@ async def test_a_key_that_somebody_put_into_env_is_not_shown(client: Client, tmp
         reply = await client.ask(f"/api/v1/runs/{made['run']}/tasks/1", token=token)
         assert reply.json["spec"]["env"] == {"OPENAI_API_KEY": "[hidden]", "SEED": "7"}
         assert b"sk-0123" not in reply.body
+
+
+SECRET = "correct-horse-battery"
+
+
+@pytest.fixture
+def live(home: Path) -> str:
+    """The address of an attempt that runs, and writes its secret everywhere."""
+    with closing(open_store(home)) as store:
+        tasks = [TaskSpec(key="a", domain="d", command=("true",), secrets=("TOKEN",))]
+        submitted = store.submit("r", Policy(workers=1), tasks, folder="/", base_env={})
+        run = store.begin(store.take(submitted.id, "me"))
+        assert run is not None
+        claimed = cases.claimed(store, run, 1)
+    folder = Home(home).spooled(claimed.attempt.id)
+    (folder / "artifacts").mkdir(parents=True)
+    (folder / "events.jsonl").write_text(f'{{"step": 1, "note": "using {SECRET}", "screenshot": "shot.png"}}\n')
+    (folder / "artifacts" / "debug.txt").write_text(f"token={SECRET}")
+    (folder / "artifacts" / "dump.bin").write_bytes(b"\0" + SECRET.encode())
+    (folder / "artifacts" / "shot.png").write_bytes(PNG)
+    return f"/api/v1/runs/{run.id}/tasks/1/attempts/1"
+
+
+async def test_what_runs_shows_no_secret(client: Client, live: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TOKEN", SECRET)
+    shown = await client.ask(live, token=client.reader)
+    assert shown.json["film"]["frames"][0]["note"] == "using [secret TOKEN]"
+    text = await client.ask(f"{live}/files/debug.txt", token=client.reader)
+    assert (text.status, text.body) == (200, b"token=[secret TOKEN]")
+    binary = await client.ask(f"{live}/files/dump.bin", token=client.reader)
+    assert (binary.status, binary.body) == (200, b"\0[secret TOKEN]")
+    assert "attachment" in binary.headers["Content-Disposition"]
+    assert (await client.ask(f"{live}/files/shot.png", token=client.reader)).body == PNG
+
+
+async def test_a_server_that_does_not_know_the_secret_shows_pictures_only(
+    client: Client, live: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("TOKEN", raising=False)
+    bodies: list[bytes] = []
+    for path in ("", "/files/debug.txt", "/files/dump.bin", "/logs/stdout"):
+        bodies.append((await client.ask(live + path, token=client.reader)).body)
+    bodies.append((await client.ask(live.rpartition("/attempts")[0], token=client.reader)).body)
+    assert SECRET.encode() not in b"".join(bodies)
+    refused = await client.ask(f"{live}/files/debug.txt", token=client.reader)
+    assert (refused.status, refused.json["error"]["kind"]) == (409, "Refused")
+    assert "TOKEN" in refused.json["error"]["message"]
+    assert (await client.ask(f"{live}/screenshot", token=client.reader)).body == PNG

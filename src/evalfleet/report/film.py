@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -43,9 +43,13 @@ class Film(Struct, frozen=True, kw_only=True):
     cut: int  # frames that are not here, because there are too many
 
 
-def film_of(folder: Path) -> Film | None:
-    """Read the film of an attempt's collected files; None where it left nothing to show."""
-    lines = list(_lines(folder, f"artifacts/{TRAJECTORY}")) or list(_lines(folder, "events.jsonl"))
+def film_of(folder: Path, clean: Callable[[bytes], bytes] | None = None) -> Film | None:
+    """Read the film of an attempt's files; None where it left nothing to show.
+
+    Args:
+        clean: takes secrets out of files that are not collected yet.
+    """
+    lines = list(_lines(folder, f"artifacts/{TRAJECTORY}", clean)) or list(_lines(folder, "events.jsonl", clean))
     goal = ""
     frames: list[Frame] = []
     for line in lines:
@@ -58,8 +62,10 @@ def film_of(folder: Path) -> Film | None:
     return Film(goal=goal, frames=tuple(frames[:_MOST_FRAMES]), cut=max(0, len(frames) - _MOST_FRAMES))
 
 
-def _lines(folder: Path, name: str) -> Iterator[dict[str, Any]]:
+def _lines(folder: Path, name: str, clean: Callable[[bytes], bytes] | None) -> Iterator[dict[str, Any]]:
     content = read_inside(folder, name, _MOST_BYTES, whole=False) or b""
+    if clean is not None:
+        content = clean(content)
     for line in content.splitlines():
         try:
             value: Any = json.loads(line)

@@ -11,12 +11,13 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct, field
 
-from evalfleet.backends import registry
+from evalfleet import config
+from evalfleet.backends import redacting, registry
 from evalfleet.backends.attempt_files import files_inside, open_inside
 from evalfleet.backends.local import HOST as HERE
 from evalfleet.backends.reaching import Absent, Reachable
 from evalfleet.core.exposed import masked
-from evalfleet.errors import NotFound
+from evalfleet.errors import MissingSecret, NotFound
 from evalfleet.layout import Home
 from evalfleet.model import LIVE_ATTEMPT_STATES, Attempt, JsonObject, Run, Task
 from evalfleet.report.film import Film, film_of
@@ -36,6 +37,7 @@ class Place(Struct, frozen=True, kw_only=True):
     attempt: Attempt
     folder: Path
     away: Reachable | Absent | None = None  # the machine that has them, if it is not this one
+    is_raw: bool = False  # its runner has not taken secrets out of them yet
 
     @property
     def is_live(self) -> bool:
@@ -75,7 +77,8 @@ def place(store: StoreReader, home: Home, text: str, task_number: int, number: i
             if collected.is_dir():
                 return Place(run=run, task=task, attempt=attempt, folder=collected)
             away = None if attempt.host == HERE else _host(store, run, attempt.host)
-            return Place(run=run, task=task, attempt=attempt, folder=home.spooled(attempt.id), away=away)
+            folder, is_raw = home.spooled(attempt.id), bool(task.spec.secrets)
+            return Place(run=run, task=task, attempt=attempt, folder=folder, away=away, is_raw=is_raw)
     raise NotFound(f"task {task.key!r} of run {run.id} has no attempt {number}; it has {task.attempts}")
 
 
@@ -102,7 +105,8 @@ def task(store: StoreReader, home: Home, text: str, number: int) -> JsonObject:
     spec["env"] = masked(found.spec.env)
     film = None
     if attempts:
-        film = film_of(place(store, home, run.id, number, attempts[-1].number).folder)
+        last = place(store, home, run.id, number, attempts[-1].number)
+        film = _shown_film(last, last.folder)
     return {
         "number": number,
         **task_row(rows[0]),
@@ -128,10 +132,9 @@ def attempt(
         found = place(store, home, text, task_number, number)
     if found.away is None or seen is None:
         seen, picture = _seen_here(found), newest_picture(found)
-        film = film_of(seen.folder)
     else:
-        film = film_of(seen.folder)
-        picture = newest_of(film, seen.files)
+        picture = newest_of(film_of(seen.folder), seen.files)
+    film = _shown_film(found, seen.folder)
     flagged = {str(one.get("path")) for one in (found.attempt.end or {}).get("artifacts", ()) if one.get("secret")}
     files = [{"path": one.path, "size": one.size, "secret": one.path in flagged} for one in seen.files]
     return {
@@ -187,6 +190,21 @@ def log_row(found: Place, wanted: Wanted, size: int, data: bytes) -> JsonObject:
         "live": found.is_live,
         "text": data.decode("utf-8", "replace"),
     }
+
+
+def cleaned(found: Place, data: bytes) -> bytes:
+    """What a task with secrets is just writing, without them.
+
+    Raises MissingSecret: this server does not know them.
+    """
+    return redacting.cleaned(data, config.secret_values(found.task.spec.secrets)) if found.is_raw else data
+
+
+def _shown_film(found: Place, folder: Path) -> Film | None:
+    try:
+        return film_of(folder, lambda data: cleaned(found, data))
+    except MissingSecret:
+        return None  # it is shown once it ended
 
 
 def opened(found: Place, name: str) -> int | None:

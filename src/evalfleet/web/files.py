@@ -16,7 +16,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.web_request import BaseRequest
 
 from evalfleet.backends.attempt_files import open_inside
-from evalfleet.errors import NotFound
+from evalfleet.errors import MissingSecret, NotFound, Refused
 from evalfleet.web import attempts, params
 from evalfleet.web.attempts import Place
 from evalfleet.web.site import Site
@@ -25,6 +25,7 @@ SANDBOX = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src 'self
 _PICTURES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
 _TEXTS = (".txt", ".log", ".json", ".jsonl", ".csv", ".md", ".toml", ".yaml", ".yml", ".py", ".patch", ".diff")
 _HEAD = 16
+_MOST_CLEANED = 64 << 20
 
 
 class Files:
@@ -40,6 +41,8 @@ class Files:
         file = await self._site.readers.call(lambda _: _opened(copy, found, name))
         if file is None:
             raise NotFound(f"attempt {found.attempt.id} has no file {name!r}")
+        if found.is_raw and not file.kind.startswith("image/"):
+            return await self._site.readers.call(lambda _: file.cleaned(found, download="download" in request.query))
         return file.given(download="download" in request.query, private=found.is_live)
 
     async def screenshot(self, request: web.Request) -> web.StreamResponse:
@@ -68,6 +71,23 @@ class _Opened:
         self.kind = _kind(os.pread(descriptor, _HEAD, 0), self.name)
 
     def given(self, *, download: bool, private: bool) -> web.StreamResponse:
+        return _Sent(self.file, self._headers(download=download, private=private))
+
+    def cleaned(self, found: Place, *, download: bool) -> web.Response:
+        """What a task with secrets is just writing. Raises Refused: it is too large, or this server does not know the secrets."""
+        with self.file:
+            data = self.file.read(_MOST_CLEANED + 1)
+        if len(data) > _MOST_CLEANED:
+            raise Refused(
+                f"{self.name} has more than {_MOST_CLEANED >> 20} MB and may hold a secret until its attempt ended; wait for that"
+            )
+        try:
+            body = attempts.cleaned(found, data)
+        except MissingSecret as error:
+            raise Refused(f"{self.name} may hold a secret until its attempt ended: {error}") from None
+        return web.Response(body=body, headers=self._headers(download=download, private=True))
+
+    def _headers(self, *, download: bool, private: bool) -> dict[str, Any]:
         headers: dict[str, Any] = {
             "Content-Type": "text/plain; charset=utf-8" if self.kind == "text/plain" else self.kind,
             "Content-Security-Policy": SANDBOX,
@@ -75,7 +95,7 @@ class _Opened:
         }
         if download or self.kind == "application/octet-stream":
             headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(self.name, safe='')}"
-        return _Sent(self.file, headers)
+        return headers
 
 
 class _Sent(web.FileResponse):
