@@ -233,6 +233,7 @@ async def test_what_the_cloud_takes_back_is_preempted(home: Path, doomed: bool, 
         two.silent = False
         end_all(one)
         await play.launched(one, 2)
+        assert "does not answer" in play.fleet.given_up["two"]  # so that its pool can replace it
         await play.finish()
     lost = next(attempt for attempt in play.attempts() if attempt.host == "two")
     assert lost.failure is not None

@@ -158,6 +158,7 @@ async def test_a_run_whose_hosts_are_all_barred_pauses_and_says_why(home: Path):
         assert words in run.reason["message"]
     assert play.attempts() == []
     assert one.attempts == two.attempts == {}
+    assert "its canary failed: bad_exit" in play.fleet.given_up["one"]  # so that its pool can replace it
 
 
 async def test_resume_tries_barred_hosts_again_at_once(home: Path):

@@ -42,6 +42,9 @@ class VmFacts(Struct, frozen=True, kw_only=True):
     deadline_refused: str | None = None  # why it has no deadline yet
     deadline_at: float | None = None
     preempted: bool = False
+    unwell: str | None = None  # why it was stopped, of one that is of no use
+    unwell_at: float | None = None  # when it was last
+    replaced: bool = False  # another took its place then
 
     def to_json(self) -> JsonObject:
         return msgspec.to_builtins(self)

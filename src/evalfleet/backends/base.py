@@ -337,6 +337,10 @@ class Fleet(Protocol):
         """The engine gives the host no more work, because of what failed there."""
         ...
 
+    def give_up(self, hosts: Mapping[str, str]) -> None:
+        """All hosts that are of no use to the run now, and why: they do not answer, or failed every canary."""
+        ...
+
 
 class FixedFleet:
     """Implements `Fleet` for hosts that are given once and for all."""
@@ -372,4 +376,7 @@ class FixedFleet:
         pass
 
     def blame(self, host: str, reason: str) -> None:
+        pass
+
+    def give_up(self, hosts: Mapping[str, str]) -> None:
         pass

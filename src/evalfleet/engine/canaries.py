@@ -169,6 +169,18 @@ class Canaries:
             moment = one.ends_by if one.canary is not None else one.due_at
             self.next_at = min(self.next_at, inf if moment is None or moment <= now else moment)
         orders.blamed, self._blamed = self._blamed, {}
+        orders.given_up = self._given_up()
+
+    def _given_up(self) -> dict[str, str]:
+        """Hosts that get no work of this run any more, unless somebody repairs them, and why."""
+        found: dict[str, str] = {}
+        for host in self._roster.hosts:
+            absences = self._roster.absences(host)
+            if Absence.LOST in absences:
+                found[host] = f"it does not answer, and run {self._run.id} has given it up"
+            elif Absence.BARRED in absences and host in self._hosts:
+                found[host] = f"run {self._run.id} has given it up: {self._hosts[host].reason}"
+        return found
 
     def stop(self, orders: Orders) -> None:
         """End all canaries: nobody needs their answer any more."""

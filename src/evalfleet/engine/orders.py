@@ -64,6 +64,7 @@ class Orders(Struct):
     collect: list[Ended] = field(default_factory=list[Ended])
     forget: list[str] = field(default_factory=list[str])  # by whichever host has them
     blamed: dict[str, str] = field(default_factory=dict[str, str])  # hosts that were quarantined, and why
+    given_up: dict[str, str] = field(default_factory=dict[str, str])  # hosts that are of no use to the run, and why
     proving: frozenset[str] = frozenset()  # hosts that have a canary
     want: int = 0  # workers that the run could use
     slots: dict[str, int] = field(default_factory=dict[str, int])  # the same, on each host that counts them

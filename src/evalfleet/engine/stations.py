@@ -108,6 +108,7 @@ class Stations:
         for name, reason in orders.blamed.items():
             self._fleet.blame(name, reason)
             self._notice(f"host {name} is quarantined and gets no more work: {reason}")
+        self._fleet.give_up(orders.given_up)
         self._fleet.want(orders.want)
         self._tell_load(orders.proving)
         self._stepped.set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import anyio
@@ -69,6 +69,7 @@ class PoolFleet:
         self._wanted = 0
         self._busy: dict[str, int] = {}
         self._unwell: dict[str, str] = {}
+        self._given_up: dict[str, str] = {}
         self._blamed: list[tuple[str, str]] = []
 
     # What the engine asks
@@ -118,8 +119,14 @@ class PoolFleet:
     def blame(self, host: str, reason: str) -> None:
         self._blamed.append((host, reason))
 
+    def give_up(self, hosts: Mapping[str, str]) -> None:
+        if hosts != self._given_up:
+            self._given_up = dict(hosts)
+            self._pass_on()
+
     async def part(self, *, over: bool) -> None:
-        """A pool that was made for the run goes with it. Any other stays, and its machines stop by themselves soon."""
+        """A pool that was made for the run goes with it, when that is over. Any other stays, also that of a run that is
+        paused, and its machines stop by themselves soon."""
         store, clerk = open_store(self._settings.home), Clerk()
         try:
             own = settings_of(self._pool).run is not None
@@ -131,7 +138,7 @@ class PoolFleet:
                     self._notice(
                         f"{host} stays until its deadline: it {why} (`evalfleet pool delete {self._name} --force`)"
                     )
-            elif over:
+            else:
                 await self._loosen(store, clerk)
         except (BackendError, Refused, NotFound) as error:
             self._notice(f"pool {self._name}: {error}; `evalfleet reap` ends what has no purpose any more")
@@ -145,9 +152,12 @@ class PoolFleet:
             until = await steward.part()
         if until is not None:
             when = time.strftime("%H:%M", time.localtime(until))
+            rows = await clerk.call(partial(store.hosts, self._name))
+            usd = sum(row.usd_per_hour + row.kept_usd_per_hour for row in rows if row.allocated_since is not None)
             self._notice(
-                f"pool {self._name} is still there, and paid for until about {when}: then its machines stop by themselves; "
-                f"`evalfleet pool stop {self._name}` or `pool delete` ends it now"
+                f"pool {self._name} is still there, and costs ${usd / azure_settings.of(self._settings).speed:.2f} an hour "
+                f"until about {when}: then its machines stop by themselves; `evalfleet pool stop {self._name}` or `pool delete` "
+                "ends it now"
             )
 
     def waits_for(self) -> str:
@@ -244,6 +254,7 @@ class PoolFleet:
         if self._steward is not None:
             self._steward.wanted = {self._run_id: self._wanted}
             self._steward.busy = dict(self._busy)
+            self._steward.given_up = self._given_up
             self._steward.poke()
 
     async def _ask(self, name: str) -> OtherWay | None:

@@ -28,6 +28,7 @@ from evalfleet.fleet.deadlines import let_stop, move_deadlines
 from evalfleet.fleet.ground import Ground, NotOurs
 from evalfleet.fleet.quotas import note_quota
 from evalfleet.fleet.registry_file import registry_text, write_registry
+from evalfleet.fleet.replacing import is_aside, is_replaced, set_aside
 from evalfleet.fleet.tender import Tender
 from evalfleet.fleet.working import waits_for, wanted_workers
 from evalfleet.model import HostState, HostWork, JsonObject, Pool, PoolHost, Wish
@@ -80,6 +81,7 @@ class Steward:
         self.stopped_at: float | None = None
         self.wanted: dict[str, int] = {}  # workers that the run could use that we serve, by its id
         self.busy: dict[str, int] = {}
+        self.given_up: Mapping[str, str] = {}  # machines that are of no use to the run, and why
         self.is_gone = False  # the pool was deleted, as wished
 
     def poke(self) -> None:
@@ -168,6 +170,10 @@ class Steward:
         self._work = await ground.clerk.call(self._store.host_work)
         strays = await self._drop_strays(views, hosts)
         if not pool.deleting and not await self._is_spent(pool, hosts):
+            if self._serves:
+                idle = [host for host in hosts if host.name not in self._tenders]
+                await set_aside(ground, idle, self.given_up, self._work)
+                hosts = await ground.clerk.call(partial(self._store.hosts, self._name))
             await self._balance(pool, hosts)
         hosts = await ground.clerk.call(partial(self._store.hosts, self._name))
         steps = {host.name: self._step(host, views) for host in hosts}
@@ -279,14 +285,15 @@ class Steward:
         needed = await self._needed()
         if not wanted.scales:
             await self._start_stopped(hosts, needed)
-            have = len([host for host in hosts if host.state is not HostState.LOST])
+            await self._stop_unused(hosts, needed, now)
+            have = len([host for host in hosts if host.state is not HostState.LOST and not is_replaced(host)])
             await self._request((min(needed, wanted.workers) if self._is_stopped else wanted.workers) - have)
             return
         least = 0 if self._is_stopped else wanted.least
         demand = Demand(wanted=needed, least=least, most=wanted.limit)
         idle_s = 0.0 if wanted.run is not None else wanted.idle_s
         busy = {host.name for host in hosts if self._has_work(host.name)}
-        change = follow(hosts, demand, idle_s, now, self._idle_since, busy)
+        change = follow([host for host in hosts if not is_aside(host)], demand, idle_s, now, self._idle_since, busy)
         await self._wish(change.start, Wish.RUNNING, "a run needs it")
         shed = Wish.GONE if wanted.idle == "delete" or wanted.run is not None else Wish.STOPPED
         await self._wish(change.shed, shed, f"idle for {idle_s:g} s")
@@ -308,12 +315,22 @@ class Steward:
     async def _start_stopped(self, hosts: list[PoolHost], needed: int) -> None:
         """Runs on a pool that was stopped start as many of its machines as they can use."""
         missing = needed - sum(1 for host in hosts if counts_as_worker(host))
-        stopped = [host.name for host in hosts if host.state is HostState.STOPPED and host.wish is Wish.STOPPED]
+        asleep = [host for host in hosts if host.state is HostState.STOPPED and host.wish is Wish.STOPPED]
+        stopped = [host.name for host in asleep if not is_aside(host)]
         if self._asleep is None:
             self._asleep = set(stopped)
         usable = [name for name in stopped if name in self._asleep]
         await self._wish(usable[: max(0, missing)], Wish.RUNNING, "a run needs it")
         self._asleep -= {host.name for host in hosts if host.wish is Wish.RUNNING}
+
+    async def _stop_unused(self, hosts: list[PoolHost], needed: int, now: float) -> None:
+        """While all runs on the pool are paused nobody needs it: after `idle` its machines stop. A run that goes on starts them."""
+        if needed or not self.wanted:
+            return
+        idle_s = self._ground.wanted.idle_s
+        unused = [host.name for host in hosts if now - self._idle_since.get(host.name, now) >= idle_s]
+        self._asleep = {*(self._asleep or ()), *unused}
+        await self._wish(unused, Wish.STOPPED, f"no run has needed it for {idle_s:g} s")
 
     def _note_idle(self, hosts: list[PoolHost], now: float) -> None:
         ready = {host.name for host in hosts if host.state is HostState.READY and not self._has_work(host.name)}

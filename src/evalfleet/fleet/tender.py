@@ -125,7 +125,7 @@ class Tender:
                 await self._mourn()
             case Step.STOPPED:
                 facts = replace(self.facts, operation=None, problem=None)
-                await self._stop_meter(state=HostState.STOPPED, facts=facts, reason=None, rung=None)
+                await self._stop_meter(state=HostState.STOPPED, facts=facts, reason=facts.unwell, rung=None)
                 return True
             case Step.GONE:
                 await self._vms.drop_deadline(self.host.name)
@@ -265,6 +265,7 @@ class Tender:
             spot=view.spot,
             operation=None,
             problem=None,
+            unwell=None,
         )
         await self.move(state=HostState.PREPARING, facts=facts, reason=None, rung="arm")
 

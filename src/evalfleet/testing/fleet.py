@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import anyio
@@ -20,6 +20,7 @@ class FakeFleet:
         self.wanted: list[int] = []  # each number that differs from the one before
         self.loads: dict[str, int] = {}
         self.blamed: dict[str, str] = {}
+        self.given_up: dict[str, str] = {}
         self.is_served = False
         self.drained: set[str] = set()  # hosts that get no more work
         self.parted: bool | None = None  # whether the run was over when it left
@@ -79,3 +80,6 @@ class FakeFleet:
 
     def blame(self, host: str, reason: str) -> None:
         self.blamed[host] = reason
+
+    def give_up(self, hosts: Mapping[str, str]) -> None:
+        self.given_up = dict(hosts)
