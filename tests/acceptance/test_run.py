@@ -65,7 +65,8 @@ def test_the_table_of_exits(
 
 
 def test_a_missing_executable_is_a_launch_failure_of_that_task(fleet: Fleet):
-    result = outcome(fleet, {"key": "a", "command": ["/no/such/agent"]})
+    tasks = [sh("true", "b"), {"key": "a", "command": ["/no/such/agent"]}]
+    result = fleet.json("run", fleet.tasks(tasks, attempts=1), "--workers", "1")["results"][1]
     assert result["failure"]["kind"] == "launch_failed"
     assert "/no/such/agent" in result["failure"]["evidence"]
     assert result["failure"]["blame"] == "task"

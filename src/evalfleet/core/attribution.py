@@ -45,6 +45,7 @@ HOST_TASKS = 3
 SYSTEMIC_TASKS = 3
 STALL_WORKERS = 2
 OTHER_WORKERS = 3
+ALONE_AFTER = 2
 _RECENT = 10
 _MOST_CAUSES = 1000
 _SHOWN = 3
@@ -54,6 +55,7 @@ _NEVER_THE_TASKS = frozenset(
         Kind.RUNNER_LOST, Kind.WORKER_LOST, Kind.PREEMPTED, Kind.ENVIRONMENT_FAILED, Kind.GPU_TAKEN, Kind.HOST_FAILED,
     }
 )  # fmt: skip
+_DEATHS = frozenset({Kind.RUNNER_LOST, Kind.WORKER_LOST})
 # How an attempt may end without a word about whether its host can work.
 SILENT = frozenset(
     {
@@ -217,6 +219,16 @@ class History:
             return 0
         return len({task for task, _ in seen})
 
+    def companions(self, failure: Failure, where: Where) -> set[str]:
+        """The other tasks that failed by this cause."""
+        cause = self._cause(failure, where)
+        seen = (
+            set[tuple[str, str]]()
+            if cause is None
+            else self._causes.get(cause[0], {}).get(cause[1], set[tuple[str, str]]())
+        )
+        return {task for task, _ in seen} - {where.task}
+
     def trials(self, failure: Failure, where: Where) -> int:
         """On how many different workers, with this one, the task failed by this kind."""
         trials = (*self._tasks.get(where.task, ()), self._trial(failure.kind, where))
@@ -225,6 +237,11 @@ class History:
     def failed_on(self, task: str) -> frozenset[str]:
         """The workers on which the task failed, for `core.placement`: another worker comes first."""
         return frozenset(trial.worker for trial in self._tasks.get(task, ()))
+
+    def runs_alone(self, task: str) -> bool:
+        """Whether the task was there when two runners or hosts died. It may have killed them, so it gets a host of its own: those
+        that it would take with it lose nothing, and what it loses from now on is its own doing."""
+        return sum(trial.kind in _DEATHS for trial in self._tasks.get(task, ())) >= ALONE_AFTER
 
     def open_tasks(self) -> list[str]:
         """Those that failed and are not forgotten."""
@@ -296,19 +313,25 @@ class History:
         self.streaks.pardon(host)
 
 
-def attribute(failure: Failure, where: Where, history: History, others: Collection[str] = ()) -> Failure:
+def attribute(
+    failure: Failure, where: Where, history: History, others: Collection[str] = (), tasks: int | None = None
+) -> Failure:
     """The failure with the blame that the history of *earlier* attempts gives it; add the result to the history after.
 
     The kind and the evidence never change. A blame moved to the host or the pool does not consume.
 
     Args:
         others: the hosts besides its own that serve now.
+        tasks: how many the run has; None: more may come. A missing program is the pool's where all of few tasks miss it.
     """
     if history.streaks.accuses(_end(where, failure.kind), history.hosts_against(where.task), others):
         return replace(failure, blame=Blame.WORKER, consumes=False)
     if _is_the_workers(failure.kind) and history.blames_host(where.host, where.task):
         return replace(failure, blame=Blame.WORKER, consumes=False)
-    if history.systemic_tasks(failure, where, others) >= SYSTEMIC_TASKS:
+    few = failure.kind is Kind.LAUNCH_FAILED and history.successes == 0 and tasks is not None
+    if history.systemic_tasks(failure, where, others) >= (
+        min(SYSTEMIC_TASKS, tasks) if few and tasks else SYSTEMIC_TASKS
+    ):
         return replace(failure, blame=Blame.POOL, consumes=False)
     if failure.blame is Blame.WORKER and failure.kind not in _NEVER_THE_TASKS:
         enough = STALL_WORKERS if failure.kind is Kind.STALL else OTHER_WORKERS

@@ -40,6 +40,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     failures: int = 5
     tasks: int = 3
     taskless: int = 3
+    launches: int | None = None  # so many tasks whose program is missing are all that there are; None: there are more
     refusals: int = 3
     probes: int | None = 3
     probe_base_s: float = 2.0
@@ -186,6 +187,8 @@ class Breaker(Struct, frozen=True, kw_only=True):
         if self._is_refused():
             return True
         counted = self._counted()
+        if self.limits.launches is not None and counted and all(mark.kind is Kind.LAUNCH_FAILED for mark in self.marks):
+            return len(_tasks(counted)) >= self.limits.launches
         return len(counted) >= self.limits.failures and len(_tasks(counted)) >= self.limits.tasks
 
     def _is_refused(self) -> bool:

@@ -29,6 +29,12 @@ _FULL = frozenset({28, 122})  # ENOSPC, EDQUOT
 # EACCES, ENOTDIR, EISDIR, EINVAL, ENAMETOOLONG, ELOOP, ELIBBAD. Everything else is what its host lacks at that moment.
 _THE_COMMANDS = frozenset({1, 2, 7, 8, 13, 20, 21, 22, 36, 40, 80})
 _SHELL_WORDS = ("not found", "permission denied", "no such file", "cannot execute", "exec format error")
+# What interpreters say of a script or module that is not there; a program's own traceback does not look so.
+_NO_SCRIPT = re.compile(
+    r"(?:\S*/)?python[\d.]*: (?:can't open file '.*': \[Errno 2\] No such file or directory|No module named \S+)"
+    r"|Can't open perl script \".*\": No such file or directory"
+    r"|(?:\S*/)?ruby[\d.]*: No such file or directory -- .* \(LoadError\)"
+)
 _MEMORY_ERROR = re.compile(r"(?:[\w.]+\.)?MemoryError(?::.*)?")
 _FRAME = re.compile(r'\s+File "[^"]*", line \d+')
 _SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
@@ -170,6 +176,8 @@ def _exit_other(end: EndRecord, code: int) -> Failure:
     if flagged:
         return reported if reported is not None and reported.kind is flagged.kind else flagged
     if code in (126, 127) and any(word in line.lower() for word in _SHELL_WORDS):
+        return failure(Kind.LAUNCH_FAILED, line)
+    if _NO_SCRIPT.fullmatch(line):
         return failure(Kind.LAUNCH_FAILED, line)
     if _MEMORY_ERROR.fullmatch(line):
         return failure(Kind.OUT_OF_MEMORY, line)

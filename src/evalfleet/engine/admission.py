@@ -77,9 +77,10 @@ class Admission:
         if self._fixed:
             self._look_at = 0.0  # what is due in its shard was nobody else's to take
 
-    def _free_slots(self, live: Mapping[str, Live], hosts: Iterable[HostInfo]) -> list[Slot]:
+    def _free_slots(self, live: Mapping[str, Live], hosts: Iterable[HostInfo], history: History) -> list[Slot]:
         busy = {one.attempt.worker for one in live.values()} | self._returned.workers()
         used = {one.attempt.host for one in live.values()} | set(self._returned.hosts())
+        closed = {one.attempt.host for one in live.values() if history.runs_alone(one.task.key)}
         slots: list[Slot] = []
         for host in hosts:
             free = [
@@ -87,6 +88,8 @@ class Admission:
                 for name in self._roster.workers(host.name)
                 if name not in busy and not self._roster.is_banned(name)
             ][: slots_left(host, live)]
+            if host.name in closed:
+                continue
             if host.name in self._roster.alone:
                 free = [] if host.name in used else free[:1]
             slots += [Slot(worker=name, host=host.name) for name in free]
@@ -108,7 +111,7 @@ class Admission:
             probed: hosts that come after all others.
         """
         now = self._store.now()
-        slots = self._free_slots(live, hosts)
+        slots = self._free_slots(live, hosts, history)
         if probed:
             slots.sort(key=lambda slot: probed.count(slot.host))
         self._full = not slots or len(live) >= self._roster.most
@@ -147,10 +150,11 @@ class Admission:
         return picked
 
     def _room(self, host: HostInfo, live: Mapping[str, Live]) -> HostRoom:
-        used = sum(one.attempt.requests.memory_mb for one in live.values() if one.attempt.host == host.name)
-        used += self._returned.memory_mb(host.name)
+        there = [one.attempt.requests.memory_mb for one in live.values() if one.attempt.host == host.name]
+        used = sum(there) + self._returned.memory_mb(host.name)
         free = None if host.memory_mb is None else host.memory_mb - used
-        return HostRoom(memory_mb=host.memory_mb, free_memory_mb=free, cards=host.devices)
+        idle = not there and host.name not in self._returned.hosts()
+        return HostRoom(memory_mb=host.memory_mb, free_memory_mb=free, cards=host.devices, is_idle=idle)
 
     def _grants(
         self, tasks: list[Task], slots: list[Slot], hosts: Mapping[str, HostRoom], most: int, history: History
@@ -200,6 +204,7 @@ class Admission:
             requests=task.spec.requests,
             failed_on=history.failed_on(task.key),
             avoid=self._elsewhere.avoided(task),
+            alone=history.runs_alone(task.key),
             host=None if granted is None else granted.host,
         )
 
@@ -259,10 +264,14 @@ def _allowed(
     """Hosts with a worker and the memory for it; those where it has not failed, if there are any."""
     failed_on = history.failed_on(task.key)
     asked_mb = task.spec.requests.memory_mb
+    alone = history.runs_alone(task.key)
     roomy = [
         slot
         for slot in slots
-        if slot.host in hosts and slot.host not in avoid and _has_memory(hosts[slot.host], asked_mb)
+        if slot.host in hosts
+        and slot.host not in avoid
+        and (hosts[slot.host].is_idle or not alone)
+        and _has_memory(hosts[slot.host], asked_mb)
     ]
     fresh = frozenset(slot.host for slot in roomy if slot.worker not in failed_on)
     return fresh or frozenset(slot.host for slot in roomy)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from evalfleet.backends.base import Observation
 from evalfleet.core.attribution import History, Where, attribute
 from evalfleet.core.ends import end_from_json
-from evalfleet.core.failures import JUDGE_VERSION, outcome_of
+from evalfleet.core.failures import JUDGE_VERSION, RULES, outcome_of
 from evalfleet.core.judge import Builtin, Pattern, judge
 from evalfleet.core.retry import Fail, Hold, Retry, decide, is_spent
 from evalfleet.engine.elsewhere import Elsewhere
@@ -19,7 +19,7 @@ from evalfleet.engine.guard import Guard
 from evalfleet.engine.money import Money
 from evalfleet.engine.orders import Ended, Live, Mode, Orders
 from evalfleet.engine.roster import Roster
-from evalfleet.model import Blame, EndRecord, Failure, Kind, Outcome, Run, TaskState, Verdict
+from evalfleet.model import Attempt, Blame, EndRecord, Failure, Kind, Outcome, Run, TaskState, Verdict
 from evalfleet.store.base import Finish, Finished, Store
 from evalfleet.store.judged import Judged
 
@@ -41,6 +41,7 @@ class Ends:
         self.history = History()
         self.elsewhere = Elsewhere(store, run, roster, self.history, rng)
         self.superseded: set[str] = set()  # attempts whose task has its verdict from another one
+        self._absolved: set[str] = set()  # tasks that failed by a cause which is the pool's
         self.withdrawn: dict[str, str] = {}  # attempts that are ended so that other workers try their tasks, and why
         self.stopped: dict[str, str] = {}  # attempts that are ended for the run's sake, not by anybody's fault, and why
         self._store = store
@@ -126,14 +127,32 @@ class Ends:
         """These hosts were found to fail whatever they get: what failed there before we knew is theirs, too."""
         for host in hosts:
             for one in self.history.streaks.witnesses(host):
-                task = self._store.task(self._run.id, one.task)
-                for attempt in self._store.attempts(self._run.id, task.number):
-                    if attempt.id == one.attempt and attempt.failure is not None and attempt.failure.consumes:
-                        found = replace(attempt.failure, blame=Blame.WORKER, consumes=False)
-                        outcome = outcome_of(found.kind, found.blame)
-                        self._store.rejudge(self._run, attempt, found, outcome, JUDGE_VERSION, None)
-                if task.state is TaskState.FAILED:
-                    self._store.retry(self._run, [one.task], [TaskState.FAILED])
+                self._absolve(one.task, Blame.WORKER, lambda attempt, one=one: attempt.id == one.attempt)
+
+    def _absolve_pool(self, found: Failure, where: Where) -> None:
+        """The cause turned out to be the pool's: what failed by it before we knew is the pool's, too."""
+        for key in self.history.companions(found, where) - self._absolved:
+            self._absolved.add(key)
+            self._absolve(
+                key, Blame.POOL, lambda attempt: attempt.failure is not None and attempt.failure.kind is found.kind
+            )
+
+    def _absolve(self, key: str, blame: Blame, is_meant: Callable[[Attempt], bool]) -> None:
+        """Give a task its attempts back; one that has failed for good by them goes on."""
+        task = self._store.task(self._run.id, key)
+        for attempt in self._store.attempts(self._run.id, task.number):
+            if attempt.failure is not None and attempt.failure.consumes and is_meant(attempt):
+                found = replace(attempt.failure, blame=blame, consumes=False)
+                outcome = outcome_of(found.kind, found.blame)
+                self._store.rejudge(self._run, attempt, found, outcome, JUDGE_VERSION, None)
+        if task.state is TaskState.FAILED:
+            self._store.retry(self._run, [key], [TaskState.FAILED])
+
+    def _tasks(self, found: Failure) -> int | None:
+        """How many tasks the run has, where that matters."""
+        if found.kind is not Kind.LAUNCH_FAILED or self.history.successes or self._run.open:
+            return None
+        return sum(self._store.counts(self._run.id).values())
 
     def _failed(self, live: Live, found: Failure, finish: Finish, mode: Mode) -> Finish:
         """The finish with its failure attributed, and with the next state of its task."""
@@ -142,7 +161,9 @@ class Ends:
             return replace(finish, outcome=Outcome.CANCELLED, failure=found, next_state=state, reason="cancelled")
         task, host = live.task, live.attempt.host
         where = _where(live, finish.duration_s, self._store.now())
-        found = attribute(found, where, self.history, self.elsewhere.others(task, host))
+        found = attribute(found, where, self.history, self.elsewhere.others(task, host), self._tasks(found))
+        if found.blame is Blame.POOL is not RULES[found.kind].blame:
+            self._absolve_pool(found, where)
         consumed, lost = task.consumed + found.consumes, task.lost + (not found.consumes)
         decision = decide(
             failure=found,

@@ -28,6 +28,10 @@ class Guard:
 
         A pool that is `proven` by an earlier verdict of this run needs no slow start.
         """
+        tasks = sum(self._store.counts(self._run.id).values())
+        if tasks < self._limits.tasks and not self._run.open:
+            self._limits = replace(self._limits, launches=tasks)
+            self._breaker = Breaker(limits=self._limits)
         if stored := self._store.breaker(self._run.id):
             self._breaker = Breaker.from_json(stored, self._limits).rearmed(self._store.now())
         if proven and self._breaker.state is BreakerState.CLOSED:

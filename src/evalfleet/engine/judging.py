@@ -122,8 +122,9 @@ def _judge(
     judged = judge(end_from_json(attempt.end), run.policy, patterns)
     if isinstance(judged, Verdict) or judged.kind is Kind.CANCELLED:
         return judged
-    if judged.kind is stored.kind and stored.blame is Blame.WORKER is not judged.blame:
-        return stored  # the host was accused: that followed from which others served then, and is not told by the ends alone
+    if judged.kind is stored.kind and stored.blame in (Blame.WORKER, Blame.POOL) and stored.blame is not judged.blame:
+        # What moved the blame may have come later, or from which hosts served then: it is not told by earlier ends alone.
+        return stored
     return attribute(judged, where, history)
 
 

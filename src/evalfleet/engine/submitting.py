@@ -12,6 +12,7 @@ from evalfleet import config
 from evalfleet.core.budget import Budget
 from evalfleet.core.cost import estimate_attempt, max_cost_usd
 from evalfleet.duration import show
+from evalfleet.engine.programs import Programs
 from evalfleet.errors import InputError
 from evalfleet.model import Distribution, Policy, Run, TaskSpec
 from evalfleet.store.base import Store
@@ -88,7 +89,8 @@ def submit(
 ) -> Run:
     """Store the run, whole or not at all. What is given here goes before what the task file says.
 
-    Raises InputError where the budget admits nothing; see `require_budget`.
+    Raises InputError where the budget admits nothing; see `require_budget`. And on a run for this machine, where a program of
+    its tasks is not there; see `Programs`.
     """
     policy = submission.policy
     usual = os.cpu_count() or 1
@@ -104,10 +106,6 @@ def submit(
         pool=pool,
     )
     require_budget(store, policy, submission.tasks, local_usd_per_hour=local_usd_per_hour)
-    return store.submit(
-        name or submission.name,
-        policy,
-        submission.tasks,
-        folder=submission.folder,
-        base_env=config.base_env(),
-    )
+    base_env = config.base_env()
+    tasks = submission.tasks if pool else Programs(submission.folder, base_env).checked(submission.tasks)
+    return store.submit(name or submission.name, policy, tasks, folder=submission.folder, base_env=base_env)
