@@ -30,6 +30,7 @@ FROZEN = {
     "0010_forced_wishes.sql": "76a561599996238a",
     "0011_attempt_price.sql": "de434e4b165bbc3b",
     "0012_judged_at.sql": "d25d21c8cd0efb5b",
+    "0013_pausing.sql": "f28bf94947bc72bf",
 }
 
 

@@ -90,6 +90,29 @@ async def test_a_wish_to_a_controller_that_leaves_is_kept(home: Path, store: Sto
     assert await started(home) == [f"resume {run}"]
 
 
+async def test_a_wish_waits_while_somebody_owns_the_run_for_a_moment(home: Path, store: Store, client: Client):
+    """Whoever changes something in a run that nobody drives owns it meanwhile; that is no controller."""
+    run = paused(store)
+    drivers = client.server.site.drivers
+    assert drivers is not None
+    owned = store.take(run, "a request")
+    drivers.want(run)
+    looked = anyio.Event()
+    real = client.server.site.readers.call
+
+    async def counted(function: Any) -> Any:
+        found = await real(function)
+        if function == drivers._look and not drivers._unseen:  # pyright: ignore[reportPrivateUsage]
+            looked.set()
+        return found
+
+    client.server.site.readers.call = counted  # pyright: ignore[reportAttributeAccessIssue]
+    await looked.wait()
+    await anyio.lowlevel.checkpoint()
+    store.leave(owned)
+    assert await started(home) == [f"resume {run}"]
+
+
 async def test_a_wish_is_over_once_its_controller_drives(home: Path, store: Store, client: Client):
     """Else the pause that an operator wishes later would be undone."""
     run = paused(store)

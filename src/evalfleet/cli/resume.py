@@ -14,6 +14,7 @@ from evalfleet.cli.thresholds import Thresholds, threshold_options
 @click.option("-w", "--workers", type=click.IntRange(min=1), help="Tasks at a time, from now on.")
 @budget_option
 @threshold_options
+@click.option("--stay-paused", is_flag=True, hidden=True, help="Let a pause that was asked for hold. As `serve` does.")
 @click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
 @json_option
 @home_option
@@ -23,6 +24,7 @@ def command(
     workers: int | None,
     budget_usd: float | None,
     thresholds: Thresholds,
+    stay_paused: bool,
     verbose: bool,
     as_json: bool,
     home: str | None,
@@ -45,7 +47,7 @@ def command(
         after = last.number if last else 0
         show = Show(as_json=as_json, verbose=verbose, after=after, thresholds=thresholds)
         try:
-            taken = take(store, found, workers=workers, budget_usd=budget_usd)
+            taken = take(store, found, workers=workers, budget_usd=budget_usd, stays_paused=stay_paused)
         except RunOver:  # a script that resumes until the run is over gets its answer
             return report(settings, store, found, show)
         return drive_and_report(settings, store, taken, show)

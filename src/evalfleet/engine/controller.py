@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from evalfleet import config
 from evalfleet.core.breaker import Limits
 from evalfleet.core.health import Patience
@@ -32,8 +34,14 @@ def engine_settings(settings: config.Settings) -> EngineSettings:
     )
 
 
-def take(store: Store, run: Run, *, workers: int | None = None, budget_usd: float | None = None) -> Run:
+def take(
+    store: Store, run: Run, *, workers: int | None = None, budget_usd: float | None = None, stays_paused: bool = False
+) -> Run:
     """Own the run and let it run, with the changes asked for.
+
+    Args:
+        stays_paused: a pause that an operator asked of a controller which died before it was done holds. Else whoever takes the run
+            takes the pause back.
 
     Raises Owned while another controller drives it, RunOver if nothing is left to drive.
     """
@@ -46,6 +54,8 @@ def take(store: Store, run: Run, *, workers: int | None = None, budget_usd: floa
             f"run {run.id} is {taken.state}; `evalfleet report {run.id}` shows it, `evalfleet retry {run.id} --only "
             f"{'cancelled' if taken.state is RunState.CANCELLED else 'failed'}` tries tasks again"
         )
+    if taken.pausing is not None and not stays_paused and store.set_pausing(taken, None):
+        taken = replace(taken, pausing=None)
     return reopen(store, taken, workers=workers, budget_usd=budget_usd)
 
 

@@ -28,7 +28,7 @@ from evalfleet.engine.returned import Returned
 from evalfleet.engine.roster import Absence, Roster
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.sharing import Sharing
-from evalfleet.engine.steering import answered, barred, pause_reason
+from evalfleet.engine.steering import asked, barred, pause_reason
 from evalfleet.errors import MissingSecret
 from evalfleet.model import AttemptState, JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
 from evalfleet.store.base import Store
@@ -87,6 +87,7 @@ class Dispatcher:
         self._ends.load()
         self._ends.absolve(self._canaries.quarantine_blamed(at_once=True))  # whoever started us may have repaired them
         self._roster.banned = barred(self._store, self.run.id)
+        self._paused = self.run.pausing  # an operator's pause outlives the controller that he asked
         self._guard.load(proven=self._ends.history.successes > 0)
         self._money.load(self._store)
         collecting: list[Ended] = []
@@ -277,10 +278,7 @@ class Dispatcher:
         with self._store.batch():
             if self._store.run(self.run.id).state is not RunState.RUNNING:
                 return False
-            pausing = request.verb is Verb.PAUSE  # it goes on until its live attempts have ended
-            answer = (
-                {"pausing": len(self.live)} if pausing else answered(self._store, self.run, request.verb, request.args)
-            )
+            answer = asked(self._store, self.run, request, len(self.live), cancelling=self.mode is Mode.CANCEL)
             self._store.obey(self.run, request, answer)
             if self._studying is not None:
                 self._studying.forget()

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from evalfleet.errors import EvalfleetError, InputError, WrongState
-from evalfleet.model import Distribution, JsonObject, PauseCause, Run, RunState, TaskState, Verb
+from evalfleet.model import Distribution, JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
 from evalfleet.store.base import Store, StoreReader
 
+UNDONE = frozenset(
+    {Verb.RETRY, Verb.RELEASE, Verb.HOLD, Verb.PAUSE, Verb.RESUME, Verb.AMEND}
+)  # by a cancel that is under way
 RETRIABLE = (TaskState.FAILED, TaskState.HELD, TaskState.CANCELLED)
 
 
@@ -37,6 +40,8 @@ def steer(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject:
         case Verb.PAUSE:
             return _pause(store, run, args)
         case Verb.RESUME | Verb.AMEND:
+            if verb is Verb.RESUME:
+                store.set_pausing(run, None)
             return amend(store, run, args)
         case Verb.QUARANTINE | Verb.PARDON:
             return _bar(store, run, verb, args)
@@ -51,6 +56,17 @@ def answered(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject
         return steer(store, run, verb, args)
     except EvalfleetError as error:
         return {"error": str(error), "exit_code": error.exit_code}
+
+
+def asked(store: Store, run: Run, request: Request, live: int, *, cancelling: bool) -> JsonObject:
+    """The answer of a run's controller, which has so many live attempts. What a cancel that goes on would undo is refused."""
+    if cancelling and request.verb in UNDONE:
+        then = f"once that is done `evalfleet retry {run.id} --only cancelled` tries its tasks again"
+        return {"error": f"run {run.id} is being cancelled; {then}", "exit_code": WrongState.exit_code}
+    if request.verb is not Verb.PAUSE:
+        return answered(store, run, request.verb, request.args)
+    store.set_pausing(run, pause_reason(run, request.args))  # it goes on until its live attempts have ended
+    return {"pausing": live}
 
 
 def amended(run: Run, *, workers: int | None = None, budget_usd: float | None = None) -> Run:

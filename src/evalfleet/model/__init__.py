@@ -253,6 +253,7 @@ class Run(Struct, frozen=True, kw_only=True):
     created_at: float
     started_at: float | None
     ended_at: float | None
+    pausing: JsonObject | None = None  # an operator paused it, and why, while its live attempts end
 
 
 class Verdict(Struct, frozen=True, kw_only=True):

@@ -399,6 +399,11 @@ class Store(PoolWriter, GpuWriter, SeriesWriter, StoreReader, Protocol):
         Event `task.cancelled`."""
         ...
 
+    def set_pausing(self, run: Run, reason: JsonObject | None) -> bool:
+        """Remember that a running run is to pause once its live attempts have ended, for whoever drives it next; None: it is not.
+        `begin`, `pause`, `complete` and `cancel` forget it. False: the run is not ours any more, or does not run."""
+        ...
+
     def request(self, run_id: str, verb: Verb, args: JsonObject, asked_by: str) -> int:
         """Ask the owner. Event `run.requested`. Returns the request's number. Raises NotFound."""
         ...

@@ -124,6 +124,7 @@ def run(row: Row) -> Run:
         policy=_decoded(_policy, row["policy"]),
         base_env=from_json(row["base_env"]),
         cancelling=bool(row["cancelling"]),
+        pausing=from_json(row["pausing"]),
     )
 
 

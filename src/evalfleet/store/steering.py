@@ -76,6 +76,11 @@ class Steering(Recording):
                 self._event(run.id, "task.cancelled", {"reason": reason}, key)
             return keys
 
+    def set_pausing(self, run: Run, reason: JsonObject | None) -> bool:
+        with self._db.transaction():
+            pausing = None if reason is None else rows.to_json(reason)
+            return bool(self._db.rows("set_pausing", id=run.id, epoch=run.epoch, pausing=pausing))
+
     def request(self, run_id: str, verb: Verb, args: JsonObject, asked_by: str) -> int:
         with self._db.transaction():
             self.run(run_id)

@@ -47,6 +47,7 @@ class FakeBackend:
         self.canary = canary
         self.unreachable: str | None = None  # why nobody can connect
         self.silent = False  # connected, and does not answer
+        self.hangs = False  # whoever connects, or asks another way, waits for ever
         self.forgets = True  # False: it refuses to forget anything
         self.is_sound = True  # False: canaries fail
         self.collects = True  # False: files do not come
@@ -68,6 +69,7 @@ class FakeBackend:
 
     @asynccontextmanager
     async def acquire(self, run_id: str, epoch: int, inbox: Inbox) -> AsyncGenerator[FakeHost]:
+        await self._hang()
         if self.unreachable:
             raise RunnerUnavailable(self.unreachable)
         self.fence(run_id, epoch)
@@ -83,9 +85,15 @@ class FakeBackend:
             self._hosts.remove(host)
 
     async def ask_otherwise(self) -> OtherWay:
+        await self._hang()
         return self.other_way
 
+    async def _hang(self) -> None:
+        if self.hangs:
+            await anyio.sleep_forever()
+
     async def reset(self) -> None:
+        await self._hang()
         self.resets += 1
         self.silent = False
         self.lose_runner()

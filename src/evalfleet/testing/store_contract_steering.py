@@ -155,6 +155,21 @@ class SteeringContract:
         assert store.requests(run.id) == [later]
         assert store.requests(other.id) == []
 
+    def test_a_pause_that_was_asked_for_is_remembered_until_it_is_done_or_taken_back(self, store: Store) -> None:
+        run = cases.drive(store)
+        why = {"cause": "operator", "message": "lunch"}
+        assert store.set_pausing(run, why)
+        assert store.run(run.id).pausing == why
+        assert store.set_pausing(run, None)
+        assert store.run(run.id).pausing is None
+        store.set_pausing(run, why)
+        taken = store.take(run.id, "another")
+        assert taken.pausing == why
+        assert not store.set_pausing(run, None)  # not ours any more
+        assert store.pause(taken, why) is not None
+        assert store.run(run.id).pausing is None
+        assert not store.set_pausing(taken, why)  # it does not run
+
     def test_requests_need_a_run(self, store: Store) -> None:
         with pytest.raises(NotFound):
             store.request("nothing", Verb.CANCEL, {}, "me")

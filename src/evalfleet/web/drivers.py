@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.0
 _LEAVE_S = 15.0
+_MOMENT_S = 2.0  # who owns a run for longer drives it
 _FIRST_S = 60.0  # before a run that paused by its breaker is tried again; doubles each time
 _LONGEST_S = 900.0
 _CRASH_S = 5.0
@@ -58,6 +59,9 @@ class _Wanted(Struct):
 
     times: int = 0  # tried again
     not_before: float = 0.0  # by the loop's clock
+    owned: tuple[int, float] | None = (
+        None  # the epoch of whoever owns it, and since when we see that, by the loop's clock
+    )
     again: bool = False  # it was wanted while its controller was about to end
     process: asyncio.subprocess.Process | None = None
 
@@ -109,20 +113,21 @@ class Drivers(Struct, kw_only=True):
             self._wanted.setdefault(run_id, _Wanted())
         now = anyio.current_time()
         for run_id, wanted in list(self._wanted.items()):
-            if run_id in driven and run_id not in self._unseen:
+            if run_id in driven and run_id not in self._unseen and not _is_brief(wanted, driven[run_id], now):
                 wanted.again = False  # its controller came after the wish; a pause that follows is meant
             if wanted.process is not None or wanted.not_before > now:
                 continue
             if run_id not in drivable:
-                if run_id not in self._unseen:
+                if run_id not in self._unseen and not _is_brief(wanted, driven.get(run_id), now):
                     del self._wanted[run_id]
             elif self.driving < self.most:
                 wanted.process = await self._start(run_id)
                 group.start_soon(self._watch, run_id, wanted, wanted.process)
         self._remember()
 
-    def _look(self, store: StoreReader) -> tuple[list[str], set[str], set[str]]:
-        """Queued runs that nobody owns, oldest first; of all that we want those which somebody could still drive; and does."""
+    def _look(self, store: StoreReader) -> tuple[list[str], set[str], dict[str, tuple[int, str]]]:
+        """Queued runs that nobody owns, oldest first; of all that we want those which somebody could still drive; and does,
+        with its epoch."""
         queued: list[str] = [
             row["run"].id
             for row in reversed(store.runs_page(limit=1000, states=[RunState.QUEUED]))
@@ -130,7 +135,9 @@ class Drivers(Struct, kw_only=True):
         ]
         wanted = list(self._wanted)
         drivable = {*queued, *(run_id for run_id in wanted if _is_drivable(store, run_id))}
-        return queued, drivable, {run_id for run_id in wanted if store.driver(run_id) is not None}
+        owners = {run_id: store.driver(run_id) for run_id in wanted if run_id not in drivable}
+        driven = {run_id: (store.run(run_id).epoch, name) for run_id, name in owners.items() if name is not None}
+        return queued, drivable, driven
 
     async def _start(self, run_id: str) -> asyncio.subprocess.Process:
         log = self.settings.home / "runs" / run_id / "controller.log"
@@ -139,7 +146,7 @@ class Drivers(Struct, kw_only=True):
         with log.open("ab") as file:
             os.fchmod(file.fileno(), 0o600)
             return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "evalfleet", "resume", run_id),
+                *(sys.executable, "-m", "evalfleet", "resume", run_id, "--stay-paused"),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
@@ -192,6 +199,17 @@ class Drivers(Struct, kw_only=True):
             partial = self._file.with_name(f".serve.json.{os.getpid()}")
             partial.write_text(json.dumps({"runs": runs}) + "\n", "utf-8")
             partial.replace(self._file)
+
+
+def _is_brief(wanted: _Wanted, owner: tuple[int, str] | None, now: float) -> bool:
+    """Whether somebody may own the run for a moment only, as who changes something in it does: a wish waits for the end of that."""
+    if owner is None:
+        return False
+    epoch, name = owner
+    if wanted.owned is None or wanted.owned[0] != epoch:
+        wanted.owned = (epoch, now)
+    ours = wanted.process is not None and name.startswith(f"process {wanted.process.pid} on ")
+    return not ours and now - wanted.owned[1] < _MOMENT_S
 
 
 def _found(store: StoreReader, run_id: str) -> Run | None:

@@ -23,23 +23,23 @@ update run set owner = null where id = :id and epoch = :epoch returning *;
 
 -- name: begin_run
 update run
-   set state = 'running', reason = null, ended_at = null, started_at = coalesce(started_at, :now)
+   set state = 'running', reason = null, pausing = null, ended_at = null, started_at = coalesce(started_at, :now)
  where id = :id and epoch = :epoch and state in ('queued', 'paused', 'completed', 'cancelled')
 returning *;
 
 -- name: pause_run
-update run set state = 'paused', reason = :reason
+update run set state = 'paused', reason = :reason, pausing = null
  where id = :id and epoch = :epoch and state = 'running'
 returning *;
 
 -- name: complete_run
-update run set state = 'completed', ended_at = :now
+update run set state = 'completed', pausing = null, ended_at = :now
  where id = :id and epoch = :epoch and state = 'running' and open = 0
    and not exists (select 1 from task where run_id = :id and state in ('queued', 'running'))
 returning *;
 
 -- name: cancel_run
-update run set state = 'cancelled', reason = null, ended_at = :now, cancelling = 0, open = 0
+update run set state = 'cancelled', reason = null, pausing = null, ended_at = :now, cancelling = 0, open = 0
  where id = :id and epoch = :epoch and state in ('queued', 'running', 'paused')
    and not exists (select 1 from task where run_id = :id and state in ('queued', 'running', 'held'))
 returning *;
@@ -57,6 +57,9 @@ update run set cancelling = 1 where id = :id and epoch = :epoch and state in ('q
 
 -- name: unmark_cancelling
 update run set cancelling = 0 where id = :id and epoch = :epoch and cancelling = 1 returning id;
+
+-- name: set_pausing
+update run set pausing = :pausing where id = :id and epoch = :epoch and state = 'running' returning id;
 
 -- name: amend_policy
 update run set policy = :policy where id = :id and epoch = :epoch returning *;
