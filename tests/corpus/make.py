@@ -120,10 +120,10 @@ class Bench:
             "PYTHONUNBUFFERED": "1",
             **variables,
         }
-        env["NO_PROXY"] = "*"
+        env |= {"NO_PROXY": "*", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
         place = Path(command[1]).parent if command[0] == str(self.python) else self.folder
         done = subprocess.run(
-            command, cwd=place, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=100, check=False
+            command, cwd=place, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=300, check=False
         )
         if done.returncode == 127:
             return None  # this machine has no such program

@@ -15,7 +15,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalfleet.core.failures import failure, one_line, whole_text
-from evalfleet.core.signatures import recognise
 from evalfleet.errors import ConfigError
 from evalfleet.model import EndRecord, Failure, JsonObject, Kind, Policy, Verdict
 
@@ -301,14 +300,22 @@ def _by_pattern(judged: Failure, end: EndRecord, patterns: Sequence[Pattern | Bu
     lines = _lines(end, judged)
     for pattern in patterns:
         if isinstance(pattern, Builtin):
-            found = recognise(_said(judged, end))
+            found = _recognised(_said(judged, end))
             if found is not None:
-                return failure(found.kind, found.line)
+                return found
             continue
         for line in lines:
             if pattern.regex.search(line[:_LONGEST_LINE]):
                 return failure(pattern.kind, line)
     return judged
+
+
+def _recognised(text: str) -> Failure | None:
+    # Here, because compiling the signatures takes longer than a run of nothing but verdicts should wait.
+    from evalfleet.core.signatures import recognise
+
+    found = recognise(text) if text else None
+    return failure(found.kind, found.line) if found is not None else None
 
 
 def _lines(end: EndRecord, judged: Failure) -> list[str]:

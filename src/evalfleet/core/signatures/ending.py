@@ -92,7 +92,7 @@ def _last_line(lines: list[str]) -> str:
     last = len(lines) - 1
     while last > 0 and len(lines) - last <= _MOST_AFTER and _TRAILER.match(lines[last]):
         last -= 1
-    return lines[last].strip() if lines else ""
+    return " ".join(line.strip() for line in lines[max(0, last) :])
 
 
 class _Reader:

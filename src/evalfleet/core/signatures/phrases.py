@@ -20,7 +20,6 @@ _STATUS = tuple(
         r"(?P<status>\d{3}) [A-Z][\w ]{2,40}\. \{'(?:error|message)'",  # google-genai, with the words of the status
         r"(?P<status>\d{3}), message=['\"]",  # aiohttp
         r"API Error: (?P<status>\d{3}) \{",
-        r".{0,200}\(status code: (?P<status>\d{3})\)",  # ollama
         r"The requested URL returned error: (?P<status>\d{3})\b",  # curl
         r"too many (?P<status>\d{3}) error responses",  # urllib3
     )
@@ -28,7 +27,7 @@ _STATUS = tuple(
 # An answer that was cut is told with a status that nobody sent.
 _CUT = re.compile(r"Response payload is not completed")
 _LIBRARY_CODE = re.compile(r"An error occurred \((?P<code>\w+)\) when calling the \w+ operation")
-_AZURE_CODE = re.compile(r"(?:^|: )\((?P<code>\w+)\) ")
+_AZURE_CODE = re.compile(r"(?:^|: )\((?P<code>\w+)\) .*\bCode: (?P=code)\b")
 _ANTHROPIC_CODE = re.compile(r"\{'type': 'error', 'error': \{(?:'details': \w+, )?'type': '(?P<code>\w+)'")
 _AZURE_STATUS = re.compile(r"Operation returned an invalid status(?: code)? '(?P<phrase>[^']+)'")
 _LITELLM = re.compile(r"litellm\.(?P<name>\w+): ")
@@ -51,7 +50,7 @@ _CONNECTION = re.compile(
     r"|SSL validation failed for |(?:^|: )Connection error\.$|(?:^|: )Request timed out\.$"
     r"|\[Errno -[235]\] (?:Name or service not known|Temporary failure in name resolution|No address associated)"
     r"|\[Errno (?:101|104|110|111|113)\] \w|\[SSL: [A-Z_]+\]|certificate verify failed"
-    r"|(?:^|: )The (?:read|write|handshake) operation timed out|: timed out$"
+    r"|(?:^|: )The (?:read|write|handshake) operation timed out"
     r"|(?:^|: )The server had an error (?:while )?processing your request"
 )
 

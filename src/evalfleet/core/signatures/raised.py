@@ -44,6 +44,7 @@ _REFUSED = re.compile(
 )
 # Of these the name says little: their words decide.
 _BY_WORDS = re.compile(r"URLError|APIStatusError|ClientError|HttpResponseError|OpenAIError|AnthropicError")
+_STATUS_CODE = re.compile(r"\(status code: (\d{3})\)")  # ollama
 _NO_KEY = re.compile(
     r"(?i)api_key .{0,40}must be set|could not resolve authentication|missing (?:credentials|key inputs)|no api.?key"
 )
@@ -53,8 +54,8 @@ _SOCKETS = re.compile(
     r"(?:OS|ConnectionRefused|ConnectionReset|ConnectionAborted|(?:asyncio\.exceptions\.)?Timeout)Error"
 )
 _SOCKET_WORDS = re.compile(
-    r"\[Errno (?:101|103|104|110|111|112|113)\]|timed out$|operation timed out|SSL connection is closed|^Connection lost$"
-    r"|SSL shutdown timed out"
+    r"\[Errno (?:101|103|104|110|111|112|113)\]|^timed out$|^(?:_ssl\.c:\d+: )?The (?:read|write|handshake) operation timed out$"
+    r"|SSL connection is closed|^Connection lost$|^SSL shutdown timed out$"
 )
 _OF_CLIENT = re.compile(
     r"[/\\](?:aiohttp|httpx\d*|httpcore\d*|urllib3|requests|openai|anthropic|botocore|anyio|http[/\\]client\.py)\b"
@@ -109,6 +110,9 @@ def _of_client(one: Raised) -> Kind | Own:
     said = phrases.kind_of(text)
     if said is not None:
         return said
+    status = _STATUS_CODE.search(text)
+    if status:
+        return statuses.by_status(int(status[1]), text)
     if statuses.is_unpaid(text) or _NO_KEY.search(text):
         return Kind.SERVICE_REFUSED
     if _REFUSED.fullmatch(one.short):
@@ -149,8 +153,6 @@ def _of_system(one: Raised) -> Kind | None:
         case 23 | 24:
             return Kind.HOST_FAILED
         case 11 | 12 if _OF_FORK.search(one.place):
-            return Kind.HOST_FAILED
-        case 5:
             return Kind.HOST_FAILED
         case _:
             return None

@@ -17,7 +17,7 @@ _TALKS = re.compile(
 _BRACKETS = re.compile(r"\([^()]*\)")
 
 _FULL = (
-    r"(?:^|: |\] )(?:No space left on device|Disk quota exceeded)\b",
+    r"(?:^|: |\] )(?:No space left on device|Disk quota exceeded)(?:\s*$|[:.'\"\])(])",
     r"\bENOSPC: no space left",
     r": no space left on device\.?$",
 )
@@ -56,7 +56,7 @@ _NODE = (
     r"\b(?:connect|getaddrinfo|read|write) (?:ECONNREFUSED|ENOTFOUND|EAI_AGAIN|ECONNRESET|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH)\b",
     r"\bUND_ERR_(?:CONNECT_TIMEOUT|HEADERS_TIMEOUT|BODY_TIMEOUT|SOCKET)\b",
     r"(?:^|: )Error: socket hang up",
-    r"\bself[- ]signed certificate\b",
+    r"\bError: self[- ]signed certificate\b",
 )
 _JAVA = (
     r"java\.net\.(?:Connect|UnknownHost|SocketTimeout|Socket|NoRouteToHost)Exception",
@@ -66,6 +66,7 @@ _JAVA = (
 # Classes of Python that a program names in a line of its own.
 _PYTHON = (
     r"\b(?:ReadTimeout|ConnectTimeout|ReadTimeoutError|TimeoutError|APITimeoutError|URLError): .*timed out",
+    r"(?i:(?:error|failed|exception)): timed out$",
     r": (?:(?:Read|Write|Connect)(?:Error|Timeout)|RemoteProtocolError|ClientPayloadError|ServerDisconnectedError):?$",
 )
 _LINES = tuple(

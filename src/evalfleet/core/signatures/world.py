@@ -18,8 +18,10 @@ _DOCKER = (
     r"Error response from daemon: .*(?:failed to (?:set up|create) (?:container networking|endpoint|network)|nvidia-container-cli)",
     r"Error response from daemon: (?:dial unix|(?:Server )?[Ii]nternal error)",
 )
+_CANNOT = r"(?i:(?:can't|cannot|could not|couldn't|unable to|failed to) (?:open|connect to) (?:the )?(?:X11 |default )?"
 _DISPLAY = (
-    r"(?i:(?:can't|cannot|could not|couldn't|unable to|failed to) (?:open|connect to) (?:the )?(?:X11 |default )?(?:display\b|X server\b))",
+    _CANNOT + r"X server)\b",
+    _CANNOT + r"display)(?:\s*:|\s+[\"':(]|\.?\s*$)",  # not: "could not open Display settings"
     r"XIO: +fatal IO error",
     r"X connection to \S+ broken",
     r"Missing X server or \$DISPLAY",
@@ -27,7 +29,8 @@ _DISPLAY = (
     r"Authorization required, but no authorization protocol specified",
 )
 _BUS = (
-    r"Failed to (?:connect to|open connection to) (?:\S+ ){0,3}(?:bus|message bus|socket /\S*dbus\S*)\b",
+    r"Failed to (?:connect to|open connection to) (?:(?:the|\"?(?:system|session)\"?|user|scope|message) ){0,4}bus\b",
+    r"Failed to connect to socket /\S*bus\b",
     r"Cannot autolaunch D-Bus without X11",
     r"^Error connecting: Could not connect: ",
     r"org\.freedesktop\.DBus\.Error\.(?:NoServer|Disconnected|NoReply|Timeout)\b",
