@@ -270,3 +270,40 @@ def test_the_keyboard_reaches_a_run_and_its_lanes(fleet: Fleet, server: Served, 
     view.key("Enter", "\r")
     view.sees("Attempt 1")
     assert view.js("location.pathname") == f"/runs/{run}/tasks/1/attempts/1"
+
+
+def test_lanes_of_a_live_run_stay_while_it_goes_on(fleet: Fleet, view: View, server: Served):
+    """The chart, its zoom and the place of what is below it stay while answers about the run come in."""
+    run = submit(fleet, gated("a", "b"), name="lasting", workers=2)
+    view.open(f"/runs/{run}")
+    view.until("document.querySelector('canvas[data-bars=\"2\"]')", "two bars in the lanes")
+    view.js("window.canvas = document.querySelector('canvas[data-bars]')")
+    asked = f"performance.getEntriesByType('resource').filter((one) => one.name.endsWith('/runs/{run}')).length"
+    for _ in range(3):
+        known = view.js(asked)
+        server.post(f"runs/{run}/hold", {"keys": ["b"]})
+        server.post(f"runs/{run}/release", {"keys": ["b"]})
+        view.until(f"{asked} > {known}", "another answer about the run")
+    assert view.js("document.contains(window.canvas) && window.canvas.dataset.bars") == "2"
+    assert len([url for url in view.asked if url.endswith("/lanes")]) == 1, "read whole once"
+
+
+def test_eight_tabs_share_one_feed(fleet: Fleet, view: View, server: Served):
+    view.sees("No runs yet")
+    for _ in range(7):
+        view.call("Runtime.evaluate", expression="(window.tabs ??= []).push(window.open('/'))", userGesture=True)
+    view.until(
+        "window.tabs.length === 7 && window.tabs.every((one) => one.document.body?.innerText.includes('No runs yet'))",
+        "seven more tabs",
+    )
+    assert (
+        view.js(
+            "Promise.race([fetch('/api/v1/me').then((one) => one.status), new Promise((late) => setTimeout(late, 9000))])"
+        )
+        == 200
+    )
+    view.open("/")  # another tab reads from now on, and tells this one
+    view.sees("No runs yet")
+    submit(fleet, gated("a"), name="for-all")
+    view.sees("for-all")
+    assert "evalfleet_feed_readers 1" in server.ask("/metrics").body.decode()

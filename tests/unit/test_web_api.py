@@ -87,6 +87,13 @@ async def test_tasks_by_state_key_and_page(run: str, client: Client):
     assert grid["success"][:2] == [True, False]
 
 
+async def test_a_run_before_its_first_end_has_an_empty_series(home: Path, client: Client):
+    with closing(open_store(home)) as store:
+        fresh = cases.submit(store, 2)
+    found = await client.get(f"runs/{fresh.id}/series")
+    assert found["at"] == found["valid"] == found["cost_usd"] == []
+
+
 async def test_lanes_series_failures_and_queue(run: str, client: Client):
     (lane,) = (await client.get(f"runs/{run}/lanes"))["lanes"]
     looks = [bar[4] for bar in lane["bars"]]

@@ -1,5 +1,6 @@
 // The one live feed of the page: every event of the home, in order, none twice. It reconnects by itself.
 
+import { Shared } from "./shared";
 import { Refused, read } from "./sse";
 import type { FleetEvent } from "./types";
 
@@ -27,8 +28,22 @@ class Feed {
   start(after: number): void {
     this.stop();
     this.#last = after;
-    this.#stop = new AbortController();
-    void this.#loop(this.#stop.signal);
+    const stop = (this.#stop = new AbortController());
+    const shared = new Shared({
+      alive: () => this.#heard(),
+      message: (message) => {
+        this.#heard();
+        this.#take(message.id, message.event, message.data);
+      },
+      away: (refused) => {
+        this.state = refused ? "refused" : "lost";
+      },
+      behind: () => {
+        for (const resync of this.#resyncs) resync();
+      },
+    });
+    stop.signal.addEventListener("abort", () => shared.close());
+    void shared.read(() => this.#last ?? 0, stop.signal, () => this.#loop(stop.signal, shared));
   }
 
   stop(): void {
@@ -50,7 +65,7 @@ class Feed {
     };
   }
 
-  async #loop(signal: AbortSignal): Promise<void> {
+  async #loop(signal: AbortSignal, shared: Shared): Promise<void> {
     let wait_ms = 500;
     while (!signal.aborted) {
       try {
@@ -58,18 +73,24 @@ class Feed {
           alive: () => {
             wait_ms = 500;
             this.#heard();
+            shared.alive();
           },
-          message: (message) => this.#take(message.id, message.event, message.data),
+          message: (message) => {
+            shared.tell(message);
+            this.#take(message.id, message.event, message.data);
+          },
         });
       } catch (error) {
         if (signal.aborted) return;
         if (error instanceof Refused && error.status === 401) {
           this.state = "refused";
+          shared.away(true);
           return;
         }
       }
       if (signal.aborted) return;
       this.state = "lost";
+      shared.away(false);
       await this.#pause(wait_ms);
       wait_ms = Math.min(wait_ms * 2, LONGEST_WAIT_MS);
     }

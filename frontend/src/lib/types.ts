@@ -412,7 +412,7 @@ export interface Pool {
   hosts: HostRow[];
   breaker?: string | null;
   quota?: { family: string | null; used: number; limit: number; region: string | null; at: number | null } | null;
-  reason?: string | null;
+  reason?: Reason | null;
   owner?: string | null;
   budget_usd?: number | null;
   cost_usd?: number | null;

@@ -176,8 +176,9 @@ def series(store: StoreReader, text: str) -> JsonObject:
         counted = verdicts + lost
         valid = score / counted if counted else None
         points.append((row["ended_at"], counted, verdicts, score / total if total else None, valid, cost, waste))
-    thinned = [points[i * len(points) // _POINTS] for i in range(_POINTS)] + points[-1:]
-    kept = points if len(points) <= _POINTS else thinned
+    kept = points
+    if len(points) > _POINTS:
+        kept = [points[i * len(points) // _POINTS] for i in range(_POINTS)] + points[-1:]
     return {name: [point[i] for point in kept] for i, name in enumerate(names)}
 
 
