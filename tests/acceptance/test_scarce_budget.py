@@ -59,3 +59,16 @@ def test_a_budget_that_admits_nothing_is_refused_at_submission(fleet: Fleet, com
     assert fleet.json("status") == []
     enough = fleet.command(command, path, "--budget", "1.5", "--detach", EVALFLEET_LOCAL_PRICE_USD_PER_HOUR="6")
     assert enough.returncode == 0
+
+
+def test_one_task_that_states_a_cost_within_the_budget_is_enough(fleet: Fleet):
+    """What states none may be too dear; the run begins with what fits, and says what it covers."""
+    tasks: list[dict[str, Any]] = [
+        {"key": "small", "command": ["true"], "max_cost_usd": 0.2},
+        {"key": "open", "command": ["true"]},
+    ]
+    price = {"EVALFLEET_LOCAL_PRICE_USD_PER_HOUR": "6"}
+    submitted = fleet.command("run", fleet.tasks(tasks, timeout="15m"), "--budget", "1", "--detach", **price)
+    assert submitted.returncode == 0
+    refused = fleet.command("run", fleet.tasks(tasks, timeout="15m"), "--budget", "0.1", **price)
+    assert (refused.returncode, "does not allow a single attempt" in refused.stderr) == (2, True)

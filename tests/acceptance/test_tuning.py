@@ -321,7 +321,7 @@ def test_a_study_shown_as_a_run_shows_what_it_found_and_no_score(fleet: Fleet):
     assert "evalfleet study best" in report
     assert fleet.command("watch").returncode == 0
     listed = fleet.command("status").stdout
-    assert "speed=20  a=20" in listed
+    assert "best: speed=20  a=20" in listed
     assert "no configuration keeps all limits" in listed
     assert "100.0%" not in listed
     for command in ("resume", "watch", "retry"):

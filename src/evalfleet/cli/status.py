@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evalfleet.store.base import StoreReader
 
 _SHOWN = 20
+_FOUND = " " * 10  # under the names
 _WIDEST = 200  # of the list of workers, which fills what it gets
 
 
@@ -58,7 +59,7 @@ def _list_runs(settings: Settings, limit: int, *, as_json: bool) -> None:
 
 def _table(runs: list[dict[str, Any]], now: float) -> list[Line]:
     from evalfleet.report import text
-    from evalfleet.report.lines import STATE_STYLES, Column, Span, Style, columns, table
+    from evalfleet.report.lines import STATE_STYLES, Column, Span, Style, columns, line, table, wrap
     from evalfleet.report.study_found import found_short
 
     heads = [
@@ -73,9 +74,6 @@ def _table(runs: list[dict[str, Any]], now: float) -> list[Line]:
         Column("age", right=True),
     ]
     rows: list[list[Span]] = []
-    studies = any("study" in run for run in runs)
-    if studies:
-        heads.append(Column("best of the study"))
     for run in runs:
         tasks, state = run["tasks"], run["state"]
         done = tasks["total"] - tasks["queued"] - tasks["running"]
@@ -91,10 +89,17 @@ def _table(runs: list[dict[str, Any]], now: float) -> list[Line]:
                 Span(text.percent(run["scores"]["valid"])),
                 Span(text.money(run["cost_usd"]) if run["cost_usd"] else text.NONE),
                 Span(text.age(now - run["created_at"])),
-                *([Span(found_short(run["study"]) if "study" in run else "")] if studies else []),
             ]
         )
-    return table(heads, rows, columns())
+    head, *body = table(heads, rows, columns())
+    shown = [head]
+    for run, row in zip(runs, body, strict=True):
+        shown.append(row)
+        if "study" in run:  # it has no score; what it found does not fit into a column
+            shown += wrap(
+                line(Span(f"{_FOUND}{found_short(run['study'])}", Style.FAINT)), columns(), indent=len(_FOUND)
+            )
+    return shown
 
 
 def _show_run(settings: Settings, name: str, *, as_json: bool) -> None:

@@ -40,14 +40,12 @@ def require_budget(
     """
     if policy.budget_usd is None:
         return
-    tasks = list(tasks)
-    bounds = [max_cost_usd(policy, task) for task in tasks]
-    if bounds and None not in bounds:
-        _require_least(policy.budget_usd, min(bound for bound in bounds if bound is not None))
+    least_usd, longest_s = _least(policy, tasks)
+    if least_usd is not None and (longest_s is None or least_usd <= policy.budget_usd):
+        _require_least(policy.budget_usd, least_usd)
         return
+    longest_s = policy.timeout_s if longest_s is None else longest_s
     price = local_usd_per_hour if policy.pool is None else _cheapest(store, policy.pool)
-    longest_s = min((task.timeout_s or policy.timeout_s for task in tasks), default=policy.timeout_s) if price else 0.0
-    longest_s = min(longest_s, policy.timeout_s)
     estimate = estimate_attempt(largest_usd=None, price_per_hour=price, timeout_s=longest_s)
     if Budget(limit_usd=policy.budget_usd).admits(0.0, 0.0, estimate):
         return
@@ -56,6 +54,19 @@ def require_budget(
         f"time limit, {show(longest_s)}, costs ${estimate:.2f}; give a budget of ${ceil(estimate * 100) / 100:.2f} or more, or a "
         "shorter timeout. Nothing was submitted."
     )
+
+
+def _least(policy: Policy, tasks: Iterable[TaskSpec]) -> tuple[float | None, float | None]:
+    """The smallest cost that a task states, and the shortest time limit of those that state none; None where there is none."""
+    least_usd: float | None = None
+    longest_s: float | None = None
+    for task in tasks:
+        bound = max_cost_usd(policy, task)
+        if bound is not None:
+            least_usd = bound if least_usd is None else min(least_usd, bound)
+        else:
+            longest_s = min(policy.timeout_s if longest_s is None else longest_s, task.timeout_s or policy.timeout_s)
+    return least_usd, longest_s
 
 
 def _require_least(budget_usd: float, least_usd: float) -> None:

@@ -17,7 +17,7 @@ def found_short(found: JsonObject) -> str:
     best = found["best"]
     if best is None:
         return NOTHING if found["nearest"] is None else NO_BEST
-    return f"{reached(found, best)}  {pairs(best['parameters'])}"
+    return f"best: {reached(found, best)}  {pairs(best['parameters'])}"
 
 
 def reached(found: JsonObject, one: JsonObject) -> str:
