@@ -55,7 +55,8 @@ def work(fleet: Fleet, count: int, seconds: float) -> str:
 
 
 def test_a_pool_is_made_asked_used_and_deleted(fleet: Fleet, hosts: Callable[[str], list[Sshd]]):
-    pool_of(fleet, hosts("ab"), slots=2, price_usd_per_hour=0.5)
+    boxes = hosts("ab")
+    pool_of(fleet, boxes, slots=2, price_usd_per_hour=0.5)
     assert fleet.json("pool", "list")["pools"][0] | {"created_at": 0} == {
         "name": "lab", "backend": "ssh", "hosts": 2, "workers": 4, "created_at": 0,
     }  # fmt: skip
@@ -71,8 +72,24 @@ def test_a_pool_is_made_asked_used_and_deleted(fleet: Fleet, hosts: Callable[[st
     assert any('"a-1"' in line for line in events)
     assert any('"b-1"' in line for line in events)
     assert summary["cost"]["total_usd"] > 0
-    assert fleet.command("pool", "delete", "lab").returncode == 0
+    spools = [folder for box in boxes for folder in box.folder.rglob("spool-*")]
+    assert len(spools) == 2
+    assert fleet.json("pool", "delete", "lab") == {"deleted": "lab", "left": {}}
     assert fleet.json("pool", "list") == {"pools": []}
+    assert [folder for folder in spools if folder.exists()] == []
+
+
+def test_what_stays_on_hosts_of_a_deleted_pool_is_said(fleet: Fleet, hosts: Callable[[str], list[Sshd]]):
+    boxes = hosts("ab")
+    pool_of(fleet, boxes)
+    assert fleet.json("run", work(fleet, 4, 0.1), "--pool", "lab")["state"] == "completed"
+    [spool] = boxes[0].folder.rglob("spool-*")
+    (spool / "attempts" / "of_somebody_else").mkdir()
+    boxes[1].close()
+    left = fleet.json("pool", "delete", "lab")["left"]
+    assert left["a"] == "1 attempts lie there that nobody has collected"
+    assert "b" in left
+    assert spool.exists()
 
 
 def test_files_go_there_and_results_come_back(fleet: Fleet, hosts: Callable[[str], list[Sshd]]):

@@ -157,10 +157,14 @@ class SshBackend:
     async def release(self) -> None:
         await self._tell("retire")
 
-    async def _tell(self, word: str) -> None:
+    async def remove(self) -> JsonObject:
+        """Remove the runner's folder from the host, if nobody needs it: `removed`, or `why` not."""
+        return await self._tell("remove")
+
+    async def _tell(self, word: str) -> JsonObject:
         with self._named(), single_error():
             async with self._connected() as connection:
-                await told(connection, self._place, word)
+                return await told(connection, self._place, word)
 
     def _connected(self) -> AbstractAsyncContextManager[asyncssh.SSHClientConnection]:
         return connected(self._spec, self._keys, self._settings.keepalive, self._settings.ssh_config)

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-COMMANDS = ("serve", "stdio", "look", "retire", "kill")
+COMMANDS = ("serve", "stdio", "look", "retire", "kill", "remove")
 USAGE = "usage: runner.pyz %s --spool DIR [--idle SECONDS]" % "|".join(COMMANDS)
 DEFAULT_IDLE_S = 30.0
 LEFT = "EVALFLEET_RUNNER_LEFT_ENVIRONMENT"
@@ -91,4 +91,5 @@ def _answer(command: str, spool: str, idle_s: float, version: str) -> dict[str, 
         return serve(spool, idle_s, version)
     from . import looking
 
-    return {"look": looking.look, "retire": looking.retire, "kill": looking.kill}[command](spool)
+    known = {"look": looking.look, "retire": looking.retire, "kill": looking.kill, "remove": looking.remove}
+    return known[command](spool)

@@ -1,6 +1,6 @@
-"""What a visitor of the host may do with the runner of a spool: look at it, ask it to end, end it by force.
+"""What a visitor of the host may do with the runner of a spool: look at it, ask it to end, end it by force, remove its spool.
 
-Nothing here starts a runner or changes the spool. Each function returns the line that the visitor reads.
+Nothing here starts a runner, nor changes a spool that somebody needs. Each function returns the line that the visitor reads.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import time
@@ -59,6 +60,28 @@ def kill(folder: str) -> dict[str, Any]:
         return {"ended": False}
     tree.kill(line["pid"], signal.SIGKILL)
     return {"ended": _wait_free(spool)}
+
+
+def remove(folder: str) -> dict[str, Any]:
+    """End the runner if it is idle, and remove its spool if nothing is in it that somebody may still fetch. ``removed`` tells,
+    else ``why`` not."""
+    spool = Spool(folder)
+    if is_held(spool) and not retire(folder)["ended"]:
+        return {"removed": False, "why": "a runner is at work there"}
+    lock = os.open(spool.path("runner.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until we end: no runner begins in what we remove
+    except OSError:
+        return {"removed": False, "why": "a runner is at work there"}
+    left = os.listdir(spool.attempts) if os.path.isdir(spool.attempts) else []
+    if left:
+        return {"removed": False, "why": "%d attempts lie there that nobody has collected" % len(left)}
+    doomed = "%s.removed-%d" % (spool.folder, os.getpid())
+    os.rename(spool.folder, doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+    if os.path.exists(doomed):
+        return {"removed": False, "why": "something in %s cannot be removed" % doomed}
+    return {"removed": True}
 
 
 def _reapable_for_s(spool: Spool) -> float | None:

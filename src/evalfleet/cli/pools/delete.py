@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from evalfleet.store.base import Store
 
 
+_REMOVE_S = 20.0  # for one host
+
+
 @click.command("delete")
 @click.argument("name", required=False)
 @worker_option
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
 @json_option
 @home_option
 def command(name: str | None, worker: str | None, yes: bool, force: bool, as_json: bool, home: str | None) -> int:
-    """Delete a pool, or one machine of it. Machines that we made go with disks, addresses and networks; others stay.
+    """Delete a pool, or one machine of it. Machines that we made go with disks, addresses and networks; others stay, without
+    our folder where it is reached and idle.
 
     Refused while a run that is not over uses the pool. A machine with results that are not collected yet is waited for.
     NAME may be left out when there is one pool.
@@ -41,12 +45,51 @@ def command(name: str | None, worker: str | None, yes: bool, force: bool, as_jso
         pool = chosen(name, store.pools())
         if pool.backend == "ssh" and worker is None:
             delete(store, pool, None)
-            said = f"pool {pool.name} is deleted; its machines are as they were"
-            click.echo(json.dumps({"deleted": pool.name}) if as_json else said)
+            left = _left_on_hosts(settings, store, pool)
+            if as_json:
+                click.echo(json.dumps({"deleted": pool.name, "left": left}))
+                return 0
+            click.echo(f"pool {pool.name} is deleted; its machines are as they were")
+            for host, why in left.items():
+                click.echo(f"{host}: our folder stays there: {why}")
             return 0
         return _end(settings, store, pool, worker, yes=yes, force=force, as_json=as_json)
     finally:
         store.close()
+
+
+def _left_on_hosts(settings: Settings, store: Store, pool: Pool) -> dict[str, str]:
+    """Remove our folders from machines that no other pool of this home uses. Returns where one stays, and why."""
+    import anyio
+
+    from evalfleet.backends import ssh_pool
+    from evalfleet.errors import EvalfleetError
+    from evalfleet.layout import Home
+
+    specs = [spec for other in store.pools() if other.backend == "ssh" for spec in ssh_pool.hosts(other)]
+    used = [(spec.login, spec.jump, spec.folder) for spec in specs]
+    wanted = {spec.name for spec in ssh_pool.hosts(pool) if (spec.login, spec.jump, spec.folder) not in used}
+    left: dict[str, str] = {}
+
+    async def remove(backend: ssh_pool.SshBackend) -> None:
+        try:
+            with anyio.fail_after(_REMOVE_S):
+                said = await backend.remove()
+            if not said.get("removed"):
+                left[backend.name] = str(said.get("why") or said.get("message") or "it does not say why")
+        except TimeoutError:
+            left[backend.name] = f"the host does not answer within {_REMOVE_S:g} s"
+        except EvalfleetError as error:
+            left[backend.name] = str(error)
+
+    async def act() -> None:
+        async with anyio.create_task_group() as group:
+            for backend in ssh_pool.backends(pool, Home(settings.home), lambda _: None):
+                if backend.name in wanted:
+                    group.start_soon(remove, backend)
+
+    anyio.run(act)
+    return dict(sorted(left.items()))
 
 
 def _end(
