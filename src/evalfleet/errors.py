@@ -85,6 +85,10 @@ class Refused(EvalfleetError):
     exit_code = 3
 
 
+class CopiedHome(Refused):
+    """This home is a copy of another one."""
+
+
 class Owned(Refused):
     """Another controller drives this run."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -22,6 +23,13 @@ class Home(Struct, frozen=True):
     """The folder that holds the database, the local runner's spool and the files of all runs."""
 
     path: Path
+    id: str | None = None  # where somebody acts for it
+    former: tuple[str, ...] = ()  # ids of homes whose place it took
+
+    @property
+    def claim(self) -> dict[str, Any]:
+        """What a runner is told of it, so that no copy of it acts for its runs."""
+        return {} if self.id is None else {"home": self.id, "former": list(self.former)}
 
     @property
     def spool(self) -> Path:

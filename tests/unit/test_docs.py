@@ -156,7 +156,7 @@ def test_failures_are_those_of_the_rules():
 
 # Events
 
-_EVENT = re.compile(r"(?:run|task|attempt|lease|worker|gpu|host|pool|breaker|backend|budget|alert|reap)\.[a-z_]+")
+_EVENT = re.compile(r"(?:run|task|attempt|lease|worker|gpu|host|pool|breaker|backend|budget|alert|reap|home)\.[a-z_]+")
 
 
 def written_types() -> set[str]:

@@ -31,6 +31,7 @@ FROZEN = {
     "0011_attempt_price.sql": "de434e4b165bbc3b",
     "0012_judged_at.sql": "d25d21c8cd0efb5b",
     "0013_pausing.sql": "f28bf94947bc72bf",
+    "0014_home.sql": "cd07069fe060f6ed",
 }
 
 

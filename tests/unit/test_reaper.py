@@ -12,11 +12,11 @@ from evalfleet.azure.vm import TAG_OWNER, TAG_POOL
 from evalfleet.fleet.reaper import Finding, Purposes, findings
 
 NOW = 1_800_000_000.0
-OURS = Purposes(owner="me@here-1", pools=["p1"], hosts={"waa-eval-1"})
+OURS = Purposes(owners={"me@here-1"}, pools=["p1"], hosts={"waa-eval-1"})
 VM = "Microsoft.Compute/virtualMachines"
 
 
-def one(name: str, type: str = VM, *, owner: str = OURS.owner, pool: str = "p1", **more: str) -> Owned:
+def one(name: str, type: str = VM, *, owner: str = "me@here-1", pool: str = "p1", **more: str) -> Owned:
     tags = {TAG_OWNER: owner, TAG_POOL: pool, **{key.replace("_", "-"): value for key, value in more.items()}}
     return Owned(id=f"/{type}/{name}", type=type, name=name, region="eastus", tags=tags)
 
@@ -65,6 +65,24 @@ def test_what_others_made_goes_only_when_it_has_expired():
 
 def test_another_home_with_a_pool_and_machines_of_the_same_names_is_not_ours():
     assert found(one("waa-eval-2", owner="me@here-2")) == []
+
+
+def test_what_carries_the_label_of_before_homes_had_ids_is_ours_only_where_we_know_it():
+    """Two containers of one name had the same label."""
+    us = Purposes(owners={"me@here-1"}, legacy="me@ci-old", known={"waa-eval-3"}, pools=["p1"], hosts={"waa-eval-1"})
+    machines = [one(name, owner="me@ci-old") for name in ("waa-eval-1", "waa-eval-3", "waa-eval-9")]
+    assert found(*machines, one("x", owner="me@ci-old", pool="theirs"), purposes=us) == [
+        ("waa-eval-3", "pool 'p1' does not want it")
+    ]
+    before = "2027-01-15T07:59:59Z"
+    assert found(one("x", owner="me@ci-old", pool="theirs", evalfleet_expires=before), purposes=us) == [
+        ("x", "expired; made by me@ci-old")
+    ]
+
+
+def test_what_a_home_whose_place_ours_took_has_made_is_ours():
+    us = Purposes(owners={"me@here-1", "me@there-0"}, pools=["p1"], hosts={"waa-eval-1"})
+    assert found(one("waa-eval-7", owner="me@there-0"), purposes=us) == [("waa-eval-7", "pool 'p1' does not want it")]
 
 
 def test_a_golden_image_stays_whoever_made_it():

@@ -73,7 +73,7 @@ class LocalBackend:
     async def _introduce(self, link: RunnerLink, runner: RunnerInfo, run_id: str, epoch: int) -> JsonObject:
         """Raise the fence of the run; returns what the host has."""
         with anyio.move_on_after(_HELLO_S):
-            await link.request("hello", protocol=PROTOCOL, run=run_id, epoch=epoch)
+            await link.request("hello", protocol=PROTOCOL, run=run_id, epoch=epoch, **self._home.claim)
             return await link.request("inventory")
         # Not ended by force: it may be busy with the tasks of other runs, and unreachable is not failed.
         raise RunnerUnavailable(
@@ -155,7 +155,7 @@ class LocalHost(RunnerHost):
         *,
         slots: int | None,
     ) -> None:
-        super().__init__(link, inbox, info, run_id, epoch, python=sys.executable, slots=slots)
+        super().__init__(link, inbox, info, run_id, epoch, python=sys.executable, slots=slots, claim=home.claim)
         self._home = home
 
     async def collect(

@@ -13,7 +13,7 @@ from evalfleet.backends.link import PROTOCOL, OnEvents, Refusal, RunnerLink, rai
 from evalfleet.model import PYTHON, JsonObject
 
 # Answers that say something about the controller or the connection, not about the attempt that was to be launched.
-_OURS = frozenset({"stale_epoch", "shutting_down"})
+_OURS = frozenset({"foreign_home", "stale_epoch", "shutting_down"})
 # One that raced with the notice that the machine goes is no more the task's fault than those that were launched. A runner that
 # answers and cannot keep what it is given has a host that cannot work; only where it says nothing of the kind, we know no better.
 _CAUSES = {"draining": "preempted", "io_error": "host_failed"}
@@ -39,17 +39,19 @@ class RunnerHost:
         *,
         python: str | None,
         slots: int | None = None,
+        claim: JsonObject | None = None,
     ) -> None:
         """
         Args:
             python: what `{python}` stands for on this host; None: nothing.
             slots: how many attempts it takes at a time, whoever's they are; None: they are not counted.
+            claim: whose run it is, see `Home.claim`.
         """
         self._link = link
         self._python = python
         self._inbox = inbox
         self._info = info if slots is None else replace(info, room=Room())
-        self._fence = {"run": run_id, "epoch": epoch}
+        self._fence: JsonObject = {"run": run_id, "epoch": epoch, **(claim or {})}
         self._slots = slots
         link.on_slots = self._told_slots
         self._others: tuple[Known, ...] = ()

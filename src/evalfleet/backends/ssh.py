@@ -79,6 +79,7 @@ class SshBackend:
         self.name = spec.name
         self.slots = spec.slots
         self.is_remote = True
+        self._claim = home.claim
         self.canary: CanarySpec | None = None
         self._spec = spec
         self._settings = settings
@@ -100,7 +101,8 @@ class SshBackend:
                     info = self._info(await _in_time(link, "inventory"))
                     python = None
                     if self._tools is not None:
-                        hello = await _in_time(link, "hello", protocol=PROTOCOL, run=run_id, epoch=epoch)
+                        fence = {"run": run_id, "epoch": epoch, **self._claim}
+                        hello = await _in_time(link, "hello", protocol=PROTOCOL, **fence)
                         busy = any(one["run"] == run_id and one["state"] == "running" for one in hello["attempts"])
                         python = await self._tools.brought(connection, busy=busy)
                 bulk = Bulk(lambda: self._linked(connection, lambda _: None))
@@ -108,9 +110,19 @@ class SshBackend:
                 stack.callback(group.cancel_scope.cancel)
                 group.start_soon(bulk.serve)
                 caps = self._settings.caps
-                sums, slots = self._sums, self.slots
                 yield SshHost(
-                    link, bulk, group, inbox, info, run_id, epoch, sums=sums, caps=caps, python=python, slots=slots
+                    link,
+                    bulk,
+                    group,
+                    inbox,
+                    info,
+                    run_id,
+                    epoch,
+                    sums=self._sums,
+                    caps=caps,
+                    python=python,
+                    slots=self.slots,
+                    claim=self._claim,
                 )
 
     async def ask_otherwise(self) -> OtherWay:
@@ -184,10 +196,11 @@ class SshBackend:
     ) -> AsyncGenerator[RunnerLink]:
         """A link to a runner of our version; to one of another version only while it is busy and speaks our protocol."""
         _, version = build()
+        fence = {"run": run_id, "epoch": epoch, **self._claim}
         for is_second in (False, True):
             async with self._linked(connection, into(inbox)) as link:
                 try:
-                    hello = await _in_time(link, "hello", protocol=PROTOCOL, notices=True, run=run_id, epoch=epoch)
+                    hello = await _in_time(link, "hello", protocol=PROTOCOL, notices=True, **fence)
                 except Refusal as error:
                     if error.code != "bad_request":
                         raise

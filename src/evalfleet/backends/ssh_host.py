@@ -17,6 +17,7 @@ from evalfleet.backends.ssh_bulk import Bulk
 from evalfleet.backends.ssh_collect import Caps, Collection
 from evalfleet.backends.ssh_put import HostFiles, Sums, Unusable
 from evalfleet.errors import BackendError
+from evalfleet.model import JsonObject
 
 
 class SshHost(RunnerHost):
@@ -36,8 +37,9 @@ class SshHost(RunnerHost):
         caps: Caps,
         python: str | None,
         slots: int,
+        claim: JsonObject,
     ) -> None:
-        super().__init__(link, inbox, info, run_id, epoch, python=python, slots=slots)
+        super().__init__(link, inbox, info, run_id, epoch, python=python, slots=slots, claim=claim)
         self._bulk = bulk
         self._group = group
         self._files = HostFiles(bulk)

@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from evalfleet.errors import StoreCorrupt, StoreError, StoreForeign
 from evalfleet.report import text
+from evalfleet.store import identity
 from evalfleet.store.base import StoreReader
 from evalfleet.store.dbfile import FILE
 
@@ -287,6 +288,18 @@ def _quick_check(path: Path) -> tuple[str | None, int]:
     except sqlite3.Error as error:
         slow = getattr(error, "sqlite_errorcode", 0) in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_BUSY)
         return None if slow else str(error), version
+
+
+def check_identity(home: Path) -> Check:
+    """Whether the home, which was opened, is a copy of another one."""
+    words = identity.seen.get(home)
+    if words is None:
+        return Check(name="identity", message="this home is the original")
+    return problem(
+        "identity",
+        words,
+        "use the original; or, where that is gone for good: evalfleet doctor --adopt   lets this home take its place",
+    )
 
 
 def check_clock(store: StoreReader) -> Check:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.options import adopt_option, home_option, json_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,14 +24,19 @@ _SHOWN = 3
 
 @click.command("doctor")
 @click.option("--clean", is_flag=True, help="End orphaned processes and an idle runner of this home.")
+@adopt_option
 @json_option
 @home_option
-def command(clean: bool, as_json: bool, home: str | None) -> int:
+def command(clean: bool, adopt: bool, as_json: bool, home: str | None) -> int:
     """Check this machine and the home, and say what to do about what is wrong.
 
-    Looks only, unless --clean is given. Exit codes: 0 nothing is a problem (there may be warnings), 3 something is.
+    Looks only, unless --clean or --adopt is given. Exit codes: 0 nothing is a problem (there may be warnings), 3 something is.
     """
     settings, broken = _settings(home)
+    if adopt:
+        from evalfleet.cli.adopting import take_place
+
+        take_place(settings.home)
     done = _clean(settings) if clean else []
     checks = [*broken, *_examine(settings)]
     problems = sum(check.level == "problem" for check in checks)
@@ -130,7 +135,7 @@ def _from_store(home: Path, spool: Path, view: RunnerView) -> Iterator[Check]:
     try:
         with opened(home) as reader:
             if reader is not None:
-                found = [_check_runs(reader, view), checks.check_clock(reader)]
+                found = [checks.check_identity(home), _check_runs(reader, view), checks.check_clock(reader)]
             found.append(_check_spool(reader, spool, view))
     except StoreError as error:
         broken = error

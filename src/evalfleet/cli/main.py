@@ -153,11 +153,19 @@ def run(argv: Sequence[str] | None = None) -> int:
     try:
         result: Any = cli.main(args=argv, prog_name="evalfleet", standalone_mode=False)
         sys.stdout.flush()
+        _say_copies()
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException as error:  # noqa: BLE001 - the boundary
         return _code_of(error)
     return result if isinstance(result, int) and not isinstance(result, bool) else 0
+
+
+def _say_copies() -> None:
+    """Say of the homes that were looked at which are copies."""
+    identity = sys.modules.get("evalfleet.store.identity")
+    for words in identity.seen.values() if identity is not None else ():
+        _say(f"{words}; what is shown is the copy's")
 
 
 def _code_of(error: BaseException) -> int:

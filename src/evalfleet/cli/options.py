@@ -54,6 +54,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 """Gives the command `as_json: bool`."""
 
 
+adopt_option = click.option(
+    "--adopt", is_flag=True, help="This home is a copy, and the original is gone for good: take its place."
+)
+"""Gives the command `adopt: bool`; see `adopting.take_place`."""
+
+
 def _finite(_ctx: click.Context, _param: click.Parameter, value: float | None) -> float | None:
     if value is not None and not 0 <= value < float("inf"):
         raise click.BadParameter("must be a number of dollars, 0 or more")

@@ -100,11 +100,11 @@ def _in_the_cloud(settings: Settings, store: Store, *, dry_run: bool, force: boo
                     await fulfil(settings, store, pool.name, owner_name(), lambda _: None, waits=False)
         async with clients.opened(azure_settings.of(settings)) as opened:
             vms = Vms(opened)
-            found = purposeless(await vms.owned(), settings.home, store)
+            found = purposeless(await vms.owned(), store, force=force)
             if dry_run:
                 return found, kept + len(found)
             await reap(vms, found)
-            return found, kept + len(purposeless(await vms.owned(), settings.home, store))
+            return found, kept + len(purposeless(await vms.owned(), store, force=force))
 
     found, left = anyio.run(act)
     rows = [

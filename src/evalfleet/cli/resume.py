@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from evalfleet.cli.options import budget_option, home_option, json_option, run_argument
+from evalfleet.cli.options import adopt_option, budget_option, home_option, json_option, run_argument
 from evalfleet.cli.output import lasting
 from evalfleet.cli.thresholds import Thresholds, threshold_options
 
@@ -15,6 +15,7 @@ from evalfleet.cli.thresholds import Thresholds, threshold_options
 @budget_option
 @threshold_options
 @click.option("--stay-paused", is_flag=True, hidden=True, help="Let a pause that was asked for hold. As `serve` does.")
+@adopt_option
 @click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
 @json_option
 @home_option
@@ -25,6 +26,7 @@ def command(
     budget_usd: float | None,
     thresholds: Thresholds,
     stay_paused: bool,
+    adopt: bool,
     verbose: bool,
     as_json: bool,
     home: str | None,
@@ -35,12 +37,15 @@ def command(
     the summary is shown. Exit codes as `evalfleet run`; of a study as `evalfleet tune`.
     """
     from evalfleet import config
+    from evalfleet.cli.adopting import take_place
     from evalfleet.cli.driving import Show, drive_and_report, report
     from evalfleet.cli.steering import opened_for_writing
     from evalfleet.engine.controller import take
     from evalfleet.errors import RunOver
 
     settings = config.load(home)
+    if adopt:
+        take_place(settings.home)
     with opened_for_writing(settings, run) as (store, found):
         thresholds.check(found)
         last = store.last_event(found.id)

@@ -8,9 +8,9 @@ from evalfleet import config
 from evalfleet.backends import registry, ssh_pool
 from evalfleet.backends.base import FixedFleet, Fleet
 from evalfleet.backends.local import LocalBackend, LocalSettings
-from evalfleet.layout import Home
 from evalfleet.model import Run
 from evalfleet.store.base import StoreReader
+from evalfleet.store.home import identified
 
 
 def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: Callable[[str], None]) -> Fleet:
@@ -20,7 +20,7 @@ def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: Ca
         NotFound: the pool was deleted.
         ConfigError: a package that the pool needs is not installed.
     """
-    home = Home(settings.home)
+    home = identified(settings.home, store.identity())
     if run.policy.pool is not None:
         pool = store.pool(run.policy.pool)
         if pool.backend == "azure-vm":

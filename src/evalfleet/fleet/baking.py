@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
 import anyio
 import asyncssh
@@ -20,10 +21,10 @@ from evalfleet.backends.azure_pool import settings_of, spec_of
 from evalfleet.backends.ssh_connection import Keepalive, connected
 from evalfleet.backends.ssh_keys import HostKeys
 from evalfleet.errors import HostUnreachable, WrongState
-from evalfleet.fleet.keeping import owner_label
 from evalfleet.fleet.ordering import require_place
 from evalfleet.layout import Home
 from evalfleet.model import Pool, PoolHost
+from evalfleet.store.sqlite import open_store
 
 _UNDER_WAY = ("Creating", "Updating")
 
@@ -31,6 +32,11 @@ _UNDER_WAY = ("Creating", "Updating")
 class Baked(Struct, frozen=True, kw_only=True):
     image: ImageView
     source: str
+
+
+def _label(settings: config.Settings) -> str:
+    with closing(open_store(settings.home)) as store:
+        return store.identity().label
 
 
 async def bake(settings: config.Settings, pool: Pool, host: PoolHost, name: str, tell: Callable[[str], None]) -> Baked:
@@ -61,7 +67,7 @@ async def bake(settings: config.Settings, pool: Pool, host: PoolHost, name: str,
         spec = ImageSpec(
             name=name,
             version=version,
-            owner=owner_label(settings.home),
+            owner=_label(settings),
             source_disk=view.disk_id,
             source_region=view.region,
             regions=tuple(dict.fromkeys((view.region, *wanted.regions))),

@@ -24,10 +24,10 @@ from evalfleet.fleet.ordering import require_place
 from evalfleet.fleet.steward import Steward
 from evalfleet.fleet.wishing import fulfil
 from evalfleet.fleet.working import waiting
-from evalfleet.layout import Home
 from evalfleet.model import HostState, Pool, PoolHost, Run, Wish
 from evalfleet.store.base import Store, StoreReader
 from evalfleet.store.clerk import Clerk
+from evalfleet.store.home import identified
 from evalfleet.store.pooling import pool_subject
 from evalfleet.store.sqlite import open_store
 
@@ -53,7 +53,7 @@ class PoolFleet:
         """Raises InputError where the settings name another place than the pool's."""
         require_place(pool, azure_settings.of(settings))
         self._settings = settings
-        self._home = Home(settings.home)
+        self._home = identified(settings.home, reader.identity())
         self._name = pool.name
         self._run_id = run.id
         self._tools = run.policy.tools

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -54,6 +54,7 @@ class Ground:
         vms: Vms,
         login: LoginKey,
         owner: str,
+        labels: Collection[str],
         images: Images,
         tell: Callable[[PoolHost], None],
         rng: random.Random,
@@ -67,7 +68,8 @@ class Ground:
         self.azure = azure
         self.vms = vms
         self.login = login
-        self.owner = owner
+        self.owner = owner  # the label of all that we make
+        self.labels = labels  # with those of homes whose place ours took
         self._images = images
         self._image: str | None = None  # id, once found
         self.rng = rng

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import getpass
-import hashlib
 import random
-import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 
 from evalfleet import config
 from evalfleet.azure import clients
@@ -27,16 +23,6 @@ from evalfleet.store.base import Store
 from evalfleet.store.clerk import Clerk
 
 Tell = Callable[[PoolHost], None]
-
-
-def owner_label(home: Path) -> str:
-    """Who we are, in the tags of all that we make: a person can read it, and no two homes share it."""
-    try:
-        who = getpass.getuser()
-    except (KeyError, OSError):
-        who = "nobody"
-    mark = hashlib.sha256(f"{socket.gethostname()}:{home.absolute()}".encode()).hexdigest()[:8]
-    return f"{who}@{socket.gethostname()}-{mark}"
 
 
 @asynccontextmanager
@@ -58,6 +44,7 @@ async def keeping(
         pool = await clerk.call(partial(store.take_pool, name, process))
         try:
             wanted = settings_of(pool)
+            identity = await clerk.call(store.identity)
             ground = Ground(
                 store=store,
                 clerk=clerk,
@@ -68,7 +55,8 @@ async def keeping(
                 azure=azure,
                 vms=Vms(opened),
                 login=login,
-                owner=owner_label(settings.home),
+                owner=identity.label,
+                labels=identity.labels,
                 images=Images(opened),
                 tell=tell,
                 rng=random.Random(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -11,7 +10,6 @@ from evalfleet.azure.image import TAG_IMAGE
 from evalfleet.azure.views import Owned
 from evalfleet.azure.vm import TAG_OWNER, TAG_POOL, expires_of
 from evalfleet.azure.vms import Verb, Vms
-from evalfleet.fleet.keeping import owner_label
 from evalfleet.model import Wish
 from evalfleet.store.base import StoreReader
 
@@ -39,7 +37,10 @@ class Finding(Struct, frozen=True, kw_only=True):
 class Purposes(Struct, frozen=True, kw_only=True):
     """What still has one."""
 
-    owner: str  # our label
+    owners: Collection[str]  # our labels
+    legacy: str | None = None  # the label that we had when homes had no id: another home may have had the same
+    known: Collection[str] = ()  # machines that stand in our books, by name
+    beginning: str | None = None  # what carries a label that begins so is taken for ours, too
     pools: Collection[str]
     hosts: Collection[str]  # machines that are wanted, by name
 
@@ -55,7 +56,7 @@ def findings(resources: Iterable[Owned], purposes: Purposes, now: float) -> list
     lasting = [one.name for one in listed if one.type.lower() == _VM and (expires_of(dict(one.tags)) or 0.0) > now]
     found: list[Finding] = []
     for one in listed:
-        is_foreign = one.tags.get(TAG_OWNER) != purposes.owner
+        is_foreign = not _is_ours(one, purposes)
         if TAG_IMAGE in one.tags or (is_foreign and any(_belongs(one.name, name) for name in lasting)):
             continue
         why = _why(one, purposes, now)
@@ -66,7 +67,7 @@ def findings(resources: Iterable[Owned], purposes: Purposes, now: float) -> list
 
 def _why(one: Owned, purposes: Purposes, now: float) -> str | None:
     expires = expires_of(dict(one.tags))
-    if one.tags.get(TAG_OWNER) != purposes.owner:
+    if not _is_ours(one, purposes):
         return None if expires is None or expires > now else f"expired; made by {one.tags.get(TAG_OWNER, 'nobody')}"
     pool = one.tags.get(TAG_POOL, "")
     if pool not in purposes.pools:
@@ -75,6 +76,13 @@ def _why(one: Owned, purposes: Purposes, now: float) -> str | None:
     if is_network or any(_belongs(one.name, host) for host in purposes.hosts):
         return None
     return f"pool {pool!r} does not want it"
+
+
+def _is_ours(one: Owned, purposes: Purposes) -> bool:
+    owner = one.tags.get(TAG_OWNER)
+    if owner in purposes.owners or (purposes.beginning and owner and owner.startswith(purposes.beginning)):
+        return True
+    return owner == purposes.legacy and any(_belongs(one.name, host) for host in purposes.known)
 
 
 def _belongs(name: str, host: str) -> bool:
@@ -88,12 +96,25 @@ def _place(one: Owned) -> int:
     return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
 
 
-def purposeless(resources: Iterable[Owned], home: Path, store: StoreReader) -> list[Finding]:
-    """What of these may go, by what the home wants now."""
+def purposeless(resources: Iterable[Owned], store: StoreReader, *, force: bool = False) -> list[Finding]:
+    """What of these may go, by what the home wants now.
+
+    Args:
+        force: also what homes of this user on this machine have made that are not known here, such as one that was deleted.
+    """
     pools = [pool.name for pool in store.pools() if pool.backend == "azure-vm"]
     hosts = {host.name for pool in pools for host in store.hosts(pool) if host.wish is not Wish.GONE}
     hosts |= store.host_work().keys()  # whatever else is written: results lie there
-    purposes = Purposes(owner=owner_label(home), pools=pools, hosts=hosts)
+    known = {host.name for pool in pools for host in store.hosts(pool)}
+    us = store.identity()
+    purposes = Purposes(
+        owners=us.labels,
+        legacy=us.legacy,
+        known=known,
+        beginning=us.label[: us.label.rindex("-") + 1] if force else None,
+        pools=pools,
+        hosts=hosts,
+    )
     return findings(resources, purposes, store.now())
 
 

@@ -264,7 +264,7 @@ class Steward:
         """
         known = {host.name for host in hosts}
         strays = [view for name, view in views.items() if name not in known]
-        ours = [view for view in strays if view.tags.get(TAG_OWNER) == self._ground.owner]
+        ours = [view for view in strays if view.tags.get(TAG_OWNER) in self._ground.labels]
         for name in self._strays - views.keys():
             await self._ground.vms.drop_deadline(name)
         self._strays = {view.name for view in ours}

@@ -12,6 +12,7 @@ from .attempt import Attempt
 from .hostload import HostLoad
 from .inventory import inventory
 from .journal import Journal
+from .jsontext import as_list
 from .protocol import PROTOCOL, Feed
 from .redact import Redactor
 from .runner import Ended
@@ -258,6 +259,10 @@ class Commands:
         epoch = message.get("epoch")
         if isinstance(epoch, bool) or not isinstance(epoch, int):
             raise bad("epoch must be a whole number")
+        self._runner.mover.follow()
+        home = message.get("home")
+        if isinstance(home, str):
+            self._spool.claim(run, home, [str(one) for one in as_list(message.get("former")) or []])
         self._spool.fence(run, epoch)
         return run
 

@@ -14,6 +14,7 @@ from .attempt import Attempt
 from .gpus import Gpus
 from .lockfile import TOUCH_S
 from .loop import READ, Loop
+from .moving import Mover
 from .protocol import Connection
 from .syncing import Syncer
 
@@ -102,6 +103,7 @@ class Runner:
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._raise_file_limit()
         self._slots: Slots | None = None
+        self.mover = Mover(spool.folder, spool.log)
         self._touch()
         self._take_over(recover(None))
         self._listener = door.open()
@@ -132,6 +134,7 @@ class Runner:
         self._door.close()
         for connection in list(self.connections):
             connection.close()
+        self.mover.leave()
 
     def _touch(self) -> None:
         self.loop.at(time.monotonic() + TOUCH_S, self._touch)
@@ -252,7 +255,7 @@ class Runner:
             if marked == os.fsencode(attempt.folder + "/task.json"):
                 return self._owned(pid, attempt)
         # it hid: it belongs to whoever was there when it was born. Wait while that is ambiguous.
-        age = _age_s(found.start_time)
+        age = found.age_s()
         now = time.monotonic()
         older = [attempt for attempt in candidates if now - attempt.begun >= age - 0.05]
         return self._owned(pid, ending) if not older or older == [ending] else None
@@ -297,6 +300,7 @@ class Runner:
 
     def _tick(self) -> None:
         self._tick_timer = None
+        self.mover.follow()
         now = time.monotonic()
         for attempt in list(self.live.values()):
             self.guard(attempt, lambda a=attempt: a.tick(now))
@@ -440,10 +444,3 @@ class Runner:
         import traceback  # rarely needed
 
         self.spool.log("".join(traceback.format_exception(type(error), error, error.__traceback__)))
-
-
-def _age_s(start_time: int) -> float:
-    """Seconds since a process was born, from its start time in clock ticks since boot."""
-    with open("/proc/uptime", "rb") as file:
-        uptime = float(file.read().split()[0])
-    return uptime - start_time / tree.CLOCK_TICKS

@@ -94,6 +94,7 @@ class Spool:
         self._epochs_path = os.path.join(self.folder, "epochs.json")
         self._log_path = os.path.join(self.folder, "runner.log")
         self._epochs: dict[str, int] = {}
+        self._homes: dict[str, str] = {}
         self._is_fenced = True  # what we know of the fences is on the disk
         self.wanted: set[str] = set()  # files that connected controllers were told of
 
@@ -120,6 +121,12 @@ class Spool:
         except (ValueError, AttributeError, TypeError):
             raise OSError("%s is damaged; remove it once no old controller is left" % self._epochs_path) from None
 
+        try:
+            with open(self.path("homes.json"), "rb") as file:
+                self._homes = {str(run): str(home) for run, home in json.load(file).items()}
+        except (OSError, ValueError, AttributeError):
+            self._homes = {}  # the next command of each run says whose it is
+
     def age_s(self) -> float | None:
         """For how long the spool has been here: its lock is made once and never written."""
         import time
@@ -134,6 +141,30 @@ class Spool:
 
     def attempt(self, name: str) -> str:
         return os.path.join(self.attempts, name)
+
+    def claim(self, run: str, home: str, former: list[str]) -> None:
+        """Keep to which home a run belongs. A copy of a home has the same runs; only one of both may act.
+
+        Args:
+            former: homes whose place that one took.
+
+        Raises:
+            Refusal: it belongs to another one.
+        """
+        known = self._homes.get(run)
+        if known == home:
+            return
+        if known is not None and known not in former:
+            raise Refusal(
+                "foreign_home",
+                "run %s belongs to home %s here, and this is home %s: one is a copy of the other, or has taken its place"
+                % (run, known[:12], home[:12]),
+            )
+        self._homes.pop(run, None)
+        self._homes[run] = home
+        while len(self._homes) > MAX_FENCES:
+            del self._homes[next(iter(self._homes))]
+        write_atomically(self.path("homes.json"), json.dumps(self._homes).encode())
 
     def fence(self, run: str, epoch: int) -> None:
         """Raise the fence of a run to `epoch`, for good.

@@ -40,6 +40,7 @@ from evalfleet.model import (
 from evalfleet.store.base_gpus import GpuReader, GpuWriter
 from evalfleet.store.base_money import MoneyReader
 from evalfleet.store.base_pools import PoolReader, PoolWriter
+from evalfleet.store.home import Identity
 from evalfleet.store.judged import Judged
 from evalfleet.store.pages import PageReader
 from evalfleet.store.series import SeriesReader, SeriesWriter
@@ -118,6 +119,10 @@ class StoreReader(PoolReader, GpuReader, PageReader, SeriesReader, MoneyReader, 
     def close(self) -> None: ...
 
     def now(self) -> float: ...
+
+    def identity(self) -> Identity:
+        """Who the home is."""
+        ...
 
     def snapshot(self) -> AbstractContextManager[None]:
         """All reads inside see the same moment."""

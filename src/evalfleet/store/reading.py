@@ -24,6 +24,7 @@ from evalfleet.model import (
 )
 from evalfleet.store import rows
 from evalfleet.store.gpu_reading import GpuReading
+from evalfleet.store.home import Identity, identity_of
 from evalfleet.store.judged import Judged
 from evalfleet.store.pages import Paging
 from evalfleet.store.series import SeriesReading
@@ -149,6 +150,9 @@ class Reading(GpuReading, Paging, SeriesReading):
             return [rows.task(row) for row in self._db.rows("select_candidates", **values)]
         values |= {"shard": shard[0], "workers": shard[1]}
         return [rows.task(row) for row in self._db.rows("select_shard_candidates", **values)]
+
+    def identity(self) -> Identity:
+        return identity_of(self._db.rows("select_home")[0])
 
     def next_due(self, run_id: str) -> float | None:
         return self._db.rows("select_next_due", run_id=run_id, now=self.now())[0]["due"]

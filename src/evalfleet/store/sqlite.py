@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalfleet.errors import InputError, Owned, StoreBusy, StoreCorrupt, StoreUnwritable
-from evalfleet.store import rows
+from evalfleet.store import identity, rows
 from evalfleet.store.dbfile import FILE, clear_error, clear_errors, damage, garbled
 from evalfleet.store.filelock import FileLock, holder
 from evalfleet.store.migrating import migrate, schema_version, too_new
@@ -248,10 +248,13 @@ def _close(connection: sqlite3.Connection, lock: FileLock | None, owned: dict[st
         lock.close()
 
 
-def open_store(home: Path, clock: Clock | None = None) -> Writing:
+def open_store(home: Path, clock: Clock | None = None, *, copies: bool = False) -> Writing:
     """Open for writing; makes the home, for its user alone, and brings its schema up to date.
 
-    Raises StoreUnwritable, StoreCorrupt, StoreTooNew, StoreBusy.
+    Args:
+        copies: open a home as well that is a copy of another one, see `identity`.
+
+    Raises StoreUnwritable, StoreCorrupt, StoreTooNew, StoreBusy, CopiedHome.
     """
     from evalfleet.store.writing import Writing  # commands that only look need not load it
 
@@ -267,6 +270,7 @@ def open_store(home: Path, clock: Clock | None = None) -> Writing:
         database = SqliteDatabase(home, readonly=False, clock=clock or SteadyClock())
         try:
             _migrate(database, home)
+            identity.settle(database, home, copies=copies)
         except BaseException:
             database.close()
             raise
@@ -292,8 +296,11 @@ def open_reader(home: Path, clock: Clock = time.time) -> Reading | None:
             database.close()
             if version > known:
                 raise too_new(home, version, known)
-            open_store(home, clock).close()
+            open_store(home, clock, copies=True).close()
             database = SqliteDatabase(home, readonly=True, clock=clock)
+        words = identity.copy_words(database, home)
+        if words is not None:
+            identity.seen[home] = words
     return Reading(database)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from evalfleet.model import Attempt, AttemptState, Failure, JsonObject, Outcome, Policy, Run, Task, TaskState
-from evalfleet.store import rows
+from evalfleet.store import identity, rows
 from evalfleet.store.access import Access
 from evalfleet.store.base import Claim, Claimed, Finish, Finished, Progress
+from evalfleet.store.home import Identity
 from evalfleet.store.hosting import Hosting
 from evalfleet.store.leasing import Leasing
 from evalfleet.store.recording import place
@@ -26,6 +28,18 @@ _TASK_EVENTS = {
 
 class Writing(Submitting, Steering, Hosting, Leasing, Access, SeriesKeeping):
     """Implements `Store`."""
+
+    def adopt(self, home: Path) -> tuple[Identity, Identity] | None:
+        """Let a copy of a home take the original's place; who that was, and who it is now. None: it is no copy.
+
+        Raises CopiedHome: the original is in use.
+        """
+        with self._db.transaction():
+            adopted = identity.adopt(self._db, home)
+            if adopted is not None:
+                was, now = adopted
+                self._event("home", "home.adopted", {"from": was.id, "to": now.id, "original": was.facts.path})
+            return adopted
 
     # A run and its owner
 

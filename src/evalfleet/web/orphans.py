@@ -54,7 +54,7 @@ class Orphans:
         async with clients.opened(azure_settings.of(self._settings)) as opened:
             vms = Vms(opened)
             owned = await vms.owned()
-            found = await self._readers.call(lambda store: purposeless(owned, self._settings.home, store))
+            found = await self._readers.call(lambda store: purposeless(owned, store))
         names = frozenset(each.resource.name for each in found)
         lasting, self._before = names & self._before, names
         if not lasting <= self._told:

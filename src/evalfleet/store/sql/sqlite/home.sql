@@ -1,0 +1,13 @@
+-- name: select_home
+select * from home;
+
+-- name: insert_home
+insert into home (id, label, legacy, former, path, inode, device, boot, machine)
+values (:id, :label, :legacy, :former, :path, :inode, :device, :boot, :machine)
+returning *;
+
+-- name: place_home
+update home set path = :path, inode = :inode, device = :device, boot = :boot, machine = :machine;
+
+-- name: forget_home
+delete from home;
