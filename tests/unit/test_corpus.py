@@ -93,6 +93,16 @@ def test_lookalikes_are_scored():
         assert RULES[judged.kind].blame is Blame.TASK
 
 
+def test_what_is_said_after_the_end_does_not_hide_it():
+    later = """\
+aiohttp.client_exceptions.ClientResponseError: 429, message='Too Many Requests', url='http://x/v1'
+2026-11-16 06:21:00,552 ERROR asyncio: Unclosed client session
+client_session: <aiohttp.client.ClientSession object at 0x7f58ff5383d0>"""
+    found = recognise(f'Traceback (most recent call last):\n  File "a.py", line 3, in f\n{later}')
+    assert found is not None
+    assert (found.kind, found.line) == (Kind.SERVICE_FAILED, later.splitlines()[0])
+
+
 PIECES = [
     "Traceback (most recent call last):", '  File "x.py", line 3, in f', "    raise x", "KeyError: 'x'", "Error: ", "(", "[Errno 11",
     "openai.RateLimitError: Error code: 429 - {", "During handling of the above exception, another exception occurred:",

@@ -17,7 +17,7 @@ _CONTEXT = "During handling of the above exception, another exception occurred:"
 
 # What is printed after the end by libraries, interpreters and shells, and says nothing about its cause.
 _NOISE = re.compile(
-    r"\s*$|See '\w+ .*--help'\.?$|Run '\w+ .*--help' for more information|Unclosed (?:client session|connector|connection)"
+    r"\s*$|See '\w+ .*--help'\.?$|Run '\w+ .*--help' for more information|.*\bUnclosed (?:client session|connector|connection)$"
     r"|client_session: <|connector: <|connections: \[|Node\.js v\d|Exception ignored in|sys:1: |.*Warning: |Aborted\b"
     r"|\(core dumped\)|Sentry is attempting|make: \*\*\*|ERROR conda\.cli|During task with name"
     r"|More details here: https://curl|curl failed to verify|establish a secure connection to it|how to fix it, please visit"
