@@ -27,6 +27,7 @@ QUICK = EngineSettings(
     reconnect_s=0.01,
     audit_age_s=0.05,
     farewell_s=5.0,
+    last_look_s=0.2,
     breaker=Limits(probe_base_s=0.02, slow_start=100),
     patience=Patience(quiet_s=0.05, give_up_s=0.3, reconnects=2),
 )

@@ -6,11 +6,12 @@ given up only by the rules of `core.health`. Attempts come back by what the runn
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
 import anyio
+from msgspec.structs import replace
 
 from evalfleet.backends.base import Host, Inbox, Known, Launch, Observation, single_error
 from evalfleet.core import health
@@ -38,7 +39,9 @@ class Rescuer:
         inbox: Inbox,
         store: Store,
         settings: EngineSettings,
+        notice: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._notice = notice  # told what a person should know
         self._station = station
         self._backend = station.backend
         self._dispatcher = dispatcher
@@ -49,10 +52,13 @@ class Rescuer:
         self._far = _FAR if station.backend.is_remote else 1.0
         self._clearing = Clearing(store)
         self._answered_at = 0.0
+        self._spared_at = 0.0  # when the other way last said that it lives, though it was silent for long
         self._unanswered = 0  # times in a row that it was asked in vain
         self._given_up = False
+        self._is_linked = False  # a connection stands, whether or not something comes over it
         self._doom: str | None = None  # why the machine will be taken away
         self._is_told = False  # by this connection, that it will
+        self._useless = anyio.Event()  # set when the connection that stands is to be left
 
     async def serve(self) -> None:
         """Keep a connection for as long as we live."""
@@ -68,14 +74,17 @@ class Rescuer:
                         await self._clerk.call(partial(self._dispatcher.host_returned, name))
                         await self._answered()
                         self._station.meet(host)
+                        self._is_linked = True
                         await self._watch(host)
             except BackendError as error:
                 self._station.meet(None)
+                self._station.trouble = str(error).removeprefix(f"host {name}: ")
                 await self._doubt()
                 delay = await self._clerk.call(partial(self._dispatcher.host_failed, name, str(error)))
                 self._inbox.poke()
                 await (anyio.sleep_forever() if delay is None else anyio.sleep(delay))
             finally:
+                self._is_linked = False
                 self._station.meet(None)
 
     async def _rescue(self, host: Host) -> None:
@@ -141,13 +150,19 @@ class Rescuer:
 
     async def _watch(self, host: Host) -> None:
         """Return when the connection is gone or of no use any more."""
+        self._useless = anyio.Event()
         async with anyio.create_task_group() as group:
 
             async def ask_often() -> None:
                 await self._ask_often(host)
                 group.cancel_scope.cancel()
 
+            async def leave() -> None:
+                await self._useless.wait()
+                group.cancel_scope.cancel()
+
             group.start_soon(ask_often)
+            group.start_soon(leave)
             group.start_soon(self._heed, host)
             await host.lost()
             group.cancel_scope.cancel()
@@ -186,8 +201,11 @@ class Rescuer:
         return None
 
     async def _answered(self) -> None:
+        self._station.trouble = None
         if self._unanswered:
             await self._note("worker.returned")
+            if self._unanswered > 1 and self._backend.is_remote:
+                self._notice(f"host {self._backend.name} answers again")
         self._answered_at, self._unanswered, self._given_up = anyio.current_time(), 0, False
 
     async def _spare(self) -> None:
@@ -224,31 +242,83 @@ class Rescuer:
         if self._is_lost(seen):
             await self._give_up(seen)
 
+    async def judge(self) -> None:
+        """Decide in time, by our own clock, however long it takes until a connection has failed or the other way has answered.
+
+        This machine is always there, and is not given up.
+        """
+        limit_s = max(self._settings.patience.give_up_s, self._settings.lease_s)
+        while self._backend.is_remote:
+            since = max(self._answered_at, self._spared_at)
+            await anyio.sleep(max(self._settings.ping_s, since + limit_s - anyio.current_time()))
+            silent_s = anyio.current_time() - max(self._answered_at, self._spared_at)
+            if silent_s >= limit_s and not self._given_up and not self._station.is_leaving:
+                with suppress(BackendError):
+                    await self._decide(self._answered_at)
+
+    async def _decide(self, answered_at: float) -> None:
+        """It was silent for too long. It is asked by the other way once more, and a runner that hangs there is ended.
+
+        Both have limited time.
+        """
+        seen = await self._suspect(self._settings.last_look_s)
+        # A connection may have been tried in vain for so long that it has not even failed: that says nothing for the host.
+        seen = replace(seen, reconnects_failed=max(seen.reconnects_failed, self._settings.patience.reconnects))
+        if self._answered_at != answered_at or not self._is_lost(seen):
+            self._spared_at = anyio.current_time()
+            return
+        if self._is_linked and health.cause_of(seen) == "worker_lost" and seen.other_way is health.OtherWay.SILENT:
+            with anyio.move_on_after(self._settings.last_look_s / 4), suppress(BackendError):
+                await self._backend.reset()
+                await self._note("worker.lost", {"cause": "worker_lost"})
+                # The machine has answered; its next runner tells what became of the attempts.
+                self._answered_at = anyio.current_time()
+                self._useless.set()
+                return
+        await self._give_up(seen)
+        self._useless.set()
+
     async def _give_up(self, seen: health.Observation) -> None:
+        if self._given_up:
+            return
         self._given_up = True
         name, cause = self._backend.name, health.cause_of(seen)
         silent_s = anyio.current_time() - self._answered_at
         await self._note("worker.lost", {"cause": cause})
         await self._clerk.call(partial(self._dispatcher.set_apart, name, Absence.LOST))
-        message = f"host {name} was silent for {silent_s:.0f} s and is given up"
+        why = f" ({self._station.trouble})" if self._station.trouble else ""
+        message = f"host {name} was silent for {silent_s:.0f} s and is given up{why}"
         if cause == "preempted":
             message = f"host {name} was taken back by the cloud" + (f": {self._doom}" if self._doom else "")
-        for attempt_id in await self._clerk.call(partial(self._dispatcher.live.on, name)):
+        live = await self._clerk.call(partial(self._dispatcher.live.on, name))
+        self._notice(f"{message}; what it had starts elsewhere" if live else message)
+        for attempt_id in live:
             self._end(attempt_id, {"cause": cause, "message": message})
         self._station.recorder.abandon()
 
-    async def _suspect(self) -> health.Observation:
+    async def _suspect(self, patience_s: float | None = None) -> health.Observation:
         self._unanswered += 1
-        seen = health.Observation(
+        await self._tell_suspicion()
+        other_way = health.OtherWay.SILENT
+        with anyio.move_on_after(patience_s):
+            other_way = await self._backend.ask_otherwise()
+        return health.Observation(
             last_answer_at=self._answered_at,
             lease_expires_at=self._answered_at + self._settings.lease_s,
             reconnects_failed=self._unanswered,
-            other_way=await self._backend.ask_otherwise(),
+            other_way=other_way,
             doomed=self._doom is not None,
         )
+
+    async def _tell_suspicion(self) -> None:
+        """An event at once; a person hears of it the second time: most lines that break are mended by then."""
+        reason = self._station.trouble or "it does not answer on a connection that stands"
         if self._unanswered == 1:
-            await self._note("worker.suspected")
-        return seen
+            await self._note("worker.suspected", {"reason": reason})
+        elif self._unanswered == 2 and self._backend.is_remote:
+            self._notice(
+                f"host {self._backend.name} is not reached: {reason}. It gets no work meanwhile, and is tried again"
+            )
 
     def _is_lost(self, seen: health.Observation) -> bool:
         return health.health_of(seen, anyio.current_time(), self._settings.patience) is health.Health.LOST

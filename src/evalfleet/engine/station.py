@@ -19,6 +19,7 @@ class Station:
         self.courier = courier
         self.recorder = recorder
         self.host: Host | None = None  # reached, and asked for all its attempts
+        self.trouble: str | None = "no answer yet"  # why it is not reached
         self.is_leaving = False  # the fleet has it no more; whatever it still says is listened to for a moment
         self.scope = anyio.CancelScope()  # around everything that is done for this host
         self._changed = changed

@@ -84,6 +84,12 @@ class Stations:
         return frozenset(self._fleet.draining())
 
     @property
+    def unreached(self) -> dict[str, str]:
+        """Hosts that are not reached now, and why."""
+        remote = {name: one for name, one in self._stations.items() if one.backend.is_remote}
+        return {name: one.trouble for name, one in remote.items() if one.trouble and one.host is None}
+
+    @property
     def is_collecting(self) -> bool:
         """Whether files of ended attempts are still on their way."""
         busy = any(station.recorder.is_busy for station in self._stations.values())
@@ -163,11 +169,14 @@ class Stations:
         return Station(backend, Courier(_DELIVERY_S), self._record(), self._inbox.poke)
 
     async def _attend(self, station: Station) -> None:
-        rescuer = Rescuer(station, self._dispatcher, self._clerk, self._inbox, self._store, self._settings)
+        rescuer = Rescuer(
+            station, self._dispatcher, self._clerk, self._inbox, self._store, self._settings, self._notice
+        )
         with station.scope:
             async with anyio.create_task_group() as group:
                 group.start_soon(station.serve)
                 group.start_soon(rescuer.serve)
+                group.start_soon(rescuer.judge)
 
     async def _dismiss(self, station: Station) -> None:
         name = station.backend.name

@@ -115,6 +115,8 @@ class Supervisor:
                 group.start_soon(self._obey_signals)
             with self._loop:
                 await self._dispatch()
+            for name, why in self._stations.unreached.items():
+                self._notice(f"host {name} was not reached at the end: {why}")
             group.cancel_scope.cancel()
         await self._release()
         return self._ending
