@@ -91,7 +91,7 @@ async def test_a_restart_takes_the_place_of_the_former_token(home: Path):
         assert (await again.ask("/api/v1/me", token=again.server.address.partition("token=")[2])).status == 200
         assert (await again.ask("/api/v1/me", token=None, Cookie=cookie)).status == 200, "an open page goes on"
     with closing(open_store(home)) as store:
-        assert [token.name for token in store.tokens() if token.name.startswith("serve")] == [f"serve {port}"]
+        assert [token.id for token in store.tokens() if token.name == "serve"] == [f"serve-{port}"]
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])

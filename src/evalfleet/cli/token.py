@@ -32,7 +32,7 @@ def new(name: str, role: str, days: float | None, as_json: bool, home: str | Non
 
     if not name or printable(name) != name or len(name) > 100:
         raise InputError(f"{name!r} cannot name a token; use up to 100 printable characters")
-    if name.partition(" ")[0] == tokens.START_NAME:
+    if name == tokens.START_NAME:
         raise InputError(f"{name!r} is the name of the tokens that `evalfleet serve` makes; choose another")
     store = open_store(config.load(home).home)
     try:

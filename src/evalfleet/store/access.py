@@ -26,10 +26,10 @@ class Access(Recording):
             )
             return rows.access_token(made[0])
 
-    def renew_token(self, token_id: str, digest: str, expires_at: float | None) -> AccessToken | None:
+    def renew_token(self, token_id: str, name: str, role: Role, digest: str, expires_at: float | None) -> AccessToken:
         with self._db.transaction():
-            found = self._db.rows("renew_token", id=token_id, digest=digest, expires_at=expires_at)
-            return rows.access_token(found[0]) if found else None
+            values = {"id": token_id, "name": name, "role": str(role), "digest": digest, "expires_at": expires_at}
+            return rows.access_token(self._db.rows("renew_token", now=self.now(), **values)[0])
 
     def revoke_token(self, text: str) -> AccessToken:
         with self._db.transaction():

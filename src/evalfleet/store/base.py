@@ -423,8 +423,8 @@ class Store(PoolWriter, GpuWriter, SeriesWriter, StoreReader, Protocol):
         """Keep a token by its digest. Those that have expired are forgotten."""
         ...
 
-    def renew_token(self, token_id: str, digest: str, expires_at: float | None) -> AccessToken | None:
-        """Another text for the same token; the former text is worthless. None: there is no such token."""
+    def renew_token(self, token_id: str, name: str, role: Role, digest: str, expires_at: float | None) -> AccessToken:
+        """A token of that id, or another text for the one that there is; then the former text is worthless."""
         ...
 
     def revoke_token(self, text: str) -> AccessToken:

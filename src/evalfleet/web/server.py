@@ -74,7 +74,7 @@ def _refuse_unsafe(settings: Settings, options: Options) -> None:
     if not options.token:
         raise InputError("--no-token is for 127.0.0.1 only; leave it out, or serve there")
     with closing(open_store(settings.home)) as store:
-        made = [token for token in store.tokens() if not tokens.is_start(token)]
+        made = [token for token in store.tokens() if token.name != tokens.START_NAME]
     if not made:
         raise InputError(
             f"{options.host} can be reached by others, and there is no token yet; `evalfleet token new NAME` makes one"

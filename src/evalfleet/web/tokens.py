@@ -54,18 +54,10 @@ def make(store: Store, name: str, role: Role, life_s: float | None = None) -> Ma
 
 def restart(store: Store, port: int) -> str:
     """The token of a server that starts at that port. It takes the place of the former one there, so there is one per port."""
-    text, name = PREFIX + secrets.token_urlsafe(32), f"{START_NAME} {port}"
-    expires_at = store.now() + START_LIFE_S
-    former = [token for token in store.tokens() if token.name == name]
-    if former and store.renew_token(former[0].id, digest_of(text), expires_at):
-        return text
-    store.add_token(name, Role.OPERATOR, digest_of(text), expires_at)
+    text = PREFIX + secrets.token_urlsafe(32)
+    life = store.now() + START_LIFE_S
+    store.renew_token(f"{START_NAME}-{port}", START_NAME, Role.OPERATOR, digest_of(text), life)
     return text
-
-
-def is_start(token: AccessToken) -> bool:
-    """Whether a server made it for the address that it prints."""
-    return token.name.partition(" ")[0] == START_NAME
 
 
 class Limiter:

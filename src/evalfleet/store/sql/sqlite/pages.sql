@@ -60,7 +60,10 @@ returning *;
 select * from access_token order by created_at, id;
 
 -- name: renew_token
-update access_token set digest = :digest, expires_at = :expires_at where id = :id returning *;
+insert into access_token (id, name, role, digest, created_at, expires_at)
+values (:id, :name, :role, :digest, :now, :expires_at)
+on conflict (id) do update set digest = excluded.digest, expires_at = excluded.expires_at
+returning *;
 
 -- name: delete_token
 delete from access_token where id = :id returning *;
