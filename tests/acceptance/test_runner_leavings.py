@@ -116,3 +116,21 @@ def test_a_whole_folder_that_is_a_link(spool: RunnerSpool, client: RunnerClient,
     assert (end["has_result"], end["artifacts"]) == (False, [])
     folder.unlink()
     Path(f"{folder}.away").rename(folder)
+
+
+def test_a_new_runner_reads_nothing_that_was_swapped(spool: RunnerSpool, client: RunnerClient, tmp_path: Path) -> None:
+    """What it looks into at its start must neither lead elsewhere nor make it wait."""
+    (tmp_path / "private").write_text("private words")
+    script = f"""
+        cd $(dirname $EVALFLEET_TASK); echo out; echo err >&2; while [ ! -s stderr.log ]; do sleep 0.02; done
+        rm -f stdout.log stderr.log cgroup; ln -s {tmp_path}/private stderr.log; mkfifo stdout.log cgroup
+        echo '{{"ready": true}}' >> events.jsonl; sleep 300
+    """
+    client.launch("a.1.1", a_spec(*sh(script)))
+    client.event("a.1.1", "ready")
+    spool.kill()
+    spool.start()
+    with spool.client() as again:
+        again.must("attach", attempt="a.1.1", **{"from": 0})
+        end = again.end("a.1.1")
+    assert (end["cause"], end["tail"]) == ("runner_lost", "")

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from evalfleet.core.ends import end_from_json
 from evalfleet.core.judge import judge
 from evalfleet.model import Failure, Policy
-from evalfleet.runner.collect import MAX_MANIFEST, Leavings, clean_file
+from evalfleet.runner.attempt import Attempt
+from evalfleet.runner.collect import INLINE_FILES, MAX_MANIFEST, Leavings, clean_file
+from evalfleet.runner.journal import Journal
 from evalfleet.runner.redact import Redactor
+from evalfleet.runner.spec import Spec
 
 KEY = Redactor({"KEY": "hunter22"})
 NONE = Redactor({})
@@ -198,3 +205,29 @@ def test_short_lines_and_plain_values_are_not_cut_up() -> None:
     redactor = Redactor({"A": "short\nlines\nonly here", "B": "one-value-without-line-ends"})
     assert redactor.clean(b"short lines only here") == b"short lines only here"
     assert len(redactor.needles) < 20
+
+
+def test_a_verdict_needs_no_process(artifacts: Path) -> None:
+    """Nobody can be started to go through the files."""
+    folder = artifacts.parent
+    (folder / "result.json").write_text('{"score": 0.75}')
+    for number in range(INLINE_FILES + 1):
+        (artifacts / f"{number}").touch()
+    spec = Spec({"key": "a", "domain": "d", "number": 1, "command": ["true"], "timeout_s": 1, "env": {}})
+    journal = Journal(str(folder / "journal.jsonl"), "r.1.1", time.time)
+    journal.create()
+    saved: list[object] = []
+
+    def no_process(*_: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    keeper: Any = SimpleNamespace(
+        now=time.time, assist=no_process, save=lambda *calls: saved.append(calls), oom_kills=lambda **_: 0
+    )
+    attempt = Attempt(keeper, "r.1.1", "r", str(folder), spec, NONE, journal)
+    attempt._end.update(cause="exited", exit_code=0)
+    attempt._finish()
+    assert saved
+    end = json.loads(journal.release())
+    journal.close()
+    assert (end["cause"], end["result"], len(end["artifacts"])) == ("exited", {"score": 0.75}, INLINE_FILES + 1)

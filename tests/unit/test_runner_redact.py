@@ -7,7 +7,7 @@ from itertools import pairwise
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evalfleet.runner.redact import Redactor, Stream
@@ -86,3 +86,23 @@ def test_json_values() -> None:
     assert redactor.value(value) == {
         "a [secret KEY]": ["[secret KEY]", {"b": "[secret PIN]", "c": 1.5, "d": True, "e": None}]
     }
+
+
+LINES = st.sampled_from(["a" * 16, "ab" * 9, "b" * 20, "short", "aaaa"])
+
+
+@example(["a" * 16, "a" * 16], ["a" * 16], [])
+@given(
+    st.lists(LINES, min_size=2, max_size=4),
+    st.lists(st.one_of(LINES, st.sampled_from(["\n", "\\n", "a", "b"])), max_size=8),
+    st.lists(st.integers(0, 200), max_size=6),
+)
+def test_lines_of_a_secret_are_found_across_chunks(secret: list[str], pieces: list[str], cuts: list[int]) -> None:
+    redactor = Redactor({"PEM": "\n".join(secret)})
+    whole = "".join([*pieces, "\n".join(secret), *pieces]).encode()
+    stream = Stream(redactor)
+    edges = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
+    streamed = b"".join([*(stream.feed(whole[start:end]) for start, end in pairwise(edges)), stream.flush()])
+    assert streamed == redactor.clean(whole)
+    left = streamed.replace(b"[secret PEM]", b"\0")
+    assert not any(line.encode() in left for line in secret if len(line) >= 16)

@@ -7,6 +7,7 @@ descriptor of a regular file that no link led to; it stays that file whatever is
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from evalfleet.runner.beneath import enter, open_below, open_folder, parts_of, walk
@@ -26,6 +27,24 @@ def open_inside(folder: Path, name: str) -> int | None:
         return None
     finally:
         os.close(here)
+
+
+def open_socket(folder: Path, name: str) -> int | None:
+    """Find the socket `name` in an attempt's folder: a descriptor by which that very socket is connected to, through /proc."""
+    try:
+        here = open_folder(str(folder))
+    except OSError:
+        return None
+    try:
+        descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+    except OSError:
+        return None
+    finally:
+        os.close(here)
+    if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def read_inside(folder: Path, name: str, most: int, *, whole: bool = True) -> bytes | None:

@@ -111,7 +111,7 @@ class Journal:
         if offset >= self._written:
             waiting = b"".join(self.backlog)
             return waiting[offset - self._written : self.size - self._written]
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             while True:
                 data = os.pread(fd, min(limit, min(self._written, self.size) - offset), offset)
@@ -130,7 +130,7 @@ class Journal:
         """
         if offset >= self._written:
             return b"".join(self.backlog)[offset - self._written : self.size - self._written][:limit]
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             data = os.pread(fd, min(limit, min(self._written, self.size) - offset), offset)
         finally:

@@ -6,6 +6,7 @@ import os
 import time
 
 from . import jsontext
+from .beneath import open_regular
 from .spool import Spool
 
 TYPE_CHECKING = False
@@ -64,7 +65,7 @@ def _used(spool: Spool) -> set[str]:
     used: set[str] = set()
     for name in os.listdir(spool.attempts):
         try:
-            with open(spool.attempt(name) + "/journal.jsonl", "rb") as file:
+            with open(open_regular(spool.attempt(name) + "/journal.jsonl"), "rb") as file:
                 launched = jsontext.as_object(jsontext.parse_own(file.readline())) or {}
         except (OSError, ValueError):
             continue  # it was taken away, or never launched

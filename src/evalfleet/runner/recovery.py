@@ -6,6 +6,7 @@ import os
 import time
 
 from . import jsontext, tree
+from .beneath import open_regular
 from .collect import Leavings, sync
 from .journal import Journal
 from .output import TAIL_BYTES, last_lines
@@ -82,7 +83,7 @@ class Lost:
         self.mark = tree.Mark(folder)
         self.first_at = float(lines[0].get("at") or 0.0)
         self.last_at = float(lines[-1].get("at") or 0.0)
-        group = tree.read(folder + "/cgroup").decode("utf-8", "replace")
+        group = _group_in(folder + "/cgroup")
         # In a copy of a spool these are the original's: its processes live under another runner, and are nobody else's to end.
         self.named = isinstance(
             lines[0].get("file"), list
@@ -239,6 +240,15 @@ def _is_copy(file: list[int], path: str) -> bool:
     return file != [found.st_dev, found.st_ino]
 
 
+def _group_in(path: str) -> str:
+    """The path of a control group, as it was noted; empty where it was not."""
+    try:
+        with open(open_regular(path), "rb") as file:
+            return file.read(4096).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
 def _load(name: str, folder: str, now: Callable[[], float]) -> Ended | Lost | None:
     """None: it was never launched.
 
@@ -247,7 +257,7 @@ def _load(name: str, folder: str, now: Callable[[], float]) -> Ended | Lost | No
     """
     path = folder + "/journal.jsonl"
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path), "rb") as file:
             data = file.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -357,9 +367,9 @@ def _may_become_one(found: tree.Stat, known: dict[bytes, bytes], age_s: float) -
 def _tail(folder: str) -> str:
     for name in ("stderr.log", "stdout.log"):
         try:
-            with open(os.path.join(folder, name), "rb") as file:
+            with open(open_regular(os.path.join(folder, name)), "rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-                data = file.read()
+                data = file.read(TAIL_BYTES)
         except OSError:
             continue
         if data.strip():

@@ -42,10 +42,9 @@ def variants(value: str) -> set[bytes]:
 
 def lines_of(value: str) -> list[str]:
     """The lines by which a value of several lines is known, such as a key in PEM form. What frames such keys is no secret."""
-    lines = {line.strip() for line in _LINE_ENDS.split(value)}
-    found = [line for line in lines if len(line) >= MIN_LINE and not line.startswith("-----")]
-    found.sort(key=lambda line: (-len(line), line))
-    return found[:MOST_LINES] if len(lines) > 1 else []
+    lines = [line.strip() for line in _LINE_ENDS.split(value)]
+    found = {line for line in lines if len(line) >= MIN_LINE and not line.startswith("-----")}
+    return sorted(found, key=lambda line: (-len(line), line))[:MOST_LINES] if len(lines) > 1 else []
 
 
 class Redactor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +12,7 @@ from msgspec import Struct, field
 
 from evalfleet import config
 from evalfleet.backends import redacting, registry
-from evalfleet.backends.attempt_files import files_inside, open_inside
+from evalfleet.backends.attempt_files import files_inside, open_inside, open_socket
 from evalfleet.backends.local import HOST as HERE
 from evalfleet.backends.reaching import Absent, Reachable
 from evalfleet.core.exposed import masked
@@ -156,7 +155,7 @@ def _seen_here(found: Place) -> Seen:
         folder=found.folder,
         files=tuple(_files(found.folder)),
         logs={stream: _read(found.folder, f"{stream}.log", 0, 0)[1] for stream in STREAMS},
-        socket=vnc_socket(found) is not None,
+        socket=_has_desktop(found),
     )
 
 
@@ -235,13 +234,16 @@ def newest_of(film: Film | None, files: Sequence[SeenFile]) -> str | None:
     return None if newest is None else newest.path
 
 
-def vnc_socket(found: Place) -> Path | None:
-    """Where the desktop of a live attempt on this machine lets itself be watched: a socket beside its files."""
-    path = found.folder / "vnc.sock"
-    try:
-        return path if stat.S_ISSOCK(path.lstat().st_mode) else None
-    except OSError:
-        return None
+def vnc_socket(found: Place) -> int | None:
+    """Open the way to the desktop of an attempt on this machine, which lets itself be watched by a socket beside its files."""
+    return open_socket(found.folder, "vnc.sock")
+
+
+def _has_desktop(found: Place) -> bool:
+    descriptor = vnc_socket(found)
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is not None
 
 
 def _attempt(one: Attempt) -> JsonObject:

@@ -134,16 +134,15 @@ async def _hear(socket: web.WebSocketResponse, stream: ByteStream, filtered: Vie
 @asynccontextmanager
 async def _here(found: Place) -> AsyncGenerator[ByteStream]:
     """The desktop of an attempt on this machine. Raises NotFound."""
-    path = attempts.vnc_socket(found) if found.is_live else None
-    if path is None:
+    opened = attempts.vnc_socket(found) if found.is_live else None
+    if opened is None:
         raise NotFound(f"attempt {found.attempt.id} has no desktop that can be watched now")
-    # Paths of sockets end at 108 bytes; through the folder's descriptor every path is short.
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     async with AsyncExitStack() as stack:
         try:
-            stream = await anyio.connect_unix(f"/proc/self/fd/{folder}/{path.name}")
+            # The very socket that was looked at. And paths of sockets end at 108 bytes, which this one never has.
+            stream = await anyio.connect_unix(f"/proc/self/fd/{opened}")
         except OSError as error:
             raise NotFound(f"the desktop of attempt {found.attempt.id} does not answer: {error.strerror}") from None
         finally:
-            os.close(folder)
+            os.close(opened)
         yield await stack.enter_async_context(stream)
