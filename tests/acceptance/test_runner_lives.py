@@ -99,6 +99,28 @@ def test_sigterm_ends_attempts_cleanly(spool: RunnerSpool) -> None:
     assert not is_alive(pid)
 
 
+def test_a_machine_that_goes_down_tells_its_tasks_before_the_runner(spool: RunnerSpool) -> None:
+    """The same shutdown ended both, so the task is not to blame, although it was told first."""
+    info = spool.start()
+    with spool.client() as client:
+        client.launch("a", a_spec("sleep", "300"))
+        pid = client.event("a", "started")["pid"]
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not is_alive(pid), "the task's end")
+        os.kill(info.pid, signal.SIGTERM)
+        end = client.end("a")
+    assert (end["cause"], end["message"]) == ("runner_lost", "the runner was told to stop")
+
+
+def test_a_task_that_is_told_to_end_alone_was_signalled(spool: RunnerSpool) -> None:
+    spool.start()
+    with spool.client() as client:
+        client.launch("a", a_spec("sleep", "300"))
+        os.kill(client.event("a", "started")["pid"], signal.SIGTERM)
+        end = client.end("a")
+    assert (end["cause"], end["signal"]) == ("exited", signal.SIGTERM)
+
+
 DEEP = """
 import os, sys, time
 def note(name):

@@ -400,3 +400,48 @@ def test_a_program_says_whose_error_it_was(named: object, kind: Kind, code: int)
     judged = judge(EndRecord(cause="exited", exit_code=code, has_result=True, result=result), Policy())
     assert isinstance(judged, Failure)
     assert (judged.kind, judged.evidence) == (kind, "the browser is gone")
+
+
+@pytest.mark.parametrize("errno", [11, 12, 23, 24, 5, 116, 30, 26])
+def test_what_a_host_lacks_at_a_launch_is_the_hosts(errno: int):
+    found = judge(EndRecord(cause="launch_failed", errno=errno, message="Resource temporarily unavailable"), Policy())
+    assert isinstance(found, Failure)
+    assert (found.kind, found.blame, found.consumes) == (Kind.HOST_FAILED, Blame.WORKER, False)
+
+
+@pytest.mark.parametrize("errno", [2, 13, 8, 7, 20, None])
+def test_what_is_wrong_with_the_command_is_the_tasks(errno: int | None):
+    found = judge(EndRecord(cause="launch_failed", errno=errno, message="No such file"), Policy())
+    assert isinstance(found, Failure)
+    assert (found.kind, found.blame) == (Kind.LAUNCH_FAILED, Blame.TASK)
+
+
+@pytest.mark.parametrize(
+    ("errno", "kind"), [(28, Kind.DISK_FULL), (122, Kind.DISK_FULL), (5, Kind.HOST_FAILED), (None, Kind.HOST_FAILED)]
+)
+def test_a_runner_that_refuses_a_launch_has_a_bad_host(errno: int | None, kind: Kind):
+    found = judge(EndRecord(cause="host_failed", errno=errno, message="it went wrong (host a)"), Policy())
+    assert isinstance(found, Failure)
+    assert (found.kind, found.blame, found.consumes, found.evidence) == (
+        kind,
+        Blame.WORKER,
+        False,
+        "it went wrong (host a)",
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python3: can't open file '/x/nothere.py': [Errno 2] No such file or directory",
+        "/usr/bin/python3.11: No module named nothere",
+        'Can\'t open perl script "x.pl": No such file or directory',
+    ],
+)
+def test_an_interpreter_without_its_script_was_never_started(line: str):
+    found = judge(EndRecord(cause="exited", exit_code=2, tail=line + "\n"), Policy(exit_is_verdict=True))
+    assert isinstance(found, Failure)
+    assert found.kind is Kind.LAUNCH_FAILED
+    own = judge(EndRecord(cause="exited", exit_code=1, tail=f"ValueError: {line}\n"), Policy())
+    assert isinstance(own, Failure)
+    assert own.kind is Kind.BAD_EXIT

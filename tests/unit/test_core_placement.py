@@ -157,3 +157,21 @@ def test_a_thousand_by_a_thousand_is_quick():
     began = time.process_time()
     place(tasks, free, hosts)
     assert time.process_time() - began < 0.5  # about 0.01 s; the margin is for slow machines
+
+
+def test_a_host_that_is_to_be_avoided_is_never_taken():
+    slots = [Slot(worker="a-1", host="a")]
+    hosts = {"a": HostRoom(), "b": HostRoom()}
+    wanted = [Candidate(number=1, failed_on=frozenset({"a-1"}), avoid=frozenset({"a"}))]
+    assert place(wanted, slots, hosts, workers=["a-1", "b-1"]).assignments == ()
+
+
+def test_a_task_that_runs_alone_gets_an_idle_host_and_comes_last():
+    slots = [Slot(worker=f"{host}-{turn}", host=host) for host in "ab" for turn in (1, 2)]
+    hosts = {"a": HostRoom(is_idle=False), "b": HostRoom()}
+    alone = Candidate(number=1, alone=True)
+    assert [(made.task, made.host) for made in place([alone], slots, hosts).assignments] == [(1, "b")]
+    others = [Candidate(number=number) for number in (2, 3, 4, 5)]
+    assert [made.task for made in place([alone, *others], slots, hosts).assignments] == [2, 3, 4, 5]
+    crowded = place([alone, alone_too := Candidate(number=6, alone=True)], slots, hosts)
+    assert len(crowded.assignments) == 1, alone_too

@@ -307,3 +307,25 @@ async def test_probes_of_an_open_breaker_go_to_different_hosts(home: Path):
         assert reader.run(play.run.id).state is RunState.PAUSED
     probes = [attempt.host for attempt in sorted(play.attempts(), key=lambda one: one.claimed_at)][-3:]
     assert sorted(probes) == ["one", "three", "two"]
+
+
+async def test_tasks_whose_guests_disk_is_full_take_no_host_with_them(home: Path):
+    """They say `No space left on device` wherever they run: that is theirs in the end, and every host goes on."""
+    hosts = [host(name) for name in ("one", "two", "three")]
+    full = {2, 3, 4, 5}
+    end = {"exit_code": 1, "disk_full": True, "tail": "guest: No space left on device", "duration_s": 2.0}
+    async with played(Play(home, 20, *hosts, attempts=1), NEVER) as play:
+        while play.ending is None:
+            for backend in hosts:
+                for attempt_id, attempt in list(backend.attempts.items()):
+                    if attempt.live and int(attempt_id.split(".")[-2]) in full:
+                        backend.end(attempt_id, **end)
+                    elif attempt.live:
+                        backend.end(attempt_id)
+            await anyio.sleep(0.005)
+    states = {task.number: task.state for task in tasks(play)}
+    assert all(states[number] is TaskState.SUCCEEDED for number in states.keys() - full)
+    assert all(states[number] in (TaskState.FAILED, TaskState.HELD) for number in full)
+    quarantined = [host for kind, host in play.types() if kind == "worker.quarantined"]
+    returned = [host for kind, host in play.types() if kind == "worker.returned"]
+    assert sorted(map(str, quarantined)) == sorted(map(str, returned))

@@ -13,7 +13,6 @@ from .events import BATCH_BYTES, BATCH_LINES, Events
 from .limits import NEVER, Limits
 from .loop import READ
 from .output import Output, last_lines
-from .spec import DEFAULT_PATH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
 BATCH_S = 0.25
 CGROUP_AFTER_S = 1.0  # a group costs more than many a short task
 SWEEP_S = 30.0
+DOUBT_S = 1.0  # a machine that goes down tells its processes one after the other: perhaps we are next
 MAX_BACKLOG = 256
 WAITING, RUNNING, ENDING, SWEEPING, SETTLING = "waiting", "running", "ending", "sweeping", "settling"
 COLLECTING, SAVING, ENDED = "collecting", "saving", "ended"
@@ -88,6 +88,7 @@ class Attempt:
         self._kill_at = NEVER
         self._exited_at = self._begun
         self._give_up_at = NEVER
+        self._doubt_until = 0.0
         self._killed = False
         self._grouped = False
         self.slots: int | None = None  # how many the host has; None: they are not counted
@@ -136,14 +137,15 @@ class Attempt:
         self._slot.begin()
 
     def _lease_gpus(self, secrets: dict[str, str], held: list[int]) -> None:
+        own = self._spec.environment(self.folder, self.name, secrets)
         if not self._spec.gpus:
             self.state = RUNNING
-            self._run(self._environment(secrets), held)
+            self._run(own, held)
             return
 
         def go(env: dict[str, str], locks: list[int]) -> None:
             self.state = RUNNING
-            self._keeper.guard(self, lambda: self._run(dict(self._environment(secrets), **env), [*held, *locks]))
+            self._keeper.guard(self, lambda: self._run(dict(own, **env), [*held, *locks]))
 
         self.state = WAITING
         self._lease = self._keeper.gpus.lease(self.name, self._spec, go, lambda why: self._unstarted("gpu_taken", why))
@@ -186,6 +188,9 @@ class Attempt:
         """Begin to end the tree, unless that has begun."""
         if self.state == WAITING:
             self._unstarted(cause, message)
+        if self.state == SWEEPING and self._doubt_until and cause == "runner_lost":
+            self._doubt_until = 0.0
+            self._end.update(cause=cause, message=message)  # what ended it ends us, too
         if self.state != RUNNING:
             return
         self.state = ENDING
@@ -221,6 +226,8 @@ class Attempt:
             end["cause"] = "exited"
         if os.WIFSIGNALED(status):
             end["signal"] = os.WTERMSIG(status)
+            if end["cause"] == "exited" and end["signal"] == signal.SIGTERM:
+                self._doubt_until = now + DOUBT_S
         else:
             end["exit_code"] = os.WEXITSTATUS(status)
         end.update(ended_at=round(self._keeper.now(), 6), duration_s=round(now - self._begun, 6))
@@ -241,6 +248,8 @@ class Attempt:
                 self.cgroup.kill()
             for pid in strays:
                 tree.kill(pid)
+            return
+        if time.monotonic() < self._doubt_until:
             return
         if strays or members:
             left = ", ".join(str(pid) for pid in sorted({*strays, *members}))
@@ -278,22 +287,6 @@ class Attempt:
     def next_at(self) -> float:
         """When the next limit falls due."""
         return self._limits.next_at() if self.state == RUNNING else self._kill_at
-
-    def _environment(self, secrets: dict[str, str]) -> dict[str, str]:
-        env = {"PATH": DEFAULT_PATH, "PYTHONUNBUFFERED": "1"}
-        if self._spec.host_env:
-            env.update(os.environ)  # the runner kept only a few plain variables of its own
-        env.update(self._spec.env)
-        env.update(secrets)
-        env.update(
-            EVALFLEET_TASK=self.folder + "/task.json",
-            EVALFLEET_RESULT=self.folder + "/result.json",
-            EVALFLEET_EVENTS=self.folder + "/events.jsonl",
-            EVALFLEET_ARTIFACTS=self.folder + "/artifacts",
-            EVALFLEET_ATTEMPT=self.name,
-            EVALFLEET_ATTEMPT_NUMBER=str(self._spec.number),
-        )
-        return env
 
     def _spawn(self, env: dict[str, str], inherited: list[int]) -> None:
         pipes: list[int] = []

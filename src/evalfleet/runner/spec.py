@@ -197,6 +197,23 @@ class Spec:
             return self.command
         return [sys.executable, "-I", "-S", PROGRAM, "around", "--", *self.command]
 
+    def environment(self, folder: str, name: str, secrets: dict[str, str]) -> dict[str, str]:
+        """The variables of an attempt of that name, whose files lie there."""
+        env = {"PATH": DEFAULT_PATH, "PYTHONUNBUFFERED": "1"}
+        if self.host_env:
+            env.update(os.environ)  # the runner kept only a few plain variables of its own
+        env.update(self.env)
+        env.update(secrets)
+        env.update(
+            EVALFLEET_TASK=folder + "/task.json",
+            EVALFLEET_RESULT=folder + "/result.json",
+            EVALFLEET_EVENTS=folder + "/events.jsonl",
+            EVALFLEET_ARTIFACTS=folder + "/artifacts",
+            EVALFLEET_ATTEMPT=name,
+            EVALFLEET_ATTEMPT_NUMBER=str(self.number),
+        )
+        return env
+
     def task(self) -> dict[str, Any]:
         """What the task's own JSON file says."""
         return {name: self.fields.get(name) for name in ("key", "domain", "number", "payload")}
