@@ -50,3 +50,18 @@ def test_stop_by_force_ends_what_a_dead_controller_left(tmp_path: Path):
         stopped = fleet.json("pool", "stop", "p1", "--force")
         assert time.monotonic() - began < 30
         assert [row["state"] for row in stopped["hosts"]] == ["stopped"]
+
+
+@pytest.mark.long
+def test_a_machine_that_does_not_answer_is_given_up_replaced_and_not_paid_for(tmp_path: Path):
+    with rented(tmp_path, 200) as here:
+        here.fleet.env |= {"EVALFLEET_LEASE_GIVE_UP": "5s", "EVALFLEET_LEASE_DURATION": "5s"}
+        here.create("--workers", "2")
+        run = here.fleet.start("run", here.work(6, 4, timeout="60s"), "--pool", "p1")
+        wait_for(lambda: len(here.begun()) >= 2, "the run to work")
+        here.control("POST", "vms/waa-eval-1/link", {"blocked": True})
+        wait_for(lambda: here.states().get("waa-eval-1") == "stopped", "the silent machine to be stopped", 150)
+        assert run.wait(PATIENCE_S) == 0
+        assert here.states()["waa-eval-3"] == "ready"
+        summary = here.fleet.json("report")
+        assert summary["scores"]["verdicts"] == 6
