@@ -6,11 +6,20 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import anyio
 import pytest
 
 import sshd
+from evalfleet.backends.base import CanarySpec, Inbox
+from evalfleet.backends.ssh import SshBackend, SshSettings
+from evalfleet.engine.launching import canary_of
+from evalfleet.layout import Home
+from evalfleet.store.sqlite import open_store
+from evalfleet.testing import store_cases as cases
+from evalfleet.testing.backend_contract import Watcher, launch
 from fleet import Fleet, fleet_at, wait_for
 
 # Says in the ledger who it is, and whether somebody else was there: the witness is a lock that evalfleet does not know.
@@ -128,3 +137,23 @@ def test_local_slots_hold_over_all_runs(fleet: Fleet, tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "slots")
     for run in ("a", "b"):
         assert fleet.json("report", run)["tasks"]["succeeded"] == 5
+
+
+def test_a_canary_does_not_wait_for_a_slot_that_others_use(box: sshd.Sshd, tmp_path: Path) -> None:
+    """Else a host that others keep busy would fail its canaries, and be set apart."""
+
+    async def prove() -> None:
+        backend = SshBackend(Home(tmp_path / "home"), box.spec(), SshSettings())
+        with closing(open_store(tmp_path / "home")) as store:
+            run = cases.submit(store)
+        inbox = Inbox()
+        async with backend.acquire("r", 1, inbox) as host:
+            await host.want(1)
+            busy = launch("r.1.1", "sleep", "300")
+            await host.launch([busy])
+            await Watcher(inbox).until("r.1.1", "started")
+            await host.launch([canary_of(run, "r.canary.1", CanarySpec(), 60.0)])
+            assert (await Watcher(inbox).until("r.canary.1")).data["exit_code"] == 0
+            await host.stop(["r.1.1"], "enough")
+
+    anyio.run(prove)

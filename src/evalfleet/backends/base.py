@@ -98,6 +98,7 @@ class Launch(Struct, frozen=True, kw_only=True):
     # the work folder there needs (path in it -> file or folder here).
     inherited: frozenset[str] = frozenset()
     files: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    takes_slot: bool = True  # False: it is short, and must not wait for others
 
     def __repr__(self) -> str:
         return f"Launch(attempt_id={self.attempt_id!r})"

@@ -114,7 +114,7 @@ class RunnerHost:
             {
                 "do": "launch",
                 **self._fence,
-                **counted,
+                **(counted if launch.takes_slot else {}),
                 "attempt": launch.attempt_id,
                 "valid_for_s": launch.valid_for_s,
                 "not_after": None if now is None else now + launch.valid_for_s,

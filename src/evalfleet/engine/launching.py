@@ -73,4 +73,5 @@ def canary_of(run: Run, canary: str, spec: CanarySpec, valid_for_s: float) -> La
         valid_for_s=valid_for_s,
         inherited=frozenset(run.base_env),
         files={name: Path(run.folder, name) for name in run.policy.files} if own else {},
+        takes_slot=False,  # a host must not seem broken because others use it
     )
