@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from evalfleet.runner.output import LINE_CHARACTERS
 from evalfleet.testing.runner import RunnerClient, RunnerSpool, a_spec, wait_until
 
 
@@ -220,7 +221,7 @@ def test_put_and_staged_files(client: RunnerClient, spool: RunnerSpool) -> None:
         assert client.must("put", sha256=digest, offset=0, data="", last=False)["known"] is True
     files = {"run.sh": digests[b"#"], "data/in.txt": digests[b"x"]}
     end = client.run("a", "./run.sh", cwd=None, files=files)
-    assert (end["exit_code"], len(end["tail"])) == (0, 4000)
+    assert (end["exit_code"], len(end["tail"])) == (0, LINE_CHARACTERS + len(" … "))
     assert (spool.attempt("a") / "work/data/in.txt").read_text() == "changed\n"
     assert (spool.folder / "files" / digests[b"x"]).stat().st_size == 300_000
     missing = client.ask(

@@ -145,7 +145,7 @@ CASES = {
     "half": ("environment_failed", "evalfleet", "status 1 and left no result.txt"),
     "kill": ("environment_failed", "evalfleet", "killed by signal 9"),
     "agent": ("task_error", "agent", "ValueError: no code block in the plan"),
-    "service": ("service_failed", "endpoint", "openai.RateLimitError"),
+    "service": ("service_refused", "endpoint", "insufficient_quota"),
 }
 
 
