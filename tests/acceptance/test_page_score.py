@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleet import Fleet
-from pageview import BUILT, CHROMIUM, MISSING, View, viewed
+from pageview import BUILT, CHROMIUM, MISSING, PHONE, WIDE, View, viewed
 from webserver import Served, serve
 
 pytestmark = [pytest.mark.skipif(CHROMIUM is None or not BUILT, reason=MISSING), pytest.mark.slow]
@@ -54,7 +54,12 @@ def ran(fleet: Fleet, name: str, question: str = "same", *more: str, code: int =
 def studied(view: View, found: str, none: str) -> None:
     view.open("/")
     view.sees("best: speed 20", "size=20", "no configuration keeps all limits")
+    view.sees("Valid score, or best", f"study · {found}")
     view.lacks("100.0%")
+    view.wear(PHONE)
+    view.until("document.querySelectorAll('.short').length === 2", "the rows of a phone")
+    assert view.js("[...document.querySelectorAll('.short')].every((one) => one.scrollHeight <= one.clientHeight)")
+    view.wear(WIDE)
     view.go(f"/runs/{found}")
     view.sees("Best configuration", "speed 20", "size=20", "keeps speed <= 20")
     view.lacks("Valid score")

@@ -236,3 +236,14 @@ def test_the_page_of_a_study_shows_what_it_found_and_no_score(play: Callable[...
     assert shown.count("<circle class=") == 11  # one per measurement
     assert not any(word in shown for word in ("Valid score", "Strict score", "By domain"))
     assert "<script>no" not in shown
+
+
+def test_the_page_of_a_study_without_a_best_names_the_nearest_and_no_best(play: Callable[..., Play]):
+    one = play(trials=3, max_parallel_experiments=3)
+    one.studying.propose(3, [HOST])
+    for number in range(1, 4):
+        one.end(number, 1000.0 * number)
+    shown = page(one.store, one.run)
+    assert "<h3>Nearest configuration</h3><b>speed=1000</b>" in shown
+    assert "no configuration keeps all limits" in shown
+    assert "Best configuration" not in shown

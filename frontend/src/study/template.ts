@@ -3,6 +3,8 @@
 export const TEMPLATE = `[study]
 name = "server"
 strategy = "random"                  # grid | random | bayesian | halving
+trials = 20
+max_parallel_experiments = 1         # trials at a time
 objective = { maximize = "throughput_tok_s" }
 constraints = ["ttft_p99_ms <= 200"]
 timeout_per_trial = "20m"

@@ -19,7 +19,8 @@ _WIDTH, _HEIGHT, _EDGE = 1000.0, 200.0, 12.0
 def cards(facts: JsonObject) -> str:
     """The best configuration and whether it keeps the limits; the baseline beside it."""
     best, nearest, baseline = facts["best"], facts["nearest"], facts["baseline"]
-    shown = _configuration("Best configuration", facts, best or nearest, _said(facts))
+    title = "Nearest configuration" if nearest and not best else "Best configuration"
+    shown = _configuration(title, facts, best or nearest, _said(facts))
     if baseline is not None and not (best or nearest)["is_baseline"]:
         limits = f"breaks {'; '.join(baseline['broken'])}" if baseline["broken"] else _kept(facts)
         shown += _configuration("Baseline", facts, baseline, [limits])
