@@ -230,13 +230,19 @@ async def test_start_runner_names_the_cause(tmp_path: Path) -> None:
 class Said(ByteStream):
     """A host that says what it was told to say, in pieces, and then waits."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, first: int = 1 << 20) -> None:
+        """
+        Args:
+            first: how many bytes the first piece has at most.
+        """
         self._data = data
+        self._most = first
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         if not self._data:
             await anyio.sleep_forever()
-        piece, self._data = self._data[:max_bytes], self._data[max_bytes:]
+        size, self._most = min(max_bytes, self._most), max_bytes
+        piece, self._data = self._data[:size], self._data[size:]
         return piece
 
     async def send(self, item: bytes) -> None: ...
@@ -268,6 +274,20 @@ async def test_an_end_that_is_too_long_costs_its_attempt_alone(monkeypatch: pyte
     assert "longer than 1048576 bytes" in ends["r.1.1"]["message"]
     assert ends["r.2.1"]["cause"] == "exited"
     assert [one["type"] for batch in heard.batches for one in batch] == ["launched", "ended", "ended"]
+
+
+async def test_an_end_that_is_too_long_may_begin_with_the_last_bytes_of_a_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("evalfleet.backends.link.MAX_LINE", 1 << 20)
+    before = event("r.1.1", 0, "launched")
+    said = Said(before + event("r.1.1", 1, "ended", f',"tail":"{"x" * (3 << 20)}"'), first=len(before) + 3)
+    heard = Heard()
+    async with RunnerLink.connect(said, heard) as link:
+        with anyio.fail_after(10):
+            ends = await heard.until_ended(1)
+        assert link.broken is None
+    assert ends["r.1.1"]["cause"] == "backend_error"
 
 
 async def test_an_endless_line_that_is_no_event_breaks_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -90,6 +91,40 @@ def test_who_is_killed_on_the_way_is_followed_by_one_who_goes_on(
     assert (source / "journal.jsonl").exists() or tree(destination.with_name("1.partial")) == LISTED
     bring(source, destination, {}, listed_only=True)
     assert tree(destination) == LISTED
+
+
+@pytest.mark.parametrize("moment", range(6))
+def test_who_is_killed_while_a_folder_that_cannot_be_renamed_comes_file_by_file_loses_nothing(
+    source: Path, tmp_path: Path, moment: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of an overlay's lower layer: the system refuses to rename it, and renames the files in it."""
+    destination = tmp_path / "home" / "1"
+    whole, moved, rename, move = tree(source), 0, Path.rename, local_collect._move_file
+
+    class Killed(BaseException):
+        pass
+
+    def refuse(path: Path, target: Path) -> Path:
+        if path == source:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        if moved == moment:
+            raise Killed
+        return rename(path, target)
+
+    def move_some(here: int, there: int, name: str) -> None:
+        nonlocal moved
+        if moved == moment:
+            raise Killed
+        move(here, there, name)
+        moved += 1
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(local_collect, "_move_file", move_some)
+        bring(source, destination, {}, listed_only=False)
+    moved = -1
+    bring(source, destination, {}, listed_only=False)
+    assert tree(destination) == whole
 
 
 def test_all_but_the_last_step_was_done_and_the_spool_is_empty(source: Path, tmp_path: Path) -> None:

@@ -28,7 +28,13 @@ def test_it_becomes_the_program_with_the_small_environment_at_once(tmp_path: Pat
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", "import sys; exec(sys.stdin.buffer.raw.readline())"],
         input=first.encode() + json.dumps(orders).encode() + b"\n" + PROGRAM,
-        env={"PATH": "/usr/bin", "HOME": str(tmp_path), "API_KEY": "planted", "LC_ALL": "C.UTF-8"},
+        env={
+            "PATH": "/usr/bin",
+            "HOME": str(tmp_path),
+            "API_KEY": "planted",
+            "LC_ALL": "C.UTF-8",
+            "SSH_CONNECTION": "192.0.2.1 50000 192.0.2.2 2222",  # the slots of a host are the same behind each of its ports
+        },
         capture_output=True,
         check=True,
         timeout=60,

@@ -128,7 +128,7 @@ class RunnerLink:
                     pieces.append(data)
                     size += len(data)
                     if size > MAX_LINE:
-                        if not self._do_without(pieces[0]):
+                        if not self._do_without(b"".join(pieces)):  # the first ones may be of a few bytes
                             self._break("the runner sent an endless line")
                             return
                         pieces, size, skips = [], 0, True

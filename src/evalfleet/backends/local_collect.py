@@ -115,8 +115,8 @@ def _move_folder(source: Path, destination: Path) -> None:
 
 
 def _copy_folder(source: Path, destination: Path) -> None:
+    """Some files may be moved all the same: an earlier try left in `partial` what is nowhere else."""
     partial = destination.with_name(f"{destination.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
     _open_up(source)
     here = open_folder(str(source))
     try:

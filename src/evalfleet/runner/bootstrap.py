@@ -39,16 +39,9 @@ def main() -> None:
         words: list[str] = [sys.executable, "-I", "-S", program, *orders["words"]]
         # The small environment that the runner wants at once, or it would have to begin again to leave the rest behind.
         kept = {name: os.environ[name] for name in orders["keep"] if name in os.environ}
-        kept = dict(_slots(), **kept)
         os.execve(sys.executable, [folder if word == "{folder}" else word for word in words], kept)
     except OSError as error:
         sys.exit(_words(error, folder))  # on standard error: standard output is the runner's by now
-
-
-def _slots() -> dict[str, str]:
-    """Where the slots of this host are counted. Behind another port than SSH's own there is another host: a container, or a trial."""
-    port = os.environ.get("SSH_CONNECTION", "").split(" ")[-1]
-    return {"EVALFLEET_SLOT_LOCKS": "/tmp/evalfleet-slots-" + port} if port.isdigit() and port != "22" else {}
 
 
 def _words(error: OSError, folder: str) -> str:
