@@ -23,9 +23,9 @@ class Facts(Struct, frozen=True, kw_only=True):
 
     path: str
     inode: str
-    device: str
-    boot: str  # device numbers are only the same until the machine starts anew
-    machine: str
+    device: str  # many file systems get another one whenever they are mounted
+    boot: str
+    machine: str  # empty where it is not known
 
 
 class Identity(Struct, frozen=True, kw_only=True):

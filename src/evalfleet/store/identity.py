@@ -1,7 +1,8 @@
 """Who a home is, and whether it is the original.
 
-A home has a random id. It is kept in the database, with which file that database is. A move keeps the file; a copy is another
-one, however it was made: so a copy notices that it is one, and does nothing to what the original has outside of itself, such as
+A home has a random id. It is kept in the database, with which file that database is. A move keeps the file, and so does a file system
+that is mounted anew, though its device number is another one; a copy is another file, however it was made, or the same one on another
+machine, where the disk was cloned. So a copy notices that it is one, and does nothing to what the original has outside of itself, such as
 processes, hosts and rented machines, until somebody decides that it takes the original's place.
 """
 
@@ -37,8 +38,27 @@ def facts_of(home: Path) -> Facts:
     )
 
 
-def is_copy(known: Facts, now: Facts) -> bool:
-    return known.inode != now.inode or (known.boot == now.boot and known.device != now.device)
+def is_copy(known: Facts, now: Facts, *, stays: bool = False) -> bool:
+    """Pure.
+
+    Args:
+        stays: where it was, there is still a file with its number that is not this one, as after a clone of the whole file system.
+    """
+    return known.inode != now.inode or _is_elsewhere(known, now) or (known.path != now.path and stays)
+
+
+def _is_elsewhere(known: Facts, now: Facts) -> bool:
+    """Whether it lies on another machine now. Many containers do not know which one theirs is."""
+    return bool(known.machine and now.machine) and known.machine != now.machine
+
+
+def still_there(known: Facts, now: Facts) -> bool:
+    try:
+        found = (Path(known.path) / FILE).stat()
+    except OSError:
+        return False
+    there = (str(found.st_ino), str(found.st_dev))
+    return there[0] == known.inode and there != (now.inode, now.device)
 
 
 def read(database: Database) -> Identity | None:
@@ -49,16 +69,16 @@ def read(database: Database) -> Identity | None:
 
 def copy_words(database: Database, home: Path) -> str | None:
     """What a copy says of itself; None where it is none."""
-    known = read(database)
-    if known is None or not is_copy(known.facts, facts_of(home)):
+    known, now = read(database), facts_of(home)
+    if known is None or not is_copy(known.facts, now, stays=still_there(known.facts, now)):
         return None
-    where, there = known.facts.path, _original(known)
+    if _is_elsewhere(known.facts, now):
+        return f"this home is a copy of {known.facts.path}, or its disk was moved: it lies on another machine now"
+    there = _original(known, now)
     state = (
         f"the original is {there}" if there else "the original is not there any more, as far as can be seen from here"
     )
-    if known.facts.machine != _line(_MACHINE):
-        state = "the original lies on another machine"
-    return f"this home is a copy of {where}: {state}"
+    return f"this home is a copy of {known.facts.path}: {state}"
 
 
 def settle(database: Database, home: Path, *, copies: bool) -> None:
@@ -94,25 +114,24 @@ def adopt(database: Database, home: Path) -> tuple[Identity, Identity] | None:
     Raises:
         CopiedHome: the original is in use.
     """
-    known = read(database)
+    known, now = read(database), facts_of(home)
     if known is None or copy_words(database, home) is None:
         return None
-    there = _original(known)
+    there = _original(known, now)
     if there is not None and there.endswith(_IN_USE):
         raise CopiedHome(f"the original of this home is {there}: {known.facts.path}. End what uses it first")
     with database.transaction():
         database.rows("forget_home")
         former = (*known.former, Former(known.id, known.label))
-        return known, _insert(database, facts_of(home), legacy=known.legacy, former=former)
+        return known, _insert(database, now, legacy=known.legacy, former=former)
 
 
-def _original(known: Identity) -> str | None:
+def _original(known: Identity, now: Facts) -> str | None:
     """How the original is, where it can be seen from here; None: it is not there."""
     home = Path(known.facts.path)
+    if _is_elsewhere(known.facts, now) or not still_there(known.facts, now):
+        return None
     try:
-        found = (home / FILE).stat()
-        if is_copy(known.facts, msgspec.structs.replace(facts_of(home), inode=str(found.st_ino))):
-            return None
         locks = [*(home / "locks").glob("*.lock"), home / "spool" / "runner.lock"]
         if any(holder(lock) is not None for lock in locks):
             return f"still there, and {_IN_USE}"
