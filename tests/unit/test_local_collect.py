@@ -119,9 +119,10 @@ def test_who_is_killed_while_a_folder_that_cannot_be_renamed_comes_file_by_file_
         moved += 1
 
     monkeypatch.setattr(Path, "rename", refuse)
-    with monkeypatch.context() as patched, pytest.raises(Killed):
+    with monkeypatch.context() as patched:
         patched.setattr(local_collect, "_move_file", move_some)
-        bring(source, destination, {}, listed_only=False)
+        with pytest.raises(Killed):
+            bring(source, destination, {}, listed_only=False)
     moved = -1
     bring(source, destination, {}, listed_only=False)
     assert tree(destination) == whole
