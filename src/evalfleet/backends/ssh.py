@@ -171,12 +171,13 @@ class SshBackend:
 
     async def remove(self) -> JsonObject:
         """Remove the runner's folder from the host, if nobody needs it: `removed`, or `why` not."""
-        return await self._tell("remove")
+        homes = [self._claim["home"], *self._claim["former"]] if self._claim else []
+        return await self._tell("remove", *(("--homes", ",".join(homes)) if homes else ()))
 
-    async def _tell(self, word: str) -> JsonObject:
+    async def _tell(self, word: str, *more: str) -> JsonObject:
         with self._named(), single_error():
             async with self._connected() as connection:
-                return await told(connection, self._place, word)
+                return await told(connection, self._place, word, *more)
 
     def _connected(self) -> AbstractAsyncContextManager[asyncssh.SSHClientConnection]:
         return connected(self._spec, self._keys, self._settings.keepalive, self._settings.ssh_config)

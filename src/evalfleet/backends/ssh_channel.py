@@ -184,9 +184,9 @@ def _pythons(place: Place) -> tuple[str, ...]:
     return (place.python,) if place.python else PYTHONS
 
 
-async def told(connection: asyncssh.SSHClientConnection, place: Place, word: str) -> JsonObject:
+async def told(connection: asyncssh.SSHClientConnection, place: Place, word: str, *more: str) -> JsonObject:
     """What the runner's program on the host says to one command: a line of JSON."""
-    async with opened(connection, place, word, "--spool", "{folder}") as stream:
+    async with opened(connection, place, word, "--spool", "{folder}", *more) as stream:
         data = b""
         try:
             with anyio.fail_after(ANSWER_S), suppress(anyio.EndOfStream):

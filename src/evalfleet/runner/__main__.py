@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 COMMANDS = ("serve", "stdio", "look", "retire", "kill", "remove")
-USAGE = "usage: runner.pyz %s --spool DIR [--idle SECONDS]" % "|".join(COMMANDS)
+USAGE = "usage: runner.pyz %s --spool DIR [--idle SECONDS] [--homes ID,ID...]" % "|".join(COMMANDS)
 DEFAULT_IDLE_S = 30.0
 LEFT = "EVALFLEET_RUNNER_LEFT_ENVIRONMENT"
 KEPT = frozenset(
@@ -33,8 +33,8 @@ KEPT = frozenset(
 )
 
 
-def arguments(words: list[str]) -> tuple[str, str, float]:
-    """Command, spool and idle time.
+def arguments(words: list[str]) -> tuple[str, str, float, list[str]]:
+    """Command, spool, idle time and the homes for which somebody acts.
 
     Raises:
         ValueError: anything is missing or not understood.
@@ -42,12 +42,12 @@ def arguments(words: list[str]) -> tuple[str, str, float]:
     if not words or words[0] not in COMMANDS or len(words) % 2 == 0:
         raise ValueError(USAGE)
     options = dict(zip(words[1::2], words[2::2]))
-    if set(options) - {"--spool", "--idle"} or not options.get("--spool"):
+    if set(options) - {"--spool", "--idle", "--homes"} or not options.get("--spool"):
         raise ValueError(USAGE)
     idle_s = float(options.get("--idle", DEFAULT_IDLE_S))
     if not idle_s > 0:
         raise ValueError("--idle must be above 0")
-    return words[0], options["--spool"], idle_s
+    return words[0], options["--spool"], idle_s, options.get("--homes", "").split(",")
 
 
 def leave_environment(program: str, words: list[str]) -> None:
@@ -65,7 +65,7 @@ def main(program: str, words: list[str], version: str) -> int:
 
         return serving(words[1:])
     try:
-        command, spool, idle_s = arguments(words)
+        command, spool, idle_s, homes = arguments(words)
     except ValueError as error:
         sys.stderr.write("%s\n" % error)
         return 2
@@ -77,19 +77,21 @@ def main(program: str, words: list[str], version: str) -> int:
     import json
 
     try:
-        line = _answer(command, spool, idle_s, version)
+        line = _answer(command, spool, idle_s, homes, version)
     except OSError as error:
         line = {"error": "io_error", "message": str(error)}
     sys.stdout.write(json.dumps(line) + "\n")
     return 1 if "error" in line else 0
 
 
-def _answer(command: str, spool: str, idle_s: float, version: str) -> dict[str, Any]:
+def _answer(command: str, spool: str, idle_s: float, homes: list[str], version: str) -> dict[str, Any]:
     if command == "serve":
         from .daemon import serve
 
         return serve(spool, idle_s, version)
     from . import looking
 
-    known = {"look": looking.look, "retire": looking.retire, "kill": looking.kill, "remove": looking.remove}
+    if command == "remove":
+        return looking.remove(spool, homes)
+    known = {"look": looking.look, "retire": looking.retire, "kill": looking.kill}
     return known[command](spool)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
+import re
 import signal
 import socket
 import time
 
-from . import tree
+from . import beneath, tree
 from .clock import steady
 from .daemon import running
 from .inventory import inventory
@@ -22,12 +22,19 @@ from .spool import Spool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any
 
 ANSWER_S = 10.0  # a runner answers in milliseconds
 END_S = 10.0
 PAUSE_S = 0.02
 LARGEST = 1 << 20
+PROGRAM = re.compile(r"runner-[0-9a-f]{12}\.pyz(\.[0-9]+\.partial)?|\.runner-[0-9a-f]{12}\.[0-9]+\.new")
+OURS = re.compile(
+    PROGRAM.pattern
+    + r"|runner\.(lock|log|log\.1|json\.shut)|reapable|(runner|clock|epochs|homes)\.json(\.[0-9]+\.new)?"
+)
+STORED = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{64}\.[0-9]+")
 
 
 def look(folder: str) -> dict[str, Any]:
@@ -62,13 +69,23 @@ def kill(folder: str) -> dict[str, Any]:
     return {"ended": _wait_free(spool)}
 
 
-def remove(folder: str) -> dict[str, Any]:
-    """End the runner if it is idle, and remove its spool if nothing is in it that somebody may still fetch. ``removed`` tells,
-    else ``why`` not."""
+def remove(folder: str, homes: Collection[str]) -> dict[str, Any]:
+    """End the runner if it is idle, and remove what runners made in the folder, unless somebody may still need it. The folder may be
+    one that people use for other things, too: nothing else in it is touched, and it goes only when it is empty.
+
+    Args:
+        homes: the ids of the home that asks. Runs of others have their fences here, without which an old controller could act.
+
+    Returns:
+        ``removed`` tells whether the folder is gone, else ``why`` not.
+    """
     spool = Spool(folder)
     if is_held(spool) and not retire(folder)["ended"]:
         return {"removed": False, "why": "a runner is at work there"}
-    lock = os.open(spool.path("runner.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        lock = os.open(spool.path("runner.lock"), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:  # no runner ever was here: only its program may have come, with us
+        return _remove_ours(spool, PROGRAM)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until we end: no runner begins in what we remove
     except OSError:
@@ -76,12 +93,49 @@ def remove(folder: str) -> dict[str, Any]:
     left = os.listdir(spool.attempts) if os.path.isdir(spool.attempts) else []
     if left:
         return {"removed": False, "why": "%d attempts lie there that nobody has collected" % len(left)}
-    doomed = "%s.removed-%d" % (spool.folder, os.getpid())
-    os.rename(spool.folder, doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
-    if os.path.exists(doomed):
-        return {"removed": False, "why": "something in %s cannot be removed" % doomed}
-    return {"removed": True}
+    if not _is_for(spool, homes):
+        return {"removed": False, "why": "another home has runs there"}
+    beneath.remove(spool.path("trash"))
+    for name in os.listdir(spool.files) if os.path.isdir(spool.files) else []:
+        if STORED.fullmatch(name):
+            os.unlink(os.path.join(spool.files, name))
+    for path in (spool.attempts, spool.files):
+        _try_rmdir(path)
+    return _remove_ours(spool, OURS)
+
+
+def _is_for(spool: Spool, homes: Collection[str]) -> bool:
+    """Whether all runs that were here, as far as runners noted whose they are, belong to these homes."""
+    try:
+        with open(spool.path("homes.json"), "rb") as file:
+            return all(home in homes for home in json.load(file).values())
+    except FileNotFoundError:
+        return True
+    except (ValueError, AttributeError):
+        return False
+
+
+def _remove_ours(spool: Spool, ours: re.Pattern[str]) -> dict[str, Any]:
+    for name in sorted(
+        os.listdir(spool.folder), key=lambda each: each == "runner.lock"
+    ):  # the sign of a spool goes last
+        if ours.fullmatch(name) and not os.path.isdir(spool.path(name)):
+            os.unlink(spool.path(name))
+    if _try_rmdir(spool.folder):
+        return {"removed": True}
+    rest = sorted(os.listdir(spool.folder))
+    shown = ", ".join(rest[:3]) + (", ..." if len(rest) > 3 else "")
+    return {"removed": False, "why": "%s holds other things (%s); what is ours is removed" % (spool.folder, shown)}
+
+
+def _try_rmdir(path: str) -> bool:
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        pass
+    except OSError:
+        return False
+    return True
 
 
 def _reapable_for_s(spool: Spool) -> float | None:

@@ -64,11 +64,12 @@ def _left_on_hosts(settings: Settings, store: Store, pool: Pool) -> dict[str, st
 
     from evalfleet.backends import ssh_pool
     from evalfleet.errors import EvalfleetError
-    from evalfleet.layout import Home
+    from evalfleet.store.home import identified
 
     specs = [spec for other in store.pools() if other.backend == "ssh" for spec in ssh_pool.hosts(other)]
     used = [(spec.login, spec.jump, spec.folder) for spec in specs]
     wanted = {spec.name for spec in ssh_pool.hosts(pool) if (spec.login, spec.jump, spec.folder) not in used}
+    home = identified(settings.home, store.identity())
     left: dict[str, str] = {}
 
     async def remove(backend: ssh_pool.SshBackend) -> None:
@@ -84,7 +85,7 @@ def _left_on_hosts(settings: Settings, store: Store, pool: Pool) -> dict[str, st
 
     async def act() -> None:
         async with anyio.create_task_group() as group:
-            for backend in ssh_pool.backends(pool, Home(settings.home), lambda _: None):
+            for backend in ssh_pool.backends(pool, home, lambda _: None):
                 if backend.name in wanted:
                     group.start_soon(remove, backend)
 
