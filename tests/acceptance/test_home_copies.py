@@ -125,6 +125,34 @@ def test_a_home_is_moved_while_its_tasks_run(fleet: Fleet, tmp_path: Path) -> No
     assert not os.path.lexists(fleet.home), "nothing is left in the old place"
 
 
+def test_a_backup_that_is_restored_where_a_home_was_moved_away_stays_there(fleet: Fleet, tmp_path: Path) -> None:
+    assert fleet.command("run", fleet.tasks([{"key": "a", "command": ["true"]}], "first.jsonl")).returncode == 0
+    shutil.copytree(fleet.home, tmp_path / "backup", ignore=shutil.ignore_patterns("spool"))
+    begin(fleet, tmp_path)
+    bad = at(fleet, tmp_path / "home.bad")
+    fleet.home.rename(bad.home)
+    wait_for((fleet.home / "spool").is_symlink, "the link for the tasks")
+    said, _ = fleet.started[0].communicate(timeout=60)
+    assert (fleet.started[0].returncode, "where its home is now" in said) == (2, True), said
+    assert [one.name for one in fleet.home.iterdir()] == ["spool"]
+    refused = fleet.command("run", "first.jsonl")
+    assert (refused.returncode, f"was moved to {bad.home}" in refused.stderr) == (3, True), refused.stderr
+    was = (bad.home / "evalfleet.db").stat().st_ino
+    shutil.copytree(tmp_path / "backup", fleet.home, dirs_exist_ok=True)
+    assert (bad.home / "evalfleet.db").stat().st_ino == was
+    assert "its tasks still run" in fleet.command("doctor", "--adopt").stderr
+    assert len(bad.json("status")) == 2, "nothing was written into it"
+    open_gate(tmp_path)
+    assert bad.command("resume", "r").returncode == 0
+    assert [row["score"] for row in bad.json("report", "r")["results"]] == [0.25, 0.25]
+    pid = bad.runner_pid()
+    bad.close()
+    wait_for(lambda: pid is None or not Path(f"/proc/{pid}").exists(), "the end of the runner")
+    assert not os.path.lexists(fleet.home / "spool")
+    assert fleet.command("doctor", "--adopt").returncode == 0
+    assert len(fleet.json("status")) == 1, "the restored home is still there"
+
+
 def test_a_host_serves_the_home_that_took_the_place_and_not_the_original(fleet: Fleet, tmp_path: Path) -> None:
     with sshd.host(tmp_path / "hosts") as box:
         (fleet.folder / "hosts.toml").write_text(sshd.hosts_file([box]))

@@ -33,11 +33,12 @@ from evalfleet.engine.recorder import Recorder
 from evalfleet.engine.roster import Roster
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.stations import Stations
-from evalfleet.errors import BackendError, Owned
+from evalfleet.errors import BackendError, Owned, StoreUnwritable
 from evalfleet.layout import Home
 from evalfleet.model import Run, Verb
 from evalfleet.store.base import Store
 from evalfleet.store.clerk import Clerk
+from evalfleet.store.identity import facts_of
 
 LISTEN_S = 0.2
 SPECTATE_S = 0.25
@@ -78,6 +79,7 @@ class Supervisor:
         pulls: Pulls | None = None,
     ) -> None:
         self._store = store
+        self._home = home
         self._run = run
         self._settings = settings
         self._spectators = spectators
@@ -182,12 +184,22 @@ class Supervisor:
 
     async def _listen(self) -> None:
         """Obey requests of other processes. Their commits are seen without asking the tables."""
-        due = True
+        due, inode = True, await self._clerk.call(self._inode)
         while True:
             if due:
                 await self._obey_requests()
             await anyio.sleep(LISTEN_S)
+            if (
+                await self._clerk.call(self._inode) != inode
+            ):  # what we collect would get into another home, or into none
+                raise StoreUnwritable(f"{self._home.path} is not there any more: resume the run where its home is now")
             due = await self._clerk.call(self._store.changed)
+
+    def _inode(self) -> str | None:
+        try:
+            return facts_of(self._home.path).inode
+        except OSError:
+            return None
 
     async def _obey_requests(self) -> None:
         for request in await self._clerk.call(partial(self._store.requests, self._run.id)):

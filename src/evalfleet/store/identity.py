@@ -120,10 +120,25 @@ def adopt(database: Database, home: Path) -> tuple[Identity, Identity] | None:
     there = _original(known, now)
     if there is not None and there.endswith(_IN_USE):
         raise CopiedHome(f"the original of this home is {there}: {known.facts.path}. End what uses it first")
+    refuse_moved(home)
     with database.transaction():
         database.rows("forget_home")
         former = (*known.former, Former(known.id, known.label))
         return known, _insert(database, now, legacy=known.legacy, former=former)
+
+
+def refuse_moved(home: Path) -> None:
+    """Raise CopiedHome where this is only what the runner of a home that was moved away has left: a link to its spool."""
+    spool = home / "spool"
+    try:
+        if not spool.is_symlink() or holder(spool / "runner.lock") is None:
+            return
+        now = spool.readlink().parent
+    except (OSError, ValueError):
+        return
+    raise CopiedHome(
+        f"the home that was at {home} was moved to {now}, and its tasks still run: use it there (--home {now}), or end them first"
+    )
 
 
 def _original(known: Identity, now: Facts) -> str | None:
