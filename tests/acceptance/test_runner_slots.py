@@ -81,6 +81,26 @@ def test_a_launch_without_a_kept_slot_waits_and_can_be_cancelled(runner: Maker) 
         assert there.end("b.1")["exit_code"] == 0
 
 
+def test_a_launch_that_waits_expires_once_nobody_is_there_for_it(runner: Maker) -> None:
+    """It would start when nobody wants it any more, and keep its runner from ending until then."""
+    one, other = runner("one"), runner("other")
+    with one.client() as here, other.client() as there:
+        here.launch("a.1", a_spec("sleep", "300"), run="a", slots=1)
+        here.event("a.1", "started")
+        with other.client() as gone:
+            gone.launch("b.1", a_spec("true"), run="b", slots=1, valid_for_s=0.5)
+            there.launch("b.2", a_spec("true"), run="b", slots=1, valid_for_s=0.5)
+        journal = other.folder / "attempts" / "b.1" / "journal.jsonl"
+        wait_until(lambda: '"expired"' in journal.read_text(), "the end of the one that nobody waits for")
+        there.must("ping")
+        assert [each["type"] for each in there.of("b.2")] == ["launched"]
+        here.must("cancel", run="a", epoch=1, attempt="a.1")
+        assert there.end("b.2")["exit_code"] == 0
+        there.must("attach", attempt="b.1", **{"from": 0})
+        end = there.end("b.1")
+        assert (end["cause"], end["started_at"]) == ("expired", None)
+
+
 def test_who_outlives_the_runner_keeps_its_slot(runner: Maker) -> None:
     """An orphan of a dead runner disturbs a newcomer just as if the runner lived; it ends with the next runner of its spool."""
     one, other = runner("one"), runner("other")

@@ -46,6 +46,7 @@ _CAUSES = {
     "runner_lost": (Kind.RUNNER_LOST, "the runner died under the attempt"),
     "worker_lost": (Kind.WORKER_LOST, "the host was given up"),
     "backend_error": (Kind.BACKEND_ERROR, "no runner could be started or reached"),
+    "expired": (Kind.BACKEND_ERROR, "not started in time, and its controller was gone"),
     "preempted": (Kind.PREEMPTED, "the host was taken back"),
     "withdrawn": (Kind.ENVIRONMENT_FAILED, "it was stuck, and withdrawn from its worker"),
 }

@@ -373,9 +373,7 @@ class TokenPrice(Struct, frozen=True, kw_only=True):
 class EndRecord(Struct, frozen=True, kw_only=True):
     """How an attempt's process ended, as its runner saw it. Facts only; `core` judges."""
 
-    cause: (
-        str  # exited, cancelled, timeout, stall, start_timeout, launch_failed, gpu_taken, runner_lost, worker_lost, …
-    )
+    cause: str  # exited, cancelled, timeout, stall, start_timeout, launch_failed, gpu_taken, expired, runner_lost, worker_lost, …
     exit_code: int | None = None
     signal: int | None = None
     message: str | None = None  # of a launch failure or lost runner: the system's words

@@ -92,6 +92,7 @@ class Attempt:
         self._killed = False
         self._grouped = False
         self.slots: int | None = None  # how many the host has; None: they are not counted
+        self.start_by = NEVER  # monotonic time: while nobody is connected for it, it does not begin later
         self._slot: SlotLease | None = None
         self._lease: Lease | None = None  # of GPUs
         self._leavings: Leavings | None = None
@@ -281,6 +282,9 @@ class Attempt:
                 self._kill()
         elif self.state == SWEEPING:
             self.sweep()
+        elif self.state == WAITING:
+            if now >= self.start_by and not self.feeds:
+                self._unstarted("expired", "nobody was there for it any more, and it had not begun")
         elif self.state == SAVING:
             self._hand_in()  # again, if that failed: nobody else would
 

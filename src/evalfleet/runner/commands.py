@@ -129,7 +129,7 @@ class Commands:
         left_s = words.limit(message, "not_after") - self._runner.now()
         deadline = received + min(left_s, words.limit(message, "valid_for_s"))
         attempt, first = self._prepare(name, run, spec, secrets, message["epoch"], deadline)
-        attempt.slots = _slots(message)
+        attempt.slots, attempt.start_by = _slots(message), deadline
         self._runner.adopt(attempt)
         connection.after_answer.append(lambda: self._begin(connection, attempt, secrets, first))
         return {"known": False}
