@@ -33,12 +33,16 @@ def test_machines_of_a_home_that_was_deleted(tmp_path: Path):
         fleet = here.fleet
         here.create("--workers", "2", "--spot")
         shutil.rmtree(fleet.home)
-        assert reaped(fleet)["resources"] == [], "another home at the same place is not the one that made them"
-        would = reaped(fleet, "--dry-run", "--force")
-        assert {row["why"] for row in would["resources"]} == {"there is no pool 'p1' here any more"}
+        left = reaped(fleet, "--force")
+        assert left["resources"] == [], "another home at the same place is not the one that made them"
+        [owner] = left["others"]
+        assert f"--owner {owner}" in fleet.command("reap").stdout
+        assert reaped(fleet, "--owner", owner)["resources"] == [], "somebody may keep them still"
+        would = reaped(fleet, "--dry-run", "--force", "--owner", owner)
+        assert {row["why"] for row in would["resources"]} == {f"made by {owner}"}
         assert kinds(would["resources"])[:2] == ["virtualmachines"] * 2
         assert len(here.control("GET", "leaks")["resources"]) > 1  # nothing has gone
-        done = reaped(fleet, "--force")
+        done = reaped(fleet, "--force", "--owner", owner)
         assert done["left"] == 0
         assert {row["name"] for row in would["resources"]} >= {row["name"] for row in done["resources"]}
         assert here.is_empty(), here.leaks()
@@ -53,7 +57,8 @@ def test_a_vm_whose_maker_died_before_it_heard_of_it(tmp_path: Path):
         os.killpg(making.pid, signal.SIGKILL)
         making.wait()
         shutil.rmtree(fleet.home)
-        assert reaped(fleet, "--force")["left"] == 0
+        [owner] = reaped(fleet)["others"]
+        assert reaped(fleet, "--force", "--owner", owner)["left"] == 0
         assert here.is_empty(), here.leaks()
 
 
@@ -61,7 +66,9 @@ def test_another_homes_machines_stay_until_they_expire(tmp_path: Path):
     with rented(tmp_path, 100) as here:
         here.create("--workers", "1", "--max-hours", "1")
         other = here.another_home(tmp_path / "other-home")
-        assert reaped(other) == {"dry_run": False, "resources": [], "left": 0, "runners": []}
+        for words in ((), ("--force",)):
+            told = reaped(other, *words)
+            assert (told["resources"], told["left"], len(told["others"])) == ([], 0, 1)
         assert set(here.states().values()) == {"ready"}
         tags = here.arm("GET", "Microsoft.Compute/virtualMachines/waa-eval-1", None, VM_API)["tags"]
         past = {**tags, "evalfleet-expires": "2026-01-01T00:00:00Z"}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from evalfleet.azure.image import TAG_IMAGE
 from evalfleet.azure.views import Owned
 from evalfleet.azure.vm import TAG_OWNER, TAG_POOL
-from evalfleet.fleet.reaper import Finding, Purposes, findings
+from evalfleet.fleet.reaper import Finding, Purposes, findings, others
 
 NOW = 1_800_000_000.0
 OURS = Purposes(owners={"me@here-1"}, pools=["p1"], hosts={"waa-eval-1"})
@@ -65,6 +66,26 @@ def test_what_others_made_goes_only_when_it_has_expired():
 
 def test_another_home_with_a_pool_and_machines_of_the_same_names_is_not_ours():
     assert found(one("waa-eval-2", owner="me@here-2")) == []
+
+
+def test_what_a_named_home_made_goes_but_nothing_that_it_keeps_unless_forced():
+    past, later = "2027-01-15T07:59:59Z", "2027-01-15T08:00:01Z"
+    network = "Microsoft.Network/virtualNetworks"
+    theirs = [
+        one("kept", owner="me@here-2", pool="q", evalfleet_expires=later),
+        one("kept-nic", "Microsoft.Network/networkInterfaces", owner="me@here-2", pool="q", evalfleet_expires=past),
+        one("net-q", network, owner="me@here-2", pool="q"),
+        one("net-r", network, owner="me@here-2", pool="r"),
+        one("other", owner="me@here-3", evalfleet_expires=later),
+    ]
+    forced = replace(OURS, forced=True)
+    assert found(*theirs) == []
+    assert found(*theirs, purposes=forced) == [], "force alone is about this home"
+    named = replace(OURS, named={"me@here-2"})
+    assert found(*theirs, purposes=named) == [("net-r", "made by me@here-2")]
+    both = [name for name, _ in found(*theirs, purposes=replace(named, forced=True))]
+    assert both == ["kept", "kept-nic", "net-q", "net-r"]
+    assert others(theirs, OURS) == {"me@here-2": 4, "me@here-3": 1}
 
 
 def test_what_carries_the_label_of_before_homes_had_ids_is_ours_only_where_we_know_it():

@@ -20,15 +20,23 @@ _NAMED = 20
 
 @click.command("reap")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option(
+    "--owner",
+    "owners",
+    multiple=True,
+    metavar="LABEL",
+    help="Also what the home with this label has made, such as one that was deleted; what it still keeps only with --force.",
+)
 @force_option
 @json_option
 @home_option
-def command(dry_run: bool, force: bool, as_json: bool, home: str | None) -> int:
+def command(dry_run: bool, owners: tuple[str, ...], force: bool, as_json: bool, home: str | None) -> int:
     """End everything of ours that has no purpose any more, in the cloud and on hosts, and prove that nothing is left.
 
     In the cloud: pools that are to go, and whatever carries our tags and belongs to no pool and no wanted machine of this
-    home. What others made goes only after the moment that they put on it. A machine with results that are not collected yet
-    stays, and is named. On hosts: runners that wait for nobody. Golden images stay. Exit codes: 0 nothing is left; 3 something is.
+    home. What others made goes only after the moment that they put on it, or where their label is named. A machine with
+    results that are not collected yet stays, and is named. On hosts: runners that wait for nobody. Golden images stay. Exit
+    codes: 0 nothing is left; 3 something is.
     """
     from evalfleet import config
     from evalfleet.azure import settings as azure_settings
@@ -40,9 +48,10 @@ def command(dry_run: bool, force: bool, as_json: bool, home: str | None) -> int:
         if not azure_settings.reachable(settings):
             click.echo("no cloud is set up here; only hosts are looked at", err=True)
             gone: list[dict[str, str]] = []
+            others: dict[str, int] = {}
             left = sum(pool.backend == "azure-vm" for pool in store.pools())  # nobody has seen what they have
         else:
-            gone, left = _in_the_cloud(settings, store, dry_run=dry_run, force=force)
+            gone, left, others = _in_the_cloud(settings, store, owners, dry_run=dry_run, force=force)
         runners = [] if dry_run else _on_hosts(settings, store)
         if gone:
             names = sorted(row["name"] for row in gone)
@@ -51,8 +60,10 @@ def command(dry_run: bool, force: bool, as_json: bool, home: str | None) -> int:
     finally:
         store.close()
     if as_json:
-        click.echo(json.dumps({"dry_run": dry_run, "resources": gone, "left": left, "runners": runners}))
+        said = {"dry_run": dry_run, "resources": gone, "left": left, "runners": runners, "others": others}
+        click.echo(json.dumps(said))
     else:
+        _print_others(others)
         _print(gone, left, runners, dry_run=dry_run)
     return 3 if left and not dry_run else 0
 
@@ -72,21 +83,30 @@ def _print(gone: list[dict[str, str]], left: int, runners: list[str], *, dry_run
         click.echo("nothing of ours is left without a purpose")
 
 
-def _in_the_cloud(settings: Settings, store: Store, *, dry_run: bool, force: bool) -> tuple[list[dict[str, str]], int]:
-    """What goes or went, and how many would not."""
+def _print_others(others: dict[str, int]) -> None:
+    from evalfleet.report.text import count
+
+    for owner, many in others.items():
+        click.echo(f"left alone: {count(many, 'resource')} of another home; if that is gone for good: --owner {owner}")
+
+
+def _in_the_cloud(
+    settings: Settings, store: Store, owners: tuple[str, ...], *, dry_run: bool, force: bool
+) -> tuple[list[dict[str, str]], int, dict[str, int]]:
+    """What goes or went, how many would not, and how much of which other homes was left alone."""
     import anyio
 
     from evalfleet.azure import clients
     from evalfleet.azure import settings as azure_settings
     from evalfleet.azure.vms import Vms
     from evalfleet.engine.supervisor import owner_name
-    from evalfleet.fleet.reaper import purposeless, reap
+    from evalfleet.fleet import reaper
     from evalfleet.fleet.wishing import fulfil
     from evalfleet.fleet.working import waiting
 
     elsewhere = _elsewhere(settings, store)
 
-    async def act() -> tuple[list[Finding], int]:
+    async def act() -> tuple[list[Finding], int, dict[str, int]]:
         kept = len(elsewhere)
         if not dry_run:
             for name in _over(store):
@@ -100,18 +120,23 @@ def _in_the_cloud(settings: Settings, store: Store, *, dry_run: bool, force: boo
                     await fulfil(settings, store, pool.name, owner_name(), lambda _: None, waits=False)
         async with clients.opened(azure_settings.of(settings)) as opened:
             vms = Vms(opened)
-            found = purposeless(await vms.owned(), store, force=force)
-            if dry_run:
-                return found, kept + len(found)
-            await reap(vms, found)
-            return found, kept + len(purposeless(await vms.owned(), store, force=force))
+            purposes = reaper.purposes_of(store, named=owners, force=force)
+            owned = await vms.owned()
+            found = still = reaper.findings(owned, purposes, store.now())
+            if not dry_run:
+                await reaper.reap(vms, found)
+                owned = await vms.owned()
+                still = reaper.findings(owned, purposes, store.now())
+            going = [each.resource.id for each in still]
+            others = reaper.others((one for one in owned if one.id not in going), purposes)
+            return found, kept + len(still), others
 
-    found, left = anyio.run(act)
+    found, left, others = anyio.run(act)
     rows = [
         {"type": each.resource.type, "name": each.resource.name, "region": each.resource.region, "why": each.why}
         for each in found
     ]
-    return rows, left
+    return rows, left, others
 
 
 def _elsewhere(settings: Settings, store: Store) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -22,6 +22,7 @@ from evalfleet.azure.vms import Network, Refusal, Vms
 from evalfleet.core.hosts import HOUR_S, total_usd
 from evalfleet.errors import BackendError
 from evalfleet.fleet.login import LoginKey
+from evalfleet.fleet.reaper import is_part
 from evalfleet.layout import Home
 from evalfleet.model import HostState, JsonObject, Pool, PoolHost, Wish
 from evalfleet.store.base import Store
@@ -55,6 +56,7 @@ class Ground:
         login: LoginKey,
         owner: str,
         labels: Collection[str],
+        legacy: str | None,
         images: Images,
         tell: Callable[[PoolHost], None],
         rng: random.Random,
@@ -69,7 +71,8 @@ class Ground:
         self.vms = vms
         self.login = login
         self.owner = owner  # the label of all that we make
-        self.labels = labels  # with those of homes whose place ours took
+        self._labels = labels  # with those of homes whose place ours took
+        self._legacy = legacy  # of all that we made before homes had ids: another home may have had the same
         self._images = images
         self._image: str | None = None  # id, once found
         self.rng = rng
@@ -109,6 +112,11 @@ class Ground:
         if found is None:
             raise NotOurs(f"pool {self.pool.name!r} was deleted by another process; this one stops")
         return found
+
+    def has_made(self, name: str, tags: Mapping[str, str], known: Collection[str]) -> bool:
+        """Whether a resource is ours. `known`: the machines that the pool has and had."""
+        owner = tags.get(vm.TAG_OWNER)
+        return owner in self._labels or (owner is not None and owner == self._legacy and is_part(name, known))
 
     # What a VM needs around it
 

@@ -57,6 +57,7 @@ async def keeping(
                 login=login,
                 owner=identity.label,
                 labels=identity.labels,
+                legacy=identity.legacy,
                 images=Images(opened),
                 tell=tell,
                 rng=random.Random(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 
 from msgspec import Struct
@@ -40,7 +41,8 @@ class Purposes(Struct, frozen=True, kw_only=True):
     owners: Collection[str]  # our labels
     legacy: str | None = None  # the label that we had when homes had no id: another home may have had the same
     known: Collection[str] = ()  # machines that stand in our books, by name
-    beginning: str | None = None  # what carries a label that begins so is taken for ours, too
+    named: Collection[str] = ()  # labels of other homes whose leavings are to go
+    forced: bool = False  # these go even before the moment that they carry
     pools: Collection[str]
     hosts: Collection[str]  # machines that are wanted, by name
 
@@ -50,25 +52,42 @@ def findings(resources: Iterable[Owned], purposes: Purposes, now: float) -> list
 
     Ours goes where no pool and no wanted machine stands for it. What others made goes only after the moment that they
     put on it themselves, and not before the machine that it is a part of: only the machine's own is moved while somebody
-    is there. Golden images stay: they are wanted until somebody deletes them.
+    is there. What a home made that was named goes as well, but no machine that somebody still keeps, unless that is forced.
+    Golden images stay: they are wanted until somebody deletes them.
     """
     listed = list(resources)
-    lasting = [one.name for one in listed if one.type.lower() == _VM and (expires_of(dict(one.tags)) or 0.0) > now]
+    lasting = [one for one in listed if one.type.lower() == _VM and (expires_of(dict(one.tags)) or 0.0) > now]
     found: list[Finding] = []
     for one in listed:
-        is_foreign = not _is_ours(one, purposes)
-        if TAG_IMAGE in one.tags or (is_foreign and any(_belongs(one.name, name) for name in lasting)):
+        if TAG_IMAGE in one.tags:
             continue
-        why = _why(one, purposes, now)
+        why = _why(one, purposes) if _is_ours(one, purposes) else _why_of_others(one, purposes, lasting, now)
         if why is not None:
             found.append(Finding(resource=one, why=why))
     return sorted(found, key=lambda each: _place(each.resource))
 
 
-def _why(one: Owned, purposes: Purposes, now: float) -> str | None:
-    expires = expires_of(dict(one.tags))
-    if not _is_ours(one, purposes):
-        return None if expires is None or expires > now else f"expired; made by {one.tags.get(TAG_OWNER, 'nobody')}"
+def others(resources: Iterable[Owned], purposes: Purposes) -> dict[str, int]:
+    """Pure. How many of these each other home has made, by its label."""
+    made = (one.tags.get(TAG_OWNER) for one in resources if TAG_IMAGE not in one.tags and not _is_ours(one, purposes))
+    return dict(sorted(Counter(owner for owner in made if owner is not None).items()))
+
+
+def _why_of_others(one: Owned, purposes: Purposes, lasting: Iterable[Owned], now: float) -> str | None:
+    owner, pool, expires = one.tags.get(TAG_OWNER, "nobody"), one.tags.get(TAG_POOL), expires_of(dict(one.tags))
+    is_named = owner in purposes.named
+    if is_named and purposes.forced:
+        return f"made by {owner}"
+    if (expires is not None and expires > now) or any(_belongs(one.name, machine.name) for machine in lasting):
+        return None
+    if expires is not None:
+        return f"expired; made by {owner}"
+    if any((each.tags.get(TAG_OWNER), each.tags.get(TAG_POOL)) == (owner, pool) for each in lasting):
+        return None  # a network that its machines need
+    return f"made by {owner}" if is_named else None
+
+
+def _why(one: Owned, purposes: Purposes) -> str | None:
     pool = one.tags.get(TAG_POOL, "")
     if pool not in purposes.pools:
         return f"there is no pool {pool!r} here any more"
@@ -80,9 +99,14 @@ def _why(one: Owned, purposes: Purposes, now: float) -> str | None:
 
 def _is_ours(one: Owned, purposes: Purposes) -> bool:
     owner = one.tags.get(TAG_OWNER)
-    if owner in purposes.owners or (purposes.beginning and owner and owner.startswith(purposes.beginning)):
+    if owner in purposes.owners:
         return True
-    return owner == purposes.legacy and any(_belongs(one.name, host) for host in purposes.known)
+    return owner is not None and owner == purposes.legacy and is_part(one.name, purposes.known)
+
+
+def is_part(name: str, machines: Iterable[str]) -> bool:
+    """Whether a resource is one of the machines, or a part of one."""
+    return any(_belongs(name, machine) for machine in machines)
 
 
 def _belongs(name: str, host: str) -> bool:
@@ -96,26 +120,31 @@ def _place(one: Owned) -> int:
     return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
 
 
-def purposeless(resources: Iterable[Owned], store: StoreReader, *, force: bool = False) -> list[Finding]:
-    """What of these may go, by what the home wants now.
+def purposes_of(store: StoreReader, *, named: Collection[str] = (), force: bool = False) -> Purposes:
+    """What the home wants now.
 
     Args:
-        force: also what homes of this user on this machine have made that are not known here, such as one that was deleted.
+        named: labels of other homes, such as one that was deleted.
+        force: end what those have made even before the moment that it carries.
     """
     pools = [pool.name for pool in store.pools() if pool.backend == "azure-vm"]
     hosts = {host.name for pool in pools for host in store.hosts(pool) if host.wish is not Wish.GONE}
     hosts |= store.host_work().keys()  # whatever else is written: results lie there
-    known = {host.name for pool in pools for host in store.hosts(pool)}
     us = store.identity()
-    purposes = Purposes(
+    return Purposes(
         owners=us.labels,
         legacy=us.legacy,
-        known=known,
-        beginning=us.label[: us.label.rindex("-") + 1] if force else None,
+        known={host.name for pool in pools for host in store.hosts(pool, gone=True)},
+        named=named,
+        forced=force,
         pools=pools,
         hosts=hosts,
     )
-    return findings(resources, purposes, store.now())
+
+
+def purposeless(resources: Iterable[Owned], store: StoreReader) -> list[Finding]:
+    """What of these may go, by what the home wants now."""
+    return findings(resources, purposes_of(store), store.now())
 
 
 async def reap(vms: Vms, found: Iterable[Finding]) -> None:

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from evalfleet.azure.classify import Action
 from evalfleet.azure.facts import facts_of
 from evalfleet.azure.views import VmView
-from evalfleet.azure.vm import TAG_OWNER
 from evalfleet.azure.vms import SCHEDULE_TYPE, Refusal
 from evalfleet.backends.azure_pool import settings_of
 from evalfleet.core.hosts import HOUR_S, Demand, Seen, Step, counts_as_worker, follow, next_step, total_usd
@@ -264,7 +263,9 @@ class Steward:
         """
         known = {host.name for host in hosts}
         strays = [view for name, view in views.items() if name not in known]
-        ours = [view for view in strays if view.tags.get(TAG_OWNER) in self._ground.labels]
+        rows = await self._ground.clerk.call(partial(self._store.hosts, self._name, gone=True)) if strays else []
+        once = {row.name for row in rows}
+        ours = [view for view in strays if self._ground.has_made(view.name, view.tags, once)]
         for name in self._strays - views.keys():
             await self._ground.vms.drop_deadline(name)
         self._strays = {view.name for view in ours}
@@ -401,7 +402,7 @@ class Steward:
         ground = self._ground
         rows = await ground.clerk.call(partial(self._store.hosts, self._name, gone=True))
         for one in await ground.vms.owned(self._name):
-            if one.type.lower() == SCHEDULE_TYPE and one.tags.get(TAG_OWNER) == ground.owner:
+            if one.type.lower() == SCHEDULE_TYPE and ground.has_made(one.name, one.tags, {row.name for row in rows}):
                 await ground.vms.delete_owned(one)  # of a machine that went with nobody looking
         await ground.drop_networks({facts_of(row).region for row in rows} | set(ground.wanted.regions))
         await ground.clerk.call(partial(self._store.delete_pool, self._name))
