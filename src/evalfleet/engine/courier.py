@@ -77,8 +77,10 @@ class Courier:
         if launch:
             await host.launch(launch)
         if want is not None:
-            self._said = want
+            self._said = None  # until it is sure that the host heard it
             await host.want(want)
+            if self._host is host:
+                self._said = want
         for reason in dict.fromkeys(stop.values()):
             await host.stop([one for one, why in stop.items() if why == reason], reason)
         if forget:
