@@ -198,12 +198,12 @@ class History:
         if systemic is Systemic.NEVER:
             return None
         if systemic is Systemic.SINCE:
-            return (where.pool, None), (failure.kind, "")
+            return (where.pool, None), cause_line(failure, where.task)
         if (where.pool, where.executable) in self._proven:
             return None
         if systemic is Systemic.EVIDENCE and not is_specific(failure.evidence):
             return None
-        return (where.pool, where.executable), (failure.kind, same_cause(failure.evidence, where.task))
+        return (where.pool, where.executable), cause_line(failure, where.task)
 
     def systemic_tasks(self, failure: Failure, where: Where, others: Collection[str] = ()) -> int:
         """How many different tasks, with this one, failed by this cause; 0 where it cannot be systemic.
@@ -338,6 +338,13 @@ def attribute(
         if history.trials(failure, where) >= enough:
             return replace(failure, blame=Blame.TASK, consumes=True)
     return failure
+
+
+def cause_line(failure: Failure, task: str) -> tuple[Kind, str]:
+    """What two failures of one program share if they have one cause."""
+    if RULES[failure.kind].systemic is Systemic.SINCE:
+        return failure.kind, ""
+    return failure.kind, same_cause(failure.evidence, task)
 
 
 def _end(where: Where, kind: Kind | None) -> End:

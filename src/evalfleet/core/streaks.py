@@ -115,6 +115,13 @@ class Streaks:
         """Failures that speak against a host."""
         return list(self._hosts[host].witnesses.values()) if host in self._hosts else []
 
+    def may_be_suspect(self, host: str) -> bool:
+        """Whether `is_suspect` can hold, whoever the others are."""
+        if host in self._accused or host not in self._hosts:
+            return False
+        count = len(self._hosts[host].witnesses)
+        return (count >= TASKS and self._is_rare(host, count)) or self._refused(host)
+
     def is_suspect(self, host: str, others: Collection[str]) -> bool:
         """Whether a host that is not accused yet should be; `others` are the hosts that serve besides. The last one goes on."""
         if not others or host in self._accused or host not in self._hosts:

@@ -116,10 +116,14 @@ class Canaries:
             self._failed(attempt.host, f"its trial failed: {failure.kind}: {failure.evidence}")
             self._set_apart(attempt.host, f"its trial failed: {failure.kind}: {failure.evidence}")
 
-    def end_trials(self, live: Iterable[Attempt]) -> None:
-        """A task that runs for a minute is sign enough: what brought its host here fails at once."""
+    def end_trials(self, live: Iterable[Attempt]) -> bool:
+        """A task that runs for a minute is sign enough: what brought its host here fails at once.
+
+        Returns whether a host passed: its other slots may have work now.
+        """
+        passed = False
         if not self._roster.alone:
-            return
+            return passed
         now = self._store.now()
         for attempt in live:
             one = self._hosts.get(attempt.host)
@@ -128,8 +132,10 @@ class Canaries:
             if attempt.state is AttemptState.RUNNING and now - (attempt.started_at or now) >= _TRIAL_S:
                 self._free(attempt.host)
                 self._history.pardon(attempt.host)
+                passed = True
             else:
                 self.next_at = min(self.next_at, now + _TRIAL_S)
+        return passed
 
     def _free(self, host: str) -> None:
         self._hosts.pop(host, None)

@@ -76,6 +76,7 @@ class Dispatcher:
         )
         self.returned = Returned(store, run)
         self._admission = Admission(store, run, settings.lease_s, roster, self._desk, elsewhere, self.returned)
+        self._ends.requeued = self._admission.look_again
         self._sharing = Sharing(store, run, roster)
         self._studying = None if run.policy.study is None else _studying(store, run)
         patience_s = settings.patience.give_up_s if roster.is_remote else 0.0
@@ -131,14 +132,10 @@ class Dispatcher:
         hosts = self._serving(hosts)
         ended = [seen for seen in observations if self._news.note(self.live, seen)]
         admits = self._admits(hosts)
-        if ended or admits or self._ends.elsewhere.has_waiting or self._news.due(self.live) or self._desk.has_news(met):
+        if ended or admits or self._ends.elsewhere.has_news or self._news.due(self.live) or self._desk.has_news(met):
             with self._store.batch():
                 self._desk.see(met)
-                for seen in ended:
-                    self._finish(seen, orders)
-                if ended:
-                    self._ends.absolve(self._canaries.quarantine_blamed())
-                self._ends.elsewhere.conclude()
+                self._take_in(ended, orders)
                 hosts = self._serving(hosts)
                 self._news.flush(self.live)
                 self._propose(hosts)
@@ -151,7 +148,9 @@ class Dispatcher:
         orders.want = self._want()
         orders.slots = self._sharing.wants(met, self.live, lambda: min(orders.want - len(self.live), self._allowance()))
         self._canaries.launch(reached, orders, wanted=orders.want > len(self.live))
-        self._canaries.end_trials([live.attempt for live in self.live.values()])
+        if self._canaries.end_trials([live.attempt for live in self.live.values()]):
+            self._admission.freed()
+            self._admission.look_again()
         if not (collecting or orders.collect) or self._unreachable:
             self._settle(orders, reached)
         orders.proving = frozenset(self._canaries.in_flight.values())
@@ -205,6 +204,15 @@ class Dispatcher:
 
     # Ends
 
+    def _take_in(self, ended: Sequence[Observation], orders: Orders) -> None:
+        """Store how attempts ended, and what that says about hosts and about tasks that ended before."""
+        for seen in ended:
+            self._finish(seen, orders)
+        if ended:
+            self._ends.absolve(self._canaries.quarantine_blamed())
+        if ended or self._ends.elsewhere.has_news:
+            self._ends.elsewhere.conclude()
+
     def _finish(self, seen: Observation, orders: Orders) -> None:
         live = self.live.pop(seen.attempt_id, None)
         if live is None:
@@ -214,10 +222,8 @@ class Dispatcher:
                 self._studying.forget()
             return
         self._admission.freed()
-        if self._money.is_limited:
-            self._admission.look_again()  # it may have cost less than was kept for it
-        if live.attempt.devices:
-            self._admission.look_again()  # whoever waits for its GPUs need not wait longer
+        if self._money.is_limited or live.attempt.devices:
+            self._admission.look_again()  # it may have cost less than was kept for it; others may wait for its GPUs
         self._news.close(live)
         finished = self._ends.finish(live, seen, self.mode, orders)
         if finished:

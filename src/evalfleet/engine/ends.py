@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from evalfleet.backends.base import Observation
-from evalfleet.core.attribution import History, Where, attribute
+from evalfleet.core.attribution import History, Where, attribute, cause_line
 from evalfleet.core.ends import end_from_json
 from evalfleet.core.failures import JUDGE_VERSION, RULES, outcome_of
 from evalfleet.core.judge import Builtin, Pattern, judge
@@ -41,7 +41,12 @@ class Ends:
         self.history = History()
         self.elsewhere = Elsewhere(store, run, roster, self.history, rng)
         self.superseded: set[str] = set()  # attempts whose task has its verdict from another one
-        self._absolved: set[str] = set()  # tasks that failed by a cause which is the pool's
+        self._absolved: set[tuple[str, Kind, str]] = (
+            set()
+        )  # tasks that failed by a cause which is the pool's, and the cause
+        self.requeued = (
+            False  # a task that had failed for good goes on; whoever admits must hear of it, and unsets this
+        )
         self.withdrawn: dict[str, str] = {}  # attempts that are ended so that other workers try their tasks, and why
         self.stopped: dict[str, str] = {}  # attempts that are ended for the run's sake, not by anybody's fault, and why
         self._store = store
@@ -81,6 +86,7 @@ class Ends:
             end=seen.data,
             judge_version=JUDGE_VERSION,
         )
+        self.elsewhere.settled(live.task.key)
         finish = (
             replace(finish, verdict=judged) if isinstance(judged, Verdict) else self._failed(live, judged, finish, mode)
         )
@@ -131,22 +137,30 @@ class Ends:
 
     def _absolve_pool(self, found: Failure, where: Where) -> None:
         """The cause turned out to be the pool's: what failed by it before we knew is the pool's, too."""
-        for key in self.history.companions(found, where) - self._absolved:
-            self._absolved.add(key)
-            self._absolve(
-                key, Blame.POOL, lambda attempt: attempt.failure is not None and attempt.failure.kind is found.kind
-            )
+        cause = cause_line(found, where.task)
+        for key in self.history.companions(found, where):
+            if (key, *cause) not in self._absolved:
+                self._absolved.add((key, *cause))
+                self._absolve(
+                    key,
+                    Blame.POOL,
+                    lambda one, key=key: one.failure is not None and cause_line(one.failure, key) == cause,
+                )
 
     def _absolve(self, key: str, blame: Blame, is_meant: Callable[[Attempt], bool]) -> None:
-        """Give a task its attempts back; one that has failed for good by them goes on."""
+        """Give a task its attempts back; one that has failed for good by the last of them goes on."""
         task = self._store.task(self._run.id, key)
+        is_last = False  # the attempt that decided a failed task is its last one
         for attempt in self._store.attempts(self._run.id, task.number):
-            if attempt.failure is not None and attempt.failure.consumes and is_meant(attempt):
+            is_last = attempt.failure is not None and attempt.failure.consumes and is_meant(attempt)
+            if is_last and attempt.failure is not None:
                 found = replace(attempt.failure, blame=blame, consumes=False)
                 outcome = outcome_of(found.kind, found.blame)
                 self._store.rejudge(self._run, attempt, found, outcome, JUDGE_VERSION, None)
-        if task.state is TaskState.FAILED:
+        self.elsewhere.recount(key)
+        if is_last and task.state is TaskState.FAILED:
             self._store.retry(self._run, [key], [TaskState.FAILED])
+            self.requeued = True
 
     def _tasks(self, found: Failure) -> int | None:
         """How many tasks the run has, where that matters."""
