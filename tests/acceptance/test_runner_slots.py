@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from evalfleet.model import JsonObject
+from evalfleet.runner import lockfile
 from evalfleet.testing.runner import RunnerClient, RunnerSpool, a_spec, is_alive, wait_until
 
 Maker = Callable[[str], RunnerSpool]
@@ -187,3 +188,46 @@ def test_tickets_of_the_dead_do_not_count(runner: Maker, tmp_path: Path) -> None
         here.end("a.1")
         wait_until(lambda: want(here, "a", 1)["free"], "the next one", 0.9)
         assert not list((tmp_path / "slots").glob("*.ticket"))
+
+
+def test_a_lock_file_that_cannot_be_used_costs_one_slot_alone(runner: Maker, tmp_path: Path) -> None:
+    one = runner("one")
+    (tmp_path / "slots").mkdir(mode=0o1777)
+    (tmp_path / "slots" / "3.lock").mkdir()
+    with one.client() as here:
+        told = want(here, "a", 3, slots=3)
+        assert (told["free"], told["others"]) == (2, 0)
+        assert "slots/3.lock cannot be used" in told["trouble"]
+        told = want(here, "a", 2, slots=3)
+        assert (told["free"], told["trouble"]) == (2, None)
+
+
+def test_a_second_name_takes_no_slot_and_is_not_written_through(runner: Maker, tmp_path: Path) -> None:
+    """Anybody can give a lock file a second name, and to a file of ours the name of a slot."""
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    (tmp_path / "slots").mkdir(mode=0o1777)
+    os.link(mine, tmp_path / "slots" / "1.lock")
+    (tmp_path / "slots" / "2.lock").touch()
+    os.link(tmp_path / "slots" / "2.lock", tmp_path / "slots" / "another")
+    with runner("one").client() as here:
+        told = want(here, "a", 2, slots=2)
+        assert (told["free"], told["trouble"]) == (2, None)
+    assert mine.read_text() == "precious"
+
+
+def test_a_lock_file_is_open_to_all_from_the_first_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is killed after making it leaves none that locks other users out; what an older one left is repaired by its owner."""
+    folder = tmp_path / "slots"
+    umask = os.umask(0o077)
+    try:
+        with monkeypatch.context() as patched:
+            os.close(lockfile.opened(str(folder), "0.lock", make=True))
+            patched.setattr(os, "fchmod", None)
+            os.close(lockfile.opened(str(folder), "1.lock", make=True))
+        (folder / "2.lock").touch(0o600)
+        os.close(lockfile.opened(str(folder), "2.lock", make=True))
+        assert os.umask(0o077) == 0o077
+    finally:
+        os.umask(umask)
+    assert [(folder / f"{n}.lock").stat().st_mode & 0o777 for n in (1, 2)] == [0o666, 0o666]

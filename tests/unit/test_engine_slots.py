@@ -46,6 +46,27 @@ async def test_nothing_is_claimed_before_a_slot_is_kept(tmp_path: Path):
     play.assert_all_ok()
 
 
+async def test_trouble_with_the_slots_is_told_once_also_to_who_waits_already(tmp_path: Path):
+    box = host("box", slots=2)
+    box.grant(Room(others=1, by=("run z",)))
+
+    def told(play: Play) -> list[str]:
+        with opened(tmp_path) as reader:
+            return [
+                str(each.data["reason"]) for each in reader.worker_events(play.run.id) if each.type == "worker.awaited"
+            ]
+
+    async with played(Play(tmp_path, 1, box)) as play:
+        await play.until(lambda: told(play) == ["box: 1 in use by run z"], "word that it waits")
+        for room in (Room(others=1, by=("run z",), trouble="2.lock is broken"), Room(trouble="2.lock is broken")):
+            box.grant(room)
+            await play.until(lambda: len(told(play)) == 2, "word of the trouble")
+        assert told(play)[1] == "box: 1 in use by run z, 2.lock is broken"
+        box.grant(Room(free=1))
+        await play.finish()
+        assert len(told(play)) == 2
+
+
 async def test_an_attempt_that_nobody_expects_has_its_slot(tmp_path: Path):
     """One that was given up and came back: the run asks for what it could use besides."""
     box = host("box", slots=3)

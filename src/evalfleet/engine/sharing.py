@@ -23,6 +23,7 @@ class Sharing:
         self._roster = roster
         self._rooms: dict[str, Room | None] = {}  # as they were at the last step
         self._waits: str | None = None  # what was said of it last
+        self._troubles: set[str] = set()  # that were told: each once, since it may last
         self.look_at = inf  # when a task falls due that needs a slot then
 
     def moved(self, hosts: Sequence[HostInfo]) -> bool:
@@ -65,13 +66,14 @@ class Sharing:
         if is_waiting and not any(room.free for _, room in rooms):
             told = [_words(name, room) for name, room in rooms if room.others or room.trouble]
             waits = "; ".join(told) or None
-        if (waits is None) != (self._waits is None):
+        troubles = {f"{name}: {room.trouble}" for name, room in rooms if room.trouble is not None}
+        if (waits is None) != (self._waits is None) or (waits is not None and troubles - self._troubles):
+            self._troubles |= troubles
             what = "worker.granted" if waits is None else "worker.awaited"
             self._store.note(self._run.id, what, {} if waits is None else {"reason": waits})
         self._waits = waits
 
 
 def _words(host: str, room: Room) -> str:
-    if room.trouble is not None:
-        return f"{host}: {room.trouble}"
-    return f"{host}: {room.others} in use by {', '.join(room.by) or 'others'}"
+    used = [f"{room.others} in use by {', '.join(room.by) or 'others'}"] if room.others else []
+    return f"{host}: {', '.join([*used, *([room.trouble] if room.trouble is not None else [])])}"

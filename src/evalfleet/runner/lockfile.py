@@ -1,6 +1,6 @@
 """Lock files in a folder of the host that all homes and users share.
 
-The folder is open to everybody. A file in it is used only if it is a plain one with no second name, and no link is followed.
+The folder is open to everybody. A file in it is used only if it is a plain one, and no link is followed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 SHARED = 0o1777
+EVERYBODY = 0o666
 TOUCH_S = 3600.0  # how often who holds one says so: cleaners take empty files that nobody used for days
 MOST_TEXT = 200
 
 
-def opened(folder: str, name: str, make: bool) -> int:
-    """Raises OSError: it is not there, or nothing that can be trusted."""
+def opened(folder: str, name: str, make: bool, alone: bool = True) -> int:
+    """
+    Args:
+        alone: it must have no second name. Anybody can give it one; without this, nothing may be written where `is_alone` denies.
+
+    Raises OSError: it is not there, or nothing that can be trusted.
+    """
     base = _open_folder(folder, make)
     try:
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -33,17 +39,32 @@ def opened(folder: str, name: str, make: bool) -> int:
             if not make:
                 raise
             try:
-                fd = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=base)
-                os.fchmod(fd, 0o666)  # whatever our umask is
+                fd = _made(name, flags, base)
             except FileExistsError:
                 fd = os.open(name, flags, dir_fd=base)
     finally:
         os.close(base)
     found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+    if not stat.S_ISREG(found.st_mode) or (alone and found.st_nlink > 1):
         os.close(fd)
         raise OSError(errno.EINVAL, "it is not a plain file of its own")
+    if found.st_uid == os.getuid() and found.st_mode & EVERYBODY != EVERYBODY:
+        os.fchmod(fd, EVERYBODY)  # one of ours that locks others out
     return fd
+
+
+def _made(name: str, flags: int, base: int) -> int:
+    """Open to everybody from the first moment on: who is killed on the way leaves none that only he can open."""
+    umask = os.umask(0)  # no other thread of a runner makes files
+    try:
+        return os.open(name, flags | os.O_CREAT | os.O_EXCL, EVERYBODY, dir_fd=base)
+    finally:
+        os.umask(umask)
+
+
+def is_alone(fd: int) -> bool:
+    """Whether it has no second name, by which it could be any file of ours."""
+    return os.fstat(fd).st_nlink == 1
 
 
 def _open_folder(folder: str, make: bool) -> int:

@@ -70,7 +70,10 @@ class SlotLocks:
             lockfile.touch(self._folder, [slot.fd for slot in self._held.values()])
 
     def take(self, slots: int, run: str) -> Slot | None:
-        """A free one of the first `slots`; None if there is none. The last ones first: who counts fewer has only the first."""
+        """A free one of the first `slots`; None if there is none. The last ones first: who counts fewer has only the first.
+
+        One that cannot be used is passed over; if none is left, `trouble` says why.
+        """
         self.trouble = None
         for number in range(slots, 0, -1):
             if number not in self._held:
@@ -78,9 +81,8 @@ class SlotLocks:
                 if fd is not None:
                     self._note(fd, run)
                     self._held[number] = Slot(number, fd)
+                    self.trouble = None
                     return self._held[number]
-                if self.trouble is not None:
-                    return None
         return None
 
     def drop(self, slot: Slot) -> None:
@@ -96,12 +98,9 @@ class SlotLocks:
             if number in self._held:
                 continue
             try:
-                fd = lockfile.opened(self._folder, _name(number), make=False)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                self.trouble = self._unusable(error)
-                break
+                fd = lockfile.opened(self._folder, _name(number), make=False, alone=False)
+            except OSError:
+                continue  # not made yet; or nobody can use it, which `take` tells
             try:
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who look do not see each other
             except OSError:
@@ -147,7 +146,7 @@ class SlotLocks:
 
     def _is_held(self, name: str) -> bool:
         try:
-            fd = lockfile.opened(self._folder, name, make=False)
+            fd = lockfile.opened(self._folder, name, make=False, alone=False)
         except OSError:
             return False
         try:
@@ -163,11 +162,11 @@ class SlotLocks:
         """None: somebody else has it, or `trouble` says why nobody can be asked."""
         for _ in range(TRIES):
             try:
-                fd = lockfile.opened(self._folder, name, make=True)
+                fd = lockfile.opened(self._folder, name, make=True, alone=False)
             except FileNotFoundError:
                 continue  # it was removed while it was made
             except OSError as error:
-                self.trouble = self._unusable(error)
+                self.trouble = self._unusable(name, error)
                 return None
             try:
                 fcntl.flock(fd, how | fcntl.LOCK_NB)
@@ -182,6 +181,8 @@ class SlotLocks:
     def _note(self, fd: int, run: str) -> None:
         """Who we are, for people."""
         try:
+            if not lockfile.is_alone(fd):
+                return  # perhaps somebody gave the name to another file of ours
             os.ftruncate(fd, 0)
             os.pwrite(fd, jsontext.encode({"run": run, "uid": os.getuid(), "spool": self._spool}), 0)
         except OSError:
@@ -193,13 +194,13 @@ class SlotLocks:
         except OSError:
             pass  # somebody else's, or gone
 
-    def _unusable(self, error: OSError) -> str:
-        return (
-            "the slots of this host cannot be counted: %s cannot be used (%s); an administrator must repair it, mode 1777"
-            % (
-                self._folder,
-                error.strerror or error,
-            )
+    def _unusable(self, name: str, error: OSError) -> str:
+        # where no ticket can be made, it is the folder: each ticket has another name, and the same trouble is the same words
+        is_folder = name.endswith(TICKET)
+        return "slots of this host cannot be counted: %s cannot be used (%s); an administrator must repair it%s" % (
+            self._folder if is_folder else os.path.join(self._folder, name),
+            error.strerror or error,
+            ", mode 1777" if is_folder else "",
         )
 
 

@@ -247,7 +247,7 @@ class Slots:
             "live": sorted(name for name, attempt in self._live.items() if attempt.run == line.run),
             "others": min(foreign, line.limit),
             "by": sorted(set(who))[:4],
-            "trouble": self._locks.trouble,
+            "trouble": self._locks.trouble if line.needs else None,
         }
 
     def _seen_others(self, limit: int) -> tuple[int, list[str]]:
