@@ -7,6 +7,7 @@ import logging
 import resource
 import shutil
 import socket
+import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import closing
 from pathlib import Path
@@ -16,11 +17,12 @@ import aiohttp
 import anyio
 import pytest
 
-from evalfleet.model import Verb
+from evalfleet.model import Role, Verb
 from evalfleet.store.sqlite import open_store
 from evalfleet.testing import store_cases as cases
-from evalfleet.web import desktops, feed, server, streaming
-from evalfleet.web.door import Door, raise_file_limit
+from evalfleet.testing.clock import FakeClock
+from evalfleet.web import desktops, door, feed, server, streaming, tokens
+from evalfleet.web.door import Door, lower_file_limit, raise_file_limit
 from evalfleet.web.server import Options
 from webclient import Client, serving
 
@@ -91,7 +93,24 @@ async def test_a_restart_takes_the_place_of_the_former_token(home: Path):
         assert (await again.ask("/api/v1/me", token=again.server.address.partition("token=")[2])).status == 200
         assert (await again.ask("/api/v1/me", token=None, Cookie=cookie)).status == 200, "an open page goes on"
     with closing(open_store(home)) as store:
-        assert [token.id for token in store.tokens() if token.name == "serve"] == [f"serve-{port}"]
+        [token] = [token for token in store.tokens() if token.name == "serve"]
+        assert token.id.startswith(f"serve-{port}-")
+        store.revoke_token(token.id)
+    async with serving(home, Options(port=port, drive=False)) as anew:
+        assert (await anew.ask("/api/v1/me", token=None, Cookie=cookie)).status == 401, "a revoked session stays so"
+
+
+def test_an_expired_start_token_comes_back_under_another_id(home: Path):
+    clock = FakeClock()
+    with closing(open_store(home, clock)) as store:
+        store.renew_token("serve-80", tokens.START_NAME, Role.OPERATOR, "x", None)  # as they were named once
+        ids: list[str] = []
+        for later_s in (0.0, 1.0, tokens.START_LIFE_S):
+            clock.advance(later_s)
+            tokens.restart(store, 80)
+            ids += [token.id for token in store.tokens() if token.name == tokens.START_NAME]
+        assert ids[0] == ids[1] != ids[2]
+        assert len(ids) == 3
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
@@ -210,12 +229,17 @@ async def test_who_has_shown_a_token_keeps_the_connection(home: Path, monkeypatc
                 one.close()
 
 
-def test_the_limit_of_files_is_raised():
+def test_the_limit_of_files_is_raised_and_not_for_what_the_server_starts(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(door, "_given", None)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
         assert raise_file_limit() > 256
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard
+        with subprocess.Popen(["sleep", "60"]) as child:
+            lower_file_limit(child.pid)
+            assert resource.prlimit(child.pid, resource.RLIMIT_NOFILE) == (256, hard)
+            child.kill()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

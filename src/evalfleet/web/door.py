@@ -22,13 +22,25 @@ _QUIET_S = 60.0  # between two words about a flood
 _log = logging.getLogger("evalfleet.web")
 
 
+_given: tuple[int, int] | None = None  # what this process had before it raised it
+
+
 def raise_file_limit() -> int:
     """Let this process have as many open files as it may. Returns how many connections that allows."""
+    global _given
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _given = _given or (soft, hard)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         soft = hard
     return max(soft // 2, soft - _KEPT) if soft != resource.RLIM_INFINITY else 1 << 20
+
+
+def lower_file_limit(pid: int) -> None:
+    """Give a process that was started just now the limit that we had: its tasks are to find the same as without a server."""
+    if _given is not None:
+        with suppress(OSError, ValueError):
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, _given)
 
 
 class Door:

@@ -23,6 +23,7 @@ from msgspec import Struct, field
 from evalfleet import config
 from evalfleet.model import PauseCause, Run, RunState
 from evalfleet.store.base import StoreReader
+from evalfleet.web.door import lower_file_limit
 from evalfleet.web.readers import Readers
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class Drivers(Struct, kw_only=True):
         self.notice(f"driving run {run_id}")
         with log.open("ab") as file:
             os.fchmod(file.fileno(), 0o600)
-            return await asyncio.create_subprocess_exec(
+            process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "evalfleet", "resume", run_id, "--stay-paused"),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=file,
@@ -153,6 +154,8 @@ class Drivers(Struct, kw_only=True):
                 env={**config.environment(), "EVALFLEET_HOME": str(self.settings.home)},
                 start_new_session=True,  # a Ctrl-C is for us; we tell it to leave
             )
+        lower_file_limit(process.pid)
+        return process
 
     async def _watch(self, run_id: str, wanted: _Wanted, process: asyncio.subprocess.Process) -> None:
         code = await process.wait()

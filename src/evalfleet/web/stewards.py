@@ -27,6 +27,7 @@ from evalfleet.core.hosts import total_usd
 from evalfleet.fleet.settled import is_settled
 from evalfleet.model import Pool, Wish
 from evalfleet.store.base import StoreReader
+from evalfleet.web.door import lower_file_limit
 from evalfleet.web.readers import Readers
 
 LOG = "settle.log"
@@ -149,6 +150,7 @@ class Stewards(Struct, kw_only=True):
                 env={**config.environment(), "EVALFLEET_HOME": str(self.settings.home)},
                 start_new_session=True,  # a Ctrl-C is for us
             )
+        lower_file_limit(wanted.process.pid)
         wanted.forced = wanted.again = wanted.more = False
 
     def _ended(self, name: str, wanted: _Wanted, code: int, pool: Standing | None) -> None:

@@ -53,10 +53,20 @@ def make(store: Store, name: str, role: Role, life_s: float | None = None) -> Ma
 
 
 def restart(store: Store, port: int) -> str:
-    """The token of a server that starts at that port. It takes the place of the former one there, so there is one per port."""
-    text = PREFIX + secrets.token_urlsafe(32)
-    life = store.now() + START_LIFE_S
-    store.renew_token(f"{START_NAME}-{port}", START_NAME, Role.OPERATOR, digest_of(text), life)
+    """The token of a server that starts at that port. It takes the place of the former one there, so there is one per port.
+
+    Sessions name the id of their token. So it stays while the former one is valid, and pages that are open go on; after its end, or when
+    it was revoked, the next has another id, and no session of before is worth anything.
+    """
+    text, now = PREFIX + secrets.token_urlsafe(32), store.now()
+    place = f"{START_NAME}-{port}"
+    former = [one for one in store.tokens() if one.name == START_NAME and f"{one.id}-".startswith(f"{place}-")]
+    valid = [one.id for one in former if one.id != place and (one.expires_at is None or one.expires_at > now)]
+    for one in former:
+        if one.id not in valid:
+            store.revoke_token(one.id)
+    token_id = valid[0] if valid else f"{place}-{secrets.token_hex(8)}"
+    store.renew_token(token_id, START_NAME, Role.OPERATOR, digest_of(text), now + START_LIFE_S)
     return text
 
 
