@@ -41,12 +41,8 @@ class Ends:
         self.history = History()
         self.elsewhere = Elsewhere(store, run, roster, self.history, rng)
         self.superseded: set[str] = set()  # attempts whose task has its verdict from another one
-        self._absolved: set[tuple[str, Kind, str]] = (
-            set()
-        )  # tasks that failed by a cause which is the pool's, and the cause
-        self.requeued = (
-            False  # a task that had failed for good goes on; whoever admits must hear of it, and unsets this
-        )
+        self._absolved: set[tuple[str, Kind, str]] = set()  # tasks that failed by a cause of the pool's, and that
+        self.requeued: Callable[[], None] = lambda: None  # whoever admits hears that a failed task goes on
         self.withdrawn: dict[str, str] = {}  # attempts that are ended so that other workers try their tasks, and why
         self.stopped: dict[str, str] = {}  # attempts that are ended for the run's sake, not by anybody's fault, and why
         self._store = store
@@ -160,7 +156,7 @@ class Ends:
         self.elsewhere.recount(key)
         if is_last and task.state is TaskState.FAILED:
             self._store.retry(self._run, [key], [TaskState.FAILED])
-            self.requeued = True
+            self.requeued()
 
     def _tasks(self, found: Failure) -> int | None:
         """How many tasks the run has, where that matters."""
