@@ -294,3 +294,19 @@ def test_thousands_of_levels_are_removed(tmp_path: Path) -> None:
     os.close(here)
     assert remove(str(doomed)) is None
     assert not doomed.exists()
+
+
+def test_what_most_attempts_leave_is_removed_in_few_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is done for each attempt, in the loop: empty folders are not opened, and no folder is listed twice."""
+    folder = tmp_path / "r.1.1"
+    for name in ("work", "artifacts"):
+        (folder / name).mkdir(parents=True)
+    (folder / "stdout.log").touch()
+    steps: list[str] = []
+    for name in ("listdir", "open"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *a, _n=name, _r=real, **k: [steps.append(_n), _r(*a, **k)][1])
+    assert remove(str(folder)) is None
+    monkeypatch.undo()
+    assert steps == ["open", "listdir"]
+    assert not folder.exists()

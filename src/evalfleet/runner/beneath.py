@@ -135,15 +135,16 @@ def remove(path: str) -> OSError | None:
         The first thing that could not be deleted; None when nothing is left.
     """
     failed: list[OSError] = []
-    _remove(path, None, [], failed)
+    _remove(path, None, [], failed, [])
     return failed[0] if failed else None
 
 
-def _remove(name: str, folder: int | None, above: list[int], failed: list[OSError]) -> None:
+def _remove(name: str, folder: int | None, above: list[int], failed: list[OSError], lifted: list[str]) -> None:
     """
     Args:
         folder: where it lies.
         above: the open folders above, from the first on.
+        lifted: gets the names of those that were moved up to the first folder.
     """
     try:
         os.unlink(name, dir_fd=folder)
@@ -155,10 +156,12 @@ def _remove(name: str, folder: int | None, above: list[int], failed: list[OSErro
     except OSError as error:
         failed.append(error)
         return
+    if folder is not None and _is_removed_empty(name, folder):
+        return
     try:
         here = _open_closed(name, folder)
         try:
-            _remove_all(here, above, failed)
+            _remove_all(here, above, failed, lifted)
         finally:
             os.close(here)
         os.rmdir(name, dir_fd=folder)
@@ -168,35 +171,57 @@ def _remove(name: str, folder: int | None, above: list[int], failed: list[OSErro
         failed.append(error)
 
 
-def _remove_all(here: int, above: list[int], failed: list[OSError]) -> None:
+def _is_removed_empty(name: str, folder: int) -> bool:
+    """Most folders that tasks leave are empty."""
+    try:
+        os.rmdir(name, dir_fd=folder)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_all(here: int, above: list[int], failed: list[OSError], lifted: list[str]) -> None:
     inner = [*above, here]
     while True:
-        names = os.listdir(here)
-        before = len(failed)
-        for name in names:
-            if len(inner) > MOST_OPEN and _lift(name, here, inner[0]):
+        before, moved = len(failed), len(lifted)
+        for name in os.listdir(here):
+            if len(inner) > MOST_OPEN and _lift(name, here, inner[0], lifted):
                 continue
-            _remove(name, here, inner, failed)
+            _remove(name, here, inner, failed, lifted)
         # what was lifted to the first folder lies there only now
-        if len(inner) > 1 or len(failed) > before or not names:
+        if len(inner) > 1 or len(failed) > before or len(lifted) == moved:
             return
 
 
-def _lift(name: str, here: int, first: int) -> bool:
+def _lift(name: str, here: int, first: int, lifted: list[str]) -> bool:
     """Move a folder that lies deep up to the first one: a task may have made thousands of levels. False: it is no folder."""
     if not stat.S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
         return False
     fresh = ".evalfleet-%s" % binascii.hexlify(os.urandom(8)).decode()
     os.rename(name, fresh, src_dir_fd=here, dst_dir_fd=first)
+    lifted.append(fresh)
     return True
 
 
 def _open_closed(name: str, folder: int | None) -> int:
     """Open a folder that the task may have closed, and open it to us."""
+    try:
+        here = open_folder(name, folder)
+    except PermissionError:
+        return _open_unreadable(name, folder)
+    try:
+        if os.fstat(here).st_mode & 0o700 != 0o700:
+            os.fchmod(here, 0o700)
+    except OSError:
+        os.close(here)
+        raise
+    return here
+
+
+def _open_unreadable(name: str, folder: int | None) -> int:
     known = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
-        if os.fstat(known).st_mode & 0o700 != 0o700:
-            os.chmod("/proc/self/fd/%d" % known, 0o700)
+        os.chmod("/proc/self/fd/%d" % known, 0o700)
         return os.open(".", FOLDER_FLAGS, dir_fd=known)
     finally:
         os.close(known)

@@ -138,21 +138,25 @@ class Mark:
     children and the programs that they execute inherit it. It comes from the attempt's folder: two spools never have the same.
     """
 
+    _before: tuple[int, int] | None = None  # our own limits: nobody changes them but we
+
     def __init__(self, folder: str) -> None:
         name = os.fsencode(folder)
         self.number = MARKED + ((zlib.crc32(name) << 20) ^ zlib.crc32(name[::-1] + b"evalfleet")) % MARKED
 
     def __enter__(self) -> None:
         """Whoever is born within carries it."""
-        self._before = resource.getrlimit(resource.RLIMIT_RTTIME)
-        self._set(self.number)
+        if Mark._before is None:
+            Mark._before = resource.getrlimit(resource.RLIMIT_RTTIME)
+        self._set(self.number, Mark._before[1])
 
     def __exit__(self, *_: object) -> None:
-        self._set(self._before[0])
+        if Mark._before is not None:
+            self._set(*Mark._before)
 
-    def _set(self, number: int) -> None:
+    def _set(self, soft: int, hard: int) -> None:
         try:
-            resource.setrlimit(resource.RLIMIT_RTTIME, (number, self._before[1]))
+            resource.setrlimit(resource.RLIMIT_RTTIME, (soft, hard))
         except (ValueError, OSError):
             pass  # somebody limits it below that: then the other signs must do
 
