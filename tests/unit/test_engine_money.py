@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from engine_books import Books
+from engine_books import SECOND, Books
+from msgspec.structs import replace
 
+from evalfleet.engine.submitting import require_budget
+from evalfleet.errors import InputError
 from evalfleet.model import Outcome, RunState, TaskSpec, TaskState
 
 
@@ -222,3 +225,25 @@ def test_a_paused_run_says_what_its_machines_cost(home: Path):
     assert reason is not None
     assert reason["usd_per_hour"] == 2.0
     assert "its 2 machines cost $2.00 an hour meanwhile" in reason["message"]
+
+
+def test_before_anything_has_ended_a_tasks_own_time_limit_counts(home: Path):
+    """As it does when the run is submitted."""
+    specs = [TaskSpec(key="short", domain="d", command=("true",), timeout_s=5.0)]
+    books = Books(home, specs, budget_usd=6.0, timeout_s=3600.0)
+    require_budget(books.store, books.run.policy, specs, local_usd_per_hour=SECOND)
+    [one] = books.start()
+    assert books.store.run(books.run.id).state is RunState.RUNNING
+    money, live = books.dispatcher._money, books.dispatcher.live.values()
+    assert money.allowance(live, books.store.now()) == 0, "what runs may take all its own time"
+    short = books.store.task_at(books.run.id, books.attempt(one).task_number)
+    long = replace(short, spec=replace(short.spec, timeout_s=60.0))
+    assert not money.admits(long, (), books.store.now())
+    assert "$60.00" in money.message(books.store.now()), "what did not fit is told"
+
+
+def test_time_limits_that_are_all_longer_than_the_usual_count_when_a_run_is_submitted(home: Path):
+    books = Books(home, budget_usd=6.0, timeout_s=5.0)
+    long = TaskSpec(key="long", domain="d", command=("true",), timeout_s=60.0)
+    with pytest.raises(InputError, match=r"budget of \$60"):
+        require_budget(books.store, books.run.policy, [long], local_usd_per_hour=SECOND)

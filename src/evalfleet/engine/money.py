@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 
 from msgspec import Struct
 
@@ -42,6 +43,10 @@ class Money:
         self._prices: dict[str, float] = {}  # of an hour of a host's worker
         self._least_usd = run.policy.max_cost_usd  # the smallest that a task states; None: none does
         self._some_state_none = run.policy.max_cost_usd is None
+        self._shortest_s = (
+            run.policy.timeout_s
+        )  # the time limit of the one that takes the least time, of those that state none
+        self._refused_usd: float | None = None  # what the last task that was looked at may cost, where it did not fit
         self._unseen: dict[str, Unseen] = {}
 
     @property
@@ -71,11 +76,12 @@ class Money:
     def _look_at_limits(self, store: StoreReader) -> None:
         """What tasks may cost at most matters only to a budget."""
         if self.is_limited:
-            least, some_none = store.stated_costs(self._run.id)
+            least, some_none, shortest_s = store.stated_costs(self._run.id, self._run.policy.timeout_s)
             default, some_none = self._run.policy.max_cost_usd, some_none or self._run.open
             given = (least, default if some_none else None)
             self._least_usd = min((usd for usd in given if usd is not None), default=None)
             self._some_state_none = some_none and default is None
+            self._shortest_s = self._run.policy.timeout_s if shortest_s is None else shortest_s
 
     def with_cost(self, reason: JsonObject, slots: Mapping[str, int]) -> JsonObject:
         """Why a run pauses, and what its machines cost meanwhile, busy or not. `slots`: how many workers each has."""
@@ -117,7 +123,10 @@ class Money:
 
     def _limits_s(self, task: Task) -> float:
         policy, spec = self._run.policy, task.spec
-        return (spec.start_timeout_s or policy.start_timeout_s or 0.0) + (spec.timeout_s or policy.timeout_s)
+        return (spec.start_timeout_s or policy.start_timeout_s or 0.0) + self._timeout_s(task)
+
+    def _timeout_s(self, task: Task) -> float:
+        return task.spec.timeout_s or self._run.policy.timeout_s
 
     def _longest_s(self, live: Live, reported_usd: float) -> float:
         """Until when its runner ends it: for its time, or for its cost."""
@@ -150,11 +159,14 @@ class Money:
         """Whether an attempt of this very task fits."""
         if not self.is_limited:
             return True
-        committed_usd, estimate = self._committed(live, now)
+        committed_usd, estimate = self._committed(live, now, self._timeout_s(task))
         bound = max_cost_usd(self._run.policy, task.spec)
         if bound is None:
-            return self._room(live, committed_usd, estimate) > 0
-        return self._budget.admits(self._spent_usd, committed_usd, bound)
+            fits = self._room(live, committed_usd, estimate) > 0
+        else:
+            fits = self._budget.admits(self._spent_usd, committed_usd, bound)
+        self._refused_usd = None if fits else estimate if bound is None else bound
+        return fits
 
     def is_spent(self, now: float, *, refused: bool) -> bool:
         """Whether the budget admits nothing more while nothing runs, and waiting does not help.
@@ -188,6 +200,7 @@ class Money:
         committed_usd, estimate = self._committed((), now)
         if self._least_usd is not None and not self._some_state_none:
             estimate = self._least_usd
+        estimate = estimate if self._refused_usd is None else self._refused_usd
         text = self._budget.message(self._spent_usd, committed_usd, estimate)
         return f"{text}: `evalfleet resume {self._run.id} --budget USD`"
 
@@ -196,19 +209,27 @@ class Money:
         unsure = sum(max_cost_usd(self._run.policy, one.task.spec) is None for one in live)
         return min(self._budget.room(self._spent_usd, committed_usd, estimate_usd), self._ramp.room(unsure))
 
-    def _committed(self, live: Iterable[Live], now: float) -> tuple[float, float]:
-        """What the attempts in flight will have cost, as far as it is known, and what one more may cost."""
-        pairs = [(self._so_far(one, now), max_cost_usd(self._run.policy, one.task.spec)) for one in live]
+    def _committed(self, live: Iterable[Live], now: float, timeout_s: float | None = None) -> tuple[float, float]:
+        """What the attempts in flight will have cost, as far as it is known, and what one more may cost.
+
+        Args:
+            timeout_s: of that one; None: it is the one that takes the least time.
+        """
+        found = [(one, self._so_far(one, now), max_cost_usd(self._run.policy, one.task.spec)) for one in live]
         largest = self._ramp.largest_usd
-        estimate = estimate_attempt(
-            largest_usd=None if largest is None else max([largest, *(cost.so_far_usd for cost, _ in pairs)]),
+        estimate = partial(
+            estimate_attempt,
+            largest_usd=None if largest is None else max([largest, *(cost.so_far_usd for _, cost, _ in found)]),
             price_per_hour=max(self._prices.values(), default=0.0),
-            timeout_s=self._run.policy.timeout_s,
         )
-        unsure = committed((cost for cost, bound in pairs if bound is None), estimate)
-        stated = sum(max(bound, cost.so_far_usd) for cost, bound in pairs if bound is not None)
+        unsure = sum(
+            committed([cost], estimate(timeout_s=self._timeout_s(one.task)))
+            for one, cost, bound in found
+            if bound is None
+        )
+        stated = sum(max(bound, cost.so_far_usd) for _, cost, bound in found if bound is not None)
         unseen = sum(one.usd for one in self._unseen.values() if one.until > now)
-        return unsure + stated + unseen, estimate
+        return unsure + stated + unseen, estimate(timeout_s=self._shortest_s if timeout_s is None else timeout_s)
 
     def _so_far(self, one: Live, now: float) -> LiveCost:
         return LiveCost(

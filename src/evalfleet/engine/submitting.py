@@ -65,7 +65,8 @@ def _least(policy: Policy, tasks: Iterable[TaskSpec]) -> tuple[float | None, flo
         if bound is not None:
             least_usd = bound if least_usd is None else min(least_usd, bound)
         else:
-            longest_s = min(policy.timeout_s if longest_s is None else longest_s, task.timeout_s or policy.timeout_s)
+            limit_s = task.timeout_s or policy.timeout_s
+            longest_s = limit_s if longest_s is None else min(longest_s, limit_s)
     return least_usd, longest_s
 
 

@@ -16,8 +16,12 @@ class MoneyReader(Protocol):
         """Task_number, number, outcome, kind and cost_usd of every ended attempt, in the order of their ends."""
         ...
 
-    def stated_costs(self, run_id: str) -> tuple[float | None, bool]:
-        """The smallest `max_cost_usd` that a task states, and whether some state none."""
+    def stated_costs(self, run_id: str, timeout_s: float) -> tuple[float | None, bool, float | None]:
+        """The smallest `max_cost_usd` that a task states, whether some state none, and the shortest time limit of those.
+
+        Args:
+            timeout_s: of tasks that have none of their own.
+        """
         ...
 
     def waste_usd(self, run_id: str) -> float:

@@ -192,9 +192,9 @@ class Reading(GpuReading, Paging, SeriesReading):
     def attempt_costs(self, run_id: str) -> list[dict[str, Any]]:
         return [dict(row) for row in self._db.rows("select_costs", run_id=run_id)]
 
-    def stated_costs(self, run_id: str) -> tuple[float | None, bool]:
-        [row] = self._db.rows("select_stated", run_id=run_id)
-        return row["least"], bool(row["without"])
+    def stated_costs(self, run_id: str, timeout_s: float) -> tuple[float | None, bool, float | None]:
+        [row] = self._db.rows("select_stated", run_id=run_id, timeout_s=timeout_s)
+        return row["least"], bool(row["without"]), row["shortest_s"]
 
     def waste_usd(self, run_id: str) -> float:
         return sum(self.waste_sums(run_id).values())
