@@ -16,17 +16,18 @@ select total(case when outcome is null
 
 -- name: sum_idle
 -- Money for workers between their attempts: from the first claim of this run on each until its last end there, without the time that
--- attempts of any run had it.
-with span as (
+-- attempts of any run had it. The joins are in this order so that each attempt is read once, and not once per worker.
+with span as materialized (
     select host, worker, min(claimed_at) as first_at, max(coalesce(ended_at, :now)) as last_at, max(price_usd_per_hour) as price
       from attempt where run_id = :run_id group by host, worker having price > 0
+), used as (
+    select s.price, s.last_at - s.first_at as whole_s,
+           total(max(0, min(coalesce(a.ended_at, :now), s.last_at) - max(a.claimed_at, s.first_at))) as used_s
+      from run r cross join attempt a on a.run_id = r.id cross join span s on s.host = a.host and s.worker = a.worker
+     where r.created_at < (select max(last_at) from span) and coalesce(r.ended_at, :now) >= (select min(first_at) from span)
+     group by s.host, s.worker
 )
-select total(price * max(0, last_at - first_at - (
-        select total(max(0, min(coalesce(a.ended_at, :now), last_at) - max(a.claimed_at, first_at)))
-          from run r join attempt a on a.run_id = r.id
-         where a.host = span.host and a.worker = span.worker and r.created_at < last_at and coalesce(r.ended_at, :now) >= first_at
-       ))) / 3600.0 as idle_usd
-  from span;
+select total(price * max(0, whole_s - used_s)) / 3600.0 as idle_usd from used;
 
 -- name: select_results_page
 select number, key, domain, state, score, success, steps, metrics, duration_s, attempts, worker, kind, blame, evidence, reason, decided_by
