@@ -148,7 +148,7 @@ def test_apprise_is_sent_through_and_quiet_hours_are_kept(fleet: Fleet, receiver
     assert [(one["channel"], one["ok"]) for one in sent] == [("webhook", True), ("JSON_URL", True)]
     assert "this is a test" in receiver.plain[0]["message"], "apprise's own form"
     serve(fleet)
-    spend = """echo '{"cost_usd": 1.5}' >> "$EVALFLEET_EVENTS"; """
+    spend = """echo '{"cost_usd": 1.0}' >> "$EVALFLEET_EVENTS"; """
     run_id = run(fleet, [sh("a", spend + GATE)], budget_usd=1.0)
     wait_for(lambda: receiver.of("budget") == ["fired"], "what is critical to be told at night")
     wait_for(lambda: [one for one in receiver.plain if "budget" in one["title"]], "apprise to send it, too")

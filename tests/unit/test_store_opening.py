@@ -333,22 +333,6 @@ def test_migrations_are_numbered_without_gaps() -> None:
     assert [migration.version for migration in found] == list(range(1, len(found) + 1))
 
 
-def test_a_home_of_the_first_release_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    everything = statements.migrations(sqlite.DIALECT)
-    with monkeypatch.context() as first:
-        first.setattr(sqlite, "migrations", lambda dialect: everything[:1])
-        first.setattr(sqlite.identity, "settle", lambda *_, **__: None)  # homes had none
-        store = sqlite.open_store(tmp_path)
-        run = cases.submit(store)
-        store.close()
-        assert _version(tmp_path)[0] == 1
-    reader = sqlite.open_reader(tmp_path)
-    assert reader is not None
-    assert (reader.run(run.id), reader.pools()) == (run, [])
-    reader.close()
-    assert _version(tmp_path)[0] == len(everything)
-
-
 def test_a_store_is_not_closed_under_a_call_that_has_begun(home: Path):
     """Whoever is interrupted closes it while the thread of its last call still works."""
     store = open_store(home)

@@ -258,9 +258,9 @@ def open_store(home: Path, clock: Clock | None = None, *, copies: bool = False) 
     """
     from evalfleet.store.writing import Writing  # commands that only look need not load it
 
-    if not (home / FILE).exists():
-        identity.refuse_moved(home)
     try:
+        if not (home / FILE).exists():
+            identity.refuse_moved(home)
         home.parent.mkdir(parents=True, exist_ok=True)
         home.mkdir(exist_ok=True, mode=0o700)
         (home / "locks").mkdir(exist_ok=True)
