@@ -65,11 +65,21 @@ def _check_recovered(home: Path) -> None:
     assert report["scores"]["strict"] == report["scores"]["valid"] == 1.0
 
 
-def test_a_missing_executable_pauses_the_run_until_it_is_there(tmp_path: Path, home: Path) -> None:
-    program = tmp_path / "agent"
-    tasks = _write_tasks(tmp_path, [[str(program)]] * TASKS)
+def _submit_and_lose(folder: Path, home: Path) -> Path:
+    """A run whose program was there when it was submitted."""
+    program = folder / "agent"
+    _make_program(program)
+    tasks = _write_tasks(folder, [[str(program)]] * TASKS)
+    done = evalfleet(home, "run", str(tasks), "--workers", "8", "--detach", env=QUICK)
+    assert done.returncode == 0, done.stderr
+    program.unlink()
+    return program
 
-    done = evalfleet(home, "run", str(tasks), "--workers", "8", env=QUICK)
+
+def test_a_missing_executable_pauses_the_run_until_it_is_there(tmp_path: Path, home: Path) -> None:
+    program = _submit_and_lose(tmp_path, home)
+
+    done = evalfleet(home, "resume", env=QUICK)
 
     assert done.returncode == 3, done.stdout + done.stderr
     report = _check_paused(home, str(program))
@@ -82,8 +92,8 @@ def test_a_missing_executable_pauses_the_run_until_it_is_there(tmp_path: Path, h
 
 
 def test_a_resume_into_the_same_outage_costs_only_probes(tmp_path: Path, home: Path) -> None:
-    tasks = _write_tasks(tmp_path, [[str(tmp_path / "agent")]] * TASKS)
-    assert evalfleet(home, "run", str(tasks), "--workers", "8", env=QUICK).returncode == 3
+    _submit_and_lose(tmp_path, home)
+    assert evalfleet(home, "resume", env=QUICK).returncode == 3
     before = _report(home)["attempts"]["total"]
 
     again = evalfleet(home, "resume", "--json", env=QUICK)

@@ -132,7 +132,12 @@ class Ends:
                 self._absolve(one.task, Blame.WORKER, lambda attempt, one=one: attempt.id == one.attempt)
 
     def _absolve_pool(self, found: Failure, where: Where) -> None:
-        """The cause turned out to be the pool's: what failed by it before we knew is the pool's, too."""
+        """The cause turned out to be the pool's: what failed by it before we knew is the pool's, too.
+
+        Not so in a study: that trials fail alike is what it must learn, and it pauses by itself where all of them do.
+        """
+        if self._run.policy.study is not None:
+            return
         cause = cause_line(found, where.task)
         for key in self.history.companions(found, where):
             if (key, *cause) not in self._absolved:
