@@ -235,3 +235,27 @@ async def test_a_scaling_pool_that_is_stopped_stays_so_but_for_a_run_that_comes_
             steward.wanted = {"later": 1}
             await here.until(lambda: here.count("ready") == 1)
         assert here.creations() == 2
+
+
+async def test_a_stop_that_comes_while_the_keeper_looks_is_not_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It read the pool before, and the machines after: that they are to stop looks as if some were missing."""
+    async with site(tmp_path) as here:
+        here.wants(workers=2, scales=True, least=1, most=2)
+        async with here.served() as steward:
+            steward.wanted = {"own": 2}
+            await here.until(lambda: here.count("ready") == 2)
+            read = steward._read_pool  # pyright: ignore[reportPrivateUsage]
+
+            async def read_and_be_late() -> object:
+                pool = await read()
+                if here.store.pool(NAME).settings.get("stopped_at") is None:
+                    stop(here)
+                return pool
+
+            monkeypatch.setattr(steward, "_read_pool", read_and_be_late)
+            steward.poke()
+            await here.until(lambda: here.count("stopped") == 2)
+            await here.looked()
+            assert here.count("stopped") == 2

@@ -6,7 +6,7 @@ and goes on.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -29,8 +29,8 @@ from evalfleet.fleet.quotas import note_quota
 from evalfleet.fleet.registry_file import registry_text, write_registry
 from evalfleet.fleet.replacing import is_aside, is_replaced, set_aside
 from evalfleet.fleet.tender import Tender
-from evalfleet.fleet.working import waits_for, wanted_workers
-from evalfleet.model import HostState, HostWork, JsonObject, Pool, PoolHost, Wish
+from evalfleet.fleet.working import unless_stopped, waits_for, wanted_workers
+from evalfleet.model import HostState, HostWork, Pool, PoolHost, Wish
 
 # Times its size in an hour: a pool that loses more machines than that has a problem that replacing does not solve.
 LOST_MOST = 2
@@ -316,7 +316,7 @@ class Steward:
     async def _start_stopped(self, hosts: list[PoolHost], needed: int) -> None:
         """Runs on a pool that was stopped start as many of its machines as they can use."""
         missing = needed - sum(1 for host in hosts if counts_as_worker(host))
-        asleep = [host for host in hosts if host.state is HostState.STOPPED and host.wish is Wish.STOPPED]
+        asleep = (host for host in hosts if host.state is HostState.STOPPED and host.wish is Wish.STOPPED)
         stopped = [host.name for host in asleep if not is_aside(host)]
         if self._asleep is None:
             self._asleep = set(stopped)
@@ -361,19 +361,23 @@ class Steward:
             message = f"{lost} machines were lost within an hour, of a pool of {wanted.limit}; look why"
             await self._ground.explain("replaced", f"{message}: `evalfleet events pool:{self._name}`")
             return
-        facts: list[JsonObject] = [{} for _ in range(count)]
-        await self._ground.clerk.call(partial(self._store.request_hosts, self._name, f"{wanted.prefix}-", facts))
+        act = partial(self._store.request_hosts, self._name, f"{wanted.prefix}-", [{} for _ in range(count)])
+        await self._ground.clerk.call(self._unless_stopped(act))
 
     async def _lost_lately(self) -> int:
         """Machines that were there, and went although nobody wished it."""
         rows = await self._ground.clerk.call(partial(self._store.hosts, self._name, gone=True))
         since = await self._ground.now() - HOUR_S
-        taken = [row for row in rows if row.wish is not Wish.GONE and row.made_at is not None]
-        return sum(1 for row in taken if row.gone_at is not None and row.gone_at >= since)
+        taken = (row.gone_at for row in rows if row.wish is not Wish.GONE and row.made_at is not None)
+        return sum(1 for gone_at in taken if gone_at is not None and gone_at >= since)
 
     async def _wish(self, names: tuple[str, ...] | list[str], wish: Wish, reason: str) -> None:
         if names:
-            await self._ground.clerk.call(partial(self._store.wish, self._name, list(names), wish, reason))
+            act = partial(self._store.wish, self._name, list(names), wish, reason)
+            await self._ground.clerk.call(self._unless_stopped(act) if wish is Wish.RUNNING else act)
+
+    def _unless_stopped(self, act: Callable[[], object]) -> Callable[[], None]:
+        return partial(unless_stopped, self._store, self._name, self._ground.wanted.stopped_at, act)
 
     # Money and time
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from evalfleet.backends.azure_pool import settings_of
 from evalfleet.model import AttemptState, HostWork, Wish
-from evalfleet.store.base import StoreReader
+from evalfleet.store.base import Store, StoreReader
 
 _NAMED = 3  # tasks
 
@@ -42,3 +43,10 @@ def wanted_workers(store: StoreReader, pool: str, own: Mapping[str, int]) -> int
     """
     others = sum(one.wanted for one in store.pool_demand(pool) if one.run_id not in own)
     return others + sum(own.values())
+
+
+def unless_stopped(store: Store, name: str, stopped_at: float | None, act: Callable[[], object]) -> None:
+    """Make or start machines, unless a person has stopped the pool since its keeper looked: that would undo the stop."""
+    with store.batch():
+        if settings_of(store.pool(name)).stopped_at == stopped_at:
+            act()
