@@ -26,6 +26,7 @@ from fleet import Fleet, fleet_at, wait_for
 TASK = """
 if ! flock -n 9; then echo "CLASH $1" >> "$LEDGER"; exit 1; fi
 echo "$1" >> "$LEDGER"
+while [ -e "$LEDGER.hold" ]; do sleep 0.02; done
 sleep "$2"
 """
 
@@ -83,7 +84,11 @@ def test_a_small_run_that_comes_later_gets_its_turns(fleet: Fleet, box: sshd.Ssh
     make_pool(fleet, box)
     large = fleet.start("run", tasks(fleet, "large", 20, 0.05, ledger), "--name", "large", "--pool", "lab")
     wait_for(lambda: len(lines(ledger)) >= 3, "the large run")
+    hold = ledger.with_name("ledger.hold")
+    hold.touch()  # the slot stays in use until the small run waits for it
     small = fleet.start("run", tasks(fleet, "small", 4, 0.05, ledger), "--name", "small", "--pool", "lab")
+    wait_for(lambda: [event for event in fleet.events("small") if event["type"] == "worker.awaited"], "the wait")
+    hold.unlink()
     ended_well(small, large)
     seen = lines(ledger)
     assert sorted(seen) == sorted(["large"] * 20 + ["small"] * 4)
