@@ -16,7 +16,7 @@ from evalfleet.backends.runner_host import RunnerHost
 from evalfleet.backends.ssh_bulk import Bulk
 from evalfleet.backends.ssh_collect import Caps, Collection
 from evalfleet.backends.ssh_put import HostFiles, Sums, Unusable
-from evalfleet.errors import BackendError
+from evalfleet.errors import BackendError, RunnerUnavailable
 from evalfleet.model import JsonObject
 
 
@@ -63,8 +63,11 @@ class SshHost(RunnerHost):
             if self._files.has(files):
                 ready.append(adapted)
             else:
+                try:
+                    self._group.start_soon(self._launch_later, adapted, files)
+                except RuntimeError as error:  # the connection was closed while the files were looked at
+                    raise RunnerUnavailable("the connection to the host is closed") from error
                 self._waiting.add(launch.attempt_id)
-                self._group.start_soon(self._launch_later, adapted, files)
         await super().launch(ready)
 
     async def collect(
