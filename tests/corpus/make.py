@@ -133,7 +133,7 @@ class Bench:
 
     def tidy(self, text: str) -> str:
         """The text without what is of this machine only."""
-        text = text.replace(str(self.python.parent.parent), "/opt/venv")
+        text = text.replace(str(self.python.parent.parent), "/opt/venv").replace(sys.base_prefix, "/usr")
         text = re.sub(re.escape(str(self.folder)) + r"/\w+/agent\.py", "/home/me/agent.py", text)
         text = text.replace(str(self.folder), "/home/me")
         return text[-MOST_CHARACTERS:]
