@@ -13,6 +13,14 @@ import sshd
 from fleet import Fleet, wait_for
 from sshd import Sshd
 
+# Ends when three attempts have begun: more than one of the two hosts can hold, so each of them has served.
+TOGETHER = """
+import sys, time
+open(sys.argv[1], 'a').write(sys.argv[2] + chr(10))
+until = time.monotonic() + 60
+while len(open(sys.argv[1]).readlines()) < 3 and time.monotonic() < until:
+    time.sleep(0.02)
+"""
 WORK = "import os, sys, time; open(sys.argv[1], 'a').write(sys.argv[2] + chr(10)); time.sleep(float(sys.argv[3]))"
 
 
@@ -65,9 +73,11 @@ def test_a_pool_is_made_asked_used_and_deleted(fleet: Fleet, hosts: Callable[[st
         ("a", True, 0),
         ("b", True, 0),
     ]
-    summary = fleet.json("run", work(fleet, 8, 0.1), "--pool", "lab")
+    keys = [f"t_{n}" for n in range(1, 9)]
+    rows = [{"key": key, "command": ["python3", "-c", TOGETHER, str(fleet.ledger), key]} for key in keys]
+    summary = fleet.json("run", fleet.tasks(rows), "--pool", "lab")
     assert summary["state"] == "completed"
-    assert sorted(fleet.lines()) == sorted(f"t_{n}" for n in range(1, 9))
+    assert sorted(fleet.lines()) == keys
     events = [line for line in fleet.command("events", "--json").stdout.splitlines() if "attempt.claimed" in line]
     assert any('"a-1"' in line for line in events)
     assert any('"b-1"' in line for line in events)

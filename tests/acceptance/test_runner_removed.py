@@ -16,11 +16,10 @@ from evalfleet.testing.runner import RunnerSpool, a_spec
 def spool(tmp_path: Path) -> Iterator[RunnerSpool]:
     """A folder of a person that was named as a runner's, and in which a run of home `mine` was."""
     folder = tmp_path / "anna"
-    (folder / "files").mkdir(parents=True)
-    for name in ("thesis.tex", "files/data.csv", "runner-notes.pyz", "homes.json.old"):
-        (folder / name).write_text("mine")
     spool = RunnerSpool(folder)
     spool.start()
+    for name in ("thesis.tex", "files/data.csv", "runner-notes.pyz", "homes.json.old"):
+        (folder / name).write_text("mine")
     with spool.client() as client:
         client.launch("r.1", a_spec("true"), home="mine", former=[])
         client.end("r.1")

@@ -126,8 +126,22 @@ def test_what_cannot_be_deleted_costs_nobody(spool: RunnerSpool) -> None:
     assert list((spool.folder / "trash").iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["attempts", "files", "trash"])
+def test_a_runner_does_not_begin_where_a_person_has_folders_of_these_names(spool: RunnerSpool, name: str) -> None:
+    thesis = spool.folder / name / ".thesis"
+    thesis.parent.mkdir(parents=True)
+    thesis.write_text("mine")
+    done = subprocess.run(spool.command("serve", "--spool", str(spool.folder)), capture_output=True, check=False)
+    line = json.loads(done.stdout)
+    assert (line["error"], str(thesis.parent) in line["message"]) == ("foreign", True)
+    assert [path.name for path in spool.folder.iterdir() if path.is_dir()] == [name]
+    assert thesis.read_text() == "mine"
+
+
 def test_a_folder_that_cannot_be_moved_stops_no_runner(spool: RunnerSpool) -> None:
     """Without a journal it was never launched; nobody needs it, and nobody can remove it."""
+    spool.start()
+    spool.kill()
     stuck = spool.attempt("stuck") / "artifacts"
     stuck.mkdir(parents=True)
     with immutable(stuck.parent):

@@ -68,6 +68,9 @@ def serve(folder: str, idle_s: float, version: str) -> dict[str, Any]:
         The line that says where the runner is, or ``{"error", "message"}``.
     """
     spool = Spool(folder)
+    foreign = spool.foreign()
+    if foreign is not None:
+        return {"error": "foreign", "message": "%s is not a runner's; give the runner a folder of its own" % foreign}
     spool.make()
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:

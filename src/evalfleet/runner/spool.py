@@ -98,6 +98,15 @@ class Spool:
         self._is_fenced = True  # what we know of the fences is on the disk
         self.wanted: set[str] = set()  # files that connected controllers were told of
 
+    def foreign(self) -> str | None:
+        """A folder of somebody else that has the name of one of ours: a runner would clear it up as its own."""
+        if os.path.lexists(self.path("runner.lock")):
+            return None  # a runner was here before, and what is in them is its own
+        for folder in (self.attempts, self.files, self._trash):
+            if os.path.isdir(folder) and os.listdir(folder):
+                return folder
+        return None
+
     def make(self) -> None:
         for folder in (self.folder, self.attempts, self.files, self._trash):
             os.makedirs(folder, mode=0o700, exist_ok=True)
