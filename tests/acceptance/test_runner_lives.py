@@ -198,10 +198,12 @@ def test_recovery_forgets_what_was_never_launched(spool: RunnerSpool) -> None:
 
 def test_recovery_spares_strangers(spool: RunnerSpool, tmp_path: Path) -> None:
     """A process with the same pid in the journal but another start time is somebody else."""
+    spool.start()
+    spool.kill()
     stranger = subprocess.Popen(["sleep", "300"], start_new_session=True)
     try:
         folder = spool.attempt("a")
-        folder.mkdir(parents=True)
+        folder.mkdir()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         lines = [
             {"attempt": "a", "event": 0, "at": 1.0, "type": "launched", "run": "r", "epoch": 1, "spec": {}},
