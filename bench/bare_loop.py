@@ -21,9 +21,9 @@ from typing import Any, cast
 from evalfleet.actions import Action, Click, Drag, Move, Press, Scroll, Wait, Write
 from evalfleet.agents.base import Brief, Decision, Observation
 from evalfleet.agents.oracle import Oracle
-from evalfleet.benchmarks.miniwob import MAX_STEPS, pages
-from evalfleet.benchmarks.miniwob_page import WINDOW, PageEpisode
-from evalfleet.environments import browser as cdp
+from evalfleet.benchmarks.miniwob.benchmark import MAX_STEPS, pages
+from evalfleet.benchmarks.miniwob.page import WINDOW, PageEpisode
+from evalfleet.environments.browser import environment as cdp
 
 Launch = Callable[[Path], AbstractContextManager[Any]]
 

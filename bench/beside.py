@@ -24,7 +24,7 @@ from measuring import EVALFLEET, await_runner_gone, environment
 from processes import WORKERS, write_tasks
 from table import Line
 
-from evalfleet.store.sqlite import open_store
+from evalfleet.store.database.sqlite import open_store
 
 TASKS = 60_000  # more than are played
 PAIRS = 24

@@ -14,9 +14,9 @@ from measuring import EVALFLEET, await_runner_gone, environment, fleet
 from table import Line, expect
 
 from evalfleet.benchmarks.base import Selection
-from evalfleet.benchmarks.miniwob import Miniwob
+from evalfleet.benchmarks.miniwob.benchmark import Miniwob
 from evalfleet.config import Settings
-from evalfleet.environments.browser import find_chromium
+from evalfleet.environments.browser.environment import find_chromium
 
 ROOT = Path(__file__).parents[1]
 PLAYWRIGHT = "playwright==1.65.0"

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from measuring import EVALFLEET, TICKS, environment
 from table import Line
 
-from evalfleet.store.sqlite import open_store
+from evalfleet.store.database.sqlite import open_store
 
 READERS = 200
 EVENTS = 200  # a second

@@ -11,8 +11,8 @@ from measuring import Measured, await_runner_gone, fleet
 from processes import write_tasks
 from table import Line, expect
 
-from evalfleet.backends.azure_pool import settings_of, spec_of
-from evalfleet.store.sqlite import open_reader
+from evalfleet.hosts.azure_pool import settings_of, spec_of
+from evalfleet.store.database.sqlite import open_reader
 
 HOSTS = 40
 TASKS = 400

@@ -20,9 +20,9 @@ import msgspec
 
 from evalfleet import config
 from evalfleet.azure.pool import AzurePool
-from evalfleet.fleet.keeping import keeping
-from evalfleet.store.clerk import Clerk
-from evalfleet.store.sqlite import open_store
+from evalfleet.pools.ownership import keeping
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.thread import Clerk
 
 NAME = "bench"
 LIMIT_S = 120

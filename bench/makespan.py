@@ -19,7 +19,7 @@ from table import Line, expect
 
 from evalfleet.core.breaker import Breaker
 from evalfleet.core.placement import Candidate, HostRoom, Slot, place
-from evalfleet.store.sqlite import open_reader
+from evalfleet.store.database.sqlite import open_reader
 
 WORKERS = (10, 40)
 SEED = 154

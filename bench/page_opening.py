@@ -12,8 +12,8 @@ from typing import Any
 from table import Line
 
 from evalfleet.model import Outcome, Policy, Requests, TaskSpec, Verdict
-from evalfleet.store.base import Claim, Finish
-from evalfleet.store.sqlite import open_store
+from evalfleet.store.base.store import Claim, Finish
+from evalfleet.store.database.sqlite import open_store
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from pageview import BUILT, CHROMIUM, MISSING, View, viewed

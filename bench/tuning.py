@@ -11,7 +11,7 @@ from pathlib import Path
 from measuring import EVALFLEET, environment, measure
 from table import Line, expect
 
-from evalfleet.store.sqlite import open_reader
+from evalfleet.store.database.sqlite import open_reader
 
 TRIALS, AT_A_TIME = 400, 8
 OTHERS = 100  # of Optuna's: its rate does not depend on how many

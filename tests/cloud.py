@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from evalfleet import config
 from evalfleet.azure import clients, hostkey, settings
+from evalfleet.azure.requests.vm import VmSpec
+from evalfleet.azure.responses import VmView
 from evalfleet.azure.settings import ADMIN_USER, AzureSettings
-from evalfleet.azure.views import VmView
-from evalfleet.azure.vm import VmSpec
 from evalfleet.azure.vms import Network, Progress, Verb, Vms
 from evalfleet.emulator import server
 from evalfleet.emulator.scenario import Scenario

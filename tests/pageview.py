@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from evalfleet.environments import browser
 from evalfleet.environments.base import Size
-from evalfleet.environments.browser_page import Page
+from evalfleet.environments.browser import environment
+from evalfleet.environments.browser.page import Page
 from evalfleet.web.app import STATIC
 from fleet import wait_for
 from webserver import Served
 
-CHROMIUM = browser.find_chromium()
+CHROMIUM = environment.find_chromium()
 BUILT = (STATIC / "index.html").is_file()
 MISSING = "this machine has no Chromium, or the page is not built: see scripts/browser and scripts/page"
 WIDE, PHONE = Size(width=1280, height=900), Size(width=375, height=800)
 # The browser of the environments reaches nothing; this one reaches our server, and nothing else.
-_FLAGS = tuple(flag.replace("~NOTFOUND", "~NOTFOUND, EXCLUDE 127.0.0.1") for flag in browser._FLAGS)
+_FLAGS = tuple(flag.replace("~NOTFOUND", "~NOTFOUND, EXCLUDE 127.0.0.1") for flag in environment._FLAGS)
 
 # What a person can act on must have a name that a screen reader says. A browser puts off the layout of what is outside the window, or
 # was put in since the last frame (content-visibility), and has no innerText of it: for this look all is laid out.
@@ -186,7 +186,10 @@ def viewed(server: Served, folder: Path, token: str | None = "", size: Size = WI
     shots = Path(os.environ.get("EVALFLEET_PAGE_SHOTS", folder / "shots"))
     shots.mkdir(parents=True, exist_ok=True)
     assert CHROMIUM is not None
-    with mock.patch.object(browser, "_FLAGS", _FLAGS), browser.launched(CHROMIUM, folder / "view", size) as window:
+    with (
+        mock.patch.object(environment, "_FLAGS", _FLAGS),
+        environment.launched(CHROMIUM, folder / "view", size) as window,
+    ):
         view = View(window.page, f"http://127.0.0.1:{server.port}", shots)
         view.open("/" if token is None else f"/?token={token or server.token}")
         yield view

@@ -13,16 +13,16 @@ import msgspec
 from tests.cloud import PATIENCE_S, Cloud, cloud
 
 from evalfleet import config
-from evalfleet.azure.facts import VmFacts, facts_of
 from evalfleet.azure.pool import AzurePool
-from evalfleet.core.hosts import total_usd
+from evalfleet.azure.vm_facts import VmFacts, facts_of
+from evalfleet.core.hosts.lifecycle import total_usd
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario
-from evalfleet.fleet.keeping import keeping
-from evalfleet.fleet.steward import Steward
 from evalfleet.model import PoolHost, Wish
-from evalfleet.store.clerk import Clerk
-from evalfleet.store.sqlite import open_store
+from evalfleet.pools.controller import Steward
+from evalfleet.pools.ownership import keeping
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.thread import Clerk
 
 NAME = "p1"
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from evalfleet.backends.launcher import RunnerInfo, runner_info
-from evalfleet.backends.ssh_hostsfile import Login, SshHostSpec
+from evalfleet.hosts.local.launcher import RunnerInfo, runner_info
+from evalfleet.hosts.ssh.login.hosts_file import Login, SshHostSpec
 from fleet import DEADLINE_S, wait_for
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:" + os.defpath)

@@ -15,8 +15,8 @@ from yarl import URL
 
 from evalfleet import config
 from evalfleet.model import Role
-from evalfleet.store.sqlite import open_store
-from evalfleet.web import tokens
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.web.security import tokens
 from evalfleet.web.server import Options, Server, running
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from evalfleet.backends.wheels import pins_of, wheel_of
+from evalfleet.hosts.wheels import pins_of, wheel_of
 
 
 def base_python() -> str:

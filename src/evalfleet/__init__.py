@@ -23,13 +23,9 @@ _HOMES = dict.fromkeys(
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import PackageNotFoundError, version
+        from evalfleet.version import version
 
-        value: Any
-        try:
-            value = version("evalfleet")
-        except PackageNotFoundError:  # run from a source tree that nobody installed
-            value = "0+source"
+        value: Any = version()
     elif name == "errors":
         from importlib import import_module
 

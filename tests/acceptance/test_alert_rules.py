@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import sshd
-from evalfleet.core.alerts import RULES
+from evalfleet.core.alerts.rules import RULES
 from evalfleet.testing.waa.arena import arena
 from fleet import Fleet, wait_for
 from receiving import Receiver, configured

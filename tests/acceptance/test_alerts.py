@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from evalfleet.store.sqlite import open_store
-from evalfleet.web import alerts
+from evalfleet.daemon.alerts import state
+from evalfleet.store.database.sqlite import open_store
 from fleet import Fleet, wait_for
 from receiving import Receiver, configured
 from webserver import Served, serve
@@ -41,7 +41,7 @@ def completed(server: Served, run_id: str) -> bool:
 def listed(fleet: Fleet, run_id: str) -> list[dict[str, Any]]:
     """What `evalfleet alerts` lists, without its start: for what is asked again and again."""
     with closing(open_store(fleet.home)) as store:
-        return alerts.listed(store, run=run_id, state=None, limit=20, before=None)[0]
+        return state.listed(store, run=run_id, state=None, limit=20, before=None)[0]
 
 
 def all_delivered(fleet: Fleet, run_id: str) -> bool:

@@ -18,10 +18,11 @@ import anyio.to_thread
 import pytest
 
 import evalfleet
-from evalfleet import api, errors, taskrow
-from evalfleet.engine.asking import ask_or_do
+from evalfleet import api, errors
 from evalfleet.model import Verb
-from evalfleet.store.sqlite import open_reader, open_store
+from evalfleet.operations.steer import ask_or_do
+from evalfleet.store.database.sqlite import open_reader, open_store
+from evalfleet.taskfile import row
 from fleet import Fleet, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -149,7 +150,7 @@ def test_bad_settings_for_a_file_are_refused_as_well(fleet: Fleet):
 
 
 def test_the_settings_are_those_of_the_task_file():
-    assert set(api.RunSettings.__annotations__) | {"name", "workers"} == taskrow.RUN_KEYS
+    assert set(api.RunSettings.__annotations__) | {"name", "workers"} == row.RUN_KEYS
 
 
 def test_open_run(fleet: Fleet):

@@ -8,12 +8,13 @@ import anyio
 import pytest
 
 from cloud import cloud
-from evalfleet.azure import clients, image
-from evalfleet.azure.classify import Action, Cause
-from evalfleet.azure.image import ImageSpec
+from evalfleet.azure import clients
+from evalfleet.azure.error_causes import Action, Cause
 from evalfleet.azure.images import Images, ImageView
 from evalfleet.azure.offers import Closed, Offering
-from evalfleet.azure.views import VmView
+from evalfleet.azure.requests import image
+from evalfleet.azure.requests.image import ImageSpec
+from evalfleet.azure.responses import VmView
 from evalfleet.azure.vms import Progress, Refusal, Verb
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario

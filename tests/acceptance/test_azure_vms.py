@@ -14,9 +14,10 @@ import pytest
 from msgspec.structs import replace
 
 from cloud import cloud, connected
-from evalfleet.azure import clients, hostkey, vm
-from evalfleet.azure.classify import Action, Cause
+from evalfleet.azure import clients, hostkey
+from evalfleet.azure.error_causes import Action, Cause
 from evalfleet.azure.offers import Closed, Plan, Try, candidates, next_offer
+from evalfleet.azure.requests import vm
 from evalfleet.azure.vms import Refusal, Verb, Vms
 from evalfleet.emulator import server
 from evalfleet.emulator.faults import Fault

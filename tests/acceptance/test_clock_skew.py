@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import sshd
-from evalfleet.backends.base import Inbox, Observation
-from evalfleet.backends.ssh import SshBackend, SshSettings
+from evalfleet.hosts.base import Inbox, Observation
+from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 from evalfleet.layout import Home
 from evalfleet.testing.backend_contract import Watcher, launch
 from evalfleet.testing.runner import RunnerSpool, a_spec

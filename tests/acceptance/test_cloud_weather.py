@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evalfleet.model import Outcome
-from evalfleet.store.sqlite import open_store
+from evalfleet.store.database.sqlite import open_store
 from fleet import wait_for
 from rented import PATIENCE_S, Rented, rented
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from evalfleet.benchmarks.miniwob import Miniwob
+from evalfleet.benchmarks.miniwob.benchmark import Miniwob
 from evalfleet.config import Settings
-from evalfleet.environments.browser import NAMES
+from evalfleet.environments.browser.environment import NAMES
 from fleet import Fleet, wait_for
 
 ROOT = Path(__file__).parents[2]

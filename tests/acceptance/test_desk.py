@@ -13,12 +13,12 @@ import pytest
 from evalfleet import config
 from evalfleet.agents.base import Action, Decision, Observation, Press, Write
 from evalfleet.agents.oracle import SCRIPTS
-from evalfleet.agents.screen import PATIENCE_S, Player
+from evalfleet.agents.solutions.screen import PATIENCE_S, Player
 from evalfleet.benchmarks.attempt import Recorder, play
 from evalfleet.benchmarks.desk.benchmark import MAX_STEPS, Desk
 from evalfleet.benchmarks.desk.episode import DeskEpisode
 from evalfleet.benchmarks.desk.task import BUILT_IN, load
-from evalfleet.environments.desktop import launched
+from evalfleet.environments.desktop.environment import launched
 from fleet import Fleet, wait_for
 
 MISSING = [need for need in Desk(config.Settings(home=Path())).requirements() if not need.present]

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from evalfleet.actions import Click, Drag, Move, Press, Scroll, Write
-from evalfleet.environments import desktop, sandbox
 from evalfleet.environments.base import Size
-from evalfleet.environments.desktop import Desktop
-from evalfleet.environments.sandbox import Mode
+from evalfleet.environments.desktop import environment, sandbox
+from evalfleet.environments.desktop.environment import Desktop
+from evalfleet.environments.desktop.sandbox import Mode
 from evalfleet.errors import DesktopError, EnvironmentFailed
 from fleet import wait_for
 
 APPLICATIONS = {"xev": "x11-utils", "xterm": "xterm", "xclip": "xclip", "mousepad": "mousepad"}
-LACKING = [need for need in desktop.requirements({**desktop.PROGRAMS, **APPLICATIONS}) if not need.present]
+LACKING = [need for need in environment.requirements({**environment.PROGRAMS, **APPLICATIONS}) if not need.present]
 
 pytestmark = [
     pytest.mark.skipif(bool(LACKING), reason="; ".join(f"no {one.what}: {one.install}" for one in LACKING)),
@@ -30,7 +30,7 @@ needs_sandbox = pytest.mark.skipif(bool(sandbox.refusal()), reason=f"no sandbox 
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Desktop]:
-    with desktop.launched(tmp_path / "its", size=Size(width=800, height=600)) as opened:
+    with environment.launched(tmp_path / "its", size=Size(width=800, height=600)) as opened:
         yield opened
 
 
@@ -123,7 +123,7 @@ def test_the_clipboard_can_be_read(opened: Desktop):
 @needs_sandbox
 def test_a_sandbox_shows_nothing_of_the_machine(tmp_path: Path):
     (tmp_path / "secret").write_text("secret")
-    with desktop.launched(tmp_path / "its", mode=Mode.BWRAP) as opened:
+    with environment.launched(tmp_path / "its", mode=Mode.BWRAP) as opened:
         assert opened.sandboxed
         look = f"id -u; ls /proc | grep -c '^[0-9]'; ls {tmp_path} {Path.home() / '.ssh'} 2>&1 | grep -v 'No such'; cat /proc/net/route"
         said = opened.execute(["sh", "-c", look]).stdout.decode().splitlines()
@@ -151,7 +151,7 @@ def test_the_part_that_does_not_come_up_is_named(
 ):
     programs = tmp_path / "bin"
     programs.mkdir()
-    for each in (*desktop.PROGRAMS, "sh", "sleep"):
+    for each in (*environment.PROGRAMS, "sh", "sleep"):
         (programs / each).symlink_to(shutil.which(each) or each)
     (programs / name).unlink()
     if script is not None:
@@ -160,17 +160,17 @@ def test_the_part_that_does_not_come_up_is_named(
     monkeypatch.setenv("PATH", str(programs))
     with (
         pytest.raises(EnvironmentFailed, match=said),
-        desktop.launched(tmp_path / "its", mode=Mode.PLAIN, timeout_s=2.0),
+        environment.launched(tmp_path / "its", mode=Mode.PLAIN, timeout_s=2.0),
     ):
         pass
     assert list((tmp_path / "its").iterdir()) == []
 
 
 def test_what_a_machine_needs(monkeypatch: pytest.MonkeyPatch):
-    assert all(need.present for need in desktop.requirements())
+    assert all(need.present for need in environment.requirements())
     monkeypatch.setenv("PATH", "/nowhere")
     sandbox.refusal.cache_clear()
     assert sandbox.refusal() == "bwrap is not installed"
     sandbox.refusal.cache_clear()
-    (xvfb, *_) = desktop.requirements()
+    (xvfb, *_) = environment.requirements()
     assert (xvfb.what, xvfb.present, xvfb.install) == ("Xvfb", False, "apt-get install -y --no-install-recommends xvfb")

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from evalfleet.backends import leftovers
-from evalfleet.cli import checks
-from evalfleet.store.sqlite import open_store
-from evalfleet.testing import store_cases as cases
+from evalfleet.cli.shared import doctor_checks
+from evalfleet.hosts.local import orphans
+from evalfleet.store.database.sqlite import open_store
 from evalfleet.testing.runner import RunnerSpool, a_spec, is_alive
+from evalfleet.testing.store import cases
 from fleet import Fleet, fleet_at, wait_for
 
 NAMES = ["python", "sqlite", "home", "file system", "disk", "open files", "database", "spool", "write lock"]
@@ -225,16 +225,16 @@ def test_nobody_but_the_very_process_is_ended(tmp_path: Path):
     mark = {"EVALFLEET_ATTEMPT": "r.1.1", "EVALFLEET_TASK": f"{folder}/task.json"}
     process = subprocess.Popen(["sleep", "600"], env={"PATH": os.defpath, **mark})
     try:
-        (orphan,) = wait_for(lambda: leftovers.orphans(spool), "the process")
+        (orphan,) = wait_for(lambda: orphans.orphans(spool), "the process")
         assert (orphan.pid, orphan.attempt) == (process.pid, "r.1.1")
-        later = leftovers.Stray(pid=process.pid, start_time=orphan.start_time + 1, attempt="r.1.1", command="")
-        unmarked = leftovers.Stray(pid=process.pid, start_time=orphan.start_time, attempt="r.1.2", command="")
-        assert not leftovers.end(later, spool)
-        assert not leftovers.end(unmarked, spool)
-        assert not leftovers.end(orphan, tmp_path / "elsewhere")
-        assert leftovers.orphans(tmp_path / "spo") == []
+        later = orphans.Stray(pid=process.pid, start_time=orphan.start_time + 1, attempt="r.1.1", command="")
+        unmarked = orphans.Stray(pid=process.pid, start_time=orphan.start_time, attempt="r.1.2", command="")
+        assert not orphans.end(later, spool)
+        assert not orphans.end(unmarked, spool)
+        assert not orphans.end(orphan, tmp_path / "elsewhere")
+        assert orphans.orphans(tmp_path / "spo") == []
         assert process.poll() is None
-        assert leftovers.end(orphan, spool)
+        assert orphans.end(orphan, spool)
         assert process.wait(10) == -signal.SIGKILL
     finally:
         process.kill()
@@ -354,8 +354,8 @@ def test_events_in_the_future(fleet: Fleet):
 
 
 def test_the_version_of_sqlite():
-    assert checks.check_sqlite((3, 51, 3)).level == "ok"
-    old = checks.check_sqlite((3, 51, 2))
+    assert doctor_checks.check_sqlite((3, 51, 3)).level == "ok"
+    old = doctor_checks.check_sqlite((3, 51, 2))
     assert (old.level, "3.51.3" in old.message) == ("warning", True)
 
 
@@ -367,7 +367,7 @@ def test_network_file_systems(tmp_path: Path, kind: str, level: str):
     home, point = disk / "not there yet", str(disk).replace(" ", "\\040")
     disk.mkdir()
     mounts = f"/dev/sda1 / ext4 rw 0 0\nserver:/x {point} {kind} rw 0 0\nother {point}x nfs rw 0 0\n"
-    found = checks.check_file_system(home, mounts)
+    found = doctor_checks.check_file_system(home, mounts)
     assert (found.level, kind in found.message) == (level, True)
 
 
@@ -376,4 +376,4 @@ def test_network_file_systems(tmp_path: Path, kind: str, level: str):
     [(10 << 30, None, "ok"), (1 << 30, 10**6, "warning"), (10 << 30, 40_000, "warning"), (50 << 20, 10**6, "problem")],
 )
 def test_disks(space: int, inodes: int | None, level: str):
-    assert checks._disk(Path("/"), space, inodes).level == level  # pyright: ignore[reportPrivateUsage]
+    assert doctor_checks._disk(Path("/"), space, inodes).level == level  # pyright: ignore[reportPrivateUsage]

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 import azure_bodies
 from cloud import Cloud, cloud
-from evalfleet.azure import vm
+from evalfleet.azure.requests import vm
 from evalfleet.azure.vms import Refusal, Verb
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Eviction, Scenario, Times

@@ -12,11 +12,12 @@ import anyio
 import pytest
 
 from cloud import Cloud, cloud
-from evalfleet.azure import clients, vm
-from evalfleet.azure.views import VmView
-from evalfleet.azure.vm import VmSpec
+from evalfleet.azure import clients
+from evalfleet.azure.requests import vm
+from evalfleet.azure.requests.vm import VmSpec
+from evalfleet.azure.responses import VmView
 from evalfleet.azure.vms import Verb
-from evalfleet.benchmarks.waa import ladder
+from evalfleet.benchmarks.waa import readiness
 from evalfleet.benchmarks.waa.docker import Docker
 from evalfleet.config import WaaSettings
 from evalfleet.emulator.faults import Fault
@@ -320,10 +321,10 @@ async def test_the_ladder_of_waa_finds_its_container_there():
 
         def climb() -> list[tuple[str, bool]]:
             docker = Docker(settings.docker)
-            found = [(rung.name, rung.holds) for rung in ladder.host_rungs(settings)]
+            found = [(rung.name, rung.holds) for rung in readiness.host_rungs(settings)]
             docker.call("pull", settings.image)
             docker.run(["--name", "winarena", "--cap-add", "NET_ADMIN", settings.image, "-c", settings.entry])
-            rungs = [*ladder.host_rungs(settings), *ladder.container_rungs(settings, "winarena", start=False)]
+            rungs = [*readiness.host_rungs(settings), *readiness.container_rungs(settings, "winarena", start=False)]
             return found + [(rung.name, rung.holds) for rung in rungs]
 
         found = await anyio.to_thread.run_sync(climb)

@@ -19,11 +19,11 @@ import pytest
 
 from cloud import cloud, connected
 from evalfleet.azure import clients
-from evalfleet.azure.image import ImageSpec
 from evalfleet.azure.images import Images
+from evalfleet.azure.requests.image import ImageSpec
 from evalfleet.azure.vms import Verb
-from evalfleet.emulator import netns
 from evalfleet.emulator.faults import Fault
+from evalfleet.emulator.machines import netns
 from evalfleet.emulator.scenario import Scenario
 
 pytestmark = pytest.mark.anyio

@@ -11,8 +11,8 @@ import pytest
 
 from cloud import Cloud, cloud
 from evalfleet.azure import clients
-from evalfleet.azure.classify import Action, Cause, Problem
-from evalfleet.azure.vm import VmSpec
+from evalfleet.azure.error_causes import Action, Cause, Problem
+from evalfleet.azure.requests.vm import VmSpec
 from evalfleet.azure.vms import Refusal, Verb
 from evalfleet.emulator import scenario
 from evalfleet.emulator.scenario import Scenario

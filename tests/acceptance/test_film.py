@@ -10,9 +10,9 @@ from tests.unit.test_report_film import leave
 
 from evalfleet.actions import Press
 from evalfleet.environments.base import Size
-from evalfleet.environments.browser import find_chromium, launched
-from evalfleet.environments.browser_page import Page
-from evalfleet.report.html import page
+from evalfleet.environments.browser.environment import find_chromium, launched
+from evalfleet.environments.browser.page import Page
+from evalfleet.report.html.page import page
 
 CHROMIUM = find_chromium()
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")

@@ -20,7 +20,7 @@ import pytest
 
 from cards import gpus, tasks
 from evalfleet.report.gpus import gpus_facts
-from evalfleet.store.sqlite import open_reader
+from evalfleet.store.database.sqlite import open_reader
 from fleet import Fleet, wait_for
 
 HAND_OVER_S = 0.05
@@ -31,7 +31,7 @@ TRIALS = """
 import asyncio, fcntl, json, os, sys, time
 from pathlib import Path
 from evalfleet import GpuPool
-from evalfleet.store.leasing import Leasing
+from evalfleet.store.gpus.leases import Leasing
 
 home, processes, trials, count = Path(sys.argv[1]), *map(int, sys.argv[2:5])
 blind_s = float(sys.argv[5])

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from evalfleet.core.judge import Pattern
-from evalfleet.engine.judging import Change, rejudge, review
+from evalfleet.core.failures.judge import Pattern
 from evalfleet.errors import Owned, WrongState
 from evalfleet.model import Blame, Failure, Kind, Outcome, Policy, Run, TaskState
-from evalfleet.store.base import Store
-from evalfleet.store.sqlite import open_store
-from evalfleet.testing import store_cases as cases
+from evalfleet.operations.rejudge import Change, rejudge, review
+from evalfleet.store.base.store import Store
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.testing.store import cases
 from fleet import Fleet, wait_for
 
 PATTERN = """\

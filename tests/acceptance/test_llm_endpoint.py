@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from evalfleet.agents import endpoint as endpoint_module
-from evalfleet.agents import posting
 from evalfleet.agents.base import Brief, Decision
-from evalfleet.agents.endpoint import TRIES, Answer, Endpoint
-from evalfleet.agents.governor import Limits
-from evalfleet.agents.governor_file import Governor, pace_file
-from evalfleet.agents.llm import Llm
-from evalfleet.agents.llm_options import LlmOptions
+from evalfleet.agents.llm import endpoint as endpoint_module
+from evalfleet.agents.llm import http_post
+from evalfleet.agents.llm.agent import Llm
+from evalfleet.agents.llm.endpoint import TRIES, Answer, Endpoint
+from evalfleet.agents.llm.governor import Limits
+from evalfleet.agents.llm.governor_file import Governor, pace_file
+from evalfleet.agents.llm.options import LlmOptions
 from evalfleet.errors import AgentFailed, ServiceFailed, ServiceRefused
 from evalfleet.testing.chat import (
     Behaviour,
@@ -145,13 +145,13 @@ def test_an_answer_that_never_ends_is_ended(behaviour: Behaviour):
 
 
 def test_an_endless_body_is_bounded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(posting, "LARGEST", 1 << 20)
+    monkeypatch.setattr(http_post, "LARGEST", 1 << 20)
     answer, _ = ask(flood, GOOD)
     assert answer.text == "hello"
 
 
 def test_a_long_answer_is_progress(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(posting, "TICK_S", 0.02)
+    monkeypatch.setattr(http_post, "TICK_S", 0.02)
     notes = Notes()
 
     def long(caller: Caller) -> None:
@@ -164,7 +164,7 @@ def test_a_long_answer_is_progress(monkeypatch: pytest.MonkeyPatch):
     begun = time.monotonic()
     answer, _ = ask(long, timeout_s=50.0, tell=notes)
     assert answer.text == "at last"
-    assert 5 <= notes.count("waiting for stub") <= (time.monotonic() - begun) / posting.TICK_S
+    assert 5 <= notes.count("waiting for stub") <= (time.monotonic() - begun) / http_post.TICK_S
 
 
 def test_an_answer_without_end_is_given_up():
@@ -180,9 +180,9 @@ def silence(caller: Caller) -> None:
 @pytest.mark.parametrize("behaviour", [trickle, silence])
 def test_a_thread_that_sees_the_deadline_first_says_the_same(behaviour: Behaviour):
     with ChatServer(script(behaviour)) as server:
-        call = posting._Call(f"{server.url}/chat/completions", b'{"messages": []}', {}, 0.3)  # pyright: ignore[reportPrivateUsage]
+        call = http_post._Call(f"{server.url}/chat/completions", b'{"messages": []}', {}, 0.3)  # pyright: ignore[reportPrivateUsage]
         call.run()
-        with pytest.raises(posting.NoAnswer, match=r"^no whole answer within 0\.3 s$"):
+        with pytest.raises(http_post.NoAnswer, match=r"^no whole answer within 0\.3 s$"):
             call.result()
 
 
@@ -315,10 +315,10 @@ def test_a_key_that_no_header_can_carry(monkeypatch: pytest.MonkeyPatch):
 WORKER = """
 import sys
 from evalfleet.agents.base import say_nothing
-from evalfleet.agents.endpoint import Endpoint
-from evalfleet.agents.governor import Limits
-from evalfleet.agents.governor_file import Governor, pace_file
-from evalfleet.agents.llm_options import LlmOptions
+from evalfleet.agents.llm.endpoint import Endpoint
+from evalfleet.agents.llm.governor import Limits
+from evalfleet.agents.llm.governor_file import Governor, pace_file
+from evalfleet.agents.llm.options import LlmOptions
 
 url, number, count, per_minute = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]) or None
 options = LlmOptions(base_url=url, model="stub", secret=None, patience_s=100, requests_per_minute=per_minute)

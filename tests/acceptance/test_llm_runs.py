@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evalfleet import config
-from evalfleet.benchmarks.miniwob import Miniwob
+from evalfleet.benchmarks.miniwob.benchmark import Miniwob
 from evalfleet.testing.chat import Asked, Behaviour, Bucket, ChatServer, completion, refusal, script
 from fleet import Fleet
 

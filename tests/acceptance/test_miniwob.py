@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from evalfleet import config
-from evalfleet.benchmarks.miniwob import Miniwob, pages
-from evalfleet.benchmarks.miniwob_page import WINDOW, PageEpisode
-from evalfleet.environments.browser import find_chromium, launched
+from evalfleet.benchmarks.miniwob.benchmark import Miniwob, pages
+from evalfleet.benchmarks.miniwob.page import WINDOW, PageEpisode
+from evalfleet.environments.browser.environment import find_chromium, launched
 from evalfleet.errors import BrowserError, BrowserGone
 from fleet import Fleet, wait_for
 

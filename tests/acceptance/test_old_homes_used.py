@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evalfleet.store.statements import migrations
+from evalfleet.store.database.statements import migrations
 from fleet import Fleet
 from oldhomes import FOREIGN, OLD, unpacked
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evalfleet import config
-from evalfleet.benchmarks.miniwob import Miniwob
+from evalfleet.benchmarks.miniwob.benchmark import Miniwob
 from fleet import Fleet
 from pageview import BUILT, CHROMIUM, viewed
 from pageview import MISSING as NO_PAGE

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from desktops import COLOURS, DESKTOP
-from evalfleet.environments import desktop
+from evalfleet.environments.desktop import environment
 from fleet import Fleet, wait_for
 from pageview import BUILT, CHROMIUM, MISSING, View, type_in, viewed
 from webserver import Served, serve
@@ -16,7 +16,7 @@ from webserver import Served, serve
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None or not BUILT, reason=MISSING),
     pytest.mark.skipif(
-        any(not need.present for need in desktop.requirements()),
+        any(not need.present for need in environment.requirements()),
         reason="this machine has no desktop: see scripts/desktop",
     ),
     pytest.mark.slow,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evalfleet.store.sqlite import open_store
+from evalfleet.store.database.sqlite import open_store
 from fleet import Fleet, wait_for
 from pageview import BUILT, CHROMIUM, MISSING, PHONE, WIDE, viewed
 from webserver import Served, serve

@@ -11,7 +11,7 @@ import pytest
 from report_builders import START, RunBuilder
 
 from evalfleet.model import Blame, Kind
-from evalfleet.store.sqlite import open_store
+from evalfleet.store.database.sqlite import open_store
 from fleet import Fleet
 from pageview import BUILT, CHROMIUM, MISSING, View, viewed
 from webserver import serve

@@ -11,8 +11,8 @@ import pytest
 from evalfleet.azure.pool import AzurePool
 from evalfleet.core.breaker import Breaker, Mark
 from evalfleet.model import BreakerState, Kind
-from evalfleet.store.sqlite import open_store
-from evalfleet.testing.store_cases import drive
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.testing.store.cases import drive
 from fleet import Fleet, wait_for
 from pageview import BUILT, CHROMIUM, MISSING, viewed
 from webserver import serve

@@ -9,9 +9,9 @@ import anyio
 import pytest
 from tests.site import NAME, Site, site
 
-from evalfleet.core.hosts import HOUR_S
+from evalfleet.core.hosts.lifecycle import HOUR_S
+from evalfleet.emulator.arm.resources import SCHEDULE, VM
 from evalfleet.emulator.faults import Fault
-from evalfleet.emulator.resources import SCHEDULE, VM
 from evalfleet.emulator.scenario import Scenario, Times
 from evalfleet.model import Wish
 

@@ -11,12 +11,12 @@ from tests.cloud import Cloud
 from tests.site import NAME, Site, site
 
 from evalfleet.azure import prices
-from evalfleet.cli.pools.showing import page
-from evalfleet.core.hosts import HOUR_S
+from evalfleet.cli.pools.shared.table import page
+from evalfleet.core.hosts.lifecycle import HOUR_S
 from evalfleet.emulator.scenario import Scenario, Times
-from evalfleet.fleet.steward import Steward
 from evalfleet.layout import Home
 from evalfleet.model import Wish
+from evalfleet.pools.controller import Steward
 from evalfleet.report.pools import told
 
 pytestmark = pytest.mark.anyio

@@ -14,9 +14,9 @@ from tests.site import NAME, opened, site
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario
 from evalfleet.errors import Owned
-from evalfleet.fleet.ground import NotOurs
 from evalfleet.layout import Home
 from evalfleet.model import Wish
+from evalfleet.pools.machine.context import NotOurs
 
 pytestmark = pytest.mark.anyio
 

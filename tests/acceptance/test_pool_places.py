@@ -14,8 +14,8 @@ from evalfleet.azure.vms import Refusal, Vms
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario, Times
 from evalfleet.errors import InputError, WrongState
-from evalfleet.fleet import ordering
-from evalfleet.fleet.renting import wanted_pool
+from evalfleet.pools import commands
+from evalfleet.pools.options import wanted_pool
 
 pytestmark = pytest.mark.anyio
 WANTED = {"workers": 1, "regions": "eastus"}
@@ -33,27 +33,27 @@ async def test_a_command_in_another_shell_is_refused_and_names_both_places(
     tmp_path: Path, other: dict[str, str]
 ) -> None:
     async with site(tmp_path) as here:
-        ordering.rent(here.settings, here.store, NAME, wanted_pool({}, WANTED))
+        commands.rent(here.settings, here.store, NAME, wanted_pool({}, WANTED))
         await here.settle()
         stranger = elsewhere(here, **other)
-        ordering.delete(here.store, here.store.pool(NAME), None)
+        commands.delete(here.store, here.store.pool(NAME), None)
         with pytest.raises(InputError, match="resource group evalfleet; this shell names") as caught:
             await stranger.settle()
         assert next(iter(other.values())) in str(caught.value)
         assert await here.powers() == {"waa-eval-1": "running"}
         with pytest.raises(InputError, match="this shell names"):
-            ordering.rent(stranger.settings, here.store, NAME, wanted_pool({}, WANTED))
+            commands.rent(stranger.settings, here.store, NAME, wanted_pool({}, WANTED))
         await here.settle()
         assert here.store.pools() == []
 
 
 async def test_a_pool_is_ordered_again_as_it_is_however_it_stands(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
-        ordering.rent(here.settings, here.store, NAME, wanted_pool({}, WANTED))
-        ordering.stop(here.store, here.store.pool(NAME), None)
-        ordering.rent(here.settings, here.store, NAME, wanted_pool({}, WANTED))
+        commands.rent(here.settings, here.store, NAME, wanted_pool({}, WANTED))
+        commands.stop(here.store, here.store.pool(NAME), None)
+        commands.rent(here.settings, here.store, NAME, wanted_pool({}, WANTED))
         with pytest.raises(WrongState, match="it is another"):
-            ordering.rent(here.settings, here.store, NAME, wanted_pool({}, {**WANTED, "workers": 2}))
+            commands.rent(here.settings, here.store, NAME, wanted_pool({}, {**WANTED, "workers": 2}))
 
 
 async def test_a_subscription_that_is_not_found_is_no_empty_one() -> None:
@@ -127,6 +127,6 @@ async def test_one_group_not_found_on_the_first_request_costs_no_machine(tmp_pat
 
 async def test_another_home_sees_its_own_place(tmp_path: Path) -> None:
     async with site(tmp_path) as here, opened(here.cloud, tmp_path / "other") as other:
-        ordering.rent(here.settings, here.store, NAME, wanted_pool({}, WANTED))
+        commands.rent(here.settings, here.store, NAME, wanted_pool({}, WANTED))
         assert here.store.pool(NAME).settings["resource_group"] == "evalfleet"
-        ordering.rent(other.settings, other.store, NAME, wanted_pool({}, {**WANTED, "prefix": "other"}))
+        commands.rent(other.settings, other.store, NAME, wanted_pool({}, {**WANTED, "prefix": "other"}))

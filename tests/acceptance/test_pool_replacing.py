@@ -9,8 +9,8 @@ from tests.acceptance.test_pool_work import begun, claimed
 from tests.site import NAME, Site, site
 
 from evalfleet.emulator.scenario import Scenario
-from evalfleet.fleet import ordering
-from evalfleet.testing import store_cases as cases
+from evalfleet.pools import commands
+from evalfleet.testing.store import cases
 
 pytestmark = pytest.mark.anyio
 ONE, TWO, THREE = "waa-eval-1", "waa-eval-2", "waa-eval-3"
@@ -34,7 +34,7 @@ async def test_a_machine_that_the_run_has_given_up_is_stopped_and_replaced(tmp_p
             assert here.host(ONE).reason == SILENT
             await here.looked()
             assert is_replaced(here)  # no run starts it again
-        ordering.start(here.store, here.store.pool(NAME), ONE)  # a person has seen to it
+        commands.start(here.store, here.store.pool(NAME), ONE)  # a person has seen to it
         await here.settle()
         assert here.states()[ONE] == "ready"
 

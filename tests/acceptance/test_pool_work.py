@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 from tests.site import NAME, Site, site
 
-from evalfleet.core.hosts import HOUR_S
-from evalfleet.fleet import ordering
+from evalfleet.core.hosts.lifecycle import HOUR_S
 from evalfleet.model import Attempt, Policy, Run, Wish
-from evalfleet.testing import store_cases as cases
+from evalfleet.pools import commands
+from evalfleet.testing.store import cases
 
 pytestmark = pytest.mark.anyio
 ONE, TWO = "waa-eval-1", "waa-eval-2"
@@ -53,7 +53,7 @@ async def settling(here: Site, *, makes: bool = True) -> AsyncGenerator[anyio.Ev
 
 
 def stop(here: Site, *, force: bool = False) -> None:
-    ordering.stop(here.store, here.store.pool(NAME), None, force=force)
+    commands.stop(here.store, here.store.pool(NAME), None, force=force)
 
 
 async def test_stop_waits_for_work_of_any_run_until_it_is_collected_and_says_for_what(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ async def test_scale_takes_machines_without_work_first_also_where_others_are_sto
         await here.settle()
         claimed(here, begun(here), TWO)
         here.wish(Wish.STOPPED, TWO)
-        assert ordering.scale(here.store, here.store.pool(NAME), {"workers": 1}) == [ONE]
+        assert commands.scale(here.store, here.store.pool(NAME), {"workers": 1}) == [ONE]
 
 
 async def test_stop_buys_no_machine(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ async def test_stop_buys_no_machine(tmp_path: Path) -> None:
         await here.settle()  # nor does whoever looks after it next
         assert here.states() == {TWO: "stopped"}
         assert here.creations() == 2
-        ordering.start(here.store, here.store.pool(NAME), None)
+        commands.start(here.store, here.store.pool(NAME), None)
         await here.settle()
         assert list(here.states().values()) == ["ready"] * 2
 
@@ -213,7 +213,7 @@ async def test_stop_of_one_machine_buys_no_other(tmp_path: Path) -> None:
         here.wants(workers=1)
         await here.settle()
         here.wants(workers=2)
-        ordering.stop(here.store, here.store.pool(NAME), ONE)
+        commands.stop(here.store, here.store.pool(NAME), ONE)
         async with settling(here, makes=False) as done:
             await here.until(done.is_set)
         assert here.states() == {ONE: "stopped"}

@@ -17,7 +17,7 @@ import evalfleet
 import sshd
 from evalfleet import config
 from evalfleet.benchmarks.desk.benchmark import Desk
-from evalfleet.benchmarks.miniwob import Miniwob
+from evalfleet.benchmarks.miniwob.benchmark import Miniwob
 from evalfleet.testing.waa.arena import arena
 from evalfleet.testing.waa.client import score_of
 from fleet import Fleet, wait_for

@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from evalfleet.backends.probing import probe
-from evalfleet.backends.reaching import Reachable
-from evalfleet.backends.ssh_hostsfile import Login, SshHostSpec
+from evalfleet.hosts.access import Reachable
+from evalfleet.hosts.probe import probe
+from evalfleet.hosts.ssh.login.hosts_file import Login, SshHostSpec
 from evalfleet.layout import Home
 from fleet import Fleet
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from evalfleet import config
-from evalfleet.benchmarks.miniwob import Miniwob
+from evalfleet.benchmarks.miniwob.benchmark import Miniwob
 from fleet import Fleet
 
 ROOT = Path(__file__).parents[2]

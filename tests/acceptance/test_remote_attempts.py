@@ -19,12 +19,14 @@ from aiohttp import web
 from msgspec.structs import replace
 
 import sshd
-from evalfleet.backends import ssh_peek, ssh_pool
+from evalfleet.hosts.ssh import pool
+from evalfleet.hosts.ssh.visit import live_files
 from evalfleet.model import Policy
-from evalfleet.store.sqlite import open_store
-from evalfleet.testing import store_cases as cases
+from evalfleet.store.database.sqlite import open_store
 from evalfleet.testing.pages import picture
-from evalfleet.web import reaching, remote, screens
+from evalfleet.testing.store import cases
+from evalfleet.web import host_connections
+from evalfleet.web.handlers import remote_attempts, screens
 from fleet import DEADLINE_S
 from webclient import Client, serving
 
@@ -74,15 +76,15 @@ class There:
 
 @pytest.fixture
 async def there(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[There]:
-    monkeypatch.setattr(reaching, "AGAIN_S", 0.1)
-    for module in (remote, screens):
+    monkeypatch.setattr(host_connections, "AGAIN_S", 0.1)
+    for module in (remote_attempts, screens):
         monkeypatch.setattr(module, "FRESH_S", 0.05)
     with sshd.host(tmp_path, "box") as box:
         line = sshd.Line(box.port)
         listed = tmp_path / "hosts.toml"
         listed.write_text(sshd.hosts_file([box], port=line.port, ssh_config=False))
         with closing(open_store(home)) as store:
-            store.create_pool("lab", "ssh", ssh_pool.settings(listed, trust_first_use=False))
+            store.create_pool("lab", "ssh", pool.settings(listed, trust_first_use=False))
             run = cases.drive(store, 2, Policy(workers=1, pool="lab"))
             claimed = store.claim(run, replace(cases.new_claim(1, worker="box-1"), host="box"))
             assert claimed is not None
@@ -215,13 +217,13 @@ async def test_ten_readers_of_one_log_cost_one_connection_and_few_questions(
     there: There, monkeypatch: pytest.MonkeyPatch
 ):
     asked: list[str] = []
-    real = ssh_peek.Peek._ask  # pyright: ignore[reportPrivateUsage]
+    real = live_files.Peek._ask  # pyright: ignore[reportPrivateUsage]
 
-    async def counted(self: ssh_peek.Peek, question: dict[str, Any]) -> Any:
+    async def counted(self: live_files.Peek, question: dict[str, Any]) -> Any:
         asked.append(question["do"])
         return await real(self, question)
 
-    monkeypatch.setattr(ssh_peek.Peek, "_ask", counted)
+    monkeypatch.setattr(live_files.Peek, "_ask", counted)
     (there.attempt / "stdout.log").write_bytes(b"line\n" * 1000)
     told = await asyncio.gather(*(there.get(f"/logs/stdout?offset={n}") for n in range(10)))
     assert {one["next"] for one in told} == {5000}
@@ -263,7 +265,7 @@ async def test_a_link_in_the_place_of_the_desktop_is_not_followed(there: There, 
 
 
 async def test_a_host_that_is_away_is_told_soon_and_stops_nobody(there: There, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reaching, "ANSWER_S", 1.0)
+    monkeypatch.setattr(host_connections, "ANSWER_S", 1.0)
     (there.attempt / "stdout.log").write_bytes(b"line\n")
     assert (await there.get("/logs/stdout"))["text"] == "line\n"
     there.line.freeze()
@@ -297,8 +299,8 @@ async def test_a_host_with_another_key_is_not_looked_at(there: There):
 
 
 async def test_nobody_looks_and_the_connection_is_closed(there: There, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reaching, "IDLE_S", 0.1)
-    monkeypatch.setattr(reaching, "_LOOK_S", 0.05)
+    monkeypatch.setattr(host_connections, "IDLE_S", 0.1)
+    monkeypatch.setattr(host_connections, "_LOOK_S", 0.05)
     await there.get("/logs/stdout")
     async with asyncio.timeout(DEADLINE_S):
         while there.box.served():  # noqa: ASYNC110 - a process tells nobody
@@ -345,7 +347,7 @@ async def test_the_screen_on_a_port_of_the_host(home: Path, tmp_path: Path, kind
             listed = tmp_path / "hosts.toml"
             listed.write_text(sshd.hosts_file([box], ssh_config=False))
             with closing(open_store(home)) as store:
-                store.create_pool("lab", "ssh", ssh_pool.settings(listed, trust_first_use=False))
+                store.create_pool("lab", "ssh", pool.settings(listed, trust_first_use=False))
             async with serving(home) as client:
                 if kind == "page":
                     none = await client.ask("/api/v1/pools/lab/hosts/box/vnc")

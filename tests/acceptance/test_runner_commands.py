@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from evalfleet.runner.output import LINE_CHARACTERS
+from evalfleet.runner.attempt.output import LINE_CHARACTERS
 from evalfleet.testing.runner import RunnerClient, RunnerSpool, a_spec, wait_until
 
 

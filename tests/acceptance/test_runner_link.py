@@ -12,9 +12,9 @@ import pytest
 from anyio.abc import ByteStream
 from anyio.streams.stapled import StapledByteStream
 
-from evalfleet.backends.launcher import runner_info, start_runner
-from evalfleet.backends.link import Refusal, RunnerLink, raise_refusal
 from evalfleet.errors import RunnerRefused, RunnerUnavailable
+from evalfleet.hosts.local.launcher import runner_info, start_runner
+from evalfleet.hosts.protocol.link import Refusal, RunnerLink, raise_refusal
 from evalfleet.model import EndRecord, JsonObject
 from evalfleet.testing.runner import RunnerSpool, a_spec
 
@@ -256,7 +256,7 @@ def event(attempt: str, number: int, kind: str, more: str = "") -> bytes:
 
 async def test_an_end_that_is_too_long_costs_its_attempt_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the connection breaks at that line for ever, and the attempt never ends."""
-    monkeypatch.setattr("evalfleet.backends.link.MAX_LINE", 1 << 20)
+    monkeypatch.setattr("evalfleet.hosts.protocol.link.MAX_LINE", 1 << 20)
     long = f',"artifacts":["{"x" * (3 << 20)}"]'
     said = b"".join(
         [
@@ -279,7 +279,7 @@ async def test_an_end_that_is_too_long_costs_its_attempt_alone(monkeypatch: pyte
 async def test_an_end_that_is_too_long_may_begin_with_the_last_bytes_of_a_piece(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("evalfleet.backends.link.MAX_LINE", 1 << 20)
+    monkeypatch.setattr("evalfleet.hosts.protocol.link.MAX_LINE", 1 << 20)
     before = event("r.1.1", 0, "launched")
     said = Said(before + event("r.1.1", 1, "ended", f',"tail":"{"x" * (3 << 20)}"'), first=len(before) + 3)
     heard = Heard()
@@ -291,7 +291,7 @@ async def test_an_end_that_is_too_long_may_begin_with_the_last_bytes_of_a_piece(
 
 
 async def test_an_endless_line_that_is_no_event_breaks_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evalfleet.backends.link.MAX_LINE", 1 << 20)
+    monkeypatch.setattr("evalfleet.hosts.protocol.link.MAX_LINE", 1 << 20)
     async with RunnerLink.connect(Said(b'{"id":7,"data":"' + b"x" * (3 << 20)), Heard()) as link:
         with anyio.fail_after(10):
             await link.gone.wait()

@@ -17,7 +17,7 @@ from random import Random
 import pytest
 
 from evalfleet.model import JsonObject
-from evalfleet.runner.recovery import UNCLEAR_S
+from evalfleet.runner.spool.recovery import UNCLEAR_S
 from evalfleet.testing.runner import PATIENCE_S, RunnerSpool, a_spec, is_alive, wait_until
 
 

@@ -14,10 +14,10 @@ import imds as service
 import sshd
 from cloud import LOGIN, cloud
 from evalfleet.azure.settings import ADMIN_USER
-from evalfleet.backends.base import Inbox
-from evalfleet.backends.link import RunnerLink
-from evalfleet.backends.ssh import SshBackend, SshSettings
-from evalfleet.backends.ssh_hostsfile import Login, SshHostSpec
+from evalfleet.hosts.base import Inbox
+from evalfleet.hosts.protocol.link import RunnerLink
+from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
+from evalfleet.hosts.ssh.login.hosts_file import Login, SshHostSpec
 from evalfleet.layout import Home
 from evalfleet.testing.backend_contract import Watcher, launch
 from evalfleet.testing.runner import RunnerClient, RunnerSpool, a_spec, wait_until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evalfleet.runner.looking import remove
+from evalfleet.runner.visit.status import remove
 from evalfleet.testing.runner import RunnerSpool, a_spec
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evalfleet.model import JsonObject
-from evalfleet.runner import lockfile
+from evalfleet.runner.host import lock_file
 from evalfleet.testing.runner import RunnerClient, RunnerSpool, a_spec, is_alive, wait_until
 
 Maker = Callable[[str], RunnerSpool]
@@ -222,11 +222,11 @@ def test_a_lock_file_is_open_to_all_from_the_first_moment(tmp_path: Path, monkey
     umask = os.umask(0o077)
     try:
         with monkeypatch.context() as patched:
-            os.close(lockfile.opened(str(folder), "0.lock", make=True))
+            os.close(lock_file.opened(str(folder), "0.lock", make=True))
             patched.setattr(os, "fchmod", None)
-            os.close(lockfile.opened(str(folder), "1.lock", make=True))
+            os.close(lock_file.opened(str(folder), "1.lock", make=True))
         (folder / "2.lock").touch(0o600)
-        os.close(lockfile.opened(str(folder), "2.lock", make=True))
+        os.close(lock_file.opened(str(folder), "2.lock", make=True))
         assert os.umask(0o077) == 0o077
     finally:
         os.umask(umask)

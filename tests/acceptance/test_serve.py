@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evalfleet.model import TaskState
-from evalfleet.store.sqlite import open_store
+from evalfleet.store.database.sqlite import open_store
 from fleet import Fleet, wait_for
 from webserver import Listener, Served, serve
 

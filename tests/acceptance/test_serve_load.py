@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from evalfleet.store.sqlite import open_store
+from evalfleet.store.database.sqlite import open_store
 from fleet import Fleet
 from webserver import Served, serve
 

@@ -13,13 +13,13 @@ import anyio
 import pytest
 
 import sshd
-from evalfleet.backends.base import CanarySpec, Inbox
-from evalfleet.backends.ssh import SshBackend, SshSettings
-from evalfleet.engine.launching import canary_of
+from evalfleet.engine.launch import canary_of
+from evalfleet.hosts.base import CanarySpec, Inbox
+from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 from evalfleet.layout import Home
-from evalfleet.store.sqlite import open_store
-from evalfleet.testing import store_cases as cases
+from evalfleet.store.database.sqlite import open_store
 from evalfleet.testing.backend_contract import Watcher, launch
+from evalfleet.testing.store import cases
 from fleet import Fleet, fleet_at, wait_for
 
 # Says in the ledger who it is, and whether somebody else was there: the witness is a lock that evalfleet does not know.

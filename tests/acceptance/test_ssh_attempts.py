@@ -15,10 +15,10 @@ import anyio
 import pytest
 
 import sshd
-from evalfleet.backends.base import Host, Inbox, Launch
-from evalfleet.backends.ssh import SshBackend, SshSettings
-from evalfleet.backends.ssh_collect import Caps
-from evalfleet.core.health import OtherWay
+from evalfleet.core.hosts.health import OtherWay
+from evalfleet.hosts.base import Host, Inbox, Launch
+from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
+from evalfleet.hosts.ssh.collect import Caps
 from evalfleet.layout import Home
 from evalfleet.runner.build import build
 from evalfleet.testing.backend_contract import Watcher

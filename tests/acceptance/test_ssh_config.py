@@ -11,12 +11,12 @@ import anyio
 import pytest
 
 import sshd
-from evalfleet.backends import ssh_config
-from evalfleet.backends.base import Inbox
-from evalfleet.backends.ssh import SshBackend, SshSettings
-from evalfleet.backends.ssh_config import route
-from evalfleet.backends.ssh_hostsfile import Login, SshHostSpec
 from evalfleet.errors import HostRefused, HostUnreachable
+from evalfleet.hosts.base import Inbox
+from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
+from evalfleet.hosts.ssh.login import config as ssh_config
+from evalfleet.hosts.ssh.login.config import route
+from evalfleet.hosts.ssh.login.hosts_file import Login, SshHostSpec
 from evalfleet.layout import Home
 from fleet import Fleet
 

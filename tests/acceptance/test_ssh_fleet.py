@@ -11,16 +11,16 @@ import anyio.to_thread
 import pytest
 
 import sshd
-from evalfleet.backends.base import CanarySpec
-from evalfleet.backends.ssh import SshBackend, SshSettings
-from evalfleet.core.health import Patience
-from evalfleet.core.quarantine import Terms
+from evalfleet.core.hosts.health import Patience
+from evalfleet.core.hosts.quarantine import Terms
 from evalfleet.engine.controller import take
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.supervisor import Ending, Supervisor
+from evalfleet.hosts.base import CanarySpec
+from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 from evalfleet.layout import Home
 from evalfleet.model import Outcome, Policy, TaskSpec
-from evalfleet.store.sqlite import open_reader, open_store
+from evalfleet.store.database.sqlite import open_reader, open_store
 from evalfleet.testing.fleet import FakeFleet
 from fleet import wait_for
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import sshd
-from evalfleet.backends.base import Inbox
-from evalfleet.backends.ssh import SshBackend, SshSettings
-from evalfleet.backends.ssh_hostsfile import Login, SshHostSpec
-from evalfleet.core.health import OtherWay
+from evalfleet.core.hosts.health import OtherWay
 from evalfleet.errors import HostRefused, HostUnreachable, RunnerUnavailable
+from evalfleet.hosts.base import Inbox
+from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
+from evalfleet.hosts.ssh.login.hosts_file import Login, SshHostSpec
 from evalfleet.layout import Home
 
 pytestmark = pytest.mark.anyio
@@ -207,9 +207,9 @@ def test_without_the_package_the_remedy_is_said():
         """
         import sys
         sys.modules["asyncssh"] = None
-        from evalfleet.backends import ssh_hostsfile  # the file can be read all the same
+        from evalfleet.hosts.ssh.login import hosts_file  # the file can be read all the same
         try:
-            from evalfleet.backends import ssh
+            from evalfleet.hosts.ssh import backend
         except Exception as error:
             print(type(error).__name__, error)
         """

@@ -11,17 +11,17 @@ import anyio.to_thread
 import pytest
 
 import sshd
-from evalfleet.backends.base import FixedFleet, Host, Inbox, Observation
-from evalfleet.backends.ssh import SshBackend, SshSettings
-from evalfleet.backends.ssh_connection import Keepalive
-from evalfleet.core.health import OtherWay, Patience
+from evalfleet.core.hosts.health import OtherWay, Patience
 from evalfleet.engine.controller import take
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.supervisor import Ending, Supervisor
 from evalfleet.errors import BackendError
+from evalfleet.hosts.base import FixedFleet, Host, Inbox, Observation
+from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
+from evalfleet.hosts.ssh.connection import Keepalive
 from evalfleet.layout import Home
 from evalfleet.model import AttemptState, Outcome, Policy, TaskSpec
-from evalfleet.store.sqlite import open_store
+from evalfleet.store.database.sqlite import open_store
 from evalfleet.testing.backend_contract import Watcher, launch
 from fleet import wait_for
 

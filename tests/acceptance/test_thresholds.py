@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evalfleet.cli.thresholds import share
+from evalfleet.cli.shared.thresholds import share
 from fleet import Fleet
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from evalfleet.environments import desktop
 from evalfleet.environments.base import Size
-from evalfleet.environments.desktop import Desktop
+from evalfleet.environments.desktop import environment
+from evalfleet.environments.desktop.environment import Desktop
 from fleet import wait_for
 
 pytestmark = pytest.mark.skipif(
-    any(not need.present for need in desktop.requirements()), reason="this machine has no desktop: see scripts/desktop"
+    any(not need.present for need in environment.requirements()),
+    reason="this machine has no desktop: see scripts/desktop",
 )
 SIZE = Size(width=640, height=400)
 FRAME_S = 0.1  # from one look at the screen to the next
@@ -126,7 +127,7 @@ def place(tmp_path: Path) -> Path:
 @pytest.fixture
 def opened(tmp_path: Path, place: Path) -> Iterator[Desktop]:
     place.parent.mkdir()
-    with desktop.launched(tmp_path, size=SIZE, view=place) as found:
+    with environment.launched(tmp_path, size=SIZE, view=place) as found:
         yield found
     assert not place.exists()
 

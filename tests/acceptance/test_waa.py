@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from evalfleet.benchmarks.waa.catalogue import index
-from evalfleet.runner.tree import stat_of
+from evalfleet.runner.attempt.process_tree import stat_of
 from evalfleet.testing.waa.arena import Arena, arena
 from evalfleet.testing.waa.client import score_of
 from fleet import Fleet, wait_for

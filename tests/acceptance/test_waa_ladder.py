@@ -16,10 +16,10 @@ import pytest
 from msgspec.structs import replace
 
 from evalfleet import config
-from evalfleet.benchmarks.waa import install, ladder
+from evalfleet.benchmarks.waa import docker_install, readiness
 from evalfleet.benchmarks.waa.image import Layers, registry_of
 from evalfleet.config import WaaSettings
-from evalfleet.core.rung import Rung
+from evalfleet.core.readiness import Rung
 from evalfleet.testing.waa.arena import Arena, arena
 
 PASSWORD = "a-password-that-nobody-sees"
@@ -41,8 +41,8 @@ class Climb:
 
     def __init__(self, settings: WaaSettings, **secrets: str) -> None:
         self.said: list[str] = []
-        means = ladder.Means(say=self.said.append, secrets=secrets, pauses_s=(0.01, 0.01))
-        self.rungs = ladder.prepare(settings, lambda _: None, means)
+        means = readiness.Means(say=self.said.append, secrets=secrets, pauses_s=(0.01, 0.01))
+        self.rungs = readiness.prepare(settings, lambda _: None, means)
 
     @property
     def last(self) -> Rung:
@@ -207,12 +207,12 @@ def test_a_container_of_ours_that_cannot_be_started_is_made_anew(waa: Arena, tmp
 def test_a_dead_container_is_restarted_once(waa: Arena, tmp_path: Path):
     settings = settings_of(waa, tmp_path)
     (name,) = waa.containers
-    assert [(rung.seen, rung.holds) for rung in ladder.recheck(settings)] == [("answers", True)]
+    assert [(rung.seen, rung.holds) for rung in readiness.recheck(settings)] == [("answers", True)]
     waa.end(name)
-    assert [(rung.seen, rung.holds) for rung in ladder.recheck(settings)] == [("restarted", True)]
+    assert [(rung.seen, rung.holds) for rung in readiness.recheck(settings)] == [("restarted", True)]
     assert waa.restarts() == 1
     waa.end(name)
-    (rung,) = ladder.recheck(settings, restarted={name})
+    (rung,) = readiness.recheck(settings, restarted={name})
     assert (rung.name, rung.of, rung.holds, waa.restarts()) == ("container", name, False, 1)
 
 
@@ -221,7 +221,7 @@ def test_docker_is_installed_where_it_is_missing(waa: Arena, tmp_path: Path, mon
     programs.mkdir()
     settings = settings_of(waa, tmp_path, docker="docker", install_docker=True)
     monkeypatch.setenv("PATH", str(programs))
-    monkeypatch.setattr(install, "as_root", list)
+    monkeypatch.setattr(docker_install, "as_root", list)
     climb = Climb(settings)
     assert "there is none, and it could not be installed: there is no apt-get here" in climb.last.seen
     # It brings a command that is a link to the stand-in's, which looks for its daemon beside itself.
@@ -248,9 +248,9 @@ def test_what_apt_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (programs / "apt-get").write_text("#!/bin/sh\necho 'E: Could not get lock' >&2\nexit 100\n")
     (programs / "apt-get").chmod(0o755)
     monkeypatch.setenv("PATH", str(programs))
-    monkeypatch.setattr(install, "as_root", list)
+    monkeypatch.setattr(docker_install, "as_root", list)
     climb = Climb(WaaSettings(install_docker=True, disk_gb=0))
     assert "E: Could not get lock" in climb.last.seen
-    monkeypatch.setattr(install, "as_root", lambda: None)
+    monkeypatch.setattr(docker_install, "as_root", lambda: None)
     climb = Climb(WaaSettings(install_docker=True, disk_gb=0))
     assert "not root and has no sudo without a password" in climb.last.seen

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import sshd
-from evalfleet.backends.base import Backend
-from evalfleet.backends.launcher import runner_info
-from evalfleet.backends.local import LocalBackend, LocalSettings
-from evalfleet.backends.ssh import SshBackend, SshSettings
+from evalfleet.hosts.base import Backend
+from evalfleet.hosts.local.backend import LocalBackend, LocalSettings
+from evalfleet.hosts.local.launcher import runner_info
+from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 from evalfleet.layout import Home
 from evalfleet.testing.backend import FakeBackend
 from evalfleet.testing.backend_contract import BackendContract, launch

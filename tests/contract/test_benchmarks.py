@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from evalfleet.agents.base import AgentClass, Brief, Observation
-from evalfleet.agents.llm import Llm
+from evalfleet.agents.llm.agent import Llm
 from evalfleet.agents.oracle import Oracle
 from evalfleet.agents.random import RandomAgent
 from evalfleet.benchmarks.base import Benchmark
-from evalfleet.benchmarks.miniwob import Miniwob
+from evalfleet.benchmarks.miniwob.benchmark import Miniwob
 from evalfleet.config import Settings
 from evalfleet.testing.agent_contract import AgentContract
 from evalfleet.testing.benchmark_contract import BenchmarkContract

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from evalfleet.actions import Press
-from evalfleet.environments import browser, desktop, sandbox
 from evalfleet.environments.base import Environment, Size
-from evalfleet.environments.client import GuestClient
-from evalfleet.environments.guest import Guest
-from evalfleet.environments.sandbox import Mode
+from evalfleet.environments.browser import environment as browser
+from evalfleet.environments.desktop import environment as desktop
+from evalfleet.environments.desktop import sandbox
+from evalfleet.environments.desktop.sandbox import Mode
+from evalfleet.environments.guest.client import GuestClient
+from evalfleet.environments.guest.server import Guest
 from evalfleet.testing.environment_contract import EnvironmentContract, mark, wait_until
 
 __all__ = ["mark"]
@@ -31,9 +33,10 @@ needs_desktop = pytest.mark.skipif(bool(LACKING), reason="; ".join(f"no {one.wha
 HOLDER = """
 import sys
 from pathlib import Path
-from evalfleet.environments import browser, desktop
+from evalfleet.environments.browser import environment as browser
+from evalfleet.environments.desktop import environment as desktop
 from evalfleet.environments.base import Size
-from evalfleet.environments.sandbox import Mode
+from evalfleet.environments.desktop.sandbox import Mode
 with {opened}:
     print("ready", flush=True)
     sys.stdin.read()

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 pytest.register_assert_rewrite(
-    "evalfleet.testing.store_contract_attempts",
-    "evalfleet.testing.store_contract_gpus",
-    "evalfleet.testing.store_contract_reading",
-    "evalfleet.testing.store_contract_runs",
-    "evalfleet.testing.store_contract_steering",
+    "evalfleet.testing.store.attempts",
+    "evalfleet.testing.store.gpus",
+    "evalfleet.testing.store.queries",
+    "evalfleet.testing.store.runs",
+    "evalfleet.testing.store.requests",
 )
 
-from evalfleet.store.base import Store  # noqa: E402
-from evalfleet.store.sqlite import open_store  # noqa: E402
+from evalfleet.store.base.store import Store  # noqa: E402
+from evalfleet.store.database.sqlite import open_store  # noqa: E402
 from evalfleet.testing.clock import FakeClock  # noqa: E402
-from evalfleet.testing.store_contract import StoreContract  # noqa: E402
+from evalfleet.testing.store.contract import StoreContract  # noqa: E402
 
 # What is tested here is not the disk, and memory is faster.
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

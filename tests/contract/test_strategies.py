@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from evalfleet.testing.strategy_contract import Make, StrategyContract
-from evalfleet.tune.strategy import strategy_of
+from evalfleet.tune.strategies.base import strategy_of
 
 
 class TestGrid(StrategyContract):

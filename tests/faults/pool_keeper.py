@@ -16,9 +16,9 @@ from typing import Any
 import anyio
 
 from evalfleet import config
-from evalfleet.fleet.keeping import keeping
-from evalfleet.store.clerk import Clerk
-from evalfleet.store.sqlite import open_store
+from evalfleet.pools.ownership import keeping
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.thread import Clerk
 
 
 async def keep(order: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ import pytest
 from tests.site import NAME, Site
 
 from evalfleet.emulator import app
-from evalfleet.emulator.world import Dropped
+from evalfleet.emulator.context import Dropped
 from evalfleet.model import HostState
 
 LIMIT_S = 60.0

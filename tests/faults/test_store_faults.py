@@ -18,17 +18,17 @@ import pytest
 
 from evalfleet.errors import Owned
 from evalfleet.model import Policy, TaskState
-from evalfleet.store.base import Store
-from evalfleet.store.sqlite import open_reader, open_store
-from evalfleet.testing import store_cases as cases
+from evalfleet.store.base.store import Store
+from evalfleet.store.database.sqlite import open_reader, open_store
+from evalfleet.testing.store import cases
 
 PRELUDE = """
 import os, signal, sys, time
 from pathlib import Path
 from evalfleet.model import *
-from evalfleet.store.base import *
-from evalfleet.store.sqlite import open_store, open_reader
-from evalfleet.testing import store_cases as cases
+from evalfleet.store.base.store import *
+from evalfleet.store.database.sqlite import open_store, open_reader
+from evalfleet.testing.store import cases
 home = Path(sys.argv[1])
 """
 
@@ -380,7 +380,7 @@ sys.stdin.readline()
     log = (tmp_path / "evalfleet.db-wal").stat().st_size
     assert log > 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("evalfleet.store.sqlite.BUSY_S", 0.05)
+        patch.setattr("evalfleet.store.database.sqlite.BUSY_S", 0.05)
         for write in (lambda: store.note(run.id, "test.noted", {}), other.close):
             with pytest.raises(Exception, match=r"write\.lock"):
                 write()

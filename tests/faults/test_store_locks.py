@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 from evalfleet.model import Policy, TaskSpec, Verb
-from evalfleet.store.sqlite import open_reader, open_store
+from evalfleet.store.database.sqlite import open_reader, open_store
 
 ASK = """
 import sys, pathlib
-from evalfleet.store.sqlite import open_store
+from evalfleet.store.database.sqlite import open_store
 from evalfleet.model import Verb
 store = open_store(pathlib.Path(sys.argv[1]))
 store.request(sys.argv[2], Verb.CANCEL, {}, "somebody")

@@ -15,19 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from evalfleet.backends.attempt_files import files_inside, open_inside, read_inside
-from evalfleet.backends.local_collect import bring
+from evalfleet.hosts.attempt_files import files_inside, open_inside, read_inside
+from evalfleet.hosts.local.collect import bring
 from evalfleet.layout import Home
 from evalfleet.model import Policy, TaskSpec
 from evalfleet.report.exports.source import copy_files
-from evalfleet.report.film import film_of
-from evalfleet.runner.beneath import remove
-from evalfleet.runner.collect import Leavings
+from evalfleet.report.trajectory import film_of
+from evalfleet.runner.attempt.collect import Leavings
+from evalfleet.runner.attempt.spec import Refusal
 from evalfleet.runner.redact import Redactor
-from evalfleet.runner.spec import Refusal
-from evalfleet.runner.spool import fetch
-from evalfleet.store.sqlite import open_store
-from evalfleet.testing import store_cases as cases
+from evalfleet.runner.safe_files import remove
+from evalfleet.runner.spool.spool import fetch
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.testing.store import cases
 from webclient import serving
 
 WITNESS = b"witness: correct-horse-battery\n"

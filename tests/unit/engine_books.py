@@ -8,14 +8,14 @@ from pathlib import Path
 
 from engine_play import PATIENT
 
-from evalfleet.backends.base import HostInfo, Observation
 from evalfleet.engine.controller import take
 from evalfleet.engine.dispatcher import Dispatcher
 from evalfleet.engine.orders import Orders
-from evalfleet.engine.roster import Roster
 from evalfleet.engine.settings import EngineSettings
+from evalfleet.engine.workers import Roster
+from evalfleet.hosts.base import HostInfo, Observation
 from evalfleet.model import Attempt, Policy, Run, TaskSpec
-from evalfleet.store.sqlite import open_store
+from evalfleet.store.database.sqlite import open_store
 from evalfleet.testing.clock import FakeClock
 
 SECOND = 3600.0  # as a price per hour: a dollar per second

@@ -10,14 +10,14 @@ import anyio
 from msgspec.structs import replace
 
 from evalfleet.core.breaker import Limits
-from evalfleet.core.health import OtherWay, Patience
+from evalfleet.core.hosts.health import OtherWay, Patience
 from evalfleet.engine.controller import take
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.supervisor import Ending, Supervisor
 from evalfleet.layout import Home
 from evalfleet.model import Attempt, Event, Policy, Requests, Run, RunState, TaskSpec, TaskState
-from evalfleet.store.base import StoreReader
-from evalfleet.store.sqlite import open_reader, open_store
+from evalfleet.store.base.store import StoreReader
+from evalfleet.store.database.sqlite import open_reader, open_store
 from evalfleet.testing.backend import FakeBackend
 from evalfleet.testing.fleet import FakeFleet
 

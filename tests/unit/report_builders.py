@@ -21,8 +21,8 @@ from evalfleet.model import (
     TaskState,
     Verdict,
 )
-from evalfleet.store.base import Claim, Claimed, Finish, Finished, Progress
-from evalfleet.store.sqlite import open_store
+from evalfleet.store.base.store import Claim, Claimed, Finish, Finished, Progress
+from evalfleet.store.database.sqlite import open_store
 
 START = 1_760_000_000.0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evalfleet.backends.attempt_files import files_inside, open_inside, open_socket, read_inside
+from evalfleet.hosts.attempt_files import files_inside, open_inside, open_socket, read_inside
 
 
 def test_only_the_very_socket_is_given_out(tmp_path: Path):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalfleet.azure import offers
-from evalfleet.azure.classify import ACTIONS, Action, Cause, ErrorFacts, Problem, classify, facts_of
+from evalfleet.azure.error_causes import ACTIONS, Action, Cause, ErrorFacts, Problem, classify, facts_of
 from evalfleet.azure.offers import Closed, Offering, Plan, Stop, Try, candidates, next_offer
 
 QUOTA = (

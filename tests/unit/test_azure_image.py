@@ -8,8 +8,8 @@ import pytest
 from azure.mgmt.compute import models as compute
 
 import azure_bodies
-from evalfleet.azure import image
-from evalfleet.azure.image import ImageSpec
+from evalfleet.azure.requests import image
+from evalfleet.azure.requests.image import ImageSpec
 from evalfleet.errors import InputError
 
 SPEC = ImageSpec(

@@ -12,9 +12,10 @@ from azure.mgmt.network import models as network
 from msgspec.structs import replace
 
 import azure_bodies
-from evalfleet.azure import hostkey, sizes, vm
+from evalfleet.azure import hostkey, sizes
+from evalfleet.azure.requests import vm
+from evalfleet.azure.requests.vm import HostKey, VmSpec
 from evalfleet.azure.settings import AzureSettings
-from evalfleet.azure.vm import HostKey, VmSpec
 from evalfleet.errors import ConfigError, NotFound
 
 KEY = HostKey(public="ssh-ed25519 AAAA", private="PRIVATE-HALF\n")

@@ -14,9 +14,10 @@ from evalfleet.agents import registry as agents
 from evalfleet.agents.base import Action, Box, Brief, Click, Decision, Element, Observation, Point, Press
 from evalfleet.agents.oracle import Oracle, solvable
 from evalfleet.agents.random import RandomAgent
-from evalfleet.benchmarks import attempt, miniwob, registry
+from evalfleet.benchmarks import attempt, registry
 from evalfleet.benchmarks.base import Selection, TaskInfo
-from evalfleet.benchmarks.selecting import choose
+from evalfleet.benchmarks.miniwob import benchmark as miniwob
+from evalfleet.benchmarks.selection import choose
 from evalfleet.errors import InputError
 from evalfleet.model import Verdict
 from evalfleet.testing.clock import FakeClock

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from evalfleet.environments import keys
-from evalfleet.environments.browser import Size, find_chromium, launched
-from evalfleet.environments.cdp import Connection
+from evalfleet.environments.browser import keys
+from evalfleet.environments.browser.cdp import Connection
+from evalfleet.environments.browser.environment import Size, find_chromium, launched
 from evalfleet.errors import BrowserError, BrowserGone, BrowserRefused, BrowserTimeout, InputError
 
 

@@ -16,7 +16,7 @@ from evalfleet.agents import registry as agents
 from evalfleet.agents.base import Box, Brief, Element, Observation, Point
 from evalfleet.agents.command import Command
 from evalfleet.benchmarks import attempt
-from evalfleet.benchmarks.commanded import Commanded
+from evalfleet.benchmarks.command_agent import Commanded
 from evalfleet.errors import AgentFailed, EnvironmentFailed, InputError
 from evalfleet.model import Verdict
 

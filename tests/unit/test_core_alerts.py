@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalfleet.alertsettings import AlertSettings, RuleSettings
-from evalfleet.core.alert_hosts import (
+from evalfleet.config.alerts import AlertSettings, RuleSettings
+from evalfleet.core.alerts.host_checks import (
     HostFacts,
     PoolFacts,
     Reaped,
@@ -16,14 +16,14 @@ from evalfleet.core.alert_hosts import (
     pool_conditions,
     reap_conditions,
 )
-from evalfleet.core.alert_runs import LiveTask, RunFacts, Unstarted, conditions, stall_limit_s
-from evalfleet.core.alerts import RULES, Action, AlertLimits, Condition, Severity, latch
-from evalfleet.core.loads import Load, Sample
+from evalfleet.core.alerts.rules import RULES, Action, AlertLimits, Condition, Severity, latch
+from evalfleet.core.alerts.run_checks import LiveTask, RunFacts, Unstarted, conditions, stall_limit_s
+from evalfleet.core.hosts.load import Load, Sample
+from evalfleet.daemon.alerts.outbox import waiting
+from evalfleet.daemon.alerts.run_facts import pulling, step_times, unstarted
+from evalfleet.daemon.alerts.state import fold, limits_of
 from evalfleet.errors import ConfigError
 from evalfleet.model import Event, RunState
-from evalfleet.web.alerts import fold, limits_of
-from evalfleet.web.facts import pulling, step_times, unstarted
-from evalfleet.web.outbox import waiting
 
 LIMITS = AlertLimits()
 CALM = RunFacts(

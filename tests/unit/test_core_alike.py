@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evalfleet.core.alike import Line, groups, message_of, most_of
+from evalfleet.core.failures.groups import Line, groups, message_of, most_of
 
 
 def line(key: str, evidence: str, attempts: int = 1, ended_at: float = 0.0, kind: str = "bad_exit") -> Line:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from evalfleet.core.breaker import UNLIMITED, Breaker, Limits
-from evalfleet.core.failures import failure
+from evalfleet.core.failures.kinds import failure
 from evalfleet.model import Blame, BreakerState, Failure, Kind
 
 LINE = "No such file or directory: 'agent'"

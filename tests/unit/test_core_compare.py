@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalfleet.core.compare import Conclusion, Pair, bootstrap, compare, exact_p, least_detectable
+from evalfleet.core.statistics.comparison import Conclusion, Pair, bootstrap, compare, exact_p, least_detectable
 
 
 def pair(a: float, b: float, key: str = "k") -> Pair:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evalfleet.core.exposed import MASK, looks_secret, masked, warning
+from evalfleet.core.secret_names import MASK, looks_secret, masked, warning
 from evalfleet.model import TaskSpec
 
 

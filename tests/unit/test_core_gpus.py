@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from evalfleet.core.gpu_cards import Card, Lease, Ticket, blocked, has_room
-from evalfleet.core.gpu_room import _Spot  # pyright: ignore[reportPrivateUsage]
-from evalfleet.core.gpus import grant, in_turn, never
+from evalfleet.core.gpus.allocation import grant, in_turn, never
+from evalfleet.core.gpus.cards import Card, Lease, Ticket, blocked, has_room
+from evalfleet.core.gpus.room import _Spot  # pyright: ignore[reportPrivateUsage]
 from evalfleet.model import Requests
 
 GB = 1000

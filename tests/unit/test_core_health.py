@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from evalfleet.core.health import Health, Observation, OtherWay, cause_of, health_of
+from evalfleet.core.hosts.health import Health, Observation, OtherWay, cause_of, health_of
 
 SEEN = Observation(last_answer_at=1000.0, lease_expires_at=1060.0)
 GIVEN_UP = replace(SEEN, reconnects_failed=3, other_way=OtherWay.SILENT)

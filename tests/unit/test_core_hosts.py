@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from evalfleet.core.hosts import (
+from evalfleet.core.hosts.lifecycle import (
     Change,
     Demand,
     Seen,

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalfleet.core.ends import end_from_json, end_to_json
-from evalfleet.core.failures import (
+from evalfleet.core.failures.end_record import end_from_json, end_to_json
+from evalfleet.core.failures.judge import BUILTIN, Builtin, Pattern, judge, last_line, read_result
+from evalfleet.core.failures.kinds import (
     EVIDENCE_LIMIT,
     RULES,
     Systemic,
@@ -22,7 +23,6 @@ from evalfleet.core.failures import (
     outcome_of,
     same_cause,
 )
-from evalfleet.core.judge import BUILTIN, Builtin, Pattern, judge, last_line, read_result
 from evalfleet.errors import ConfigError
 from evalfleet.model import Blame, EndRecord, Failure, Kind, Outcome, Policy, Verdict
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from evalfleet.core.gpu_cards import Card
+from evalfleet.core.gpus.cards import Card
 from evalfleet.core.placement import Candidate, HostRoom, Slot, place
 from evalfleet.model import Requests
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalfleet.core.quarantine import Quarantine, Terms
+from evalfleet.core.hosts.quarantine import Quarantine, Terms
 
 TERMS = Terms(pause_s=60.0, canaries=3)
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalfleet.core.repeats import Repeats, overall, pass_at
-from evalfleet.core.stats import clustered, student95, wilson
+from evalfleet.core.statistics.repeats import Repeats, overall, pass_at
+from evalfleet.core.statistics.scores import clustered, student95, wilson
 
 
 def repeats(*scores: float, task: str = "t", lost: int = 0) -> Repeats:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from evalfleet.core.failures import RULES, failure
-from evalfleet.core.retry import Fail, Hold, Retry, decide, delay_s
+from evalfleet.core.failures.kinds import RULES, failure
+from evalfleet.core.failures.retry import Fail, Hold, Retry, decide, delay_s
 from evalfleet.model import Blame, Kind, Policy
 
 POLICY = Policy(attempts=3, max_lost=5, retry_base_s=1.0, retry_cap_s=300.0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalfleet.core.rfb import Foreign, ViewOnly
+from evalfleet.wire.rfb import Foreign, ViewOnly
 
 HELLO = b"RFB 003.008\n" + b"\x01" + b"\x00"
 PASSED_HELLO = b"RFB 003.008\n" + b"\x01" + b"\x01"

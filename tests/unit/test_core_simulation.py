@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalfleet.core.attribution import History, Where, attribute
 from evalfleet.core.breaker import Breaker
-from evalfleet.core.judge import judge
+from evalfleet.core.failures.attribution import History, Where, attribute
+from evalfleet.core.failures.judge import judge
+from evalfleet.core.failures.retry import Fail, Hold, Retry, decide
 from evalfleet.core.placement import Candidate, HostRoom, Slot, place
-from evalfleet.core.retry import Fail, Hold, Retry, decide
 from evalfleet.model import Blame, BreakerState, EndRecord, Failure, Kind, Policy, Verdict
 
 Behaviour = Callable[[int, str], EndRecord]  # (number of the attempt, worker) -> how it ends

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalfleet.core.stats import Interval, eta, percentile, retry_bias, scores, scores_of, wilson
+from evalfleet.core.statistics.scores import Interval, eta, percentile, retry_bias, scores, scores_of, wilson
 from evalfleet.model import Task, TaskSpec, TaskState, Verdict
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from evalfleet.core.attribution import History, Where, attribute
-from evalfleet.core.failures import failure
+from evalfleet.core.failures.attribution import History, Where, attribute
+from evalfleet.core.failures.kinds import failure
 from evalfleet.model import Blame, Failure, Kind
 
 HOSTS = ("a", "b", "c", "d")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalfleet.core.websocket import Broken, Frames, frame, is_accepted, request
+from evalfleet.wire.websocket import Broken, Frames, frame, is_accepted, request
 
 # The example of RFC 6455, section 1.3.
 NONCE = base64.b64decode("dGhlIHNhbXBsZSBub25jZQ==")

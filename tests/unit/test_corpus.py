@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalfleet.core.failures import RULES
-from evalfleet.core.judge import judge
-from evalfleet.core.signatures import recognise
+from evalfleet.core.failures.judge import judge
+from evalfleet.core.failures.kinds import RULES
+from evalfleet.core.failures.signatures import recognise
 from evalfleet.model import Blame, EndRecord, Failure, Kind, Policy, Verdict
-from evalfleet.runner.output import last_lines
+from evalfleet.runner.attempt.output import last_lines
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 LIBRARIES = {

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from evalfleet.benchmarks.desk import rest
+from evalfleet.benchmarks.desk import idle
 from fleet import wait_for
 
 CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}])"
@@ -29,8 +29,8 @@ def below(program: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.parametrize("told", [True, False], ids=["kernel tells children", "kernel does not"])
 def test_a_child_at_work_and_one_asleep(monkeypatch: pytest.MonkeyPatch, told: bool):
-    monkeypatch.setattr(rest, "_KERNEL_TELLS_CHILDREN", told)
+    monkeypatch.setattr(idle, "_KERNEL_TELLS_CHILDREN", told)
     with below("while True: pass") as top:
-        wait_for(lambda: all(rest.anybody_busy(top.pid) for _ in range(20)), "the child to work all the time")
+        wait_for(lambda: all(idle.anybody_busy(top.pid) for _ in range(20)), "the child to work all the time")
     with below("import time; time.sleep(300)") as top:
-        wait_for(lambda: not any(rest.anybody_busy(top.pid) for _ in range(20)), "the child to be asleep")
+        wait_for(lambda: not any(idle.anybody_busy(top.pid) for _ in range(20)), "the child to be asleep")

@@ -17,7 +17,7 @@ import pytest
 from evalfleet.agents.oracle import solvable
 from evalfleet.benchmarks.desk import sheets
 from evalfleet.benchmarks.desk.checks import CHECKS
-from evalfleet.benchmarks.desk.rest import anybody_busy, wait_for_rest
+from evalfleet.benchmarks.desk.idle import anybody_busy, wait_for_rest
 from evalfleet.benchmarks.desk.task import BUILT_IN, load, parse, read
 from evalfleet.errors import TaskFileError
 from fleet import wait_for

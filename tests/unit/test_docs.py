@@ -16,13 +16,16 @@ import msgspec
 import pytest
 from msgspec.structs import fields
 
-from evalfleet import actions, config, configfile, duration, errors, model, taskfile, taskrow
-from evalfleet.benchmarks.desk import checks, getters, setups
+from evalfleet import actions, config, duration, errors, model, taskfile
+from evalfleet.benchmarks.desk import checks, getters, setup_steps
 from evalfleet.benchmarks.desk import task as desk
 from evalfleet.cli import main as entry
-from evalfleet.core import failures, transitions
-from evalfleet.environments import guest, guest_words
+from evalfleet.config import file
+from evalfleet.core import transitions
+from evalfleet.core.failures import kinds as failures
+from evalfleet.environments.guest import messages, server
 from evalfleet.report import summary
+from evalfleet.taskfile import row as taskrow
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -162,7 +165,7 @@ _EVENT = re.compile(r"(?:run|task|attempt|lease|worker|gpu|host|pool|breaker|bac
 def written_types() -> set[str]:
     """The types that some writing part of the source names."""
     found: set[str] = set()
-    for folder in ("store", "engine", "fleet", "web"):
+    for folder in ("store", "engine", "pools", "daemon", "web"):
         for path in (SOURCE / folder).rglob("*.py"):
             for part in ast.walk(ast.parse(path.read_text("utf-8"))):
                 if isinstance(part, ast.Constant) and isinstance(part.value, str) and _EVENT.fullmatch(part.value):
@@ -246,7 +249,7 @@ def test_mistakes_have_the_messages_that_are_told(tmp_path: Path, monkeypatch: p
 
 
 def test_contract_has_every_variable():
-    source = (SOURCE / "runner" / "spec.py").read_text("utf-8")
+    source = (SOURCE / "runner" / "attempt" / "spec.py").read_text("utf-8")
     real = set(re.findall(r"\b(EVALFLEET_[A-Z_]+)=", source))
     assert set(names(section(page("reference/task-contract.md"), "Variables"))) == real
 
@@ -261,7 +264,7 @@ def test_contract_has_every_inherited_variable():
 
 def test_desk_tasks_have_every_type_and_member():
     text = page("reference/desk-tasks.md")
-    for title, kinds in (("Steps", setups.SETUPS), ("Getters", getters.GETTERS), ("Checks", checks.CHECKS)):
+    for title, kinds in (("Steps", setup_steps.SETUPS), ("Getters", getters.GETTERS), ("Checks", checks.CHECKS)):
         told = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[1])) for row in rows(section(text, title))}
         assert told == {name: set(kind.__struct_fields__) for name, kind in kinds.items()}  # type: ignore[attr-defined]
 
@@ -302,12 +305,12 @@ def test_mistakes_in_desk_tasks_have_the_messages_that_are_told(tmp_path: Path, 
 def test_guest_protocol_has_every_request_action_and_error():
     text = page("reference/guest-protocol.md")
     routes = {name.partition("?")[0] for name in names(section(text, "Requests"))}
-    assert routes == set(guest._routes(Any))  # pyright: ignore[reportArgumentType]
+    assert routes == set(server._routes(Any))  # pyright: ignore[reportArgumentType]
     told = {row[0].strip("`"): re.findall(r"`(\w+)`", row[1]) for row in rows(section(text, "Actions"))}
     kinds = {kind.__name__.lower(): [each.name for each in fields(kind)] for kind in get_args(actions.Action)}
     assert told == kinds
     errors_told = {row[1].strip("`"): row[0] for row in rows(section(text, "Errors"))}
-    for kind, (status, _) in guest_words._KINDS.items():
+    for kind, (status, _) in messages._KINDS.items():
         assert errors_told[kind] == str(status)
 
 
@@ -325,7 +328,7 @@ def settings_keys(struct: type[msgspec.Struct], prefix: str = "") -> set[str]:
 
 def test_configuration_has_every_key_and_variable():
     table = rows(page("reference/configuration.md"))
-    assert {row[0].strip("`") for row in table} == settings_keys(configfile.ConfigDocument)
+    assert {row[0].strip("`") for row in table} == settings_keys(file.ConfigDocument)
     assert {row[3].strip("`") for row in table if row[3]} == {"EVALFLEET_HOME", *config._VARIABLES}
 
 
@@ -367,7 +370,7 @@ def options(command: click.Command) -> set[str]:
 @pytest.mark.parametrize("name", entry.NAMES)
 def test_command_line_has_every_option(name: str):
     text = section(page("reference/cli.md"), name)
-    real = options(import_module(f"evalfleet.cli.{name}").command) - {"--json", "--home"}
+    real = options(import_module(entry.MODULES[name]).command) - {"--json", "--home"}
     assert {option for option in names(text) if option.startswith("-")} == real
     assert f"`evalfleet {name}" in text
 
@@ -379,7 +382,7 @@ def test_command_line_has_no_other_command():
 
 def test_every_command_has_the_common_options():
     for name in entry.NAMES:
-        command = import_module(f"evalfleet.cli.{name}").command
+        command = import_module(entry.MODULES[name]).command
         for one in command.commands.values() if isinstance(command, click.Group) else [command]:
             assert {"--json", "--home"} <= options(one), one.name
 

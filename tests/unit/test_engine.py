@@ -11,18 +11,18 @@ import pytest
 from engine_play import opened, until
 from msgspec.structs import replace
 
-from evalfleet.backends.base import FixedFleet, HostInfo, Inbox
 from evalfleet.core.breaker import Limits
-from evalfleet.core.health import OtherWay, Patience
+from evalfleet.core.hosts.health import OtherWay, Patience
 from evalfleet.engine.controller import take
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.supervisor import Ending, Supervisor
 from evalfleet.errors import Owned, RunOver
+from evalfleet.hosts.base import FixedFleet, HostInfo, Inbox
 from evalfleet.layout import Home
 from evalfleet.model import Attempt, Outcome, Policy, Requests, Run, RunState, TaskSpec, TaskState, Verb
-from evalfleet.store.base import Claim
-from evalfleet.store.sqlite import open_store
-from evalfleet.store.writing import Writing
+from evalfleet.store.base.store import Claim
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.runs.transitions import Writing
 from evalfleet.testing.backend import FakeBackend
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import pytest
 from engine_play import PATIENT, Play, end_all, host, opened, played
 from msgspec.structs import replace
 
-from evalfleet.core.quarantine import Terms
+from evalfleet.core.hosts.quarantine import Terms
 from evalfleet.engine.controller import take
 from evalfleet.model import Blame, Distribution, Outcome, RunState, Task, TaskState
 from evalfleet.testing.backend import FakeBackend

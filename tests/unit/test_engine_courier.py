@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from evalfleet.backends.base import Launch
-from evalfleet.engine.courier import Courier
+from evalfleet.engine.hosts.delivery import Courier
 from evalfleet.errors import RunnerUnavailable
+from evalfleet.hosts.base import Launch
 
 pytestmark = pytest.mark.anyio
 

@@ -9,13 +9,13 @@ import pytest
 from engine_play import PATIENT, QUICK, Play, end_all, host, played
 from msgspec.structs import replace
 
-from evalfleet.backends.base import HostInfo, Observation
-from evalfleet.core.health import OtherWay
+from evalfleet.core.hosts.health import OtherWay
 from evalfleet.engine.controller import take
 from evalfleet.engine.supervisor import Supervisor
+from evalfleet.hosts.base import HostInfo, Observation
 from evalfleet.layout import Home
 from evalfleet.model import Distribution, Kind, Outcome, Policy, Requests, RunState, TaskSpec
-from evalfleet.store.sqlite import open_reader, open_store
+from evalfleet.store.database.sqlite import open_reader, open_store
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.fleet import FakeFleet
 

@@ -16,9 +16,9 @@ from anyio.abc import TaskGroup
 from engine_play import QUICK, Play, end_all, host
 from hypothesis import strategies as st
 
-from evalfleet.backends.base import CanarySpec
-from evalfleet.core.health import OtherWay
+from evalfleet.core.hosts.health import OtherWay
 from evalfleet.engine.controller import take
+from evalfleet.hosts.base import CanarySpec
 from evalfleet.model import AttemptState, Outcome, RunState, TaskState
 from evalfleet.testing.backend import FakeBackend
 

@@ -13,15 +13,15 @@ import pytest
 from engine_play import PATIENT, end_all, until
 from msgspec.structs import replace
 
-from evalfleet.backends.base import FixedFleet
-from evalfleet.core.gpu_cards import Card
+from evalfleet.core.gpus.cards import Card
 from evalfleet.engine.controller import take
 from evalfleet.engine.supervisor import Ending, Supervisor
+from evalfleet.hosts.base import FixedFleet
 from evalfleet.layout import Home
 from evalfleet.model import Attempt, Kind, Outcome, PauseCause, Policy, Requests, Run, TaskSpec, TaskState
 from evalfleet.report.gpus import gpus_facts
-from evalfleet.store.sqlite import open_reader, open_store
-from evalfleet.store.writing import Writing
+from evalfleet.store.database.sqlite import open_reader, open_store
+from evalfleet.store.runs.transitions import Writing
 from evalfleet.testing.backend import FakeBackend
 
 pytestmark = pytest.mark.anyio

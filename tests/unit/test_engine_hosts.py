@@ -10,15 +10,15 @@ import anyio
 import pytest
 from engine_play import PATIENT, QUICK, Watched, end_all, host
 
-from evalfleet.backends.base import FixedFleet
-from evalfleet.core.health import OtherWay
+from evalfleet.core.hosts.health import OtherWay
 from evalfleet.engine.controller import take
-from evalfleet.engine.roster import Roster, host_of
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.supervisor import Ending, Supervisor
+from evalfleet.engine.workers import Roster, host_of
+from evalfleet.hosts.base import FixedFleet
 from evalfleet.layout import Home
 from evalfleet.model import Distribution, Kind, Outcome, Policy, RunState, TaskSpec
-from evalfleet.store.sqlite import open_store
+from evalfleet.store.database.sqlite import open_store
 from evalfleet.testing.backend import FakeBackend
 
 pytestmark = pytest.mark.anyio

@@ -9,13 +9,13 @@ from pathlib import Path
 import anyio
 from msgspec.structs import replace
 
-from evalfleet.backends.base import HostInfo
-from evalfleet.core.loads import Load
-from evalfleet.engine.meter import Meter
-from evalfleet.store.clerk import Clerk
-from evalfleet.store.sqlite import open_store
-from evalfleet.testing import store_cases as cases
+from evalfleet.core.hosts.load import Load
+from evalfleet.engine.hosts.metrics import Meter
+from evalfleet.hosts.base import HostInfo
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.thread import Clerk
 from evalfleet.testing.clock import FakeClock
+from evalfleet.testing.store import cases
 
 
 async def test_each_answer_is_a_sample(home: Path):

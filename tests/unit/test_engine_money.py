@@ -8,7 +8,7 @@ import pytest
 from engine_books import SECOND, Books
 from msgspec.structs import replace
 
-from evalfleet.engine.submitting import require_budget
+from evalfleet.engine.least_budget import require_budget
 from evalfleet.errors import InputError
 from evalfleet.model import Outcome, RunState, TaskSpec, TaskState
 
@@ -140,8 +140,8 @@ def test_crashes_confirm_nothing(home: Path):
 
 
 def test_a_machine_is_paid_for_once_not_per_slot():
-    from evalfleet.backends.ssh import SshBackend, SshSettings
-    from evalfleet.backends.ssh_hostsfile import read
+    from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
+    from evalfleet.hosts.ssh.login.hosts_file import read
     from evalfleet.layout import Home
 
     text = '[[host]]\nname = "box"\naddress = "127.0.0.1"\nslots = 4\nprice_usd_per_hour = 2.0\n'

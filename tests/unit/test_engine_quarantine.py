@@ -9,14 +9,14 @@ import pytest
 from engine_play import PATIENT, Play, end_all, host, played
 from msgspec.structs import replace
 
-from evalfleet.backends.base import CanarySpec, HostInfo, Observation
-from evalfleet.core.quarantine import Terms
+from evalfleet.core.hosts.quarantine import Terms
 from evalfleet.engine.controller import take
 from evalfleet.engine.dispatcher import Dispatcher
 from evalfleet.engine.supervisor import Supervisor
+from evalfleet.hosts.base import CanarySpec, HostInfo, Observation
 from evalfleet.layout import Home
 from evalfleet.model import Event, Outcome, Policy, RunState, TaskSpec
-from evalfleet.store.sqlite import open_reader, open_store
+from evalfleet.store.database.sqlite import open_reader, open_store
 from evalfleet.testing.backend import FakeBackend
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.fleet import FakeFleet

@@ -10,13 +10,13 @@ import pytest
 from engine_play import PATIENT, QUICK, Play, end_all, host, played, until
 from msgspec.structs import replace
 
-from evalfleet.backends.base import HostInfo, Observation
-from evalfleet.engine import rescuer
 from evalfleet.engine.controller import take
 from evalfleet.engine.dispatcher import Dispatcher
+from evalfleet.engine.hosts import connection
 from evalfleet.engine.orders import Mode
+from evalfleet.hosts.base import HostInfo, Observation
 from evalfleet.model import Outcome, RunState, TaskState, Verb
-from evalfleet.store.sqlite import open_store
+from evalfleet.store.database.sqlite import open_store
 from evalfleet.testing.backend import FakeBackend, FakeHost
 
 pytestmark = pytest.mark.anyio
@@ -211,7 +211,7 @@ async def test_a_verdict_that_nobody_brought_stays_where_it_is(home: Path):
 def dispatcher_of(play: Play) -> Dispatcher:
     from random import Random
 
-    from evalfleet.engine.roster import Roster
+    from evalfleet.engine.workers import Roster
 
     run = play.run
     made = Dispatcher(play.store, run, PATIENT, lambda _: {}, Random(1), Roster(8, [("a", 1), ("b", 1)]))
@@ -273,7 +273,7 @@ async def test_an_attempt_is_not_launched_again_on_a_machine_that_is_newer(
     home: Path, is_new: bool, monkeypatch: pytest.MonkeyPatch
 ):
     """The one that had its name before may have run it: news are stored a moment later than they come."""
-    monkeypatch.setattr(rescuer, "_NEWER_S", 0.0)
+    monkeypatch.setattr(connection, "_NEWER_S", 0.0)
     a, b = host("a"), host("b")
     play = Play(home, 1, a, b)
     _, _, second = await undelivered(play)

@@ -10,8 +10,8 @@ from engine_books import Books
 from engine_play import PATIENT
 from msgspec.structs import replace
 
-from evalfleet.backends.base import Observation
-from evalfleet.core.quarantine import Terms
+from evalfleet.core.hosts.quarantine import Terms
+from evalfleet.hosts.base import Observation
 from evalfleet.model import Blame, TaskState
 
 MISSING = "ImportError: no module named cv"

@@ -9,7 +9,7 @@ import pytest
 from engine_play import PATIENT, QUICK, Play, end_all, host, played
 from msgspec.structs import replace
 
-from evalfleet.core.health import OtherWay
+from evalfleet.core.hosts.health import OtherWay
 from evalfleet.model import Kind, Outcome
 
 pytestmark = pytest.mark.anyio

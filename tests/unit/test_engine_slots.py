@@ -8,10 +8,10 @@ import anyio
 import pytest
 from engine_play import Play, end_all, host, opened, played
 
-from evalfleet.backends.base import Room
-from evalfleet.backends.link import RunnerLink
-from evalfleet.backends.ssh_bulk import Bulk
 from evalfleet.errors import RunnerUnavailable
+from evalfleet.hosts.base import Room
+from evalfleet.hosts.protocol.link import RunnerLink
+from evalfleet.hosts.ssh.bulk_link import Bulk
 from evalfleet.report.live import live_state
 
 pytestmark = pytest.mark.anyio

@@ -10,12 +10,12 @@ import anyio
 import pytest
 from engine_play import PATIENT, Play, host, opened, played, until
 
-from evalfleet.backends.base import HostInfo, Observation
 from evalfleet.engine.controller import take
 from evalfleet.engine.dispatcher import Dispatcher
-from evalfleet.engine.roster import Roster
+from evalfleet.engine.workers import Roster
+from evalfleet.hosts.base import HostInfo, Observation
 from evalfleet.model import RunState, TaskState, Verb
-from evalfleet.store.sqlite import open_store
+from evalfleet.store.database.sqlite import open_store
 
 pytestmark = pytest.mark.anyio
 

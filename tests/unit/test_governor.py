@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from evalfleet.agents import governor, governor_file
-from evalfleet.agents.governor import Limits, Pace, Turn, answered, holds, refused, take_turn
-from evalfleet.agents.governor_file import Governor, pace_file
+from evalfleet.agents.llm import governor, governor_file
+from evalfleet.agents.llm.governor import Limits, Pace, Turn, answered, holds, refused, take_turn
+from evalfleet.agents.llm.governor_file import Governor, pace_file
 from evalfleet.errors import EnvironmentFailed
 from evalfleet.testing.clock import FakeClock
 from fleet import wait_for

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
-from evalfleet.core.gpu_cards import Card, Ticket, blocked
-from evalfleet.core.gpu_room import Room
-from evalfleet.core.gpus import Grant, in_turn
+from evalfleet.core.gpus.allocation import Grant, in_turn
+from evalfleet.core.gpus.cards import Card, Ticket, blocked
+from evalfleet.core.gpus.room import Room
 from evalfleet.model import Attempt, AttemptState, Requests, Run
-from evalfleet.store.base_gpus import AVOID_S, CLEAN_S, TICKET_S, Ask, Program
-from evalfleet.store.leasing import devices_of
-from evalfleet.store.sqlite import open_store
-from evalfleet.testing import store_cases as cases
+from evalfleet.store.base.gpus import AVOID_S, CLEAN_S, TICKET_S, Ask, Program
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.gpus.leases import devices_of
 from evalfleet.testing.clock import FakeClock
+from evalfleet.testing.store import cases
 
 HERE = frozenset({"h"})
 CARDS = 5

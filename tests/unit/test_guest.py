@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from evalfleet.actions import Action, Click, Press, Wait, Write
-from evalfleet.environments import desktop_init, guest_words
 from evalfleet.environments.base import LARGEST_FILE, LARGEST_OUTPUT, Executed, Probe, Size
-from evalfleet.environments.client import GuestClient
-from evalfleet.environments.guest import Guest
+from evalfleet.environments.desktop import init
+from evalfleet.environments.guest import messages
+from evalfleet.environments.guest.client import GuestClient
+from evalfleet.environments.guest.server import Guest
 from evalfleet.errors import EnvironmentFailed, EpisodeOver, InputError
 
 
@@ -247,5 +248,5 @@ def test_what_is_no_address(address: str):
 
 
 def test_limits_are_the_same_inside_and_outside():
-    assert (desktop_init.LARGEST_FILE, desktop_init.LARGEST_OUTPUT) == (LARGEST_FILE, LARGEST_OUTPUT)
-    assert guest_words.LARGEST_UPLOAD == LARGEST_FILE
+    assert (init.LARGEST_FILE, init.LARGEST_OUTPUT) == (LARGEST_FILE, LARGEST_OUTPUT)
+    assert messages.LARGEST_UPLOAD == LARGEST_FILE

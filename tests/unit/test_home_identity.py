@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from evalfleet.errors import CopiedHome
-from evalfleet.store import identity
-from evalfleet.store.home import Facts, Identity
-from evalfleet.store.sqlite import open_reader, open_store
+from evalfleet.store.database.sqlite import open_reader, open_store
+from evalfleet.store.home import identity
+from evalfleet.store.home.facts import Facts, Identity
 
 FACTS = Facts(path="/home", inode="7", device="1", boot="b", machine="m")
 

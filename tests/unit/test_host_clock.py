@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from evalfleet.backends.host_clock import HostClock
+from evalfleet.hosts.protocol.host_clock import HostClock
 from evalfleet.runner import clock as runner_clock
 from evalfleet.runner.clock import steady
-from evalfleet.runner.spool import Spool
+from evalfleet.runner.spool.spool import Spool
 
 
 def translated(clock: HostClock, **event: object) -> dict[str, object]:
@@ -59,8 +59,8 @@ def spool(tmp_path: Path) -> Spool:
 
 def test_all_runners_until_the_next_boot_share_a_clock(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     boot, since_s = "first", 100.0
-    monkeypatch.setattr(runner_clock.tree, "boot_id", lambda: boot)
-    monkeypatch.setattr(runner_clock.tree, "boottime_ns", lambda: int(since_s * 1e9))
+    monkeypatch.setattr(runner_clock.process_tree, "boot_id", lambda: boot)
+    monkeypatch.setattr(runner_clock.process_tree, "boottime_ns", lambda: int(since_s * 1e9))
     now = steady(spool, lambda: 5000.0)
     assert now() == 5000.0
     since_s = 160.0

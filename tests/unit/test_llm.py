@@ -13,16 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalfleet import config
-from evalfleet.agents import llm_prompt, registry
+from evalfleet.agents import registry
 from evalfleet.agents.base import Click, Press, Wish, Write
-from evalfleet.agents.llm import Llm
-from evalfleet.agents.llm_options import LlmOptions, options_of
-from evalfleet.agents.llm_prompt import Said, Step, understand
-from evalfleet.agents.posting import Response
-from evalfleet.agents.replies import Sense, wait_of
-from evalfleet.agents.replies import understand as sense_of
+from evalfleet.agents.llm import prompt
+from evalfleet.agents.llm.agent import Llm
+from evalfleet.agents.llm.http_post import Response
+from evalfleet.agents.llm.options import LlmOptions, options_of
+from evalfleet.agents.llm.prompt import Said, Step, understand
+from evalfleet.agents.llm.replies import Sense, wait_of
+from evalfleet.agents.llm.replies import understand as sense_of
 from evalfleet.benchmarks.base import Selection
-from evalfleet.benchmarks.miniwob import Miniwob
+from evalfleet.benchmarks.miniwob.benchmark import Miniwob
 from evalfleet.errors import ConfigError, InputError
 from evalfleet.model import TokenPrice
 from evalfleet.testing.pages import looking
@@ -143,9 +144,7 @@ def test_configuration(tmp_path: Path):
 
 def test_the_model_is_told_goal_history_elements_and_screen():
     said = Said(actions=(Click(x=1, y=2),), done=False, thought="I see\n two buttons")
-    chat = llm_prompt.messages(
-        looking('Click "Ok".', "Cancel", "Ok", step=2), [Step(number=1, said=said)], elements=True
-    )
+    chat = prompt.messages(looking('Click "Ok".', "Cancel", "Ok", step=2), [Step(number=1, said=said)], elements=True)
     assert [message["role"] for message in chat] == ["system", "user"]
     assert all(
         f'"do": "{name}"' in chat[0]["content"] for name in ("click", "drag", "scroll", "write", "press", "wait")
@@ -156,7 +155,7 @@ def test_the_model_is_told_goal_history_elements_and_screen():
     assert '1. I see two buttons [{"do": "click", "x": 1, "y": 2}]' in text["text"]
     assert '- button "Ok" at (40, 50)' in text["text"]
     assert image["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
-    bare = llm_prompt.messages(looking("g", "Ok"), [], elements=False)
+    bare = prompt.messages(looking("g", "Ok"), [], elements=False)
     assert "button" not in bare[1]["content"][0]["text"]
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from evalfleet.backends.host_load import load_of
-from evalfleet.core.loads import Load, Sample, bounded, pack, thinned, unpack
-from evalfleet.runner import hostload
-from evalfleet.runner.hostload import HostLoad, disk_share, memory_share, ticks, traffic
+from evalfleet.core.hosts.load import Load, Sample, bounded, pack, thinned, unpack
+from evalfleet.hosts.load import load_of
+from evalfleet.runner.host import load as hostload
+from evalfleet.runner.host.load import HostLoad, disk_share, memory_share, ticks, traffic
 
 STAT = b"cpu  100 0 50 800 50 0 0 0 7 0\ncpu0 1 2 3\n"
 DEVICES = b"""Inter-|   Receive                                                |  Transmit

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from evalfleet.backends import local_collect
-from evalfleet.backends.local_collect import bring
+from evalfleet.hosts.local import collect
+from evalfleet.hosts.local.collect import bring
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_who_is_killed_on_the_way_is_followed_by_one_who_goes_on(
     source: Path, tmp_path: Path, moment: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     destination = tmp_path / "home" / "1"
-    move, moved = local_collect._move_file, 0
+    move, moved = collect._move_file, 0
 
     class Killed(BaseException):
         pass
@@ -82,8 +82,8 @@ def test_who_is_killed_on_the_way_is_followed_by_one_who_goes_on(
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(local_collect, "_move_file", move_some)
-        patched.setattr(local_collect, "_complete", die)
+        patched.setattr(collect, "_move_file", move_some)
+        patched.setattr(collect, "_complete", die)
         with pytest.raises(Killed):
             bring(source, destination, {}, listed_only=True)
     assert not destination.exists()
@@ -99,7 +99,7 @@ def test_who_is_killed_while_a_folder_that_cannot_be_renamed_comes_file_by_file_
 ) -> None:
     """A folder of an overlay's lower layer: the system refuses to rename it, and renames the files in it."""
     destination = tmp_path / "home" / "1"
-    whole, moved, rename, move = tree(source), 0, Path.rename, local_collect._move_file
+    whole, moved, rename, move = tree(source), 0, Path.rename, collect._move_file
 
     class Killed(BaseException):
         pass
@@ -120,7 +120,7 @@ def test_who_is_killed_while_a_folder_that_cannot_be_renamed_comes_file_by_file_
 
     monkeypatch.setattr(Path, "rename", refuse)
     with monkeypatch.context() as patched:
-        patched.setattr(local_collect, "_move_file", move_some)
+        patched.setattr(collect, "_move_file", move_some)
         with pytest.raises(Killed):
             bring(source, destination, {}, listed_only=False)
     moved = -1
@@ -185,6 +185,6 @@ def test_a_closed_folder_is_opened_and_no_link_is_followed(source: Path, tmp_pat
     outside.mkdir(mode=0o755)
     (source / "artifacts" / "link").symlink_to(outside)
     (source / "artifacts" / "deep").chmod(0)
-    local_collect._open_up(source)
+    collect._open_up(source)
     assert (source / "artifacts" / "deep").stat().st_mode & 0o777 == 0o700
     assert outside.stat().st_mode & 0o777 == 0o755

@@ -14,14 +14,14 @@ import yaml
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from evalfleet.core.gpu_cards import Card
-from evalfleet.core.loads import Load, Sample
+from evalfleet.core.gpus.cards import Card
+from evalfleet.core.hosts.load import Load, Sample
+from evalfleet.daemon.alerts.watch import Watch
 from evalfleet.model import HostState, Policy, TaskState
-from evalfleet.store.sqlite import open_store
-from evalfleet.testing import store_cases as cases
-from evalfleet.web import metrics
-from evalfleet.web.exposition import METRICS
-from evalfleet.web.watching import Watch
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.testing.store import cases
+from evalfleet.web.metrics import home as metrics
+from evalfleet.web.metrics.exposition import METRICS
 from webclient import Client, serving
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "monitoring"

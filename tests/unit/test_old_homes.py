@@ -11,8 +11,8 @@ import pytest
 
 from evalfleet.errors import StoreForeign
 from evalfleet.model import TaskState
-from evalfleet.store import sqlite, statements
-from evalfleet.store.sqlite import open_reader, open_store
+from evalfleet.store.database import sqlite, statements
+from evalfleet.store.database.sqlite import open_reader, open_store
 from oldhomes import FOREIGN, OLD, unpacked
 
 FILE = "evalfleet.db"
@@ -77,5 +77,5 @@ def test_a_home_that_cannot_be_brought_up_to_date_is_left_as_it_was(commit: str,
 
 
 def test_migrations_are_frozen():
-    folder = Path(statements.__file__).parent / "migrations" / sqlite.DIALECT
+    folder = Path(statements.__file__).parents[1] / "migrations" / sqlite.DIALECT
     assert {path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in folder.glob("*.sql")} == FROZEN

@@ -10,12 +10,13 @@ from random import Random
 
 import pytest
 
-from evalfleet.backends import reaching, ssh_client
-from evalfleet.backends.reaching import Absent, Reachable
-from evalfleet.backends.ssh_config import Hop
-from evalfleet.backends.ssh_hostsfile import Login, SshHostSpec
 from evalfleet.cli.pools import tunnel
-from evalfleet.runner import visiting
+from evalfleet.hosts import access
+from evalfleet.hosts.access import Absent, Reachable
+from evalfleet.hosts.ssh.login.config import Hop
+from evalfleet.hosts.ssh.login.hosts_file import Login, SshHostSpec
+from evalfleet.hosts.ssh.visit import client
+from evalfleet.runner.visit import logs
 
 
 def host(name: str = "box", **fields: object) -> Reachable:
@@ -28,17 +29,17 @@ def test_a_host_is_meant_by_its_name_or_by_a_worker_of_it():
     box, other = host("box", slots=2), host("box-2")
     gone = Absent(pool="lab", name="far", slots=1, why="is stopped")
     hosts = [box, other, gone]
-    assert reaching.of_worker("box", hosts) is box
-    assert reaching.of_worker("box-1", hosts) is box
-    assert reaching.of_worker("box-2", hosts) is other  # a host's own name comes first
-    assert reaching.of_worker("box-2-1", hosts) is other
-    assert reaching.of_worker("far-1", hosts) is gone
-    assert reaching.of_worker("box-3", hosts) is None
+    assert access.of_worker("box", hosts) is box
+    assert access.of_worker("box-1", hosts) is box
+    assert access.of_worker("box-2", hosts) is other  # a host's own name comes first
+    assert access.of_worker("box-2-1", hosts) is other
+    assert access.of_worker("far-1", hosts) is gone
+    assert access.of_worker("box-3", hosts) is None
 
 
 def test_pauses_grow_to_a_limit_and_differ():
     rng = Random(7)
-    pauses = [reaching.pause_s(failures, rng) for failures in range(1, 2000)]
+    pauses = [access.pause_s(failures, rng) for failures in range(1, 2000)]
     assert 0.75 <= pauses[0] <= 1
     assert all(0.75 * 2**turn <= pauses[turn] <= 2**turn for turn in range(5))
     assert all(22.5 <= pause <= 30 for pause in pauses[6:])
@@ -59,7 +60,7 @@ def test_ssh_understands_its_configuration(tmp_path: Path):
     key.touch()
     box = host(host_key="ssh-ed25519 AAAA", connect_s=7.4)
     hop = Hop(login=Login(address="10.0.0.4", port=2222, user="e v"), key=key)
-    text = ssh_client.configuration(box, [hop], tmp_path / "own hosts", tmp_path / "learned")
+    text = client.configuration(box, [hop], tmp_path / "own hosts", tmp_path / "learned")
     found = settings_of(tmp_path, text, "evalfleet-0")
     wanted = {"hostname": "10.0.0.4", "port": "2222", "user": "e v", "connecttimeout": "7", "identitiesonly": "yes"}
     assert found | wanted == found
@@ -73,7 +74,7 @@ def test_ssh_goes_the_same_way_by_the_same_rules(tmp_path: Path):
     gate = Hop(login=Login(address="gate", port=23, user="me"), known_hosts=(tmp_path / "theirs",), asks_agent=False)
     inner = Hop(login=Login(address="inner"), known_as=Login(address="alias"))
     last = Hop(login=Login(address="10.0.0.4"), identities=(tmp_path / "one", tmp_path / "two"), agent="/run/agent")
-    text = ssh_client.configuration(host(), [gate, inner, last], tmp_path / "own", tmp_path / "learned")
+    text = client.configuration(host(), [gate, inner, last], tmp_path / "own", tmp_path / "learned")
     found = [settings_of(tmp_path, text, f"evalfleet-{number}") for number in range(3)]
     assert [each.get("proxyjump") for each in found] == [None, "evalfleet-0", "evalfleet-1"]
     assert [(each["hostname"], each["port"]) for each in found] == [("gate", "23"), ("inner", "22"), ("10.0.0.4", "22")]
@@ -84,16 +85,16 @@ def test_ssh_goes_the_same_way_by_the_same_rules(tmp_path: Path):
     assert found[1]["hostkeyalias"] == "alias"
     assert found[2]["identityfile"] == f"{tmp_path}/two"
     brought = Hop(login=Login(address="inner"), command="nc --x=100% inner 22")
-    alone = settings_of(tmp_path, ssh_client.configuration(host(), [brought], tmp_path, tmp_path), "evalfleet-0")
+    alone = settings_of(tmp_path, client.configuration(host(), [brought], tmp_path, tmp_path), "evalfleet-0")
     assert alone["proxycommand"].replace("%%", "%") == "nc --x=100% inner 22"
 
 
 def test_known_hosts_lines_name_the_port_or_the_alias():
     box = Hop(login=Login(address="a.b"))
-    assert ssh_client.known_line(box, "ssh-ed25519 AAAA") == "a.b ssh-ed25519 AAAA\n"
-    assert ssh_client.known_line(Hop(login=Login(address="::1", port=23)), "k v") == "[::1]:23 k v\n"
+    assert client.known_line(box, "ssh-ed25519 AAAA") == "a.b ssh-ed25519 AAAA\n"
+    assert client.known_line(Hop(login=Login(address="::1", port=23)), "k v") == "[::1]:23 k v\n"
     aliased = Hop(login=Login(address="a.b", port=23), known_as=Login(address="c"))
-    assert ssh_client.known_line(aliased, "k v") == "c k v\n"
+    assert client.known_line(aliased, "k v") == "c k v\n"
 
 
 @pytest.mark.parametrize(
@@ -130,26 +131,26 @@ def journal(folder: Path, *lines: dict[str, object]) -> str:
 def test_an_attempt_is_over_with_its_end_record_only(tmp_path: Path):
     started: dict[str, object] = {"event": 0, "type": "started"}
     note: dict[str, object] = {"event": 1, "type": "progress", "note": {"type": "ended"}}
-    assert not visiting.is_over(journal(tmp_path, started))
-    assert not visiting.is_over(journal(tmp_path, started, note))
-    assert visiting.is_over(journal(tmp_path, started, {"event": 1, "type": "ended"}))
-    assert visiting.is_over(journal(tmp_path, started, {"event": 1, "type": "ended", "result": "x" * 300_000}))
-    assert not visiting.is_over(journal(tmp_path, started, {"event": 1, "type": "progress", "note": "ended" * 70_000}))
-    assert not visiting.is_over(journal(tmp_path))
-    assert visiting.is_over(str(tmp_path / "nothing"))
+    assert not logs.is_over(journal(tmp_path, started))
+    assert not logs.is_over(journal(tmp_path, started, note))
+    assert logs.is_over(journal(tmp_path, started, {"event": 1, "type": "ended"}))
+    assert logs.is_over(journal(tmp_path, started, {"event": 1, "type": "ended", "result": "x" * 300_000}))
+    assert not logs.is_over(journal(tmp_path, started, {"event": 1, "type": "progress", "note": "ended" * 70_000}))
+    assert not logs.is_over(journal(tmp_path))
+    assert logs.is_over(str(tmp_path / "nothing"))
 
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
-    monkeypatch.setattr(visiting, "say", lambda **line: lines.extend(line["lines"]))
+    monkeypatch.setattr(logs, "say", lambda **line: lines.extend(line["lines"]))
     return lines
 
 
 def test_the_last_lines_come_first_then_whole_lines_only(tmp_path: Path, said: list[str]):
     log = tmp_path / "a.log"
     log.write_text("one\ntwo\n\nfour\n")
-    source = visiting.Source(str(tmp_path), "a.log", "x", "stdout")
+    source = logs.Source(str(tmp_path), "a.log", "x", "stdout")
     source.skip(2)
     source.tell(last=False)
     assert said == ["", "four"]
@@ -167,7 +168,7 @@ def test_the_last_lines_come_first_then_whole_lines_only(tmp_path: Path, said: l
 @pytest.mark.parametrize(("lines", "wanted"), [(0, []), (1, ["b"]), (5, ["a", "b"])])
 def test_as_many_lines_as_were_asked_for(tmp_path: Path, said: list[str], lines: int, wanted: list[str]):
     (tmp_path / "a.log").write_text("a\nb")
-    source = visiting.Source(str(tmp_path), "a.log", "x", "stdout")
+    source = logs.Source(str(tmp_path), "a.log", "x", "stdout")
     source.skip(lines)
     source.tell(last=True)
     assert said == wanted
@@ -176,7 +177,7 @@ def test_as_many_lines_as_were_asked_for(tmp_path: Path, said: list[str], lines:
 def test_a_log_that_is_begun_anew_is_read_from_its_beginning(tmp_path: Path, said: list[str]):
     log = tmp_path / "a.log"
     log.write_text("a long first line\n")
-    source = visiting.Source(str(tmp_path), "a.log", "x", "stdout")
+    source = logs.Source(str(tmp_path), "a.log", "x", "stdout")
     source.tell(last=False)
     log.rename(tmp_path / "a.log.1")
     source.tell(last=False)
@@ -186,9 +187,9 @@ def test_a_log_that_is_begun_anew_is_read_from_its_beginning(tmp_path: Path, sai
 
 
 def test_an_endless_line_is_shown_in_pieces(tmp_path: Path, said: list[str]):
-    (tmp_path / "a.log").write_bytes(b"x" * (visiting.BLOCK + 10))
-    source = visiting.Source(str(tmp_path), "a.log", "x", "stdout")
+    (tmp_path / "a.log").write_bytes(b"x" * (logs.BLOCK + 10))
+    source = logs.Source(str(tmp_path), "a.log", "x", "stdout")
     source.tell(last=False)
-    assert [len(line) for line in said] == [visiting.BLOCK]
+    assert [len(line) for line in said] == [logs.BLOCK]
     source.tell(last=True)
-    assert [len(line) for line in said] == [visiting.BLOCK, 10]
+    assert [len(line) for line in said] == [logs.BLOCK, 10]

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalfleet.azure.image import TAG_IMAGE
-from evalfleet.azure.views import Owned
-from evalfleet.azure.vm import TAG_OWNER, TAG_POOL
-from evalfleet.fleet.ground import Ground
-from evalfleet.fleet.reaper import Finding, Purposes, findings, others
+from evalfleet.azure.requests.image import TAG_IMAGE
+from evalfleet.azure.requests.vm import TAG_OWNER, TAG_POOL
+from evalfleet.azure.responses import Owned
+from evalfleet.pools.machine.context import Ground
+from evalfleet.pools.reaper import Finding, Purposes, findings, others
 
 NOW = 1_800_000_000.0
 OURS = Purposes(owners={"me@here-1"}, pools=["p1"], hosts={"waa-eval-1"})

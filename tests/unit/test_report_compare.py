@@ -10,13 +10,13 @@ from random import Random
 import pytest
 from tests.unit.report_builders import RunBuilder
 
-from evalfleet.core import compare as core
+from evalfleet.core.statistics import comparison as core
 from evalfleet.errors import InputError
 from evalfleet.model import Blame, JsonObject, Kind, TaskState
-from evalfleet.report import lines
 from evalfleet.report.compare import Comparison, compare, points, sentence
-from evalfleet.report.contrast import contrast
-from evalfleet.report.sameness import differences
+from evalfleet.report.same_tasks import differences
+from evalfleet.report.terminal import lines
+from evalfleet.report.terminal.comparison import contrast
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "compare-runs.md").read_text("utf-8")
 

@@ -16,14 +16,14 @@ from xml.etree import ElementTree
 import pytest
 from tests.unit.report_builders import RunBuilder, mixed_run
 
-from evalfleet.cli import export as cli
+from evalfleet.cli.results import export as cli
 from evalfleet.errors import InputError
 from evalfleet.layout import Home, task_folder_name
 from evalfleet.model import Blame, Kind, TaskState
 from evalfleet.report.exports import native, tables, waa
+from evalfleet.report.exports.folder import FORMATS, Exported, export
 from evalfleet.report.exports.junit import legal
 from evalfleet.report.exports.tables import cell
-from evalfleet.report.exports.writing import FORMATS, Exported, export
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "exports.md").read_text("utf-8")
 WAA_IDS = [
@@ -294,7 +294,7 @@ def test_what_is_there_is_never_overwritten(mixed: RunBuilder, tmp_path: Path):
 def test_what_a_killed_export_left_does_not_block_the_next(mixed: RunBuilder, tmp_path: Path):
     killed = (
         "import os, sys; from pathlib import Path; from evalfleet.layout import Home;"
-        "from evalfleet.report.exports.writing import _new_folder;"
+        "from evalfleet.report.exports.folder import _new_folder;"
         "folder = _new_folder(sys.argv[1], Home(Path(sys.argv[2]))); _, partial = folder.__enter__();"
         "(partial / 'tasks').mkdir(); (partial / 'tasks' / 'half').write_text('x'); os.kill(os.getpid(), 9)"
     )

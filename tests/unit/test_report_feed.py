@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.unit.report_builders import RunBuilder, mixed_run
 
-from evalfleet.cli.view import PlainLines
+from evalfleet.cli.shared.view import PlainLines
 from evalfleet.model import Kind, TaskState
-from evalfleet.report import feed
+from evalfleet.report.terminal import events
 
 
 @pytest.fixture
@@ -91,9 +91,9 @@ def test_hostile_text_is_shown_not_obeyed(home: Path) -> None:
 
 def test_done_by() -> None:
     def event(type: str, attempt: str | None = None):
-        return feed.Event(number=1, run_id="r", at=0, type=type, task="a", attempt=attempt, data={})
+        return events.Event(number=1, run_id="r", at=0, type=type, task="a", attempt=attempt, data={})
 
-    assert feed.done_by(event("task.succeeded", "r.1.1")) == 1
-    assert feed.done_by(event("task.retried", "r.1.1")) == 0
-    assert feed.done_by(event("task.retried")) == -1
-    assert feed.done_by(event("attempt.claimed", "r.1.1")) == 0
+    assert events.done_by(event("task.succeeded", "r.1.1")) == 1
+    assert events.done_by(event("task.retried", "r.1.1")) == 0
+    assert events.done_by(event("task.retried")) == -1
+    assert events.done_by(event("attempt.claimed", "r.1.1")) == 0

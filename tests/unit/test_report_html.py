@@ -13,7 +13,7 @@ import pytest
 from tests.unit.report_builders import START, RunBuilder, mixed_run
 
 from evalfleet.model import Blame, Kind, TaskState
-from evalfleet.report.html import page
+from evalfleet.report.html.page import page
 from evalfleet.report.timeline import SCALE, Axis, look_of, timeline
 
 HOSTILE = [

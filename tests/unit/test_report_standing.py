@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from evalfleet.model import Event, Policy, Requests, WorkerState
-from evalfleet.report.feed import Feed
-from evalfleet.report.lines import Line
+from evalfleet.report.host_states import standings
 from evalfleet.report.live import live_state, parallel_live, workers
-from evalfleet.report.screen import worker_lines
-from evalfleet.report.standing import standings
-from evalfleet.store.base import Claim
-from evalfleet.store.sqlite import open_store
-from evalfleet.testing import store_cases as cases
+from evalfleet.report.terminal.events import Feed
+from evalfleet.report.terminal.lines import Line
+from evalfleet.report.terminal.live import worker_lines
+from evalfleet.store.base.store import Claim
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.testing.store import cases
 
 
 def told(*types: str | tuple[str, dict[str, Any]]) -> list[Event]:

@@ -9,9 +9,9 @@ import pytest
 from tests.unit.report_builders import RunBuilder, mixed_run
 
 from evalfleet.model import Blame, JsonObject, Kind, Policy, TaskState
-from evalfleet.report.lines import paint
-from evalfleet.report.overview import next_command, overview
 from evalfleet.report.summary import accepted, exit_code, summarise
+from evalfleet.report.terminal.lines import paint
+from evalfleet.report.terminal.summary import next_command, overview
 
 PROMISED = {
     "run", "name", "state", "tasks", "scores", "attempts", "failures", "failures_by_blame", "cost", "retry_rate", "retry_bias",

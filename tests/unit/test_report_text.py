@@ -6,8 +6,9 @@ import io
 
 import pytest
 
-from evalfleet.report import lines, text
-from evalfleet.report.lines import Column, Span, Style
+from evalfleet.report import text
+from evalfleet.report.terminal import lines
+from evalfleet.report.terminal.lines import Column, Span, Style
 
 
 @pytest.mark.parametrize(

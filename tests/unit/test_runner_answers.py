@@ -13,10 +13,10 @@ import anyio
 import pytest
 from anyio.abc import SocketStream
 
-from evalfleet.backends.base import HostInfo, Inbox, Launch
-from evalfleet.backends.link import RunnerLink
-from evalfleet.backends.runner_host import RunnerHost, into
 from evalfleet.errors import RunnerUnavailable
+from evalfleet.hosts.base import HostInfo, Inbox, Launch
+from evalfleet.hosts.protocol.link import RunnerLink
+from evalfleet.hosts.protocol.runner_host import RunnerHost, into
 from evalfleet.model import JsonObject
 
 pytestmark = pytest.mark.anyio

@@ -48,12 +48,10 @@ def test_whoever_only_looks_for_a_runner_does_not_load_it(tmp_path: Path):
     """Every start compiles what it imports: on many hosts that is most of what a short command costs."""
     program = tmp_path / "runner.pyz"
     program.write_bytes(build()[0])
-    look = (
-        f"import sys; sys.path.insert(0, sys.argv[1]); import {PACKAGE}.looking, {PACKAGE}.stdio; print(*sys.modules)"
-    )
+    look = f"import sys; sys.path.insert(0, sys.argv[1]); import {PACKAGE}.visit.status, {PACKAGE}.stdio; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", look, program], capture_output=True, text=True, check=True, timeout=60
     )
     loaded = {name for name in done.stdout.split() if name.startswith(PACKAGE)}
     assert f"{PACKAGE}.daemon" in loaded
-    assert not loaded & {f"{PACKAGE}.{name}" for name in ("attempt", "commands", "recovery", "runner")}
+    assert not loaded & {f"{PACKAGE}.{name}" for name in ("attempt.attempt", "commands", "spool.recovery", "runner")}

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from evalfleet.runner import jsontext
-from evalfleet.runner.beneath import remove
-from evalfleet.runner.collect import read_result
-from evalfleet.runner.events import LINES_PER_S, MAX_LINE, Events
-from evalfleet.runner.journal import Journal
-from evalfleet.runner.output import Output, last_lines
+from evalfleet.runner.attempt.collect import read_result
+from evalfleet.runner.attempt.event_file import LINES_PER_S, MAX_LINE, Events
+from evalfleet.runner.attempt.journal import Journal
+from evalfleet.runner.attempt.output import Output, last_lines
+from evalfleet.runner.attempt.spec import Refusal, Spec
 from evalfleet.runner.redact import Redactor
-from evalfleet.runner.spec import Refusal, Spec
-from evalfleet.runner.spool import Spool, fetch
+from evalfleet.runner.safe_files import remove
+from evalfleet.runner.spool.spool import Spool, fetch
 
 NONE = Redactor({})
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evalfleet.model import JsonObject
-from evalfleet.runner import gpucheck as check
+from evalfleet.runner.gpu import rules as check
 
 NOBODY: frozenset[int] = frozenset()
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from evalfleet.runner import gpulocks
-from evalfleet.runner.gpulocks import Held, Locks
+from evalfleet.runner.gpu import locks as gpulocks
+from evalfleet.runner.gpu.locks import Held, Locks
 
 UUID = "GPU-a"
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import nvidia
-from evalfleet.backends.base import gpus_of
-from evalfleet.runner import smi
-from evalfleet.runner.gpulook import Look, Whose, read_stand_in
-from evalfleet.runner.gpus import may_have_gpus
-from evalfleet.runner.nvml import Nvml
-from evalfleet.runner.smi import Smi
+from evalfleet.hosts.base import gpus_of
+from evalfleet.runner.gpu import smi
+from evalfleet.runner.gpu.devices import may_have_gpus
+from evalfleet.runner.gpu.nvml import Nvml
+from evalfleet.runner.gpu.probe import Look, Whose, read_stand_in
+from evalfleet.runner.gpu.smi import Smi
 
 UUIDS = ("GPU-2", "MIG-100", "MIG-102", "GPU-1")  # in the order of the bus; the one without a name is left out
 
@@ -64,7 +64,7 @@ def test_an_old_driver_and_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(OSError):  # noqa: PT011
             Look(str(tmp_path), os.getpid())
     monkeypatch.delenv("EVALFLEET_NVML")
-    monkeypatch.setattr("evalfleet.runner.gpus.SIGNS", ())
+    monkeypatch.setattr("evalfleet.runner.gpu.devices.SIGNS", ())
     assert not may_have_gpus()
 
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from evalfleet.core.ends import end_from_json
-from evalfleet.core.judge import judge
+from evalfleet.core.failures.end_record import end_from_json
+from evalfleet.core.failures.judge import judge
 from evalfleet.model import Failure, Policy
-from evalfleet.runner.attempt import Attempt
-from evalfleet.runner.collect import INLINE_FILES, MAX_MANIFEST, Leavings, clean_file
-from evalfleet.runner.journal import Journal
+from evalfleet.runner.attempt.attempt import Attempt
+from evalfleet.runner.attempt.collect import INLINE_FILES, MAX_MANIFEST, Leavings, clean_file
+from evalfleet.runner.attempt.journal import Journal
+from evalfleet.runner.attempt.spec import Spec
 from evalfleet.runner.redact import Redactor
-from evalfleet.runner.spec import Spec
 
 KEY = Redactor({"KEY": "hunter22"})
 NONE = Redactor({})
@@ -119,7 +119,7 @@ def test_what_cannot_be_cleaned_is_not_kept(artifacts: Path) -> None:
     (folder / "events.jsonl").write_text('{"note": "hunter22"}\n')
     script = f"""
 import json, resource, signal
-from evalfleet.runner.collect import Leavings
+from evalfleet.runner.attempt.collect import Leavings
 from evalfleet.runner.redact import Redactor
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from evalfleet.runner.limits import NEVER, Limits
-from evalfleet.runner.spec import Spec
+from evalfleet.runner.attempt.limits import NEVER, Limits
+from evalfleet.runner.attempt.spec import Spec
 
 
 def limits(**fields: float | None) -> Limits:

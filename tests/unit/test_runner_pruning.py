@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from evalfleet.runner import pruning
+from evalfleet.runner.attempt.spec import Spec
 from evalfleet.runner.loop import Loop, Timer
-from evalfleet.runner.pruning import EVERY_S, KEPT_S, Pruner, prune
-from evalfleet.runner.spec import Spec
-from evalfleet.runner.spool import Spool
+from evalfleet.runner.spool import prune as pruning
+from evalfleet.runner.spool.prune import EVERY_S, KEPT_S, Pruner, prune
+from evalfleet.runner.spool.spool import Spool
 
 NOW = 1_000_000_000.0
 

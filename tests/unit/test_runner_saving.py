@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from evalfleet.runner import tree
-from evalfleet.runner.journal import Journal
+from evalfleet.runner.attempt import process_tree
+from evalfleet.runner.attempt.journal import Journal
 from evalfleet.runner.loop import Loop
-from evalfleet.runner.syncing import THREADS, Syncer
+from evalfleet.runner.spool.disk_sync import THREADS, Syncer
 
 
 def _fail(error: Exception) -> None:
@@ -105,10 +105,10 @@ def test_a_slow_disk_for_one_attempt_does_not_hold_up_the_others():
 
 def test_the_start_time_is_what_the_kernel_says():
     for _ in range(100):
-        before = tree.boottime_ns()
+        before = process_tree.boottime_ns()
         with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as child:
-            told = tree.start_time(child.pid, before)
-            found = tree.stat_of(child.pid)
+            told = process_tree.start_time(child.pid, before)
+            found = process_tree.stat_of(child.pid)
             assert found is not None
             assert told == found.start_time
 

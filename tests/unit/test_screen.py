@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evalfleet.agents.base import Box, Click, Decision, Element, Observation, Point, Press, Wait, Write
-from evalfleet.agents.screen import ENTER, Player, Screen, Steps
+from evalfleet.agents.solutions.screen import ENTER, Player, Screen, Steps
 
 
 class Clock:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from evalfleet.core.failures import EVIDENCE_LIMIT, RULES, one_line
-from evalfleet.core.judge import judge
+from evalfleet.core.failures.judge import judge
+from evalfleet.core.failures.kinds import EVIDENCE_LIMIT, RULES, one_line
 from evalfleet.model import EndRecord, Failure, Kind, Policy
-from evalfleet.runner.server_failure import ADVICE, LONGEST_LINE, ended, late, shown_status
+from evalfleet.runner.server.failure import ADVICE, LONGEST_LINE, ended, late, shown_status
 
 HOLLOW = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
 PREFIX = "(EngineCore_0 pid=4711) ERROR 11-09 12:00:01 [core.py:700] "

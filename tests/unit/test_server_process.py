@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from evalfleet.runner.server_process import Port, inherited
+from evalfleet.runner.server.process import Port, inherited
 
 
 def listening(port: int, *options: int) -> socket.socket:

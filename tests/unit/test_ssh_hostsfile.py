@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from evalfleet.backends.ssh_hostsfile import DEFAULT_FOLDER, Login, SshHostSpec, load
 from evalfleet.errors import HostsFileError
+from evalfleet.hosts.ssh.login.hosts_file import DEFAULT_FOLDER, Login, SshHostSpec, load
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGRkRm5hWlvdO4mF8vUrtAdFX9eIRwDjoTM2mSpnwcq6"
 

@@ -8,9 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
-from evalfleet.backends.base import Launch
-from evalfleet.backends.ssh_host import SshHost
 from evalfleet.errors import RunnerUnavailable
+from evalfleet.hosts.base import Launch
+from evalfleet.hosts.ssh.host import SshHost
 
 
 class Sums:

@@ -16,7 +16,7 @@ import pytest
 import evalfleet
 from evalfleet import errors
 from evalfleet.cli import main as entry
-from evalfleet.cli.options import home_option, json_option, run_argument
+from evalfleet.cli.shared.options import home_option, json_option, run_argument
 
 SLOW = ["asyncio", "anyio", "rich", "msgspec", "sqlite3", "importlib.metadata", "dataclasses", "tomllib", "logging"]
 SLOW += ["subprocess", "socket", "ssl", "json", "email", "tempfile", "concurrent.futures", "multiprocessing", "pathlib"]
@@ -47,7 +47,7 @@ def test_help_of_a_group_loads_none_of_its_commands():
     program = "import sys; from evalfleet.cli import main; before = set(sys.modules); main.run(['pool', '--help']); "
     modules = set(child("-c", program + "print(*set(sys.modules) - before, file=sys.stderr)").stderr.split())
     assert sorted(modules & set(SLOW)) == []
-    assert {name for name in modules if name.startswith("evalfleet.cli.pool")} == {"evalfleet.cli.pool"}
+    assert {name for name in modules if name.startswith("evalfleet.cli.pools.group")} == {"evalfleet.cli.pools.group"}
 
 
 def test_import_evalfleet_loads_nothing_slow():
@@ -56,7 +56,7 @@ def test_import_evalfleet_loads_nothing_slow():
 
 def test_an_attempt_loads_nothing_that_it_does_not_need():
     """A process of its own per attempt: what it imports, every task waits for."""
-    parts = "evalfleet.benchmarks.attempt, evalfleet.benchmarks.miniwob, evalfleet.benchmarks.miniwob_page"
+    parts = "evalfleet.benchmarks.attempt, evalfleet.benchmarks.miniwob.benchmark, evalfleet.benchmarks.miniwob.page"
     modules = loaded("-c", f"import {parts}, evalfleet.agents.oracle, evalfleet.agents.random") - loaded("-c", "pass")
     unwanted = {
         "asyncio",
@@ -215,7 +215,7 @@ def test_a_returned_number_is_the_code(acting: Acting, returned: object, code: i
 
 
 def test_a_reader_that_goes_away_is_no_error():
-    program = "import sys; from evalfleet.cli import main; import evalfleet.cli.version as v; "
+    program = "import sys; from evalfleet.cli import main; import evalfleet.cli.home.version as v; "
     program += "v.command.callback = lambda **_: [print('x' * 1000) for _ in range(1000)]; main.main(['version'])"
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from evalfleet.store.statements import statements
+from evalfleet.store.database.statements import statements
 
 TABLES = """
 create table run (id text primary key, created_at real, ended_at real);

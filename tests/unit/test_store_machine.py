@@ -11,9 +11,9 @@ from pathlib import Path
 
 import hypothesis
 
-from evalfleet.store.base import Store
-from evalfleet.store.sqlite import open_store
-from evalfleet.testing.store_machine import StoreMachine
+from evalfleet.store.base.store import Store
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.testing.store.machine import StoreMachine
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 LONG = int(os.environ.get("STORE_EXAMPLES", "0"))

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from evalfleet.errors import StoreBusy, StoreCorrupt, StoreError, StoreTooNew, StoreUnwritable
-from evalfleet.store import sqlite, statements
-from evalfleet.store.base import Store
-from evalfleet.store.sqlite import open_reader, open_store
-from evalfleet.store.statements import Migration
-from evalfleet.testing import store_cases as cases
+from evalfleet.store.base.store import Store
+from evalfleet.store.database import sqlite, statements
+from evalfleet.store.database.sqlite import open_reader, open_store
+from evalfleet.store.database.statements import Migration
+from evalfleet.testing.store import cases
 
 FILE = "evalfleet.db"
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from evalfleet.model import TaskState
-from evalfleet.store.sqlite import DIALECT, SqliteDatabase, open_store
-from evalfleet.store.statements import statements
-from evalfleet.store.writing import Writing
-from evalfleet.testing import store_cases as cases
+from evalfleet.store.database.sqlite import DIALECT, SqliteDatabase, open_store
+from evalfleet.store.database.statements import statements
+from evalfleet.store.runs.transitions import Writing
+from evalfleet.testing.store import cases
 
 TASKS = 20_000
 
@@ -66,7 +66,7 @@ def test_an_index_is_used(store: Writing, name: str, index: str) -> None:
 
 
 def test_every_statement_is_used() -> None:
-    source = "".join(path.read_text() for path in Path(cases.__file__).parents[1].joinpath("store").glob("*.py"))
+    source = "".join(path.read_text() for path in Path(cases.__file__).parents[2].joinpath("store").rglob("*.py"))
     unused = [name for name in statements(DIALECT) if f'"{name}"' not in source]
     assert unused == []
 

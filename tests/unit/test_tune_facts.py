@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from evalfleet.backends.base import HostInfo
-from evalfleet.core.gpu_cards import Card
-from evalfleet.engine.studying import Studying, submit_study
+from evalfleet.core.gpus.cards import Card
+from evalfleet.engine.trials import Studying, submit_study
+from evalfleet.hosts.base import HostInfo
 from evalfleet.model import Blame, Device, Failure, Kind, Outcome, Requests, Run, TaskState, Verdict
-from evalfleet.report.html import page
-from evalfleet.report.lines import cells
+from evalfleet.report.html.page import page
 from evalfleet.report.live import live_state
-from evalfleet.report.study import as_flags, studies_facts, study_facts
-from evalfleet.report.study_screen import study_screen
-from evalfleet.store.base import Claim, Claimed, Finish, Progress, Store
-from evalfleet.store.sqlite import open_store
+from evalfleet.report.studies.study import as_flags, studies_facts, study_facts
+from evalfleet.report.terminal.lines import cells
+from evalfleet.report.terminal.study import study_screen
+from evalfleet.store.base.store import Claim, Claimed, Finish, Progress, Store
+from evalfleet.store.database.sqlite import open_store
 from evalfleet.tune.study import study_of
 
 HOST = HostInfo(

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalfleet.tune.halving import halving_of, rungs
-from evalfleet.tune.planning import next_step
-from evalfleet.tune.standing import contenders
+from evalfleet.tune.plan import next_step
+from evalfleet.tune.ranking import contenders
+from evalfleet.tune.strategies.halving import halving_of, rungs
 from evalfleet.tune.study import Study, study_of
 from evalfleet.tune.tasks import trial_spec
 from evalfleet.tune.trial import Progress, Role, Trial, Wanted

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from evalfleet.testing.strategy_contract import MIXED, OBJECTIVE, asked, ended, points
 from evalfleet.tune.objective import objective_of
+from evalfleet.tune.ranking import best, contenders
 from evalfleet.tune.space import Space, identity, space_of
-from evalfleet.tune.standing import best, contenders
-from evalfleet.tune.strategy import strategy_of
+from evalfleet.tune.strategies.base import strategy_of
 from evalfleet.tune.trial import Progress, Trial
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:optuna")

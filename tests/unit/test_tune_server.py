@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalfleet.engine.launching import launch_of
+from evalfleet.engine.launch import launch_of
 from evalfleet.errors import InputError
-from evalfleet.report.study import as_flags
-from evalfleet.store.sqlite import open_store
-from evalfleet.testing.store_cases import claimed, drive
+from evalfleet.report.studies.study import as_flags
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.testing.store.cases import claimed, drive
 from evalfleet.tune.server import flag_words
 from evalfleet.tune.study import Study, study_of
 from evalfleet.tune.tasks import trial_spec

@@ -10,11 +10,11 @@ import pytest
 
 from evalfleet.errors import InputError
 from evalfleet.tune import expression
-from evalfleet.tune.grid import Grid
 from evalfleet.tune.objective import objective_of
-from evalfleet.tune.random import Random
 from evalfleet.tune.space import Span, space_of
-from evalfleet.tune.strategy import strategy_of
+from evalfleet.tune.strategies.base import strategy_of
+from evalfleet.tune.strategies.grid import Grid
+from evalfleet.tune.strategies.random import Random
 from evalfleet.tune.trial import Progress, Trial
 
 

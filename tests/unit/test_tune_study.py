@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from evalfleet.errors import InputError
 from evalfleet.tune.objective import objective_of
-from evalfleet.tune.planning import next_step
+from evalfleet.tune.plan import next_step
+from evalfleet.tune.ranking import best, contenders, front, verdict
 from evalfleet.tune.space import identity
-from evalfleet.tune.standing import best, contenders, front, verdict
 from evalfleet.tune.study import Study, study_of
 from evalfleet.tune.trial import Progress, Role, Trial
 

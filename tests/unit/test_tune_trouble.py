@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalfleet.core.gpu_cards import Card
+from evalfleet.core.gpus.cards import Card
 from evalfleet.model import Requests
 from evalfleet.tune.confirmation import confirmation
-from evalfleet.tune.crowding import crowding
+from evalfleet.tune.gpu_capacity import crowding
 from evalfleet.tune.importance import importance
-from evalfleet.tune.planning import Step, next_step
-from evalfleet.tune.standing import contenders
+from evalfleet.tune.plan import Step, next_step
+from evalfleet.tune.ranking import contenders
+from evalfleet.tune.stop_conditions import trouble
 from evalfleet.tune.study import Study, study_of
 from evalfleet.tune.trial import Progress, Role, Trial
-from evalfleet.tune.trouble import trouble
 
 
 def study(**fields: Any) -> Study:

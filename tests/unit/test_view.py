@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from rich.console import Console
 from tests.unit.report_builders import RunBuilder, mixed_run
 
-from evalfleet.cli.view import LiveView, print_summary
+from evalfleet.cli.shared.view import LiveView, print_summary
 from evalfleet.config import Settings
-from evalfleet.core.stats import Interval
+from evalfleet.core.statistics.scores import Interval
 from evalfleet.model import Kind, Policy, WorkerState
-from evalfleet.report.lines import cells, paint
 from evalfleet.report.live import LiveState, WorkerLine, live_state
-from evalfleet.report.screen import remaining, screen
 from evalfleet.report.summary import summarise
+from evalfleet.report.terminal.lines import cells, paint
+from evalfleet.report.terminal.live import remaining, screen
 
 EVIL = "\x1b[2J[red]x[/red]\n日本" * 9
 
@@ -151,7 +151,7 @@ def test_a_slow_store_is_not_asked_all_the_time(mixed: RunBuilder, monkeypatch: 
         clock.at += 0.5
         return live_state(mixed.store, mixed.run)
 
-    monkeypatch.setattr("evalfleet.cli.view.live_state", slow)
+    monkeypatch.setattr("evalfleet.cli.shared.view.live_state", slow)
     view = LiveView(mixed.run, clock=clock)
     while clock.at < 60:
         view.update(mixed.store)

@@ -13,7 +13,7 @@ import pytest
 
 from evalfleet import config
 from evalfleet.benchmarks.base import OwnAgents, Selection
-from evalfleet.benchmarks.waa import ladder
+from evalfleet.benchmarks.waa import readiness
 from evalfleet.benchmarks.waa.benchmark import Waa, secrets_for
 from evalfleet.benchmarks.waa.catalogue import Checkout, index, parse_list
 from evalfleet.benchmarks.waa.containers import leased
@@ -223,19 +223,19 @@ def test_a_lock_folder_of_somebody_else_is_refused(tmp_path: Path):
 def test_kvm_is_more_than_its_file(tmp_path: Path):
     cpuinfo, device = tmp_path / "cpuinfo", tmp_path / "kvm"
     cpuinfo.write_text("flags\t\t: fpu sse2\n")
-    assert ladder.kvm_error(cpuinfo, device) == "the processor has neither svm nor vmx"
+    assert readiness.kvm_error(cpuinfo, device) == "the processor has neither svm nor vmx"
     device.touch()
-    assert ladder.kvm_error(cpuinfo, device) == f"the processor has neither svm nor vmx, although {device} is there"
+    assert readiness.kvm_error(cpuinfo, device) == f"the processor has neither svm nor vmx, although {device} is there"
     cpuinfo.write_text("flags\t\t: fpu vmx sse2\n")
-    assert ladder.kvm_error(cpuinfo, device) is None
+    assert readiness.kvm_error(cpuinfo, device) is None
     device.unlink()
-    assert ladder.kvm_error(cpuinfo, device) == f"there is no {device}"
+    assert readiness.kvm_error(cpuinfo, device) == f"there is no {device}"
 
 
 def test_the_ladder_ends_at_the_first_rung_that_does_not_hold():
-    told: list[ladder.Rung] = []
-    means = ladder.Means(say=lambda _: None, secrets={})
-    tried = ladder.prepare(WaaSettings(docker="/no/docker", disk_gb=0), told.append, means)
+    told: list[readiness.Rung] = []
+    means = readiness.Means(say=lambda _: None, secrets={})
+    tried = readiness.prepare(WaaSettings(docker="/no/docker", disk_gb=0), told.append, means)
     assert [(rung.name, rung.holds) for rung in tried] == [("disk", True), ("docker", False)]
     assert told == tried
     assert "install Docker" in tried[1].said()
@@ -244,7 +244,7 @@ def test_the_ladder_ends_at_the_first_rung_that_does_not_hold():
 
 
 def test_the_program_inside_runs_on_old_pythons():
-    source = (ROOT / "src" / "evalfleet" / "benchmarks" / "waa" / "inside.py").read_text()
+    source = (ROOT / "src" / "evalfleet" / "benchmarks" / "waa" / "in_container.py").read_text()
     imported = {
         name
         for node in ast.walk(ast.parse(source, feature_version=(3, 8)))

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from evalfleet.daemon.readers import Answer
 from evalfleet.layout import Home
 from evalfleet.model import Policy, TaskState
-from evalfleet.store.base import StoreReader
-from evalfleet.store.filelock import FileLock
-from evalfleet.store.sqlite import open_store
-from evalfleet.testing import store_cases as cases
-from evalfleet.web.readers import Answer
+from evalfleet.store.base.store import StoreReader
+from evalfleet.store.database.file_lock import FileLock
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.testing.store import cases
 from webclient import Client, serving
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 30

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from evalfleet.daemon.runs import again_after_s
 from evalfleet.model import RunState
-from evalfleet.web.drivers import again_after_s
 
 CASES = [
     (0, RunState.COMPLETED, None, 0, None),

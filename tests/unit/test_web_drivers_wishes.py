@@ -13,12 +13,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from evalfleet.daemon.pools import Standing, Stewards, _Wanted, standings  # pyright: ignore[reportPrivateUsage]
 from evalfleet.model import PauseCause
-from evalfleet.store.base import Store
-from evalfleet.store.sqlite import open_store
-from evalfleet.testing import store_cases as cases
+from evalfleet.store.base.store import Store
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.testing.store import cases
 from evalfleet.web.server import Options
-from evalfleet.web.stewards import Standing, Stewards, _Wanted, standings  # pyright: ignore[reportPrivateUsage]
 from webclient import Client, serving
 
 

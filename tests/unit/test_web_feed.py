@@ -15,8 +15,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from evalfleet.store.sqlite import open_store
-from evalfleet.web import feed, streaming
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.web import feed
+from evalfleet.web.handlers import feed as streaming
 from webclient import Client, serving
 
 

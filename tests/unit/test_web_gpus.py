@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from evalfleet.core.gpu_cards import Card
-from evalfleet.store.sqlite import open_store
-from evalfleet.testing import store_cases as cases
+from evalfleet.core.gpus.cards import Card
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.testing.store import cases
 from webclient import serving
 
 EVIL = "GPU-<script>'; drop table gpu; --"

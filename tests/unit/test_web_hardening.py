@@ -17,12 +17,17 @@ import aiohttp
 import anyio
 import pytest
 
+from evalfleet.daemon import file_limit
+from evalfleet.daemon.file_limit import lower_file_limit, raise_file_limit
 from evalfleet.model import Role, Verb
-from evalfleet.store.sqlite import open_store
-from evalfleet.testing import store_cases as cases
+from evalfleet.store.database.sqlite import open_store
 from evalfleet.testing.clock import FakeClock
-from evalfleet.web import desktops, door, feed, server, streaming, tokens
-from evalfleet.web.door import Door, lower_file_limit, raise_file_limit
+from evalfleet.testing.store import cases
+from evalfleet.web import feed, server
+from evalfleet.web.handlers import desktops
+from evalfleet.web.handlers import feed as streaming
+from evalfleet.web.security import tokens
+from evalfleet.web.security.connections import Door
 from evalfleet.web.server import Options
 from webclient import Client, serving
 
@@ -230,7 +235,7 @@ async def test_who_has_shown_a_token_keeps_the_connection(home: Path, monkeypatc
 
 
 def test_the_limit_of_files_is_raised_and_not_for_what_the_server_starts(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(door, "_given", None)
+    monkeypatch.setattr(file_limit, "_given", None)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
@@ -255,10 +260,10 @@ def test_a_proxy_is_many_people():
             self.aborted = True
 
     for shared, kept in ((False, 5), (True, 10)):
-        door = Door(10, shared=shared)
+        connections = Door(10, shared=shared)
         made = [Transport() for _ in range(12)]
         for one in made:
-            door.came(one)
+            connections.came(one)
         assert sum(not one.aborted for one in made) == kept
 
 

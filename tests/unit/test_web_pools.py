@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from evalfleet.azure.quota import Usage, by_name
-from evalfleet.fleet.quotas import tightest
+from evalfleet.daemon.pools import Standing, again_after_s, standings
 from evalfleet.model import HostState, Policy, Wish
-from evalfleet.store.sqlite import open_store
+from evalfleet.pools.quota import tightest
+from evalfleet.store.database.sqlite import open_store
 from evalfleet.web.server import Options
-from evalfleet.web.stewards import Standing, again_after_s, standings
 from webclient import Client, serving
 
 HOSTS = '[[host]]\nname = "box"\naddress = "127.0.0.1"\nslots = 3\nprice_usd_per_hour = 0.5\n'

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalfleet.engine.steering import barred
+from evalfleet.daemon.alerts.actions import _take, due  # pyright: ignore[reportPrivateUsage]
+from evalfleet.daemon.alerts.state import FIRED, RESOLVED
+from evalfleet.engine.requests import barred
 from evalfleet.model import HostState, RunState, Wish
-from evalfleet.store.sqlite import open_store
-from evalfleet.store.writing import Writing
-from evalfleet.testing import store_cases as cases
-from evalfleet.web.alerts import FIRED, RESOLVED
-from evalfleet.web.remedies import _take, due  # pyright: ignore[reportPrivateUsage]
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.runs.transitions import Writing
+from evalfleet.testing.store import cases
 
 
 @pytest.fixture

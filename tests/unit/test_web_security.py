@@ -13,8 +13,8 @@ import pytest
 
 from evalfleet.layout import Home
 from evalfleet.model import Policy, Role, TaskSpec
-from evalfleet.store.sqlite import open_store
-from evalfleet.testing import store_cases as cases
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.testing.store import cases
 from evalfleet.web.server import Options
 from webclient import Client, serving
 
@@ -157,7 +157,7 @@ async def test_guessing_is_slowed_down(client: Client):
 
 async def test_a_revoked_or_expired_token_is_worthless(home: Path, client: Client):
     with closing(open_store(home)) as store:
-        from evalfleet.web import tokens
+        from evalfleet.web.security import tokens
 
         short = tokens.make(store, "short", Role.OPERATOR, 0.0).text
         store.revoke_token("guest")

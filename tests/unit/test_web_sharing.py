@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from evalfleet.errors import NotFound
-from evalfleet.web.sharing import Shared
+from evalfleet.web.coalescing import Shared
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evalfleet.store.sqlite import open_store
+from evalfleet.store.database.sqlite import open_store
 from webclient import Client, serving
 
 STUDY = """

@@ -15,13 +15,14 @@ import pytest
 
 import evalfleet
 from evalfleet import config
-from evalfleet.backends import ssh_tools, ssh_tools_there
-from evalfleet.backends.wheels import Wheel, extras_of, pins_of, plain_name, wheel_of
 from evalfleet.benchmarks import readiness
 from evalfleet.benchmarks.base import Selection
-from evalfleet.benchmarks.equipment import Baggage, baggage_of, tools_of, with_agent
 from evalfleet.benchmarks.registry import find
+from evalfleet.benchmarks.worker_tools import Baggage, baggage_of, tools_of, with_agent
 from evalfleet.errors import ConfigError, InputError
+from evalfleet.hosts.ssh import tools as ssh_tools
+from evalfleet.hosts.ssh import tools_there
+from evalfleet.hosts.wheels import Wheel, extras_of, pins_of, plain_name, wheel_of
 from evalfleet.model import Tools
 from evalfleet.runner import bootstrap
 
@@ -103,7 +104,7 @@ def test_an_environment_is_named_by_what_is_in_it(monkeypatch: pytest.MonkeyPatc
 
 
 def test_programs_that_travel_speak_the_same_way():
-    assert readiness.MARK == ssh_tools_there.MARK == bootstrap.MARK
+    assert readiness.MARK == tools_there.MARK == bootstrap.MARK
 
 
 def test_settings_travel_without_the_home(tmp_path: Path):
@@ -134,7 +135,7 @@ def test_a_plugin_brings_its_own_package(monkeypatch: pytest.MonkeyPatch):
         class dist:  # noqa: N801 - as importlib.metadata has it
             name = "plain-package"
 
-    monkeypatch.setattr("evalfleet.benchmarks.equipment.entry_points", lambda **_: [Point()])
+    monkeypatch.setattr("evalfleet.benchmarks.worker_tools.entry_points", lambda **_: [Point()])
     tools = tools_of(Plain(), config.Settings(home=Path()))  # pyright: ignore[reportArgumentType] - no more is asked of it
     assert tools.shipped == ("evalfleet", "plain-package")
     assert with_agent(tools, Baggage(packages=("plain-package", "other"))).shipped == (*tools.shipped, "other")

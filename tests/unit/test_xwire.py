@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from evalfleet.environments import keys, xkeys
 from evalfleet.environments.base import Size
+from evalfleet.environments.browser import keys
+from evalfleet.environments.desktop.x11 import keys as xkeys
+from evalfleet.environments.desktop.x11.protocol import XConnection
 from evalfleet.environments.picture import png
-from evalfleet.environments.xwire import XConnection
 from evalfleet.errors import DesktopError, DesktopRefused, InputError
 
 VENDOR = b"nobody"

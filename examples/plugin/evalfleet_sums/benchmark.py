@@ -11,7 +11,7 @@ from typing import Any
 from evalfleet.agents.base import Action, Box, Element, Observation, Point, Press, Write
 from evalfleet.benchmarks.base import Episode, Requirement, Selection, TaskInfo
 from evalfleet.benchmarks.episodes import episode_tasks
-from evalfleet.benchmarks.selecting import choose
+from evalfleet.benchmarks.selection import choose
 from evalfleet.config import Settings
 from evalfleet.model import Verdict
 

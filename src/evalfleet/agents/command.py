@@ -1,6 +1,6 @@
 """An agent that is a command: `cmd:python3 my_agent.py`. It acts over HTTP, in any language.
 
-Here is only what can be said of it where a run is submitted; `evalfleet.benchmarks.commanded` lets it act.
+Here is only what can be said of it where a run is submitted; `evalfleet.benchmarks.command_agent` lets it act.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from evalfleet.agents import (
+from evalfleet.agents.base import Brief, Decision, Observation, Wait
+from evalfleet.agents.solutions import (
     desk_files,
     desk_mousepad,
     desk_numbers,
@@ -17,9 +18,8 @@ from evalfleet.agents import (
     miniwob_forms,
     miniwob_widgets,
 )
-from evalfleet.agents.base import Brief, Decision, Observation, Wait
-from evalfleet.agents.page import PAUSE_S, NotFound, OutOfReach, Page, Solver
-from evalfleet.agents.screen import Player, Script
+from evalfleet.agents.solutions.page import PAUSE_S, NotFound, OutOfReach, Page, Solver
+from evalfleet.agents.solutions.screen import Player, Script
 from evalfleet.errors import InputError
 
 SOLVERS: dict[str, dict[str, Solver]] = {

@@ -28,7 +28,7 @@ OWN = "module:Class or cmd:COMMAND"  # how a person names an agent of their own
 BUILT_IN = {
     "oracle": "evalfleet.agents.oracle:Oracle",
     "random": "evalfleet.agents.random:RandomAgent",
-    "llm": "evalfleet.agents.llm:Llm",
+    "llm": "evalfleet.agents.llm.agent:Llm",
 }
 
 

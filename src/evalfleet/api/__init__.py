@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from evalfleet.api.handle import RunHandle, open_run
 from evalfleet.api.results import TaskResult
-from evalfleet.api.submitting import submit, submit_benchmark
+from evalfleet.api.submit import submit, submit_benchmark
 from evalfleet.api.tasks import RunSettings, Task
 from evalfleet.report.summary import Summary
 

@@ -31,22 +31,22 @@ from msgspec.structs import replace
 
 from evalfleet import config, duration
 from evalfleet.api.tasks import Duration, Folder, plain
-from evalfleet.backends import gpus_here
-from evalfleet.backends.base import single_error
-from evalfleet.backends.local import HOST
-from evalfleet.core.gpu_cards import Card, blocked
-from evalfleet.core.gpus import never
+from evalfleet.core.gpus.allocation import never
+from evalfleet.core.gpus.cards import Card, blocked
 from evalfleet.errors import GpuTimeout, InputError, NoSuchGpus
+from evalfleet.hosts.base import single_error
+from evalfleet.hosts.local import gpus as gpus_here
+from evalfleet.hosts.local.backend import HOST
 from evalfleet.layout import Home
 from evalfleet.model import Device, Requests
-from evalfleet.report.gpu_lines import whose
 from evalfleet.report.gpus import gpus_facts
-from evalfleet.store import process
-from evalfleet.store.base import Store
-from evalfleet.store.base_gpus import PROGRAM_S, RENEW_S, Ask, Program
-from evalfleet.store.clerk import Clerk
-from evalfleet.store.sqlite import open_store
-from evalfleet.store.submitting import new_id
+from evalfleet.report.terminal.gpus import whose
+from evalfleet.store.base.gpus import PROGRAM_S, RENEW_S, Ask, Program
+from evalfleet.store.base.store import Store
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.home import process
+from evalfleet.store.runs.submission import new_id
+from evalfleet.store.thread import Clerk
 
 _TURN_S = 0.01  # how soon what others release is noticed
 _LOOK_S = 5.0  # a look at the cards is not older than that while we wait

@@ -13,21 +13,21 @@ import anyio.to_thread
 from evalfleet import config
 from evalfleet.api.results import TaskResult, result_of
 from evalfleet.api.tasks import Folder
-from evalfleet.backends.base import single_error
 from evalfleet.engine import controller
-from evalfleet.engine.asking import ask_or_do
 from evalfleet.errors import InputError, Owned, Refused, WrongState
+from evalfleet.hosts.base import single_error
 from evalfleet.layout import Home
 from evalfleet.model import Event, JsonObject, Run, RunState, Verb
+from evalfleet.operations.steer import ask_or_do
 from evalfleet.report.compare import Comparison, compare
-from evalfleet.report.exports.writing import FORMATS, Exported, export
-from evalfleet.report.html import page
+from evalfleet.report.exports.folder import FORMATS, Exported, export
+from evalfleet.report.html.page import page
 from evalfleet.report.live import live_state, parallel_live, write_live
-from evalfleet.report.opening import opened_run
+from evalfleet.report.reader import opened_run
 from evalfleet.report.summary import Summary, summarise
-from evalfleet.schema import sentence, suggestion
-from evalfleet.store.base import Store, StoreReader
-from evalfleet.store.sqlite import open_store
+from evalfleet.store.base.store import Store, StoreReader
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.validation import sentence, suggestion
 
 T = TypeVar("T")
 

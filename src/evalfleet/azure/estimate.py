@@ -10,7 +10,7 @@ import math
 
 from msgspec import Struct
 
-from evalfleet.azure.classify import MissingQuota
+from evalfleet.azure.error_causes import MissingQuota
 from evalfleet.azure.quota import Usages, missing
 from evalfleet.azure.sizes import Size
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evalfleet.azure.vm import HostKey
+from evalfleet.azure.requests.vm import HostKey
 from evalfleet.errors import InputError
 
 # Run on a VM over its first connection, one after the other. The first makes a key that never leaves the VM, beside the one

@@ -12,11 +12,11 @@ from typing import Any, cast
 from azure.core.exceptions import HttpResponseError
 from msgspec import Struct
 
-from evalfleet.azure import image
-from evalfleet.azure.classify import classify, facts_of
 from evalfleet.azure.clients import Clients
-from evalfleet.azure.image import GALLERY, ImageSpec
-from evalfleet.azure.views import inside
+from evalfleet.azure.error_causes import classify, facts_of
+from evalfleet.azure.requests import image
+from evalfleet.azure.requests.image import GALLERY, ImageSpec
+from evalfleet.azure.responses import inside
 from evalfleet.azure.vms import NOT_FOUND, Progress, judged, looked
 
 GALLERY_API = "2024-03-03"

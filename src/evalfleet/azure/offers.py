@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from evalfleet.azure.classify import Action, Cause, Problem
+from evalfleet.azure.error_causes import Action, Cause, Problem
 from evalfleet.azure.sizes import SIZES
 
 TRIES = 3

@@ -6,8 +6,8 @@ from msgspec import Struct, field
 
 from evalfleet.azure import sizes
 from evalfleet.azure.offers import Offering, candidates
+from evalfleet.azure.requests.vm import DISK_GB
 from evalfleet.azure.settings import DEFAULT_REGIONS
-from evalfleet.azure.vm import DISK_GB
 
 PREFIX = "waa-eval"
 MOST_WORKERS = 1000

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from evalfleet.azure.classify import MissingQuota
+from evalfleet.azure.error_causes import MissingQuota
 from evalfleet.azure.sizes import Size
 
 REGION_CORES = "cores"

@@ -22,14 +22,15 @@ from azure.core.polling.base_polling import BadStatus
 from azure.mgmt.core.exceptions import ARMErrorFormat
 from msgspec import Struct
 
-from evalfleet.azure import views, vm
+from evalfleet.azure import responses
 from evalfleet.azure.arm import code_of
-from evalfleet.azure.classify import Action, Cause, Problem, classify, facts_of
 from evalfleet.azure.clients import Clients
+from evalfleet.azure.error_causes import Action, Cause, Problem, classify, facts_of
 from evalfleet.azure.offers import Offering
 from evalfleet.azure.quota import Usage, by_name
-from evalfleet.azure.views import Owned, VmView
-from evalfleet.azure.vm import VmSpec
+from evalfleet.azure.requests import vm
+from evalfleet.azure.requests.vm import VmSpec
+from evalfleet.azure.responses import Owned, VmView
 from evalfleet.errors import CloudError
 
 NETWORK_API = "2024-05-01"
@@ -212,7 +213,7 @@ class Vms:
                 if not await self._arm.is_absent(error):
                     raise
                 return None
-            return views.vm_view(found.as_dict())
+            return responses.vm_view(found.as_dict())
 
     async def address(self, view: VmView) -> str | None:
         """Return the VM's public address; None while it has none."""
@@ -292,7 +293,7 @@ class Vms:
             states = {str(body["id"]).lower(): body.get("properties", {}).get("instanceView") for body in found}
         for body in bodies:
             body["properties"]["instanceView"] = states.get(str(body["id"]).lower())
-        ours = [views.vm_view(body) for body in bodies if vm.TAG_POOL in (body.get("tags") or {})]
+        ours = [responses.vm_view(body) for body in bodies if vm.TAG_POOL in (body.get("tags") or {})]
         return [view for view in ours if pool is None or view.tags[vm.TAG_POOL] == pool]
 
     async def owned(self, pool: str | None = None) -> list[Owned]:
@@ -300,7 +301,7 @@ class Vms:
         term = f"tagName eq '{vm.TAG_POOL}'" + (f" and tagValue eq '{pool}'" if pool else "")
         async with judged():
             path = f"{self._settings.group_path()}/resources"
-            return [views.owned(body) for body in await self._arm.list(path, "2021-04-01", {"$filter": term})]
+            return [responses.owned(body) for body in await self._arm.list(path, "2021-04-01", {"$filter": term})]
 
     async def delete_owned(self, resource: Owned) -> None:
         """Delete any resource of ours by its id, and wait for it; one that is gone is no error."""

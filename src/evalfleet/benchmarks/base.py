@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 from msgspec import Struct
 
 from evalfleet.agents.base import Action, Observation
-from evalfleet.core.rung import Rung
+from evalfleet.core.readiness import Rung
 from evalfleet.environments.base import Requirement
 from evalfleet.model import Tools, Verdict
 

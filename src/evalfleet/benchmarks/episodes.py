@@ -9,7 +9,7 @@ from evalfleet import duration
 from evalfleet.agents import registry as agents
 from evalfleet.agents.base import Wish
 from evalfleet.benchmarks.base import Selection
-from evalfleet.benchmarks.selecting import Chosen
+from evalfleet.benchmarks.selection import Chosen
 from evalfleet.config import Settings
 from evalfleet.model import PYTHON
 

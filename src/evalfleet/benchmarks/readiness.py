@@ -21,7 +21,7 @@ from typing import Any
 from evalfleet import config
 from evalfleet.benchmarks import registry
 from evalfleet.benchmarks.base import Benchmark, Prepares
-from evalfleet.core.rung import Rung
+from evalfleet.core.readiness import Rung
 from evalfleet.errors import EvalfleetError
 
 MARK = "EVALFLEET-HOST "

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 GROUP = "evalfleet.benchmarks"
 BUILT_IN = {
     "desk": "evalfleet.benchmarks.desk.benchmark:Desk",
-    "miniwob": "evalfleet.benchmarks.miniwob:Miniwob",
+    "miniwob": "evalfleet.benchmarks.miniwob.benchmark:Miniwob",
     "waa": "evalfleet.benchmarks.waa.benchmark:Waa",
 }
 
@@ -45,7 +45,7 @@ def find(name: str, settings: Settings) -> Benchmark:
         return make(settings)
     plugin = _plugins().get(name)
     if plugin is None:
-        from evalfleet.schema import sentence, suggestion
+        from evalfleet.validation import sentence, suggestion
 
         raise InputError(sentence(f"there is no benchmark {name!r}{suggestion(name, names())}"))
     try:

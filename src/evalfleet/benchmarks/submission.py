@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from evalfleet.agents import registry as agents
 from evalfleet.agents.base import Wish
 from evalfleet.benchmarks.base import Benchmark, OwnAgents, Selection
-from evalfleet.benchmarks.equipment import Baggage, baggage_of, tools_of, with_agent
+from evalfleet.benchmarks.worker_tools import Baggage, baggage_of, tools_of, with_agent
 from evalfleet.config import Settings
 from evalfleet.errors import InputError
 from evalfleet.taskfile import Submission, from_mappings

@@ -65,6 +65,16 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
 }
 NAMES: tuple[str, ...] = tuple(name for section in COMMANDS.values() for name in section)
+_FOLDERS = {
+    "runs": "run resume retry tune cancel hold release judge import",
+    "results": "status watch report compare export logs events",
+    "machines": "gpus estimate sizes prices quota reap emulator prepare",
+    "home": "serve alerts token agents benchmarks doctor version",
+}
+MODULES: dict[str, str] = {
+    "pool": "evalfleet.cli.pools.group",
+    "study": "evalfleet.cli.studies.group",
+} | {name: f"evalfleet.cli.{folder}.{name}" for folder, names in _FOLDERS.items() for name in names.split()}
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended
@@ -86,7 +96,7 @@ class LazyGroup(click.Group):
             return None
         from importlib import import_module
 
-        command: click.Command = import_module(f"evalfleet.cli.{cmd_name}").command
+        command: click.Command = import_module(MODULES[cmd_name]).command
         return command
 
     def resolve_command(
@@ -163,7 +173,7 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 def _say_copies() -> None:
     """Say of the homes that were looked at which are copies."""
-    identity = sys.modules.get("evalfleet.store.identity")
+    identity = sys.modules.get("evalfleet.store.home.identity")
     for words in identity.seen.values() if identity is not None else ():
         _say(f"{words}; what is shown is the copy's")
 

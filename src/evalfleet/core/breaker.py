@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalfleet.core.failures import same_cause
+from evalfleet.core.failures.kinds import same_cause
 from evalfleet.model import Blame, BreakerState, Failure, JsonObject, Kind
 
 UNLIMITED = 1 << 30

@@ -20,8 +20,8 @@ from math import inf
 
 from msgspec import Struct
 
-from evalfleet.core.gpu_cards import Card
-from evalfleet.core.gpus import never
+from evalfleet.core.gpus.allocation import never
+from evalfleet.core.gpus.cards import Card
 from evalfleet.model import Requests
 
 _NOTHING = Requests()

@@ -12,23 +12,23 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from evalfleet.azure.settings import EMULATOR_SUBSCRIPTION
-from evalfleet.emulator.compute import Compute
+from evalfleet.emulator.arm.compute import Compute
+from evalfleet.emulator.arm.galleries import Galleries
+from evalfleet.emulator.arm.groups import Groups
+from evalfleet.emulator.arm.identity import Identity
+from evalfleet.emulator.arm.network import Network
+from evalfleet.emulator.arm.protocol import ArmError, Call, Routes, parse
+from evalfleet.emulator.arm.providers import Providers, require_registered
+from evalfleet.emulator.arm.retail import Retail
+from evalfleet.emulator.arm.schedules import Schedules
+from evalfleet.emulator.arm.snapshots import Snapshots
+from evalfleet.emulator.arm.vms import VirtualMachines
+from evalfleet.emulator.context import Dropped, World
 from evalfleet.emulator.control import Control
-from evalfleet.emulator.dockerd import Dockerd
-from evalfleet.emulator.galleries import Galleries
-from evalfleet.emulator.groups import Groups
-from evalfleet.emulator.guests import Guests
-from evalfleet.emulator.identity import Identity
-from evalfleet.emulator.imds import Imds
-from evalfleet.emulator.machines import Machines
-from evalfleet.emulator.network import Network
-from evalfleet.emulator.providers import Providers, require_registered
-from evalfleet.emulator.retail import Retail
-from evalfleet.emulator.schedules import Schedules
-from evalfleet.emulator.snapshots import Snapshots
-from evalfleet.emulator.vms import VirtualMachines
-from evalfleet.emulator.wire import ArmError, Call, Routes, parse
-from evalfleet.emulator.world import Dropped, World
+from evalfleet.emulator.docker.daemon import Dockerd
+from evalfleet.emulator.machines.guests import Guests
+from evalfleet.emulator.machines.imds import Imds
+from evalfleet.emulator.machines.machines import Machines
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

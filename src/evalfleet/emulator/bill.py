@@ -9,8 +9,8 @@ from msgspec import Struct, field
 
 from evalfleet.azure import prices
 from evalfleet.azure.offers import Offering
-from evalfleet.azure.views import inside
-from evalfleet.azure.vm import TAG_POOL
+from evalfleet.azure.requests.vm import TAG_POOL
+from evalfleet.azure.responses import inside
 from evalfleet.emulator.clock import Clock
 
 SPOT_FACTOR = 0.2  # of the price on demand; made up, as the market is

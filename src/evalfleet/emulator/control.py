@@ -9,17 +9,18 @@ import anyio
 import msgspec
 from aiohttp import web
 
-from evalfleet.azure import vm
-from evalfleet.azure.views import inside
-from evalfleet.emulator import processes, scenario
-from evalfleet.emulator.condition import Condition
-from evalfleet.emulator.dockerd import Dockerd
+from evalfleet.azure.requests import vm
+from evalfleet.azure.responses import inside
+from evalfleet.emulator import scenario
+from evalfleet.emulator.arm.protocol import ArmError
+from evalfleet.emulator.arm.resources import DISK, IP, NIC, SCHEDULE, SNAPSHOT, SPELLING, VERSION, VM
+from evalfleet.emulator.context import World
+from evalfleet.emulator.docker.daemon import Dockerd
 from evalfleet.emulator.faults import Fault
-from evalfleet.emulator.machines import Machines
-from evalfleet.emulator.resources import DISK, IP, NIC, SCHEDULE, SNAPSHOT, SPELLING, VERSION, VM
+from evalfleet.emulator.machines import processes
+from evalfleet.emulator.machines.condition import Condition
+from evalfleet.emulator.machines.machines import Machines
 from evalfleet.emulator.scenario import Eviction
-from evalfleet.emulator.wire import ArmError
-from evalfleet.emulator.world import World
 from evalfleet.errors import ConfigError
 
 

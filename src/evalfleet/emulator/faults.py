@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from evalfleet.emulator.arm.protocol import ArmError
 from evalfleet.emulator.presets import PRESETS
-from evalfleet.emulator.wire import ArmError
 
 
 class Fault(msgspec.Struct, forbid_unknown_fields=True):

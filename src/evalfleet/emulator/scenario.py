@@ -42,7 +42,7 @@ import msgspec
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.presets import BOOT, DOCKER, PRESETS
 from evalfleet.errors import ConfigError
-from evalfleet.schema import explain
+from evalfleet.validation import explain
 
 
 class Times(msgspec.Struct, forbid_unknown_fields=True):

@@ -14,20 +14,21 @@ import anyio
 from aiohttp import web
 from msgspec import Struct, field
 
-from evalfleet.emulator import app, netns, tls, workfolder
+from evalfleet.emulator import app, tls, work_folder
+from evalfleet.emulator.arm.identity import TENANT
 from evalfleet.emulator.clock import Clock
-from evalfleet.emulator.hosts import Host, HostSpec
-from evalfleet.emulator.identity import TENANT
-from evalfleet.emulator.inprocess import InprocessHost
-from evalfleet.emulator.netns import NetnsHost
+from evalfleet.emulator.context import Addresses, World
+from evalfleet.emulator.machines import netns
+from evalfleet.emulator.machines.host import Host, HostSpec
+from evalfleet.emulator.machines.inprocess import InprocessHost
+from evalfleet.emulator.machines.netns import NetnsHost
 from evalfleet.emulator.scenario import Eviction, Scenario
-from evalfleet.emulator.world import Addresses, World
 from evalfleet.errors import InputError
 
 if TYPE_CHECKING:
-    from evalfleet.emulator.dockerd import Dockerd
-    from evalfleet.emulator.guests import Guests
-    from evalfleet.emulator.machines import Machines
+    from evalfleet.emulator.docker.daemon import Dockerd
+    from evalfleet.emulator.machines.guests import Guests
+    from evalfleet.emulator.machines.machines import Machines
 
 LOOPBACK = "127.0.0.1"
 
@@ -81,7 +82,7 @@ class Hosting(Struct, frozen=True, kw_only=True):
 async def running(options: Options) -> AsyncGenerator[Emulator]:
     """Run an emulator until the block ends; then no host, process or file of it is left."""
     hosting = _netns if options.hosts == "netns" else _inprocess
-    with workfolder.opened() as folder, _written(options.traffic) as traffic:
+    with work_folder.opened() as folder, _written(options.traffic) as traffic:
         async with hosting() as how, anyio.create_task_group() as tasks:
             world = World(
                 clock=Clock(options.speed),

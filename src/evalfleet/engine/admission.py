@@ -8,18 +8,18 @@ from math import inf
 
 from msgspec.structs import replace
 
-from evalfleet.backends.base import HostInfo
-from evalfleet.core.attribution import History
-from evalfleet.core.gpus import Grant
+from evalfleet.core.failures.attribution import History
+from evalfleet.core.gpus.allocation import Grant
 from evalfleet.core.placement import Assignment, Candidate, HostRoom, Placement, Slot, place, split
-from evalfleet.engine.elsewhere import Elsewhere
-from evalfleet.engine.gpu_desk import GpuDesk
+from evalfleet.engine.gpu_queue import GpuDesk
 from evalfleet.engine.orders import Live
-from evalfleet.engine.returned import Returned
-from evalfleet.engine.roster import Roster
+from evalfleet.engine.other_hosts import Elsewhere
+from evalfleet.engine.returned_attempts import Returned
+from evalfleet.engine.workers import Roster
+from evalfleet.hosts.base import HostInfo
 from evalfleet.model import Distribution, Run, Task
-from evalfleet.store.base import Claim, Claimed, Store
-from evalfleet.store.leasing import devices_of
+from evalfleet.store.base.store import Claim, Claimed, Store
+from evalfleet.store.gpus.leases import devices_of
 
 _MORE = 16  # candidates beyond the free slots, for tasks that do not fit or avoid a worker
 _MANY = 200  # while an outage is to be told from bad tasks, variety matters more than the order of the queue

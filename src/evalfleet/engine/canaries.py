@@ -9,17 +9,17 @@ import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 
-from evalfleet.backends.base import CanarySpec, Observation
-from evalfleet.core.attribution import SILENT, History
-from evalfleet.core.ends import end_from_json
-from evalfleet.core.judge import judge
-from evalfleet.core.quarantine import Quarantine, Terms
-from evalfleet.engine.elsewhere import Elsewhere
-from evalfleet.engine.launching import canary_of
+from evalfleet.core.failures.attribution import SILENT, History
+from evalfleet.core.failures.end_record import end_from_json
+from evalfleet.core.failures.judge import judge
+from evalfleet.core.hosts.quarantine import Quarantine, Terms
+from evalfleet.engine.launch import canary_of
 from evalfleet.engine.orders import Orders
-from evalfleet.engine.roster import Absence, Roster
+from evalfleet.engine.other_hosts import Elsewhere
+from evalfleet.engine.workers import Absence, Roster
+from evalfleet.hosts.base import CanarySpec, Observation
 from evalfleet.model import Attempt, AttemptState, Failure, JsonObject, Kind, Policy, Run, Verdict
-from evalfleet.store.base import Store
+from evalfleet.store.base.store import Store
 
 _DEFAULT = CanarySpec()
 _TRIAL_S = 60.0

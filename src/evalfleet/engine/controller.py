@@ -8,18 +8,18 @@ from msgspec.structs import replace
 
 from evalfleet import config
 from evalfleet.core.breaker import Limits
-from evalfleet.core.health import Patience
-from evalfleet.core.judge import BUILTIN, Pattern
-from evalfleet.engine.machines import fleet_of
+from evalfleet.core.failures.judge import BUILTIN, Pattern
+from evalfleet.core.hosts.health import Patience
+from evalfleet.engine.hosts.fleet import fleet_of
+from evalfleet.engine.hosts.image_pulls import Pulls
 from evalfleet.engine.orders import Mode
-from evalfleet.engine.pulls import Pulls
+from evalfleet.engine.requests import amended
 from evalfleet.engine.settings import EngineSettings
-from evalfleet.engine.steering import amended
 from evalfleet.engine.supervisor import Ending, Spectator, Supervisor, owner_name
 from evalfleet.errors import RunOver
 from evalfleet.layout import Home
 from evalfleet.model import Run, RunState
-from evalfleet.store.base import Store
+from evalfleet.store.base.store import Store
 
 
 def engine_settings(settings: config.Settings) -> EngineSettings:

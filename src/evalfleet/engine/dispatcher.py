@@ -12,29 +12,29 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from evalfleet.backends.base import CanarySpec, HostInfo, Launch, Observation
 from evalfleet.engine.admission import Admission
+from evalfleet.engine.attempt_end import Ends
+from evalfleet.engine.budget import Money
 from evalfleet.engine.canaries import Canaries
-from evalfleet.engine.ends import Ends
-from evalfleet.engine.gpu_desk import GpuDesk
-from evalfleet.engine.guard import Guard
-from evalfleet.engine.launching import launch_of
-from evalfleet.engine.lives import Lives
-from evalfleet.engine.money import Money
-from evalfleet.engine.news import News
+from evalfleet.engine.gpu_queue import GpuDesk
+from evalfleet.engine.launch import launch_of
+from evalfleet.engine.live_attempts import Lives
 from evalfleet.engine.orders import Ended, Live, Mode, Orders, taken_over
-from evalfleet.engine.reach import Reach
-from evalfleet.engine.returned import Returned
-from evalfleet.engine.roster import Absence, Roster
+from evalfleet.engine.progress import News
+from evalfleet.engine.reachability import Reach
+from evalfleet.engine.requests import asked, barred, pause_reason
+from evalfleet.engine.returned_attempts import Returned
+from evalfleet.engine.run_breaker import Guard
 from evalfleet.engine.settings import EngineSettings
-from evalfleet.engine.sharing import Sharing
-from evalfleet.engine.steering import asked, barred, pause_reason
+from evalfleet.engine.shared_slots import Sharing
+from evalfleet.engine.workers import Absence, Roster
 from evalfleet.errors import MissingSecret
+from evalfleet.hosts.base import CanarySpec, HostInfo, Launch, Observation
 from evalfleet.model import AttemptState, JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
-from evalfleet.store.base import Store
+from evalfleet.store.base.store import Store
 
 if TYPE_CHECKING:
-    from evalfleet.engine.studying import Studying
+    from evalfleet.engine.trials import Studying
 
 Secrets = Callable[[Sequence[str]], dict[str, str]]
 
@@ -445,6 +445,6 @@ class Dispatcher:
 
 
 def _studying(store: Store, run: Run) -> Studying:
-    from evalfleet.engine.studying import Studying  # all of the search with it, which a plain run need not load
+    from evalfleet.engine.trials import Studying  # all of the search with it, which a plain run need not load
 
     return Studying(store, run)

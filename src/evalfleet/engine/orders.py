@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from evalfleet.backends.base import Launch
+from evalfleet.hosts.base import Launch
 from evalfleet.model import Attempt, JsonObject, Task
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from evalfleet.core.breaker import Limits
-from evalfleet.core.health import Patience
-from evalfleet.core.judge import BUILTIN, Builtin, Pattern
-from evalfleet.core.quarantine import Terms
+from evalfleet.core.failures.judge import BUILTIN, Builtin, Pattern
+from evalfleet.core.hosts.health import Patience
+from evalfleet.core.hosts.quarantine import Terms
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True):

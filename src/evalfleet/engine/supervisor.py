@@ -24,21 +24,21 @@ from typing import Protocol
 import anyio
 import anyio.to_thread
 
-from evalfleet.backends.base import Backend, Fleet, Inbox
 from evalfleet.engine.dispatcher import Dispatcher, Secrets
-from evalfleet.engine.meter import Meter
+from evalfleet.engine.hosts.collector import Recorder
+from evalfleet.engine.hosts.image_pulls import Pulls
+from evalfleet.engine.hosts.metrics import Meter
+from evalfleet.engine.hosts.sessions import Stations
 from evalfleet.engine.orders import Mode, Orders
-from evalfleet.engine.pulls import Pulls
-from evalfleet.engine.recorder import Recorder
-from evalfleet.engine.roster import Roster
 from evalfleet.engine.settings import EngineSettings
-from evalfleet.engine.stations import Stations
+from evalfleet.engine.workers import Roster
 from evalfleet.errors import BackendError, Owned, StoreUnwritable
+from evalfleet.hosts.base import Backend, Fleet, Inbox
 from evalfleet.layout import Home
 from evalfleet.model import Run, Verb
-from evalfleet.store.base import Store
-from evalfleet.store.clerk import Clerk
-from evalfleet.store.identity import facts_of
+from evalfleet.store.base.store import Store
+from evalfleet.store.home.identity import facts_of
+from evalfleet.store.thread import Clerk
 
 LISTEN_S = 0.2
 SPECTATE_S = 0.25

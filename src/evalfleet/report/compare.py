@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TypedDict
 
-from evalfleet.core import compare as core
-from evalfleet.core import stats
+from evalfleet.core.statistics import comparison as core
+from evalfleet.core.statistics import scores as stats
 from evalfleet.errors import InputError
 from evalfleet.model import JsonObject, Run
-from evalfleet.report import sameness, text
+from evalfleet.report import same_tasks, text
 from evalfleet.report.summary import Summary, summarise
-from evalfleet.store.base import StoreReader
+from evalfleet.store.base.store import StoreReader
 
 _SEED = 0  # the same two runs give the same interval, today and tomorrow
 _COUNTS = ("succeeded", "failed")
@@ -84,7 +84,7 @@ def compare(store: StoreReader, run_a: Run, run_b: Run, *, allow_different: bool
     common = sorted(tasks_a.keys() & tasks_b.keys())
     if not common:
         raise InputError(f"the runs {run_a.id} and {run_b.id} have no task in common: no key is in both")
-    unlike = sameness.unlike(common, payloads_a, payloads_b)
+    unlike = same_tasks.unlike(common, payloads_a, payloads_b)
     refused = {} if allow_different else _refused(run_a, run_b, unlike, len(common))
     paired = [key for key in common if key not in refused and _counts(tasks_a[key]) and _counts(tasks_b[key])]
     others = sorted(set(common).difference(paired))

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from evalfleet.core.gpu_cards import SLACK_MB, Card, Lease, Ticket
+from evalfleet.core.gpus.cards import SLACK_MB, Card, Lease, Ticket
 from evalfleet.errors import NotFound
-from evalfleet.store.base import StoreReader
+from evalfleet.store.base.store import StoreReader
 
 
 def gpus_facts(store: StoreReader | None, seen: Sequence[Card] = ()) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalfleet.core import stats
+from evalfleet.core.statistics import scores as stats
 from evalfleet.model import Blame, JsonObject, Kind, Outcome, Run, RunState, TaskState, WorkerState
-from evalfleet.report.runs import open_breaker
-from evalfleet.report.standing import awaited, standings
-from evalfleet.store.base import StoreReader
+from evalfleet.report.host_states import awaited, standings
+from evalfleet.report.run_row import open_breaker
+from evalfleet.store.base.store import StoreReader
 
 FAILURES = 12
 

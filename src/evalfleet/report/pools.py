@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from evalfleet.azure.facts import facts_of
-from evalfleet.backends import registry
-from evalfleet.core.hosts import cost_usd, metered, total_usd
+from evalfleet.azure.vm_facts import facts_of
+from evalfleet.core.hosts.lifecycle import cost_usd, metered, total_usd
+from evalfleet.hosts import registry
 from evalfleet.model import HostState, Pool, PoolHost
-from evalfleet.store.base import StoreReader
-from evalfleet.store.pooling import QUOTA_SEEN, pool_subject
+from evalfleet.store.base.store import StoreReader
+from evalfleet.store.pools.pools import QUOTA_SEEN, pool_subject
 
 _DAY_H = 24
 

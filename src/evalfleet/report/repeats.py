@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from evalfleet.core import repeats as core
-from evalfleet.core.stats import Interval, clustered
+from evalfleet.core.statistics import repeats as core
+from evalfleet.core.statistics.scores import Interval, clustered
 from evalfleet.model import JsonObject
 
 _SHOWN = (1, 2, 3, 5, 10, 20, 50, 100)

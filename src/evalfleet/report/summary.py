@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 from evalfleet.core import cost as costs
-from evalfleet.core import stats
-from evalfleet.core.repeats import Repeats
+from evalfleet.core.statistics import scores as stats
+from evalfleet.core.statistics.repeats import Repeats
 from evalfleet.model import JsonObject, Outcome, Run, RunState, TaskState
-from evalfleet.report.alike import CommonFailure, FailureGroup, read_groups
+from evalfleet.report.failure_groups import CommonFailure, FailureGroup, read_groups
 from evalfleet.report.repeats import bounds, intervals, repeats_of, told
-from evalfleet.store.base import StoreReader
+from evalfleet.store.base.store import StoreReader
 
 OK = 0
 BELOW = 1
@@ -186,7 +186,7 @@ def _add_repeats(summary: Summary, repeats: list[Repeats], *, by_task: bool) -> 
 
 def _as_study(summary: Summary, store: StoreReader, run: Run) -> None:
     """Tell of a study what it found. Its trials' verdicts say that they were measured; a mean of them is no score."""
-    from evalfleet.report.study import study_found  # the whole of `tune`, which plain runs need not load
+    from evalfleet.report.studies.study import study_found  # the whole of `tune`, which plain runs need not load
 
     summary["study"] = study_found(store, run)
     scores = summary["scores"]

@@ -61,7 +61,7 @@ def leave_environment(program: str, words: list[str]) -> None:
 def main(program: str, words: list[str], version: str) -> int:
     """Returns the exit status; prints one line of JSON, but for `stdio` and `around`."""
     if words[:1] == ["around"]:  # not a runner, but the program around a task: it keeps the task's environment
-        from .serving import main as serving
+        from .server.program import main as serving
 
         return serving(words[1:])
     try:
@@ -89,9 +89,9 @@ def _answer(command: str, spool: str, idle_s: float, homes: list[str], version: 
         from .daemon import serve
 
         return serve(spool, idle_s, version)
-    from . import looking
+    from .visit import status
 
     if command == "remove":
-        return looking.remove(spool, homes)
-    known = {"look": looking.look, "retire": looking.retire, "kill": looking.kill}
+        return status.remove(spool, homes)
+    known = {"look": status.look, "retire": status.retire, "kill": status.kill}
     return known[command](spool)

@@ -11,7 +11,9 @@ from pathlib import Path
 PACKAGE = "evalfleet_runner"
 MOMENT = (1980, 1, 1, 0, 0, 0)
 VERSION_DIGITS = 12
-APART = frozenset({"build.py", "bootstrap.py", "peeking.py", "visiting.py"})  # files here that the zipapp does not need
+APART = frozenset(
+    {"build.py", "bootstrap.py", "visit/files.py", "visit/logs.py"}
+)  # files here that the zipapp does not need
 MAIN = f"""\
 import hashlib
 import sys
@@ -27,7 +29,11 @@ sys.exit(main(sys.argv[0], sys.argv[1:], version))
 def sources() -> dict[str, bytes]:
     """Name in the archive to content, in the archive's order."""
     folder = Path(__file__).parent
-    files = {f"{PACKAGE}/{path.name}": path.read_bytes() for path in folder.glob("*.py") if path.name not in APART}
+    files: dict[str, bytes] = {}
+    for path in folder.rglob("*.py"):
+        name = path.relative_to(folder).as_posix()
+        if name not in APART:
+            files[f"{PACKAGE}/{name}"] = path.read_bytes()
     files["__main__.py"] = MAIN.encode()
     return dict(sorted(files.items()))
 
@@ -39,12 +45,12 @@ def bootstrap() -> bytes:
 
 def visitor() -> bytes:
     """What a host reads to show what happens there."""
-    return Path(__file__).with_name("visiting.py").read_bytes()
+    return (Path(__file__).parent / "visit" / "logs.py").read_bytes()
 
 
 def peeker() -> bytes:
     """What a host reads to show the files of live attempts."""
-    return Path(__file__).with_name("peeking.py").read_bytes()
+    return (Path(__file__).parent / "visit" / "files.py").read_bytes()
 
 
 @lru_cache(maxsize=None)

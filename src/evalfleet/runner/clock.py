@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 
-from . import jsontext, tree
-from .spool import write_atomically
+from . import jsontext
+from .attempt import process_tree
+from .spool.spool import write_atomically
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .spool import Spool
+    from .spool.spool import Spool
 
 
 def steady(spool: Spool, wall: Callable[[], float], keeps: bool = True) -> Callable[[], float]:
@@ -25,7 +26,7 @@ def steady(spool: Spool, wall: Callable[[], float], keeps: bool = True) -> Calla
         keeps: False: nothing is written, because we only look.
     """
     path = spool.path("clock.json")
-    boot = tree.boot_id()
+    boot = process_tree.boot_id()
     try:
         with open(path, "rb") as file:
             known = json.load(file)
@@ -40,4 +41,4 @@ def steady(spool: Spool, wall: Callable[[], float], keeps: bool = True) -> Calla
 
 
 def _since_boot_s() -> float:
-    return tree.boottime_ns() / 1e9
+    return process_tree.boottime_ns() / 1e9

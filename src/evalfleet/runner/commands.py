@@ -7,24 +7,24 @@ import binascii
 import os
 import time
 
-from . import spec as words
-from .attempt import Attempt
-from .hostload import HostLoad
-from .inventory import inventory
-from .journal import Journal
+from .attempt import spec as words
+from .attempt.attempt import Attempt
+from .attempt.journal import Journal
+from .attempt.spec import Refusal, Spec, bad
+from .host.inventory import inventory
+from .host.load import HostLoad
 from .jsontext import as_list
 from .protocol import PROTOCOL, Feed
 from .redact import Redactor
 from .runner import Ended
-from .spec import Refusal, Spec, bad
-from .spool import fetch, write_task
+from .spool.spool import fetch, write_task
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .notices import Notices
+    from .host.preemption import Notices
     from .protocol import Answer, Connection
     from .runner import Runner
 
@@ -234,7 +234,7 @@ class Commands:
 
     def _watch(self, _connection: Connection, _message: dict[str, Any]) -> dict[str, Any]:
         if self._notices is None:
-            from .notices import Notices  # HTTP costs a runner that does not need it a third of its start-up
+            from .host.preemption import Notices  # HTTP costs a runner that does not need it a third of its start-up
 
             self._notices = Notices(self._runner.loop, self._spool.log, self._runner.doom)
         return {"doomed": self._runner.doomed}

@@ -10,9 +10,10 @@ import socket
 import time
 import zlib
 
-from . import jsontext, tree
+from . import jsontext
+from .attempt import process_tree
 from .protocol import PROTOCOL
-from .spool import Spool, verify_private, write_atomically
+from .spool.spool import Spool, verify_private, write_atomically
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def running(spool: Spool) -> dict[str, Any] | None:
     try:
         with open(spool.path("runner.json"), "rb") as file:
             line = json.load(file)
-        if tree.is_same(int(line["pid"]), int(line["start_time"]), line["boot_id"]):
+        if process_tree.is_same(int(line["pid"]), int(line["start_time"]), line["boot_id"]):
             return line
     except (OSError, ValueError, KeyError, TypeError):
         pass
@@ -81,7 +82,7 @@ def serve(folder: str, idle_s: float, version: str) -> dict[str, Any]:
         if line is not None:
             if os.path.exists(line["socket"]):
                 return line
-            tree.kill(line["pid"], signal.SIGHUP)  # asks it to listen anew
+            process_tree.kill(line["pid"], signal.SIGHUP)  # asks it to listen anew
         time.sleep(0.02)
     return {"error": "busy", "message": "another runner holds %s and does not answer" % spool.path("runner.lock")}
 
@@ -116,9 +117,9 @@ def _daemon(spool: Spool, held: int, idle_s: float, version: str, writer: int) -
         # Here, because whoever only looks for a runner needs none of it, and a zipapp is compiled anew at every start.
         from .clock import steady
         from .commands import Commands
-        from .pruning import Pruner
-        from .recovery import recover
         from .runner import Runner
+        from .spool.prune import Pruner
+        from .spool.recovery import recover
 
         _detach(spool, {held, writer})
         spool.load()
@@ -191,12 +192,12 @@ class Door:
 
 
 def _line(path: str, version: str) -> bytes:
-    me = tree.stat_of(os.getpid())
+    me = process_tree.stat_of(os.getpid())
     return jsontext.encode(
         {
             "pid": os.getpid(),
             "start_time": me.start_time if me else 0,
-            "boot_id": tree.boot_id(),
+            "boot_id": process_tree.boot_id(),
             "socket": path,
             "version": version,
             "protocol": PROTOCOL,

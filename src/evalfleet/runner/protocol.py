@@ -7,14 +7,14 @@ import time
 from collections import deque
 
 from . import jsontext
+from .attempt.spec import Refusal
 from .loop import READ, WRITE
-from .spec import Refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Union
 
-    from .journal import Journal
+    from .attempt.journal import Journal
     from .loop import Loop
 
     # the fields, or what calls back with them, now or later

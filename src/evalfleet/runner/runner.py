@@ -8,15 +8,16 @@ import signal
 import time
 import zlib
 
-from . import jsontext, tree
-from .assisting import Assistants
-from .attempt import Attempt
-from .gpus import Gpus
-from .lockfile import TOUCH_S
+from . import jsontext
+from .attempt import process_tree
+from .attempt.attempt import Attempt
+from .background import Assistants
+from .gpu.devices import Gpus
+from .host.lock_file import TOUCH_S
 from .loop import READ, Loop
-from .moving import Mover
 from .protocol import Connection
-from .syncing import Syncer
+from .spool.disk_sync import Syncer
+from .spool.move import Mover
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, Protocol
 
-    from .journal import Journal
+    from .attempt.journal import Journal
+    from .host.slots import Slots
     from .loop import Timer
     from .protocol import Answer
-    from .recovery import Found, Lost
-    from .slots import Slots
-    from .spool import Spool
+    from .spool.recovery import Found, Lost
+    from .spool.spool import Spool
 
     class Door(Protocol):
         """Where clients come in."""
@@ -73,7 +74,7 @@ class Runner:
         self.spool = spool
         self.version = version
         self.now = now
-        self.boot_id = tree.boot_id()
+        self.boot_id = process_tree.boot_id()
         self.loop = Loop(self._log_failure)
         self.devnull = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         self.attempts: dict[str, Attempt | Lost | Ended] = {}
@@ -85,7 +86,7 @@ class Runner:
         self.doomed: str | None = None  # that the machine will be taken away, and when
         self._serve: Callable[[Connection, dict[str, Any]], Answer] = lambda _connection, _message: {}
         self._door = door
-        self._subreaper = tree.become_subreaper()
+        self._subreaper = process_tree.become_subreaper()
         self._idle_s = idle_s
         self._idle_timer: Timer | None = None
         self._tick_timer: Timer | None = None
@@ -98,7 +99,7 @@ class Runner:
         self._owners: dict[int, str] = {}  # strays whose attempt is known
         self._oom: tuple[float, int] = (float("-inf"), 0)
         self._unwritten: list[Journal] = []
-        self._cgroups = tree.cgroup_base()
+        self._cgroups = process_tree.cgroup_base()
         self.save = Syncer(self.loop).add
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._raise_file_limit()
@@ -111,7 +112,7 @@ class Runner:
 
     @property
     def slots(self) -> Slots:
-        from .slots import Slots  # many hosts need none
+        from .host.slots import Slots  # many hosts need none
 
         if self._slots is None:
             self._slots = Slots(self.loop, self.spool.folder, self.live)
@@ -192,12 +193,12 @@ class Runner:
         if not self._subreaper:
             return [
                 found.pid
-                for found in tree.everybody()
+                for found in process_tree.everybody()
                 if not found.dead
-                and (attempt.mark.is_on(found.pid) or tree.marks(found.pid, attempt.name, attempt.folder))
+                and (attempt.mark.is_on(found.pid) or process_tree.marks(found.pid, attempt.name, attempt.folder))
             ]
         found: list[int] = []
-        for pid in tree.children(os.getpid()):
+        for pid in process_tree.children(os.getpid()):
             if pid in self._leaders or pid in self._assistants:
                 continue
             owner = self._owners.get(pid) or self._find_owner(pid, attempt)
@@ -209,15 +210,15 @@ class Runner:
         """How often the kernel killed for memory. A second old is good enough for the beginning of an attempt."""
         now = time.monotonic()
         if fresh or now - self._oom[0] > OOM_FRESH_S:
-            self._oom = (now, tree.oom_kills())
+            self._oom = (now, process_tree.oom_kills())
         return self._oom[1]
 
-    def cgroup(self, attempt: Attempt) -> tree.Cgroup | None:
+    def cgroup(self, attempt: Attempt) -> process_tree.Cgroup | None:
         """A control group with the attempt's tree in it, where the host allows one."""
         if self._cgroups is None:
             return None
         spool = zlib.crc32(os.fsencode(self.spool.folder))
-        group = tree.Cgroup("%s/evalfleet-%08x-%s" % (self._cgroups, spool, attempt.name))
+        group = process_tree.Cgroup("%s/evalfleet-%08x-%s" % (self._cgroups, spool, attempt.name))
         try:
             # written first: after a crash the next runner must find the group
             with open(attempt.folder + "/cgroup", "x", encoding="utf-8") as file:
@@ -239,18 +240,18 @@ class Runner:
 
     def _find_owner(self, pid: int, ending: Attempt) -> str | None:
         """To whose tree an orphan belongs: by its mark, session, control group or variables; else to the only one it can belong to."""
-        found = tree.stat_of(pid)
+        found = process_tree.stat_of(pid)
         if found is None or found.dead:
             return None
         candidates = [attempt for attempt in self.live.values() if attempt.pid]
-        mark = tree.mark_of(pid)
+        mark = process_tree.mark_of(pid)
         for attempt in candidates:
             if mark is not None and attempt.mark.number == mark:
                 return self._owned(pid, attempt)
         for attempt in candidates:
             if found.session == attempt.pid or (attempt.cgroup and pid in attempt.cgroup.members()):
                 return self._owned(pid, attempt)
-        marked = tree.environment(pid).get(b"EVALFLEET_TASK", b"")
+        marked = process_tree.environment(pid).get(b"EVALFLEET_TASK", b"")
         for attempt in candidates:
             if marked == os.fsencode(attempt.folder + "/task.json"):
                 return self._owned(pid, attempt)
@@ -277,7 +278,7 @@ class Runner:
             pid = found.si_pid
             attempt = self._leaders.get(pid)
             if attempt is not None:
-                tree.kill_group(pid)  # before it is reaped: until then nobody else can get that number
+                process_tree.kill_group(pid)  # before it is reaped: until then nobody else can get that number
             _, status, usage = os.wait4(pid, 0)
             self._assistants.discard(pid)
             if attempt is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from evalfleet.errors import NotFound
 from evalfleet.model import AccessToken, Role
-from evalfleet.store import rows
-from evalfleet.store.recording import Recording
-from evalfleet.store.submitting import new_id
+from evalfleet.store.runs import rows
+from evalfleet.store.runs.events import Recording
+from evalfleet.store.runs.submission import new_id
 
 
 class Access(Recording):

@@ -15,10 +15,10 @@ import anyio
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from evalfleet.backends.base import CanarySpec, HostInfo, Inbox, Known, Launch, Observation, Room
-from evalfleet.core.gpu_cards import Card
-from evalfleet.core.health import OtherWay
+from evalfleet.core.gpus.cards import Card
+from evalfleet.core.hosts.health import OtherWay
 from evalfleet.errors import RunnerRefused, RunnerUnavailable
+from evalfleet.hosts.base import CanarySpec, HostInfo, Inbox, Known, Launch, Observation, Room
 from evalfleet.model import JsonObject
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from evalfleet.backends.base import Backend, Host, Inbox, Launch, Observation
-from evalfleet.core.health import OtherWay
+from evalfleet.core.hosts.health import OtherWay
 from evalfleet.errors import BackendError
+from evalfleet.hosts.base import Backend, Host, Inbox, Launch, Observation
 from evalfleet.model import JsonObject
 
 _DEADLINE_S = 30.0

@@ -24,8 +24,8 @@ from msgspec import Struct
 
 from evalfleet import config
 from evalfleet.actions import Action, Click, Drag, Move, Press, Scroll, Wait, Write
-from evalfleet.environments import keys
 from evalfleet.environments.base import LARGEST_OUTPUT, Environment
+from evalfleet.environments.browser import keys
 from evalfleet.errors import EnvironmentFailed, InputError
 
 _DEADLINE_S = 60.0

@@ -7,7 +7,7 @@ from typing import Literal
 
 import anyio
 
-from evalfleet.backends.base import Backend, Fate
+from evalfleet.hosts.base import Backend, Fate
 
 
 class FakeFleet:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from evalfleet.backends.launcher import RunnerInfo, runner_info, write_runner
+from evalfleet.hosts.local.launcher import RunnerInfo, runner_info, write_runner
 from evalfleet.model import JsonObject
 
 PATIENCE_S = 60.0

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from evalfleet.tune.objective import Objective, objective_of
 from evalfleet.tune.space import Point, Space, identity, space_of
-from evalfleet.tune.strategy import Strategy
+from evalfleet.tune.strategies.base import Strategy
 from evalfleet.tune.trial import Progress, Trial
 
 Make = Callable[[Space, Objective, int], Strategy]

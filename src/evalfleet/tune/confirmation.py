@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from evalfleet.tune.objective import Objective
+from evalfleet.tune.ranking import Contender, contender, verdict
 from evalfleet.tune.space import identity
-from evalfleet.tune.standing import Contender, contender, verdict
 from evalfleet.tune.trial import Progress, Role, Trial
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from evalfleet.errors import InputError
-from evalfleet.schema import quoted, suggestion
+from evalfleet.validation import quoted, suggestion
 
 Value = bool | int | float | str
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from evalfleet.errors import InputError
-from evalfleet.schema import quoted
+from evalfleet.validation import quoted
 
 _LIMIT = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(<=|>=|<|>)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*", re.ASCII)
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {

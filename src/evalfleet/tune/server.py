@@ -1,6 +1,6 @@
 """The server of a trial: started, probed, watched and stopped around the command.
 
-What is read here is filled in for every trial; `evalfleet.runner.serving` then runs it on the host. `{NAME}` stands for the
+What is read here is filled in for every trial; `evalfleet.runner.server.program` then runs it on the host. `{NAME}` stands for the
 value of a parameter, `{flags}` as a whole word for the parameters as flags, `{port}` for a free port, which only the host knows.
 """
 
@@ -17,9 +17,9 @@ from msgspec import Struct
 from evalfleet import duration
 from evalfleet.errors import InputError
 from evalfleet.model import JsonObject
-from evalfleet.schema import quoted
 from evalfleet.tune.expression import Value
 from evalfleet.tune.space import Space
+from evalfleet.validation import quoted
 
 PORT = "{port}"
 FLAGS = "{flags}"

@@ -16,9 +16,9 @@ from typing import Any, cast
 from msgspec import Struct
 
 from evalfleet.errors import InputError
-from evalfleet.schema import quoted, suggestion
 from evalfleet.tune import expression
 from evalfleet.tune.expression import Expression, Value
+from evalfleet.validation import quoted, suggestion
 
 Point = dict[str, Value]
 

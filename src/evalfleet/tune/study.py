@@ -11,14 +11,14 @@ from msgspec import Struct
 from evalfleet import duration
 from evalfleet.errors import InputError
 from evalfleet.model import JsonObject, Requests
-from evalfleet.schema import explain, sentence
 from evalfleet.tune import expression
 from evalfleet.tune.expression import Expression, Value
-from evalfleet.tune.halving import Halving, halving_of
 from evalfleet.tune.objective import Objective, objective_of
 from evalfleet.tune.server import ServerRow, ServerSpec, check_baseline, server_of
 from evalfleet.tune.space import Point, Space, space_of
-from evalfleet.tune.strategy import STRATEGIES, Strategy, strategy_of
+from evalfleet.tune.strategies.base import STRATEGIES, Strategy, strategy_of
+from evalfleet.tune.strategies.halving import Halving, halving_of
+from evalfleet.validation import explain, sentence
 
 MOST_TRIALS = 100_000
 ENV_STYLES = ("index", "uuid")  # how CUDA_VISIBLE_DEVICES names the GPUs of a trial

@@ -26,11 +26,12 @@ from evalfleet.errors import (
     Refused,
     StoreBusy,
 )
-from evalfleet.web import metrics, openapi
-from evalfleet.web.gate import Denied, Entrance, is_loopback
+from evalfleet.web import openapi
+from evalfleet.web.context import Site, admitted
+from evalfleet.web.metrics import home
 from evalfleet.web.routes import API, Route, routes
-from evalfleet.web.sessions import LIFE_S
-from evalfleet.web.site import Site, admitted
+from evalfleet.web.security.auth import Denied, Entrance, is_loopback
+from evalfleet.web.security.sessions import LIFE_S
 
 LARGEST_BODY = 32 << 20
 STATIC = Path(__file__).parent / "static"
@@ -69,7 +70,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def application(site: Site) -> web.Application:
     """The whole server, but for what runs beside it."""
-    found = [*routes(site), metrics.route(site)]
+    found = [*routes(site), home.route(site)]
     described = openapi.document([route for route in found if route.path.startswith(API)])
     found.append(_fixed(f"{API}/openapi.json", msgspec.json.encode(described), "what this API is"))
     found.append(_fixed("/healthz", b'{"status": "ok"}', "whether the server answers"))

@@ -20,9 +20,9 @@ from msgspec import Struct, field
 
 from evalfleet.errors import StoreError
 from evalfleet.model import Event
-from evalfleet.report.feed import as_object
-from evalfleet.store.base import StoreReader
-from evalfleet.store.sqlite import open_reader
+from evalfleet.report.terminal.events import as_object
+from evalfleet.store.base.store import StoreReader
+from evalfleet.store.database.sqlite import open_reader
 
 T = TypeVar("T")
 

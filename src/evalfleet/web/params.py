@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from evalfleet.errors import InputError
-from evalfleet.schema import explain
+from evalfleet.validation import explain
 from evalfleet.web.queries import Page
 
 T = TypeVar("T", bound=msgspec.Struct)

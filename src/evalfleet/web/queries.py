@@ -8,17 +8,17 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from evalfleet.engine.steering import barred
+from evalfleet.daemon.alerts.state import firing_of
+from evalfleet.engine.requests import barred
 from evalfleet.model import JsonObject, Run, RunState, Task, TaskState
 from evalfleet.report.compare import Comparison
 from evalfleet.report.compare import compare as compared
-from evalfleet.report.covering import covered
+from evalfleet.report.coverage import covered
 from evalfleet.report.live import WorkerLine, live_state, natural
-from evalfleet.report.runs import bounds, open_breaker, outlook, problems, run_row
+from evalfleet.report.run_row import bounds, open_breaker, outlook, problems, run_row
 from evalfleet.report.summary import summarise, task_row
 from evalfleet.report.timeline import look_of
-from evalfleet.store.base import StoreReader
-from evalfleet.web.alerts import firing_of
+from evalfleet.store.base.store import StoreReader
 
 _OVER = (RunState.COMPLETED, RunState.CANCELLED)
 _POINTS = 500

@@ -9,17 +9,18 @@ from aiohttp import web
 from msgspec import Struct
 
 from evalfleet.model import Role, RunState, TaskState
-from evalfleet.web import acting, gpus, params, pools, studies
-from evalfleet.web.acting import Acting
-from evalfleet.web.choices import Choices
-from evalfleet.web.desktops import Desktops
-from evalfleet.web.files import Files
-from evalfleet.web.gpus import Gpus
-from evalfleet.web.pools import Pools
-from evalfleet.web.reading import Reading
-from evalfleet.web.site import Site
-from evalfleet.web.streaming import Streaming
-from evalfleet.web.studies import Studies
+from evalfleet.web import params
+from evalfleet.web.context import Site
+from evalfleet.web.handlers import gpus, pools, run_changes, studies
+from evalfleet.web.handlers.desktops import Desktops
+from evalfleet.web.handlers.feed import Streaming
+from evalfleet.web.handlers.files import Files
+from evalfleet.web.handlers.gpus import Gpus
+from evalfleet.web.handlers.pools import Pools
+from evalfleet.web.handlers.run_changes import Acting
+from evalfleet.web.handlers.run_form import Choices
+from evalfleet.web.handlers.run_queries import Reading
+from evalfleet.web.handlers.studies import Studies
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -145,16 +146,16 @@ def _post(path: str, handler: Handler, body: type[msgspec.Struct], text: str, st
 
 def _acting(act: Acting) -> list[Route]:
     return [
-        _post(f"{API}/runs", act.submit, acting.NewRun, "make a run", 201),
-        _post(f"{_RUN}/pause", act.pause, acting.Reason, "admit no more work; what runs ends first"),
-        _post(f"{_RUN}/resume", act.resume, acting.Amendment, "go on with it"),
+        _post(f"{API}/runs", act.submit, run_changes.NewRun, "make a run", 201),
+        _post(f"{_RUN}/pause", act.pause, run_changes.Reason, "admit no more work; what runs ends first"),
+        _post(f"{_RUN}/resume", act.resume, run_changes.Amendment, "go on with it"),
         _post(f"{_RUN}/cancel", act.cancel, params.Nothing, "end it and its running tasks"),
-        _post(f"{_RUN}/retry", act.retry, acting.Only, "give failed or held tasks new attempts"),
-        _post(f"{_RUN}/hold", act.hold, acting.Keys, "keep tasks from starting"),
-        _post(f"{_RUN}/release", act.release, acting.Keys, "let held tasks start again"),
-        _post(f"{_RUN}/amend", act.amend, acting.Amendment, "change its number of workers or its budget"),
-        _post(f"{_RUN}/quarantine", act.quarantine, acting.WorkerName, "give a worker or host no more work"),
-        _post(f"{_RUN}/pardon", act.pardon, acting.WorkerName, "let a quarantined worker work again"),
+        _post(f"{_RUN}/retry", act.retry, run_changes.Only, "give failed or held tasks new attempts"),
+        _post(f"{_RUN}/hold", act.hold, run_changes.Keys, "keep tasks from starting"),
+        _post(f"{_RUN}/release", act.release, run_changes.Keys, "let held tasks start again"),
+        _post(f"{_RUN}/amend", act.amend, run_changes.Amendment, "change its number of workers or its budget"),
+        _post(f"{_RUN}/quarantine", act.quarantine, run_changes.WorkerName, "give a worker or host no more work"),
+        _post(f"{_RUN}/pardon", act.pardon, run_changes.WorkerName, "let a quarantined worker work again"),
         _post(f"{API}/alerts/test", act.test_alerts, params.Nothing, "send a test message to every channel"),
     ]
 

@@ -16,23 +16,24 @@ from aiohttp.http_exceptions import HttpProcessingError
 from msgspec import Struct
 
 from evalfleet.config import Settings
+from evalfleet.daemon.alerts.watch import Watch
+from evalfleet.daemon.file_limit import raise_file_limit
+from evalfleet.daemon.pools import Stewards
+from evalfleet.daemon.readers import Readers
+from evalfleet.daemon.runs import Drivers
 from evalfleet.errors import InputError
 from evalfleet.layout import Home
 from evalfleet.model import Event
-from evalfleet.store.sqlite import open_store
-from evalfleet.web import tokens
+from evalfleet.store.database.sqlite import open_store
 from evalfleet.web.app import application
-from evalfleet.web.door import Door, raise_file_limit
-from evalfleet.web.drivers import Drivers
+from evalfleet.web.context import Site
 from evalfleet.web.feed import Feed
-from evalfleet.web.gate import Entrance, Gate, is_loopback, names_of
-from evalfleet.web.reaching import Lines
-from evalfleet.web.readers import Readers
-from evalfleet.web.remote import Remote
-from evalfleet.web.sessions import key_in
-from evalfleet.web.site import Site
-from evalfleet.web.stewards import Stewards
-from evalfleet.web.watching import Watch
+from evalfleet.web.handlers.remote_attempts import Remote
+from evalfleet.web.host_connections import Lines
+from evalfleet.web.security import tokens
+from evalfleet.web.security.auth import Entrance, Gate, is_loopback, names_of
+from evalfleet.web.security.connections import Door
+from evalfleet.web.security.sessions import key_in
 
 PORT = 8765
 _BACKLOG = 512

@@ -13,8 +13,8 @@ from evalfleet.agents.registry import label
 from evalfleet.benchmarks.base import Episode, Requirement, Selection, TaskInfo, Tools
 from evalfleet.benchmarks.desk.task import BUILT_IN, DeskTask, load, parse
 from evalfleet.config import Settings, environment
-from evalfleet.environments import desktop
-from evalfleet.environments.viewing import NAME as VIEW
+from evalfleet.environments.desktop import environment as desktop
+from evalfleet.environments.desktop.vnc_server import NAME as VIEW
 from evalfleet.errors import InputError, TaskFileError
 
 MAX_STEPS = 50
@@ -74,7 +74,7 @@ class Desk:
 
     def tasks(self, selection: Selection) -> Sequence[Mapping[str, Any]]:
         from evalfleet.benchmarks.episodes import episode_tasks
-        from evalfleet.benchmarks.selecting import choose  # not on the worker: it brings what reads task files
+        from evalfleet.benchmarks.selection import choose  # not on the worker: it brings what reads task files
 
         known = {task.id: task for task in self._tasks()}
         chosen = choose(self.name, self.catalogue(), selection)

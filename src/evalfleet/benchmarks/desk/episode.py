@@ -8,11 +8,11 @@ from typing import Any
 
 from evalfleet.agents.base import Action, Box, Element, Observation, Point
 from evalfleet.benchmarks.desk.getters import clipboard
+from evalfleet.benchmarks.desk.idle import anybody_busy, wait_for_rest
 from evalfleet.benchmarks.desk.profile import prepare
-from evalfleet.benchmarks.desk.rest import anybody_busy, wait_for_rest
 from evalfleet.benchmarks.desk.task import DeskTask
-from evalfleet.environments.desktop import Desktop
-from evalfleet.environments.xwindows import Window
+from evalfleet.environments.desktop.environment import Desktop
+from evalfleet.environments.desktop.x11.windows import Window
 from evalfleet.model import Verdict
 
 _REST_S = 10.0  # longest wait for applications that work; what they do later, the agent sees later

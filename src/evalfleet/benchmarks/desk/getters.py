@@ -16,7 +16,7 @@ import msgspec
 from evalfleet.benchmarks.desk import sheets
 from evalfleet.benchmarks.desk.paths import require_path
 from evalfleet.environments.base import Environment
-from evalfleet.environments.desktop import Desktop
+from evalfleet.environments.desktop.environment import Desktop
 from evalfleet.errors import InputError
 
 _EXECUTE_S = 30.0

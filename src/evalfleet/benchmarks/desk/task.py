@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from evalfleet.benchmarks.desk.checks import CHECKS, Check
 from evalfleet.benchmarks.desk.getters import GETTERS, Getter
-from evalfleet.benchmarks.desk.setups import SETUPS, Setup
+from evalfleet.benchmarks.desk.setup_steps import SETUPS, Setup
 from evalfleet.errors import TaskFileError
-from evalfleet.schema import explain, quoted, sentence, suggestion
+from evalfleet.validation import explain, quoted, sentence, suggestion
 
 BUILT_IN = Path(__file__).parent / "tasks"
 _ID = re.compile(r"[a-z0-9][a-z0-9.-]{0,79}")

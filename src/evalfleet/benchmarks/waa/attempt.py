@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from evalfleet import config
-from evalfleet.benchmarks.waa import ladder
+from evalfleet.benchmarks.waa import readiness
 from evalfleet.benchmarks.waa.containers import Lease, leased
 from evalfleet.benchmarks.waa.docker import Docker, DockerError, Inside
 from evalfleet.benchmarks.waa.trajectory import RESULT, TRAJECTORY, Raised, Step, event_line, read_line, read_score
@@ -168,7 +168,7 @@ def plan_of(settings: WaaSettings, payload: dict[str, Any], attempt: str, contai
     }
     given = [word for flag, value in flags.items() if value is not None for word in (f"--{flag}", str(value))]
     return {
-        **ladder.guest_plan(settings, "run"),
+        **readiness.guest_plan(settings, "run"),
         "mark": container,
         "command": [settings.python, "run.py", *given, *settings.flags],
         "result_dir": place,
@@ -187,7 +187,7 @@ def work(
     if settings.reset == "restart" or lease.failed:
         docker.restart(container)
     elif not docker.is_running(container):
-        ladder.require(ladder.container_rungs(settings, container, start=False))
+        readiness.require(readiness.container_rungs(settings, container, start=False))
     plan = plan_of(settings, payload, attempt, container)
     inside = docker.follow(container, settings.python, plan, payload["secrets"], settings.client)
     over = False

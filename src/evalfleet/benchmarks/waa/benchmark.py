@@ -12,8 +12,8 @@ from msgspec.structs import asdict, replace
 
 from evalfleet import config
 from evalfleet.benchmarks.base import Episode, Requirement, Rung, Selection, TaskInfo, Tools
-from evalfleet.benchmarks.selecting import Chosen, choose
-from evalfleet.benchmarks.waa import ladder
+from evalfleet.benchmarks.selection import Chosen, choose
+from evalfleet.benchmarks.waa import readiness
 from evalfleet.benchmarks.waa.catalogue import ALL, FOLDER, Checkout, Domains, index, infos, parse_list
 from evalfleet.benchmarks.waa.docker import Docker, DockerError
 from evalfleet.errors import InputError
@@ -44,10 +44,10 @@ class Waa:
             )
 
     def requirements(self) -> Sequence[Requirement]:
-        rungs = list(ladder.host_rungs(self._waa))
+        rungs = list(readiness.host_rungs(self._waa))
         if all(rung.holds for rung in rungs):
             for container in self._waa.containers:
-                rungs.append(next(ladder.container_rungs(self._waa, container, start=False)))
+                rungs.append(next(readiness.container_rungs(self._waa, container, start=False)))
         return [
             Requirement(
                 what=f"{rung.name} {rung.of}" if rung.of else rung.name,
@@ -61,10 +61,10 @@ class Waa:
     def prepare(
         self, tell: Callable[[Rung], None], say: Callable[[str], None], secrets: Mapping[str, str]
     ) -> list[Rung]:
-        return ladder.prepare(self._waa, tell, ladder.Means(say=say, secrets=secrets))
+        return readiness.prepare(self._waa, tell, readiness.Means(say=say, secrets=secrets))
 
     def recheck(self, restarted: Collection[str]) -> list[Rung]:
-        return ladder.recheck(self._waa, restarted)
+        return readiness.recheck(self._waa, restarted)
 
     def catalogue(self) -> Sequence[TaskInfo]:
         return infos(index())

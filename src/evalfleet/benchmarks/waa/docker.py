@@ -14,7 +14,7 @@ from evalfleet.errors import EnvironmentFailed
 QUICK_S = 20.0
 MARK = "EVALFLEET_CONTAINER"
 LABEL = "evalfleet=waa"  # of the containers that we make
-_INSIDE = Path(__file__).with_name("inside.py")
+_INSIDE = Path(__file__).with_name("in_container.py")
 
 
 class DockerError(EnvironmentFailed):

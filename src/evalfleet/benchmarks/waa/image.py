@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from evalfleet.benchmarks.waa.docker import Docker, DockerError
 from evalfleet.config import WaaSettings
-from evalfleet.core.rung import pull_said
+from evalfleet.core.readiness import pull_said
 
 PAUSES_S = (5.0, 20.0)  # before the second and third try
 LOGIN_S = 60.0

@@ -47,7 +47,7 @@ class Raised(Struct, frozen=True, kw_only=True):
         """Whose it is. Only what happened in the agent's own code counts against it."""
         if not _AGENTS.search(self.traceback):
             return Kind.ENVIRONMENT_FAILED
-        from evalfleet.core.signatures import recognise
+        from evalfleet.core.failures.signatures import recognise
 
         known = recognise(self.traceback)
         if known is not None and known.kind is Kind.SERVICE_REFUSED:

@@ -6,8 +6,8 @@ import json
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.pools.renting import worker_option
+from evalfleet.cli.pools.shared.options import worker_option
+from evalfleet.cli.shared.options import home_option, json_option
 
 
 @click.command("bake")
@@ -25,12 +25,12 @@ def command(name: str | None, worker: str | None, image: str, as_json: bool, hom
     import anyio
 
     from evalfleet import config
-    from evalfleet.cli.pools.settling import meant
+    from evalfleet.cli.pools.shared.apply import meant
     from evalfleet.errors import WrongState
-    from evalfleet.fleet.baking import bake
-    from evalfleet.fleet.ordering import machines
     from evalfleet.model import HostState
-    from evalfleet.store.sqlite import open_store
+    from evalfleet.pools.commands import machines
+    from evalfleet.pools.images import bake
+    from evalfleet.store.database.sqlite import open_store
 
     settings = config.load(home)
     store = open_store(settings.home)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.pools.renting import RENTED, rented_options
+from evalfleet.cli.pools.shared.options import RENTED, rented_options
+from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
     from evalfleet.config import Settings
-    from evalfleet.store.base import Store
+    from evalfleet.store.base.store import Store
 
 
 @click.command("create")
@@ -42,9 +42,9 @@ def command(
     [pool.NAME] in evalfleet.toml. Exit codes: 0 ready; 3 not all of it.
     """
     from evalfleet import config
-    from evalfleet.cli.pools.renting import wanted_pool
-    from evalfleet.fleet.renting import require_name
-    from evalfleet.store.sqlite import open_store
+    from evalfleet.cli.pools.shared.options import wanted_pool
+    from evalfleet.pools.options import require_name
+    from evalfleet.store.database.sqlite import open_store
 
     require_name(name)
     settings = config.load(home)
@@ -75,16 +75,16 @@ def command(
 
 def _rent(settings: Settings, store: Store, name: str, wanted: dict[str, Any], *, as_json: bool) -> int:
     """Write down what is wanted, then make it true. Done again, it goes on with what an earlier call left."""
-    from evalfleet.cli.pools.settling import made_true
-    from evalfleet.fleet.ordering import rent
+    from evalfleet.cli.pools.shared.apply import made_true
+    from evalfleet.pools.commands import rent
 
     rent(settings, store, name, wanted)
     return made_true(settings, store, name, as_json=as_json)
 
 
 def _keep(store: Store, name: str, hosts_file: Path, *, trust_first_use: bool, replace: bool, as_json: bool) -> None:
-    from evalfleet.backends import ssh_pool
-    from evalfleet.fleet.ordering import keep
+    from evalfleet.hosts.ssh import pool as ssh_pool
+    from evalfleet.pools.commands import keep
     from evalfleet.report.text import count
 
     pool = keep(store, name, ssh_pool.settings(hosts_file, trust_first_use=trust_first_use), replace=replace)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.options import force_option, home_option, json_option
-from evalfleet.cli.pools.renting import worker_option
+from evalfleet.cli.pools.shared.options import worker_option
+from evalfleet.cli.shared.options import force_option, home_option, json_option
 
 if TYPE_CHECKING:
     from evalfleet.config import Settings
     from evalfleet.model import Pool
-    from evalfleet.store.base import Store
+    from evalfleet.store.base.store import Store
 
 
 _REMOVE_S = 20.0  # for one host
@@ -35,9 +35,9 @@ def command(name: str | None, worker: str | None, yes: bool, force: bool, as_jso
     NAME may be left out when there is one pool.
     """
     from evalfleet import config
-    from evalfleet.cli.pools.choosing import chosen
-    from evalfleet.fleet.ordering import delete
-    from evalfleet.store.sqlite import open_store
+    from evalfleet.cli.pools.shared.pools import chosen
+    from evalfleet.pools.commands import delete
+    from evalfleet.store.database.sqlite import open_store
 
     settings = config.load(home)
     store = open_store(settings.home)
@@ -62,9 +62,9 @@ def _left_on_hosts(settings: Settings, store: Store, pool: Pool) -> dict[str, st
     """Remove our folders from machines that no other pool of this home uses. Returns where one stays, and why."""
     import anyio
 
-    from evalfleet.backends import ssh_pool
     from evalfleet.errors import EvalfleetError
-    from evalfleet.store.home import identified
+    from evalfleet.hosts.ssh import pool as ssh_pool
+    from evalfleet.store.home.facts import identified
 
     specs = [spec for other in store.pools() if other.backend == "ssh" for spec in ssh_pool.hosts(other)]
     used = [(spec.login, spec.jump, spec.folder) for spec in specs]
@@ -97,9 +97,9 @@ def _end(
     settings: Settings, store: Store, pool: Pool, worker: str | None, *, yes: bool, force: bool, as_json: bool
 ) -> int:
     from evalfleet.azure import settings as azure_settings
-    from evalfleet.cli.pools.settling import made_true
+    from evalfleet.cli.pools.shared.apply import made_true
     from evalfleet.errors import InputError
-    from evalfleet.fleet.ordering import delete, machines, require_place, require_rented
+    from evalfleet.pools.commands import delete, machines, require_place, require_rented
     from evalfleet.report.text import count
 
     require_rented(pool)

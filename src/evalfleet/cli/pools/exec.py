@@ -6,10 +6,10 @@ import json
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.pools.choosing import home_of
-from evalfleet.cli.pools.hosts import found, require_library, say, worker_option
+from evalfleet.cli.pools.shared.hosts import found, require_library, say, worker_option
+from evalfleet.cli.pools.shared.pools import home_of
 from evalfleet.cli.pools.ssh import line_of
+from evalfleet.cli.shared.options import home_option, json_option
 
 FAILED, LOST = 1, 3
 
@@ -66,7 +66,7 @@ def command(
     name, line = _meant(ctx, words, home)
     hosts = found(home, name, worker)
     require_library()
-    from evalfleet.cli.pools.everywhere import Everywhere
+    from evalfleet.cli.pools.shared.run_on_all import Everywhere
 
     rows = anyio.run(Everywhere(hosts, home_of(home), line, timeout_s).run, not as_json)
     if as_json:
@@ -96,7 +96,7 @@ def _meant(ctx: click.Context, words: tuple[str, ...], home: str | None) -> tupl
 
 
 def _refuse_pool_as_command(words: tuple[str, ...], home: str | None) -> None:
-    from evalfleet.cli.pools.choosing import opened
+    from evalfleet.cli.pools.shared.pools import opened
 
     with opened(home) as (_, pools):
         if len(words) > 1 and words[0] in [pool.name for pool in pools]:

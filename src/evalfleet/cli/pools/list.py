@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.pools.choosing import opened
+from evalfleet.cli.pools.shared.pools import opened
+from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
     from evalfleet.model import Pool
-    from evalfleet.store.base import StoreReader
+    from evalfleet.store.base.store import StoreReader
 
 
 @click.command("list")

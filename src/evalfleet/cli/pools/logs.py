@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.pools.choosing import home_of, opened
-from evalfleet.cli.pools.hosts import found, require_library, worker_option
+from evalfleet.cli.pools.shared.hosts import found, require_library, worker_option
+from evalfleet.cli.pools.shared.pools import home_of, opened
+from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
-    from evalfleet.store.base import StoreReader
+    from evalfleet.store.base.store import StoreReader
 
 LOST = 3
 
@@ -40,7 +40,7 @@ def command(name: str | None, worker: str | None, follow: bool, lines: int, as_j
 
     hosts = found(home, name, worker)
     require_library()
-    from evalfleet.cli.pools.tailing import Tails
+    from evalfleet.cli.pools.shared.multi_tail import Tails
 
     with opened(home) as (reader, _):
         tails = Tails(hosts, home_of(home), _Titles(reader).of, lines=lines, follow=follow, as_json=as_json)

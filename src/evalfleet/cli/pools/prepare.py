@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from evalfleet.cli.options import home_option, json_option, wheels_option
+from evalfleet.cli.shared.options import home_option, json_option, wheels_option
 
 
 @click.command("prepare")
@@ -23,12 +23,12 @@ def command(name: str | None, benchmark: str | None, wheels: Path | None, as_jso
     """
     from evalfleet import config
     from evalfleet.benchmarks import registry
-    from evalfleet.benchmarks.equipment import tools_of
-    from evalfleet.cli.pools.choosing import chosen
-    from evalfleet.cli.pools.settling import made_true
-    from evalfleet.cli.prepare import on_hosts
-    from evalfleet.fleet.ordering import merged
-    from evalfleet.store.sqlite import open_store
+    from evalfleet.benchmarks.worker_tools import tools_of
+    from evalfleet.cli.machines.prepare import on_hosts
+    from evalfleet.cli.pools.shared.apply import made_true
+    from evalfleet.cli.pools.shared.pools import chosen
+    from evalfleet.pools.commands import merged
+    from evalfleet.store.database.sqlite import open_store
 
     settings = config.load(home)
     tools = tools_of(registry.find(benchmark, settings), settings) if benchmark else None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from evalfleet.cli.options import budget_option, force_option, home_option, json_option
-from evalfleet.cli.pools.renting import duration_option
+from evalfleet.cli.pools.shared.options import duration_option
+from evalfleet.cli.shared.options import budget_option, force_option, home_option, json_option
 
 
 @click.command("scale")
@@ -38,9 +38,9 @@ def command(
     """
     from evalfleet import config
     from evalfleet.azure import settings as azure_settings
-    from evalfleet.cli.pools.settling import made_true, meant
-    from evalfleet.fleet.ordering import require_place, scale
-    from evalfleet.store.sqlite import open_store
+    from evalfleet.cli.pools.shared.apply import made_true, meant
+    from evalfleet.pools.commands import require_place, scale
+    from evalfleet.store.database.sqlite import open_store
 
     if name is not None and workers is None and name.isdecimal():
         name, workers = None, int(name)

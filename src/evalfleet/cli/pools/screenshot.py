@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.pools.choosing import home_of
-from evalfleet.cli.pools.hosts import one, require_library, say
+from evalfleet.cli.pools.shared.hosts import one, require_library, say
+from evalfleet.cli.pools.shared.pools import home_of
+from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
-    from evalfleet.backends.reaching import Reachable
+    from evalfleet.hosts.access import Reachable
     from evalfleet.layout import Home
     from evalfleet.model import JsonObject
 
@@ -41,7 +41,7 @@ def command(worker: str, to: str | None, container: str | None, as_json: bool, h
     host = one(home, worker)
     settings = config.load(home)
     require_library()
-    from evalfleet.backends.reaching import picture_orders
+    from evalfleet.hosts.access import picture_orders
 
     shown = anyio.run(_asked, host, home_of(home), picture_orders(settings.waa, container))
     data = base64.b64decode(shown["png"])
@@ -58,8 +58,8 @@ def command(worker: str, to: str | None, container: str | None, as_json: bool, h
 
 
 async def _asked(host: Reachable, home: Home, orders: JsonObject) -> JsonObject:
-    from evalfleet.backends.ssh_visit import showing
     from evalfleet.errors import Refused
+    from evalfleet.hosts.ssh.visit.connection import showing
 
     async with showing(host, home, say, orders) as lines:
         async for line in lines:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.shared.options import home_option, json_option
 
 
 @click.command("settle")
@@ -19,8 +19,8 @@ def command(name: str | None, again: bool, as_json: bool, home: str | None) -> i
     not all of it.
     """
     from evalfleet import config
-    from evalfleet.cli.pools.settling import made_true, meant
-    from evalfleet.store.sqlite import open_store
+    from evalfleet.cli.pools.shared.apply import made_true, meant
+    from evalfleet.store.database.sqlite import open_store
 
     settings = config.load(home)
     store = open_store(settings.home)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.pools.choosing import home_of
-from evalfleet.cli.pools.hosts import one, require_library, say
+from evalfleet.cli.pools.shared.hosts import one, require_library, say
+from evalfleet.cli.pools.shared.pools import home_of
+from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
-    from evalfleet.backends.reaching import Reachable
-    from evalfleet.backends.ssh_config import Hop
+    from evalfleet.hosts.access import Reachable
+    from evalfleet.hosts.ssh.login.config import Hop
     from evalfleet.layout import Home
 
 LOST = 255
@@ -59,11 +59,11 @@ def _joined(host: Reachable, home: Home, line: str | None, *, tty: bool) -> int:
     """Through the system's ssh, whose terminal people know; where there is none, by our own means."""
     import anyio
 
-    from evalfleet.backends import ssh_client
-    from evalfleet.backends.reaching import named
-    from evalfleet.backends.ssh_config import route
+    from evalfleet.hosts.access import named
+    from evalfleet.hosts.ssh.login.config import route
+    from evalfleet.hosts.ssh.visit import client
 
-    program = ssh_client.program()
+    program = client.program()
     if program is None or host.trust_first_use:
         require_library()
     if program is None:
@@ -72,10 +72,10 @@ def _joined(host: Reachable, home: Home, line: str | None, *, tty: bool) -> int:
         hops = anyio.run(route, host.spec)
     if host.trust_first_use:
         _learn(host, hops, home)
-    status, said = ssh_client.run(program, host, hops, home, line, terminal=tty)
+    status, said = client.run(program, host, hops, home, line, terminal=tty)
     if status != LOST or not said:
         return status
-    if said == ssh_client.UNVERIFIED or len(hops) > 1:
+    if said == client.UNVERIFIED or len(hops) > 1:
         require_library()
         anyio.run(_knock, host, home)  # says which key it is and what to do, or where on the way it broke
     say(f"host {host.name}: {said.removeprefix('ssh: ')}")
@@ -86,7 +86,7 @@ def _learn(host: Reachable, hops: Sequence[Hop], home: Home) -> None:
     """Learn the key of a host of which nothing is known: by our rule, which is stricter than ssh's own."""
     import anyio
 
-    from evalfleet.backends.ssh_visit import is_known
+    from evalfleet.hosts.ssh.visit.connection import is_known
 
     if not is_known(host, hops, home):
         anyio.run(_knock, host, home)
@@ -94,7 +94,7 @@ def _learn(host: Reachable, hops: Sequence[Hop], home: Home) -> None:
 
 async def _knock(host: Reachable, home: Home) -> None:
     """Raises BackendError."""
-    from evalfleet.backends.ssh_visit import entered
+    from evalfleet.hosts.ssh.visit.connection import entered
 
     async with entered(host, home, say):
         pass
@@ -102,9 +102,9 @@ async def _knock(host: Reachable, home: Home) -> None:
 
 async def _by_ourselves(host: Reachable, home: Home, line: str | None, tty: bool) -> int:
     from evalfleet import config
-    from evalfleet.backends.reaching import named
-    from evalfleet.backends.ssh_terminal import joined
-    from evalfleet.backends.ssh_visit import entered
+    from evalfleet.hosts.access import named
+    from evalfleet.hosts.ssh.visit.connection import entered
+    from evalfleet.hosts.ssh.visit.terminal import joined
 
     terminal = config.environment().get("TERM", "vt100") if line is None or tty else None
     async with entered(host, home, say) as connection:
@@ -115,7 +115,7 @@ async def _by_ourselves(host: Reachable, home: Home, line: str | None, tty: bool
 def _collected(host: Reachable, home: Home, line: str) -> int:
     import anyio
 
-    from evalfleet.cli.pools.everywhere import Everywhere
+    from evalfleet.cli.pools.shared.run_on_all import Everywhere
 
     (row,) = anyio.run(Everywhere([host], home, line, None).run, False)
     click.echo(json.dumps({"host": row.host, **row.told()}))

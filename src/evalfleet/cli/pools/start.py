@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.pools.renting import worker_option
+from evalfleet.cli.pools.shared.options import worker_option
+from evalfleet.cli.shared.options import home_option, json_option
 
 
 @click.command("start")
@@ -18,7 +18,7 @@ def command(name: str | None, worker: str | None, as_json: bool, home: str | Non
 
     NAME may be left out when there is one pool. Exit codes: 0 ready; 3 not all of it.
     """
-    from evalfleet.cli.pools.settling import ordered
-    from evalfleet.fleet.ordering import start
+    from evalfleet.cli.pools.shared.apply import ordered
+    from evalfleet.pools.commands import start
 
     return ordered(start, name, worker, home=home, as_json=as_json, again=True)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.pools.choosing import chosen, home_of, opened
+from evalfleet.cli.pools.shared.pools import chosen, home_of, opened
+from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
     from evalfleet.layout import Home
     from evalfleet.model import Pool
-    from evalfleet.store.base import StoreReader
+    from evalfleet.store.base.store import StoreReader
 
 
 @click.command("status")
@@ -27,7 +27,7 @@ def command(name: str | None, probe: bool, as_json: bool, home: str | None) -> i
     With --probe each host has 20 seconds to answer. Exit codes: 1 where one does not, which is named; else 0.
     """
     from evalfleet import config
-    from evalfleet.cli.pools.showing import page
+    from evalfleet.cli.pools.shared.table import page
     from evalfleet.report.pools import told
 
     with opened(home) as (reader, pools):
@@ -46,8 +46,8 @@ def command(name: str | None, probe: bool, as_json: bool, home: str | None) -> i
 def _probed(reader: StoreReader, pool: Pool, home: Home, hosts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     import anyio
 
-    from evalfleet.backends import registry
-    from evalfleet.backends.probing import probe
+    from evalfleet.hosts import registry
+    from evalfleet.hosts.probe import probe
 
     found = anyio.run(probe, registry.kind_of(pool).reachable(pool, reader.hosts(pool.name)), home)
     return [{**row, "probe": found[row["host"]]} for row in hosts]

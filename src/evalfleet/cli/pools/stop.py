@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from evalfleet.cli.options import force_option, home_option, json_option
-from evalfleet.cli.pools.renting import worker_option
+from evalfleet.cli.pools.shared.options import worker_option
+from evalfleet.cli.shared.options import force_option, home_option, json_option
 
 
 @click.command("stop")
@@ -24,7 +24,7 @@ def command(name: str | None, worker: str | None, force: bool, as_json: bool, ho
     """
     from functools import partial
 
-    from evalfleet.cli.pools.settling import ordered
-    from evalfleet.fleet.ordering import stop
+    from evalfleet.cli.pools.shared.apply import ordered
+    from evalfleet.pools.commands import stop
 
     return ordered(partial(stop, force=force), name, worker, home=home, as_json=as_json, makes=False)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.pools.choosing import home_of
-from evalfleet.cli.pools.hosts import one, require_library, say
+from evalfleet.cli.pools.shared.hosts import one, require_library, say
+from evalfleet.cli.pools.shared.pools import home_of
+from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
-    from evalfleet.backends.reaching import Reachable
-    from evalfleet.backends.ssh_tunnel import Target
+    from evalfleet.hosts.access import Reachable
+    from evalfleet.hosts.ssh.visit.tunnel import Target
     from evalfleet.layout import Home
 
 WAY = re.compile(
@@ -43,7 +43,7 @@ def command(worker: str, way: str, as_json: bool, home: str | None) -> None:
         )
     host = one(home, worker)
     require_library()
-    from evalfleet.backends.ssh_tunnel import Target
+    from evalfleet.hosts.ssh.visit.tunnel import Target
 
     target = Target(port=ports[0], host=(match["host"] or "localhost").strip("[]"))
     anyio.run(_serve, host, home_of(home), target, ports[1] if len(ports) > 1 else None, as_json)
@@ -52,9 +52,9 @@ def command(worker: str, way: str, as_json: bool, home: str | None) -> None:
 async def _serve(host: Reachable, home: Home, target: Target, local_port: int | None, as_json: bool) -> None:
     import anyio
 
-    from evalfleet.backends.base import single_error
-    from evalfleet.backends.ssh_tunnel import LOCAL, Tunnel
-    from evalfleet.cli.pools.telling import until_told
+    from evalfleet.cli.pools.shared.until_stopped import until_told
+    from evalfleet.hosts.base import single_error
+    from evalfleet.hosts.ssh.visit.tunnel import LOCAL, Tunnel
 
     with single_error():
         async with anyio.create_task_group() as group:

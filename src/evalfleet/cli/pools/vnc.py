@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.pools.choosing import home_of
-from evalfleet.cli.pools.hosts import found, one, present, require_library, say
+from evalfleet.cli.pools.shared.hosts import found, one, present, require_library, say
+from evalfleet.cli.pools.shared.pools import home_of
+from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
 
-    from evalfleet.backends.reaching import Absent, Reachable
-    from evalfleet.backends.ssh_tunnel import Tunnel
+    from evalfleet.hosts.access import Absent, Reachable
+    from evalfleet.hosts.ssh.visit.tunnel import Tunnel
     from evalfleet.layout import Home
 
 PORT = 8006  # where WAA's container publishes the screen of its Windows
@@ -53,7 +53,7 @@ def command(worker: str | None, everywhere: bool, port: int, in_browser: bool, a
 
 def everything(home: str | None) -> list[Reachable | Absent]:
     """All hosts of all pools. Raises InputError where there are none."""
-    from evalfleet.cli.pools.choosing import opened
+    from evalfleet.cli.pools.shared.pools import opened
     from evalfleet.errors import InputError
 
     with opened(home) as (_, pools):
@@ -66,8 +66,8 @@ def everything(home: str | None) -> list[Reachable | Absent]:
 async def _serve(hosts: list[Reachable | Absent], home: Home, port: int, in_browser: bool, as_json: bool) -> int:
     import anyio
 
-    from evalfleet.backends.base import single_error
-    from evalfleet.cli.pools.telling import until_told
+    from evalfleet.cli.pools.shared.until_stopped import until_told
+    from evalfleet.hosts.base import single_error
 
     links: dict[str, str] = {}
     with single_error():
@@ -97,8 +97,8 @@ def _show(name: str, link: str, in_browser: bool, as_json: bool) -> None:
 
 async def _open(group: TaskGroup, host: Reachable | Absent, home: Home, port: int, links: dict[str, str]) -> None:
     """Keep a tunnel in the group. A host that is not reached is named and left out."""
-    from evalfleet.backends.ssh_tunnel import LOCAL, Target, Tunnel
     from evalfleet.errors import BackendError
+    from evalfleet.hosts.ssh.visit.tunnel import LOCAL, Target, Tunnel
 
     try:
         tunnel = Tunnel(present(host), home, Target(port=port), say)
@@ -113,8 +113,8 @@ async def _kept(tunnel: Tunnel, *, task_status: TaskStatus[int]) -> None:
     """Serve a tunnel; that it ends must not end the others."""
     import anyio
 
-    from evalfleet.backends.base import single_error
     from evalfleet.errors import BackendError
+    from evalfleet.hosts.base import single_error
 
     is_open = False
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.shared.options import home_option, json_option
 
 
 @click.command("add-trials")
@@ -14,7 +14,7 @@ from evalfleet.cli.options import home_option, json_option
 @home_option
 def command(study: str, count: int, as_json: bool, home: str | None) -> int:
     """Let a study try N more, also one that is over. It goes on from what it knows."""
-    from evalfleet.cli.studies.asking import ask_study
+    from evalfleet.cli.studies.shared.steer import ask_study
     from evalfleet.model import Verb
 
     return ask_study(

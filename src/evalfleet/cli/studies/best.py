@@ -6,8 +6,8 @@ import json
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.studies.naming import study_argument
+from evalfleet.cli.shared.options import home_option, json_option
+from evalfleet.cli.studies.shared.names import study_argument
 
 
 @click.command("best")
@@ -20,9 +20,9 @@ def command(study: str, form: str, as_json: bool, home: str | None) -> int:
 
     As flags, true is a bare flag and false is left out. Exit code 3 if there is none yet. --json is --format json.
     """
-    from evalfleet.cli.studies.naming import opened_study
+    from evalfleet.cli.studies.shared.names import opened_study
     from evalfleet.errors import Refused
-    from evalfleet.report.study import as_flags, as_toml, study_facts
+    from evalfleet.report.studies.study import as_flags, as_toml, study_facts
 
     with opened_study(home, study) as (reader, run):
         found = study_facts(reader, run)["best"]

@@ -6,8 +6,8 @@ import json
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.studies.naming import study_argument
+from evalfleet.cli.shared.options import home_option, json_option
+from evalfleet.cli.studies.shared.names import study_argument
 
 
 @click.command("export")
@@ -20,8 +20,8 @@ def command(study: str, form: str, as_json: bool, home: str | None) -> None:
     import csv
     import sys
 
-    from evalfleet.cli.studies.naming import opened_study
-    from evalfleet.report.study import study_facts
+    from evalfleet.cli.studies.shared.names import opened_study
+    from evalfleet.report.studies.study import study_facts
 
     with opened_study(home, study) as (reader, run):
         rows = study_facts(reader, run)["trials"]

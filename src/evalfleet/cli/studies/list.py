@@ -6,7 +6,7 @@ import json
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
+from evalfleet.cli.shared.options import home_option, json_option
 
 
 @click.command("list")
@@ -15,10 +15,10 @@ from evalfleet.cli.options import home_option, json_option
 def command(as_json: bool, home: str | None) -> None:
     """List the studies, newest first, with how far they are and the best so far."""
     from evalfleet import config
-    from evalfleet.cli.studies.telling import summary_lines
-    from evalfleet.report.studies import NO_STUDY
-    from evalfleet.report.study import studies_facts
-    from evalfleet.store.sqlite import open_reader
+    from evalfleet.cli.studies.shared.text import summary_lines
+    from evalfleet.report.studies.find import NO_STUDY
+    from evalfleet.report.studies.study import studies_facts
+    from evalfleet.store.database.sqlite import open_reader
 
     reader = open_reader(config.load(home).home)
     found = [] if reader is None else studies_facts(reader)

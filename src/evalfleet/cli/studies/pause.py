@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.studies.naming import study_argument
+from evalfleet.cli.shared.options import home_option, json_option
+from evalfleet.cli.studies.shared.names import study_argument
 
 
 @click.command("pause")
@@ -14,7 +14,7 @@ from evalfleet.cli.studies.naming import study_argument
 @home_option
 def command(study: str, as_json: bool, home: str | None) -> int:
     """Start no more trials; those that run go on to their end. `evalfleet study resume` goes on."""
-    from evalfleet.cli.studies.asking import ask_study
+    from evalfleet.cli.studies.shared.steer import ask_study
     from evalfleet.model import Verb
 
     return ask_study(home, study, Verb.PAUSE, {}, lambda _: "paused; what runs goes on to its end", as_json=as_json)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.output import lasting
-from evalfleet.cli.studies.naming import study_argument, written_study
+from evalfleet.cli.shared.options import home_option, json_option
+from evalfleet.cli.shared.output import lasting
+from evalfleet.cli.studies.shared.names import study_argument, written_study
 
 
 @click.command("resume")
@@ -22,8 +22,8 @@ def command(study: str, parallel: int | None, verbose: bool, as_json: bool, home
     Trials that are still running are found again; none is lost, none is proposed twice. Where somebody drives it already, that
     one is told (--parallel changes it while it runs), and this command ends. Exit codes as `evalfleet tune`.
     """
-    from evalfleet.cli.studies.asking import told_to_go_on
-    from evalfleet.cli.studies.driving import drive_study
+    from evalfleet.cli.studies.shared.drive import drive_study
+    from evalfleet.cli.studies.shared.steer import told_to_go_on
 
     with written_study(home, study) as (settings, store, run):
         if store.driver(run.id) is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.studies.naming import study_argument
+from evalfleet.cli.shared.options import home_option, json_option
+from evalfleet.cli.studies.shared.names import study_argument
 
 
 @click.command("retry-failed")
@@ -14,7 +14,7 @@ from evalfleet.cli.studies.naming import study_argument
 @home_option
 def command(study: str, as_json: bool, home: str | None) -> int:
     """Give failed trials new attempts, with the parameters that they had."""
-    from evalfleet.cli.studies.asking import ask_study
+    from evalfleet.cli.studies.shared.steer import ask_study
     from evalfleet.model import JsonObject, Verb
 
     def told(answer: JsonObject) -> str:

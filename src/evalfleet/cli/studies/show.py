@@ -6,8 +6,8 @@ import json
 
 import click
 
-from evalfleet.cli.options import home_option, json_option
-from evalfleet.cli.studies.naming import study_argument
+from evalfleet.cli.shared.options import home_option, json_option
+from evalfleet.cli.studies.shared.names import study_argument
 
 
 @click.command("show")
@@ -16,9 +16,9 @@ from evalfleet.cli.studies.naming import study_argument
 @home_option
 def command(study: str, as_json: bool, home: str | None) -> None:
     """Show a study: how far it is, the best so far against the baseline, and every trial."""
-    from evalfleet.cli.studies.naming import opened_study
-    from evalfleet.cli.studies.telling import summary_lines, trial_lines
-    from evalfleet.report.study import study_facts
+    from evalfleet.cli.studies.shared.names import opened_study
+    from evalfleet.cli.studies.shared.text import summary_lines, trial_lines
+    from evalfleet.report.studies.study import study_facts
 
     with opened_study(home, study) as (reader, run):
         facts = study_facts(reader, run)

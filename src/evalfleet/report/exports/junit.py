@@ -9,8 +9,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from evalfleet.model import JsonObject
+from evalfleet.report.exports.folder import error_of
 from evalfleet.report.exports.source import Source
-from evalfleet.report.exports.writing import error_of
 
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from evalfleet.layout import task_folder_name
 from evalfleet.report import text
+from evalfleet.report.exports.folder import write_json, write_json_lines
 from evalfleet.report.exports.source import Source, copy_files
-from evalfleet.report.exports.writing import write_json, write_json_lines
-from evalfleet.report.feed import as_object
+from evalfleet.report.terminal.events import as_object
 
 
 def write(source: Source, folder: Path) -> list[str]:

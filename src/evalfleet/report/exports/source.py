@@ -9,11 +9,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalfleet.backends.attempt_files import files_inside, open_inside
+from evalfleet.hosts.attempt_files import files_inside, open_inside
 from evalfleet.layout import Home
 from evalfleet.model import Event, Run
 from evalfleet.report.summary import Summary, summarise
-from evalfleet.store.base import StoreReader
+from evalfleet.store.base.store import StoreReader
 
 _PAGE = 1000
 _EVERY = 1 << 30

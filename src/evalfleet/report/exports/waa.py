@@ -14,8 +14,8 @@ from pathlib import Path
 from evalfleet.layout import task_folder_name
 from evalfleet.model import JsonObject
 from evalfleet.report import text
+from evalfleet.report.exports.folder import error_of, write_json
 from evalfleet.report.exports.source import Source, copy_files
-from evalfleet.report.exports.writing import error_of, write_json
 
 TREE = Path("pyautogui", "a11y_tree", "evalfleet", "0")  # action space, observation, model, trial
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")  # safe as a folder's name on every system

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from evalfleet import config
-from evalfleet.benchmarks.waa.inside import end_all
+from evalfleet.benchmarks.waa.in_container import end_all
 from evalfleet.testing.pages import picture
 from evalfleet.testing.waa.docker import END, ERROR, HEAD, OUT
 

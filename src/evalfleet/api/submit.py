@@ -1,0 +1,167 @@
+"""Submitting: from tasks, a task file or a benchmark to a stored run."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+from msgspec.structs import replace
+
+from evalfleet import config, duration, taskfile
+from evalfleet.api.handle import RunHandle
+from evalfleet.api.tasks import Folder, RunSettings, Task, mapping, plain
+from evalfleet.benchmarks import registry
+from evalfleet.benchmarks.base import Selection
+from evalfleet.benchmarks.submission import submission as benchmark_submission
+from evalfleet.core.secret_names import warning
+from evalfleet.errors import InputError, TaskFileError
+from evalfleet.operations import submit as submitting
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.taskfile import row
+from evalfleet.validation import sentence
+
+_FIELDS = {name: f"{name}_s" for name in ("timeout", "stall", "start_timeout", "retry_base", "retry_cap")}
+_FIELDS["result"] = "result_required"
+
+
+def submit(
+    tasks: Iterable[Mapping[str, Any] | Task] | Folder,
+    *,
+    name: str | None = None,
+    workers: int | None = None,
+    home: Folder | None = None,
+    folder: Folder | None = None,
+    **settings: Unpack[RunSettings],
+) -> RunHandle:
+    """Store a run with all its tasks, or nothing. It is driven by `RunHandle.wait`.
+
+    Args:
+        tasks: mappings with the keys of the task file, `Task` objects, or the path of a task file.
+        name: what to call the run; else the file's name, or "python".
+        workers: tasks at a time; else the file's, or as many as this machine has CPUs.
+        home: where everything is kept; else EVALFLEET_HOME, or ~/.evalfleet.
+        folder: where the tasks start; else the task file's folder, or the current one.
+        settings: the keys of `[run]` in the task file. What is given here goes before what the file says.
+
+    Raises:
+        InputError: a task or setting is wrong, a key stands twice, a secret is not set; nothing is stored.
+        StoreError: the home cannot be used.
+
+    Example:
+        >>> run = submit([Task(key="a", command=["true"])], workers=2, attempts=1)  # doctest: +SKIP
+    """
+    given = {"name": name, "workers": workers, **settings}
+    wanted = {word: plain(value) for word, value in given.items() if value is not None}
+    submission = _from_file(tasks, wanted) if isinstance(tasks, str | os.PathLike) else _from_script(tasks, wanted)
+    if folder is not None:
+        submission = replace(submission, folder=str(Path(folder).absolute()))
+    return _stored(config.load(home), submission)
+
+
+def submit_benchmark(
+    benchmark: str,
+    *,
+    agent: str,
+    tasks: int | None = None,
+    task: str | Sequence[str] = (),
+    domain: str | None = None,
+    seed: int = 0,
+    repeat: int = 1,
+    max_steps: int | None = None,
+    model: str | None = None,
+    base_url: str | None = None,
+    name: str | None = None,
+    workers: int | None = None,
+    home: Folder | None = None,
+    folder: Folder | None = None,
+    **settings: Unpack[RunSettings],
+) -> RunHandle:
+    """Store a run of a benchmark's tasks, or nothing: what `evalfleet run BENCHMARK` submits.
+
+    Args:
+        benchmark: one that `evalfleet benchmarks` lists.
+        agent: one that `evalfleet agents` lists, or `module:Class`.
+        tasks: so many, spread over those that fit; else all.
+        task: only these tasks, by name, or episodes, by key.
+        domain: only domains like this pattern.
+        seed: of the first episode of each task.
+        repeat: episodes of each task.
+        max_steps: steps per episode; else the benchmark's own.
+        model: that the agent asks, where it asks one.
+        base_url: of the endpoint that serves the model.
+        name: what to call the run.
+        workers: tasks at a time; else as many as this machine has CPUs.
+        home: where everything is kept; else EVALFLEET_HOME, or ~/.evalfleet.
+        folder: where the attempts start, and where the module of an own agent lies; else the current one.
+        settings: the keys of `[run]` in the task file. What is given here goes before what the benchmark says.
+
+    Raises:
+        InputError: unknown benchmark, agent, task or domain; this machine lacks something; a secret is not set.
+        StoreError: the home cannot be used.
+    """
+    wanted = {word: plain(value) for word, value in settings.items() if value is not None}
+    selection = Selection(
+        agent=agent,
+        count=tasks,
+        keys=(task,) if isinstance(task, str) else tuple(task),
+        domain=domain,
+        seed=seed,
+        repeat=repeat,
+        max_steps=max_steps,
+        model=model,
+        base_url=base_url,
+        timeout_s=_seconds(wanted.pop("timeout", None)),
+    )
+    machine = config.load(home)
+    place = str(Path(folder or ".").absolute())
+    found = benchmark_submission(registry.find(benchmark, machine), selection, machine, folder=place, say=_warn)
+    given = {"name": name, "workers": workers, **wanted}
+    return _stored(machine, _overridden(found, {word: value for word, value in given.items() if value is not None}))
+
+
+def _warn(note: str) -> None:
+    warnings.warn(note, stacklevel=4)  # of the line that submits
+
+
+def _stored(machine: config.Settings, submission: taskfile.Submission) -> RunHandle:
+    submitting.require_secrets(submission)
+    exposed = warning(submission.tasks)
+    if exposed is not None:
+        _warn(exposed)
+    store = open_store(machine.home)
+    try:
+        run = submitting.submit(store, submission, local_usd_per_hour=machine.local_price_usd_per_hour)
+    finally:
+        store.close()
+    return RunHandle(machine, run)
+
+
+def _seconds(value: Any) -> float | None:
+    try:
+        return None if value is None else duration.parse(value)
+    except ValueError as error:
+        raise InputError(f"timeout: {error}.") from None
+
+
+def _from_script(tasks: Iterable[Any], wanted: dict[str, Any]) -> taskfile.Submission:
+    if isinstance(tasks, Mapping | Task):
+        raise InputError("submit takes several tasks; put the one into a list")
+    return taskfile.from_mappings(map(mapping, tasks), wanted, folder=os.getcwd(), name="python")
+
+
+def _from_file(path: Folder, wanted: dict[str, Any]) -> taskfile.Submission:
+    return _overridden(taskfile.load(path), wanted)
+
+
+def _overridden(submission: taskfile.Submission, wanted: dict[str, Any]) -> taskfile.Submission:
+    """Let what is given here go before what the file or the benchmark says."""
+    try:
+        name, policy = row.policy(wanted)
+    except row.Problem as problem:
+        raise TaskFileError(f"submit: {sentence(str(problem))}") from None
+    names = [_FIELDS.get(word, word) for word in wanted if word != "name"]
+    merged = replace(submission.policy, **{field: getattr(policy, field) for field in names})
+    return replace(submission, name=name or submission.name, policy=merged)

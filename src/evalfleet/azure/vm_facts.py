@@ -1,0 +1,59 @@
+"""What must be known of one VM to go on with it after any crash; kept in its host's row."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from evalfleet.azure.error_causes import Problem
+from evalfleet.azure.offers import Plan
+from evalfleet.model import JsonObject, PoolHost
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """A long operation that was begun."""
+
+    verb: str
+    continuation: str
+
+
+class VmFacts(Struct, frozen=True, kw_only=True):
+    """Holds no secret: of host keys only the public halves."""
+
+    plan: Plan | None = None
+    problem: Problem | None = None  # why the last try failed, until the plan has heard of it
+    size: str = ""
+    region: str = ""
+    spot: bool = False
+    price: Literal["known", "at_most", "unknown"] = "known"  # at_most: of a spot machine, that on demand
+    keys: dict[str, str] = field(default_factory=dict[str, str])  # mark in the VM's tag -> public half put into that VM
+    host_key: str | None = None  # that it shows now
+    next_key: str | None = None  # that it is about to show instead
+    address: str | None = None
+    port: int = 22
+    login_key: str | None = None  # path of the private half with which we log in
+    operation: Operation | None = None
+    accepted_at: float | None = (
+        None  # when the cloud took the order, until the VM is seen: new ones are not found at once
+    )
+    deadline_refused: str | None = None  # why it has no deadline yet
+    deadline_at: float | None = None
+    preempted: bool = False
+    unwell: str | None = None  # why it was stopped, of one that is of no use
+    unwell_at: float | None = None  # when it was last
+    replaced: bool = False  # another took its place then
+
+    def to_json(self) -> JsonObject:
+        return msgspec.to_builtins(self)
+
+
+def facts_of(host: PoolHost) -> VmFacts:
+    return msgspec.convert(host.facts, VmFacts)
+
+
+def mark_of(public: str) -> str:
+    """A short name for a host key, which the VM that has it carries in a tag."""
+    return hashlib.sha256(public.encode()).hexdigest()[:12]

@@ -1,1 +1,0 @@
-"""Adapters that get workers and run attempts there."""

@@ -1,0 +1,344 @@
+"""The readiness ladder: what must hold before Windows can be used, rung by rung, each with a deadline.
+
+It runs on the machine that has the containers: for `evalfleet prepare` on this one, for attempts on their worker's.
+The first rung that does not hold ends the climb, because all others rest on it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evalfleet.benchmarks.waa.docker import LABEL, Docker, DockerError
+from evalfleet.benchmarks.waa.docker_install import install_docker
+from evalfleet.benchmarks.waa.image import PAUSES_S, pull
+from evalfleet.config import WaaSettings
+from evalfleet.core.readiness import Rung
+from evalfleet.errors import EnvironmentFailed
+
+RECHECK_S = 10.0  # a Windows that works answers in a fraction of it
+_DAEMON_S = 60.0  # for a new daemon's first answer
+_ASK_S = 0.5
+_GUEST_GRACE_S = 30.0  # for the call itself, beyond what the guest is given
+_VIRTUAL = re.compile(r"^flags\s*:.*\b(?:svm|vmx)\b", re.MULTILINE)
+
+
+class Fallen(EnvironmentFailed):
+    """A rung does not hold."""
+
+    def __init__(self, rung: Rung) -> None:
+        super().__init__(rung.said())
+        self.rung = rung
+
+
+class Means(Struct, frozen=True, kw_only=True):
+    """What may be used to make a rung hold. Without them a machine is only looked at."""
+
+    say: Callable[[str], None]  # hears what goes on
+    secrets: Mapping[str, str]  # by the names of their variables
+    pauses_s: Sequence[float] = PAUSES_S  # between tries to pull
+
+
+def host_rungs(settings: WaaSettings, means: Means | None = None) -> Iterator[Rung]:
+    """Docker, KVM, image, and before them room for it where it may be pulled. Ends with the first that does not hold."""
+    docker = Docker(settings.docker)
+    yield from _climb(
+        [
+            *([partial(_disk, docker, settings)] if means else []),
+            partial(_docker, docker, settings, means),
+            partial(_kvm, settings),
+            partial(_image, docker, settings, means),
+        ]
+    )
+
+
+def container_rungs(settings: WaaSettings, container: str, *, start: bool) -> Iterator[Rung]:
+    """Container, guest. With `start` a container that is not there is made, and one that is stopped is started."""
+    docker = Docker(settings.docker)
+    yield from _climb(
+        [
+            partial(_container, docker, settings, container, start=start),
+            partial(_guest, docker, settings, container),
+        ]
+    )
+
+
+def prepare(settings: WaaSettings, tell: Callable[[Rung], None], means: Means) -> list[Rung]:
+    """Climb the whole ladder on this machine, bringing and starting what is not there; `tell` hears of each rung as it is tried."""
+    tried: list[Rung] = []
+
+    def note(rung: Rung) -> None:
+        tried.append(rung)
+        tell(rung)
+
+    for rung in host_rungs(settings, means):
+        note(rung)
+        if not rung.holds:
+            return tried
+
+    def climb(container: str) -> None:
+        for rung in container_rungs(settings, container, start=True):
+            note(rung)
+
+    with ThreadPoolExecutor(max_workers=len(settings.containers)) as threads:  # Windows takes its time to boot
+        list(threads.map(climb, settings.containers))
+    return tried
+
+
+def recheck(settings: WaaSettings, restarted: Collection[str] = ()) -> list[Rung]:
+    """Look quickly whether the containers still work while tasks run. One that is dead or silent is restarted, once.
+
+    Args:
+        restarted: those that were restarted before; they are not again.
+
+    Returns:
+        A rung for each container: it holds if Windows answers in it; `seen` is "restarted" where that was needed.
+    """
+    docker, quick = Docker(settings.docker), replace(settings, guest_timeout_s=RECHECK_S)
+    found: list[Rung] = []
+    for container in settings.containers:
+        rung = next(filter(lambda rung: not rung.holds, container_rungs(quick, container, start=False)), None)
+        if rung is not None and container not in restarted:
+            begun = time.monotonic()
+            try:
+                docker.restart(container)
+                rung = next(filter(lambda rung: not rung.holds, container_rungs(settings, container, start=True)), None)
+            except DockerError as error:
+                rung = replace(rung, seen=f"{rung.seen}; {error}")
+            took_s = round(time.monotonic() - begun, 3)
+            rung = rung or Rung(name="guest", of=container, holds=True, seen="restarted", took_s=took_s)
+        found.append(rung or Rung(name="guest", of=container, holds=True, seen="answers"))
+    return found
+
+
+def require(rungs: Iterator[Rung]) -> None:
+    """Raises Fallen at the first rung that does not hold."""
+    for rung in rungs:
+        if not rung.holds:
+            raise Fallen(rung)
+
+
+def kvm_error(cpuinfo: Path = Path("/proc/cpuinfo"), device: Path = Path("/dev/kvm")) -> str | None:
+    """Why KVM is not usable; None if it is. That the device is there says nothing: a software KVM has it, too."""
+    try:
+        flags = cpuinfo.read_text("utf-8", "replace")
+    except OSError:
+        flags = ""
+    if not _VIRTUAL.search(flags):
+        there = f", although {device} is there" if device.exists() else ""
+        return f"the processor has neither svm nor vmx{there}"
+    if not device.exists():
+        return f"there is no {device}"
+    return None if os.access(device, os.R_OK | os.W_OK) else f"{device} is not writable"
+
+
+def _climb(rungs: Sequence[Callable[[], Rung]]) -> Iterator[Rung]:
+    for attempt in rungs:
+        begun = time.monotonic()
+        rung = attempt()
+        yield replace(rung, took_s=round(time.monotonic() - begun, 3))
+        if not rung.holds:
+            return
+
+
+def _disk(docker: Docker, settings: WaaSettings) -> Rung:
+    """Whether there is room for the image, where it is not there yet."""
+    rung = partial(Rung, name="disk")
+    folder = "/var/lib/docker"
+    try:
+        if docker.has_image(settings.image) or all(docker.is_running(one) for one in settings.containers):
+            return rung(holds=True, seen="nothing is to be pulled")
+        folder = os.path.abspath(docker.data_folder() or folder)
+    except DockerError:
+        pass  # the next rung is about that
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    free_gb = shutil.disk_usage(folder).free / 1e9
+    if free_gb < settings.disk_gb:
+        with suppress(DockerError):
+            docker.sweep(settings.image)
+        free_gb = shutil.disk_usage(folder).free / 1e9
+    seen = f"{free_gb:.0f} GB free in {folder}"
+    if free_gb >= settings.disk_gb:
+        return rung(holds=True, seen=seen)
+    remedy = (
+        f"make room there (docker system df shows what Docker holds): {settings.image} needs {settings.disk_gb:g} GB, or what "
+        "[waa] disk_gb says"
+    )
+    return rung(holds=False, seen=f"{seen}, after our own leftovers were removed", remedy=remedy)
+
+
+def _docker(docker: Docker, settings: WaaSettings, means: Means | None) -> Rung:
+    rung = partial(Rung, name="docker")
+    remedy = "install Docker, start its daemon, and let this user use it (group docker)"
+    try:
+        return rung(holds=True, seen=f"version {docker.version()}")
+    except DockerError as error:
+        wanted = means is not None and settings.install_docker and settings.docker == "docker"
+        if means is None or not wanted or shutil.which(settings.docker) is not None:
+            return rung(holds=False, seen=str(error), remedy=remedy)
+    try:
+        install_docker(means.say)
+        return rung(holds=True, seen=f"installed, version {_started(docker)}")
+    except EnvironmentFailed as error:
+        return rung(holds=False, seen=f"there is none, and it could not be installed: {error}", remedy=remedy)
+
+
+def _started(docker: Docker) -> str:
+    """Its version, as soon as its daemon answers."""
+    until = time.monotonic() + _DAEMON_S
+    while True:
+        try:
+            return docker.version()
+        except DockerError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(_ASK_S)
+
+
+def _kvm(settings: WaaSettings) -> Rung:
+    if not settings.kvm:
+        return Rung(name="kvm", holds=True, seen="not asked for ([waa] kvm = false)")
+    error = kvm_error()
+    if error is None:
+        return Rung(name="kvm", holds=True, seen="usable")
+    remedy = (
+        "use a machine with hardware virtualisation (nested, if it is virtual itself), and let this user write /dev/kvm"
+    )
+    return Rung(name="kvm", holds=False, seen=error, remedy=remedy)
+
+
+def _image(docker: Docker, settings: WaaSettings, means: Means | None) -> Rung:
+    rung = partial(Rung, name="image")
+    try:
+        if docker.has_image(settings.image):
+            return rung(holds=True, seen=settings.image)
+        if all(docker.is_running(container) for container in settings.containers):
+            return rung(holds=True, seen="not needed: all containers run")
+        seen = f"there is no {settings.image}"
+        if means is not None:
+            pull(docker, settings, means.say, means.secrets, pauses_s=means.pauses_s)
+            return rung(holds=True, seen=f"{settings.image}, pulled")
+    except DockerError as error:
+        seen = str(error)
+    remedy = f"docker pull {settings.image}, or name another with [waa] image; a registry that wants a login: [waa] registry_user"
+    return rung(holds=False, seen=seen, remedy=remedy)
+
+
+def _container(docker: Docker, settings: WaaSettings, container: str, *, start: bool) -> Rung:
+    rung = partial(Rung, name="container", of=container)
+    try:
+        state = docker.state(container)
+        if state == "running":
+            return rung(holds=True, seen="runs")
+        if not start:
+            seen = "there is none" if state is None else "does not run"
+            return rung(holds=False, seen=seen, remedy="start it: evalfleet prepare waa")
+        if state is not None:
+            state = _begun(docker, settings, container)
+        if state is None:
+            lacks = _lacks(settings, container)
+            if lacks:
+                return rung(holds=False, seen=f"there is none, and {lacks[0]}", remedy=lacks[1])
+            docker.run(_arguments(settings, container), settings.container_timeout_s)
+        if docker.state(container) != "running":
+            seen = f"ended again at once: {docker.last_words(container) or 'it said nothing'}"
+            return rung(holds=False, seen=seen, remedy=f"look at it: docker logs {container}")
+        return rung(holds=True, seen="started")
+    except DockerError as error:
+        return rung(holds=False, seen=str(error), remedy=f"look at it: docker logs {container}")
+
+
+def _begun(docker: Docker, settings: WaaSettings, container: str) -> str | None:
+    """Start a container that is there; None: it could not be started, was ours, and is gone now, to be made anew."""
+    try:
+        docker.start(container, settings.container_timeout_s)
+    except DockerError:
+        if settings.storage is None or not docker.is_ours(container):
+            raise
+        docker.remove(container)
+        return None
+    return "started"
+
+
+def _lacks(settings: WaaSettings, container: str) -> tuple[str, str] | None:
+    """What is missing to make the container, and the remedy."""
+    start_it = "or start it yourself with WAA's run-local.sh --start-client false"
+    if settings.storage is None:
+        return "no golden image is configured", f"set [waa] storage to its folder, {start_it}"
+    folder = _storage(settings.storage, container)
+    if not (folder / "data.img").is_file():
+        remedy = f"prepare the golden image with WAA's run-local.sh --prepare-image true (about 20 minutes), {start_it}"
+        return f"{folder} has no data.img", remedy
+    if len(settings.containers) > 1 and "{container}" not in settings.storage:
+        return (
+            "one golden image cannot serve several containers",
+            'write [waa] storage = "…/{container}" and copy it for each',
+        )
+    return None
+
+
+def _storage(storage: str, container: str) -> Path:
+    return Path(storage.replace("{container}", container)).expanduser().absolute()
+
+
+def _arguments(settings: WaaSettings, container: str) -> list[str]:
+    """What WAA's own script gives to `docker run`. Without NET_ADMIN the guest has no network and never answers."""
+    assert settings.storage is not None
+    kvm = ["--device", "/dev/kvm"] if settings.kvm else ["--env", "KVM=N"]
+    return [
+        *(
+            "--name",
+            container,
+            "--label",
+            LABEL,
+            "--platform",
+            "linux/amd64",
+            "--cap-add",
+            "NET_ADMIN",
+            "--stop-timeout",
+            "120",
+            *kvm,
+        ),
+        *("--volume", f"{_storage(settings.storage, container)}:/storage", *settings.run_args),
+        *("--entrypoint", "/bin/bash", settings.image, "-c", settings.entry),
+    ]
+
+
+def _guest(docker: Docker, settings: WaaSettings, container: str) -> Rung:
+    rung = partial(Rung, name="guest", of=container)
+    address = f"{settings.guest}:{settings.guest_port}"
+    plan = guest_plan(settings, "wait")
+    try:
+        news = docker.do(container, settings.python, plan, settings.guest_timeout_s + _GUEST_GRACE_S)
+        silent = next((one["guest"] for one in news if "guest" in one), None)
+        if silent is None:
+            return rung(holds=True, seen=f"{address} answers")
+        seen = f"{address} did not answer /probe within {settings.guest_timeout_s:g} s: {silent}"
+    except (DockerError, ValueError) as error:
+        seen = str(error)
+    remedy = (
+        f"look at its screen (port 8006) and docker logs {container}; [waa] guest and guest_timeout must fit the image"
+    )
+    return rung(holds=False, seen=seen, remedy=remedy)
+
+
+def guest_plan(settings: WaaSettings, do: str) -> dict[str, Any]:
+    """What the program inside needs to know of the guest."""
+    return {
+        "do": do,
+        "guest": [settings.guest, settings.guest_port],
+        "guest_timeout_s": settings.guest_timeout_s,
+        "poll_s": settings.poll_s,
+    }

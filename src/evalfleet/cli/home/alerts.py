@@ -1,0 +1,86 @@
+"""`evalfleet alerts`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evalfleet.cli.shared.options import home_option, json_option
+
+if TYPE_CHECKING:
+    from evalfleet.config import Settings
+
+_SHOWN = 20
+
+
+@click.command("alerts")
+@click.argument("run", required=False, metavar="[RUN|test]")
+@click.option("-n", "limit", type=click.IntRange(min=1), default=_SHOWN, show_default=True, help="Most to list.")
+@click.option("--firing", is_flag=True, help="Only those that still hold.")
+@json_option
+@home_option
+def command(run: str | None, limit: int, firing: bool, as_json: bool, home: str | None) -> int:
+    """List what was told, newest first, and the rules; `evalfleet alerts test` sends a test message to every channel.
+
+    Rules are watched by `evalfleet serve`, and channels set under [alerts]; see docs/howto/be-told.md.
+    """
+    from evalfleet import config
+
+    settings = config.load(home)
+    if run == "test":
+        return _test(settings, as_json=as_json)
+    return _list(settings, run, limit, firing=firing, as_json=as_json)
+
+
+def _test(settings: Settings, *, as_json: bool) -> int:
+    from evalfleet.daemon.alerts.channels import Courier, trial
+    from evalfleet.errors import InputError, Refused
+
+    courier = Courier(settings.alerts)
+    if not courier.channels:
+        raise InputError("there is no channel; set `webhook` under [alerts] to the name of a variable with its address")
+    results = [{"channel": name, "error": courier.send(name, trial())} for name in courier.channels]
+    if as_json:
+        click.echo(json.dumps({"channels": [{**one, "ok": one["error"] is None} for one in results]}))
+    else:
+        for one in results:
+            click.echo(f"{one['channel']}: {one['error'] or 'sent'}")
+    return Refused.exit_code if any(one["error"] for one in results) else 0
+
+
+def _list(settings: Settings, run: str | None, limit: int, *, firing: bool, as_json: bool) -> int:
+    from evalfleet.daemon.alerts import state as alerts
+    from evalfleet.report.reader import opened
+
+    rules = alerts.rules(settings.alerts)
+    with opened(settings.home) as store:
+        found: list[dict[str, Any]] = []
+        if store is not None:
+            run_id = store.find_run(run).id if run else None
+            found, _ = alerts.listed(store, run=run_id, state="firing" if firing else None, limit=limit, before=None)
+    if as_json:
+        channels = [{"channel": name} for name in settings.alerts.channels]
+        click.echo(json.dumps({"alerts": found, "rules": rules, "channels": channels}))
+        return 0
+    for alert in found:
+        click.echo(_line(alert))
+    if not found:
+        click.echo("nothing was told yet")
+    channels = ", ".join(settings.alerts.channels) or "none; see docs/howto/be-told.md"
+    on = [rule for rule in rules if rule["enabled"]]
+    click.echo(f"\n{len(on)} rules, watched by `evalfleet serve`; channels: {channels}")
+    for rule in on:
+        if rule["action"] != "notify":
+            click.echo(f"{rule['rule']}: {rule['action']}")
+    return 0
+
+
+def _line(alert: dict[str, Any]) -> str:
+    from evalfleet.report import text
+    from evalfleet.report.terminal import events
+
+    state = "firing" if alert["state"] == "firing" else "over"
+    at = events.clock(alert["fired_at"], date=True)
+    return f"{at}  {state:<6}  {alert['severity']:<8}  {text.printable(str(alert['message']))}"

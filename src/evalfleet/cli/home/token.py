@@ -1,0 +1,96 @@
+"""`evalfleet token`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from evalfleet.cli.shared.options import home_option, json_option
+
+
+@click.group("token")
+def command() -> None:
+    """Say who may look at the dashboard, and who may act there."""
+
+
+@command.command("new")
+@click.argument("name")
+@click.option("--role", type=click.Choice(["reader", "operator"]), default="reader", show_default=True)
+@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Valid for so long.  [default: for good]")
+@json_option
+@home_option
+def new(name: str, role: str, days: float | None, as_json: bool, home: str | None) -> None:
+    """Make a token and print it, this once: only its digest is kept. An operator can run programs here."""
+    from evalfleet import config
+    from evalfleet.errors import InputError
+    from evalfleet.model import Role
+    from evalfleet.report.text import printable
+    from evalfleet.store.database.sqlite import open_store
+    from evalfleet.web.security import tokens
+
+    if not name or printable(name) != name or len(name) > 100:
+        raise InputError(f"{name!r} cannot name a token; use up to 100 printable characters")
+    if name == tokens.START_NAME:
+        raise InputError(f"{name!r} is the name of the tokens that `evalfleet serve` makes; choose another")
+    store = open_store(config.load(home).home)
+    try:
+        made = tokens.make(store, name, Role(role), None if days is None else days * 86_400)
+    finally:
+        store.close()
+    if as_json:
+        click.echo(json.dumps({**_row(made.token), "token": made.text}))
+    else:
+        click.echo(made.text)
+        click.echo(f"token {made.token.id} ({name}): {role}; it is shown only now", err=True)
+
+
+@command.command("list")
+@json_option
+@home_option
+def list_(as_json: bool, home: str | None) -> None:
+    """List the tokens, without what they are."""
+    from evalfleet import config
+    from evalfleet.report import text
+    from evalfleet.report.reader import opened
+
+    with opened(config.load(home).home) as store:
+        rows = [_row(token) for token in store.tokens()] if store is not None else []
+        now = store.now() if store is not None else 0.0
+    if as_json:
+        click.echo(json.dumps({"tokens": rows}))
+        return
+    if not rows:
+        click.echo("no tokens yet; `evalfleet token new NAME` makes one")
+    for row in rows:
+        left = "for good" if row["expires_at"] is None else f"expires in {text.age(max(0.0, row['expires_at'] - now))}"
+        name = text.printable(row["name"])
+        click.echo(f"{row['id']}  {row['role']:<8}  {name:<24}  {left}")
+
+
+@command.command("revoke")
+@click.argument("token", metavar="ID|NAME")
+@json_option
+@home_option
+def revoke(token: str, as_json: bool, home: str | None) -> None:
+    """Make a token worthless, within a few seconds, also where a page is open with it."""
+    from evalfleet import config
+    from evalfleet.store.database.sqlite import open_store
+
+    store = open_store(config.load(home).home)
+    try:
+        gone = store.revoke_token(token)
+    finally:
+        store.close()
+    click.echo(json.dumps({"revoked": gone.id}) if as_json else f"token {gone.id} ({gone.name}) is revoked")
+
+
+def _row(token: Any) -> dict[str, Any]:
+    return {
+        "id": token.id,
+        "name": token.name,
+        "role": str(token.role),
+        "created_at": token.created_at,
+        "expires_at": token.expires_at,
+    }

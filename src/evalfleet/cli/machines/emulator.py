@@ -1,0 +1,80 @@
+"""`evalfleet emulator`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from evalfleet.cli.shared.options import home_option, json_option
+from evalfleet.errors import InputError
+
+if TYPE_CHECKING:
+    from evalfleet.emulator.server import Options
+
+
+@click.command("emulator")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="On 127.0.0.1.  [default: a free one]")
+@click.option(
+    "--speed", type=click.FloatRange(0, 1e6), default=100.0, show_default=True, help="Cloud seconds a second."
+)
+@click.option(
+    "--hosts", type=click.Choice(["inprocess", "netns"]), default="inprocess", show_default=True, help="What a VM is."
+)
+@click.option("--scenario", type=click.Path(path_type=Path), metavar="FILE", help="Quotas, times and faults.")
+@click.option("--seed", type=int, help="Of all chance.  [default: the scenario's, else 0]")
+@click.option(
+    "--traffic", type=click.Path(path_type=Path), metavar="FILE", help="Write every exchange down, as JSON lines."
+)
+@click.option("--tls", is_flag=True, help="Let clients sign in, over HTTPS, as on Azure.")
+@json_option
+@home_option
+def command(
+    port: int,
+    speed: float,
+    hosts: str,
+    scenario: Path | None,
+    seed: int | None,
+    traffic: Path | None,
+    tls: bool,
+    as_json: bool,
+    home: str | None,
+) -> None:
+    """Run an Azure on this machine, until Ctrl-C.
+
+    Prints the settings to export, one per line. The VMs answer SSH on addresses of loopback; their commands run as you.
+    """
+    import anyio
+
+    try:
+        from evalfleet.emulator import scenario as scenarios
+        from evalfleet.emulator.server import Options
+    except ImportError:
+        raise InputError(
+            "the emulator needs more packages; install them with: pip install 'evalfleet[emulator]'"
+        ) from None
+
+    chosen = scenarios.load(scenario) if scenario else scenarios.Scenario()
+    options = Options(port=port, speed=speed, hosts=hosts, scenario=chosen, seed=seed, traffic=traffic, tls=tls)
+    anyio.run(_run, options, as_json)
+
+
+async def _run(options: Options, as_json: bool) -> None:
+    import asyncio
+
+    from evalfleet.emulator import server
+
+    stop = asyncio.Event()
+    async with server.running(options) as emulator:
+        settings = emulator.settings()
+        if as_json:
+            click.echo(json.dumps(settings))
+        else:
+            for name, value in settings.items():
+                click.echo(f"export {name}={value}")
+        click.echo(
+            f"emulator: Azure is at {emulator.url}; export the lines above in another shell. Ctrl-C ends it.", err=True
+        )
+        await server.until_told(stop)

@@ -1,0 +1,143 @@
+"""`evalfleet prepare`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from evalfleet.cli.shared.options import home_option, json_option, wheels_option
+
+if TYPE_CHECKING:
+    from evalfleet.benchmarks.base import Benchmark
+    from evalfleet.config import Settings
+    from evalfleet.core.readiness import Rung
+    from evalfleet.hosts.access import Absent, Reachable
+    from evalfleet.hosts.ssh.tools import Parcel
+    from evalfleet.layout import Home
+    from evalfleet.model import Tools
+
+NOT_READY = 3
+
+
+@click.command("prepare")
+@click.argument("benchmark", required=False, default="waa", metavar="[BENCHMARK]")
+@click.option("--pool", metavar="NAME", help="Make the hosts of this pool ready.  [default: this machine]")
+@wheels_option
+@json_option
+@home_option
+def command(benchmark: str, pool: str | None, wheels: Path | None, as_json: bool, home: str | None) -> int:
+    """Make this machine or a pool's hosts ready for a benchmark, rung by rung, and say which rung does not hold.
+
+    On hosts the packages that its tasks need come first, in a virtual environment under ~/.evalfleet/tools; all hosts are
+    prepared at the same time. A run does the same when it connects to a host that is not prepared. For waa: there is
+    room on the disk; Docker answers; KVM is usable; the image is there, and is pulled if not; each container runs, and
+    is started if it does not; Windows answers in it. Exit codes: 0 ready; 3 a rung does not hold.
+    """
+    from evalfleet import config
+    from evalfleet.benchmarks import registry
+
+    settings = config.load(home)
+    found = registry.find(benchmark, settings)
+    if pool is None:
+        if wheels is not None:
+            raise click.UsageError("--wheels is for the hosts of a --pool.")
+        return _here(settings, found, as_json)
+    from evalfleet.benchmarks.worker_tools import tools_of
+
+    return on_hosts(settings, home, pool, tools_of(found, settings), wheels, as_json)
+
+
+def _here(settings: Settings, benchmark: Benchmark, as_json: bool) -> int:
+    from evalfleet import config
+    from evalfleet.benchmarks.readiness import prepare
+    from evalfleet.benchmarks.worker_tools import tools_of
+
+    secrets = config.set_secrets(tools_of(benchmark, settings).secrets)
+    rungs = prepare(benchmark, lambda rung: _show(rung, as_json), _say, secrets)
+    ready = all(rung.holds for rung in rungs)
+    if as_json:
+        click.echo(json.dumps({"benchmark": benchmark.name, "ready": ready, "rungs": [rung.row() for rung in rungs]}))
+    else:
+        click.echo(f"{benchmark.name} is ready" if ready else f"{benchmark.name} is not ready")
+    return 0 if ready else NOT_READY
+
+
+def on_hosts(settings: Settings, home: str | None, name: str, tools: Tools, wheels: Path | None, as_json: bool) -> int:
+    """Make the hosts of a pool ready and show how; returns the exit code."""
+    import anyio
+
+    from evalfleet.cli.pools.shared.hosts import found
+    from evalfleet.hosts.ssh.tools import parcel_of
+    from evalfleet.layout import Home
+
+    hosts, parcel = found(home, name), parcel_of(tools, wheels)
+    rows = anyio.run(_all, hosts, Home(settings.home), tools, parcel, as_json)
+    ready = [host for host, rungs in rows.items() if all(rung.holds for rung in rungs)]
+    if as_json:
+        told = [
+            {"host": host, "ready": host in ready, "rungs": [rung.row() for rung in rungs]}
+            for host, rungs in rows.items()
+        ]
+        answer = {"benchmark": tools.benchmark, "pool": name, "ready": len(ready) == len(rows), "hosts": told}
+        click.echo(json.dumps(answer))
+    else:
+        others = sorted(rows.keys() - set(ready))
+        lacking = f"; not ready: {', '.join(others)}" if others else ""
+        click.echo(f"{len(ready)} of {len(rows)} hosts are ready for {tools.benchmark}{lacking}")
+    return 0 if len(ready) == len(rows) else NOT_READY
+
+
+async def _all(
+    hosts: Sequence[Reachable | Absent], home: Home, tools: Tools, parcel: Parcel, as_json: bool
+) -> dict[str, list[Rung]]:
+    """Every host at the same time; what goes wrong with one is one of its rungs."""
+    import anyio
+
+    from evalfleet.core.readiness import Rung
+    from evalfleet.hosts.access import Absent
+    from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
+
+    rows: dict[str, list[Rung]] = {host.name: [] for host in hosts}
+
+    async def prepare(host: Reachable | Absent) -> None:
+        def tell(rung: Rung) -> None:
+            _show(rung, as_json, host.name)
+
+        if isinstance(host, Absent):
+            rung = Rung(name="ssh", holds=False, seen=host.why, remedy="then prepare again")
+            tell(rung)
+            rows[host.name] = [rung]
+            return
+        shared = SshSettings(trust_first_use=host.trust_first_use, known_hosts=host.known_hosts)
+        backend = SshBackend(home, host.spec, shared, _say)
+        rows[host.name] = await backend.prepare(tools, tell, lambda text: _say(f"{host.name}: {text}"), parcel)
+
+    async with anyio.create_task_group() as group:
+        for host in hosts:
+            group.start_soon(prepare, host)
+    return rows
+
+
+def _show(rung: Rung, as_json: bool, host: str = "") -> None:
+    from evalfleet.report.text import printable
+
+    if as_json:
+        return
+    of = f" {rung.of}" if rung.of else ""
+    where = f"{host} " if host else ""
+    took = f" ({rung.took_s:.1f} s)" if rung.took_s else ""
+    click.echo(f"{where}{'+' if rung.holds else '-'} {rung.name}{of}: {printable(rung.seen)}{took}")
+    if not rung.holds and rung.remedy:
+        click.echo(f"{where}    {printable(rung.remedy)}")
+    sys.stdout.flush()
+
+
+def _say(text: str) -> None:
+    from evalfleet.report.text import printable
+
+    click.echo(f"evalfleet: {printable(text)}", err=True)

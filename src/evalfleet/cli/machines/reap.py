@@ -1,0 +1,206 @@
+"""`evalfleet reap`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from evalfleet.cli.shared.options import force_option, home_option, json_option
+
+if TYPE_CHECKING:
+    from evalfleet.config import Settings
+    from evalfleet.pools.reaper import Finding
+    from evalfleet.store.base.store import Store
+
+_HOME = "home"  # stands for the run in events that belong to none
+_NAMED = 20
+
+
+@click.command("reap")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option(
+    "--owner",
+    "owners",
+    multiple=True,
+    metavar="LABEL",
+    help="Also what the home with this label has made, such as one that was deleted; what it still keeps only with --force.",
+)
+@force_option
+@json_option
+@home_option
+def command(dry_run: bool, owners: tuple[str, ...], force: bool, as_json: bool, home: str | None) -> int:
+    """End everything of ours that has no purpose any more, in the cloud and on hosts, and prove that nothing is left.
+
+    In the cloud: pools that are to go, and whatever carries our tags and belongs to no pool and no wanted machine of this
+    home. What others made goes only after the moment that they put on it, or where their label is named. A machine with
+    results that are not collected yet stays, and is named. On hosts: runners that wait for nobody. Golden images stay. Exit
+    codes: 0 nothing is left; 3 something is.
+    """
+    from evalfleet import config
+    from evalfleet.azure import settings as azure_settings
+    from evalfleet.store.database.sqlite import open_store
+
+    settings = config.load(home)
+    store = open_store(settings.home)
+    try:
+        if not azure_settings.reachable(settings):
+            click.echo("no cloud is set up here; only hosts are looked at", err=True)
+            gone: list[dict[str, str]] = []
+            others: dict[str, int] = {}
+            left = sum(pool.backend == "azure-vm" for pool in store.pools())  # nobody has seen what they have
+        else:
+            gone, left, others = _in_the_cloud(settings, store, owners, dry_run=dry_run, force=force)
+        runners = [] if dry_run else _on_hosts(settings, store)
+        if gone:
+            names = sorted(row["name"] for row in gone)
+            data = {"found": len(gone), "left": left, "names": names[:_NAMED], "by": "evalfleet reap"}
+            store.note(_HOME, "reap.found", data)
+    finally:
+        store.close()
+    if as_json:
+        said = {"dry_run": dry_run, "resources": gone, "left": left, "runners": runners, "others": others}
+        click.echo(json.dumps(said))
+    else:
+        _print_others(others)
+        _print(gone, left, runners, dry_run=dry_run)
+    return 3 if left and not dry_run else 0
+
+
+def _print(gone: list[dict[str, str]], left: int, runners: list[str], *, dry_run: bool) -> None:
+    from evalfleet.report.text import count
+
+    for row in gone:
+        click.echo(f"{'would go' if dry_run else 'gone'}: {row['type']} {row['name']} ({row['region']}): {row['why']}")
+    for name in runners:
+        click.echo(f"gone: the idle runner on {name}")
+    if dry_run:
+        click.echo(f"{count(len(gone), 'resource')} would go" if gone else "nothing is without a purpose")
+    elif left:
+        click.echo(f"{count(left, 'resource')} would not go; run it again, or look at the cloud's own pages")
+    else:
+        click.echo("nothing of ours is left without a purpose")
+
+
+def _print_others(others: dict[str, int]) -> None:
+    from evalfleet.report.text import count
+
+    for owner, many in others.items():
+        click.echo(f"left alone: {count(many, 'resource')} of another home; if that is gone for good: --owner {owner}")
+
+
+def _in_the_cloud(
+    settings: Settings, store: Store, owners: tuple[str, ...], *, dry_run: bool, force: bool
+) -> tuple[list[dict[str, str]], int, dict[str, int]]:
+    """What goes or went, how many would not, and how much of which other homes was left alone."""
+    import anyio
+
+    from evalfleet.azure import clients
+    from evalfleet.azure import settings as azure_settings
+    from evalfleet.azure.vms import Vms
+    from evalfleet.engine.supervisor import owner_name
+    from evalfleet.pools import reaper
+    from evalfleet.pools.busy import waiting
+    from evalfleet.pools.reconcile import fulfil
+
+    elsewhere = _elsewhere(settings, store)
+
+    async def act() -> tuple[list[Finding], int, dict[str, int]]:
+        kept = len(elsewhere)
+        if not dry_run:
+            for name in _over(store):
+                store.doom_pool(name, force=force)
+            for pool in store.pools():
+                if pool.deleting and pool.name not in elsewhere:
+                    waits = waiting(store, pool.name)
+                    kept += len(waits)
+                    for host, why in waits.items():
+                        click.echo(f"evalfleet: {host} of pool {pool.name} stays: it {why}", err=True)
+                    await fulfil(settings, store, pool.name, owner_name(), lambda _: None, waits=False)
+        async with clients.opened(azure_settings.of(settings)) as opened:
+            vms = Vms(opened)
+            purposes = reaper.purposes_of(store, named=owners, force=force)
+            owned = await vms.owned()
+            found = still = reaper.findings(owned, purposes, store.now())
+            if not dry_run:
+                await reaper.reap(vms, found)
+                owned = await vms.owned()
+                still = reaper.findings(owned, purposes, store.now())
+            going = [each.resource.id for each in still]
+            others = reaper.others((one for one in owned if one.id not in going), purposes)
+            return found, kept + len(still), others
+
+    found, left, others = anyio.run(act)
+    rows = [
+        {"type": each.resource.type, "name": each.resource.name, "region": each.resource.region, "why": each.why}
+        for each in found
+    ]
+    return rows, left, others
+
+
+def _elsewhere(settings: Settings, store: Store) -> list[str]:
+    """Pools that are in another subscription or resource group than this shell names; each is told."""
+    from evalfleet.azure import settings as azure_settings
+    from evalfleet.errors import InputError
+    from evalfleet.pools.commands import require_place
+
+    found: list[str] = []
+    for pool in store.pools():
+        try:
+            if pool.backend == "azure-vm":
+                require_place(pool, azure_settings.of(settings))
+        except InputError as error:
+            found.append(pool.name)
+            click.echo(f"evalfleet: not looked at: {error}", err=True)
+    return found
+
+
+def _over(store: Store) -> list[str]:
+    """Pools that were made for a run that is over."""
+    from evalfleet.errors import NotFound
+    from evalfleet.model import RunState
+
+    found: list[str] = []
+    for pool in store.pools():
+        run_id = pool.settings.get("run")
+        if run_id is None or pool.deleting:
+            continue
+        try:
+            is_over = store.run(run_id).state in (RunState.COMPLETED, RunState.CANCELLED)
+        except NotFound:
+            is_over = True
+        if is_over:
+            found.append(pool.name)
+    return found
+
+
+def _on_hosts(settings: Settings, store: Store) -> list[str]:
+    """Names of hosts over SSH whose runner waited for nobody, and has ended now."""
+    import anyio
+
+    from evalfleet.errors import BackendError
+    from evalfleet.hosts.ssh import pool as ssh_pool
+    from evalfleet.layout import Home
+
+    loads = store.host_loads()
+    ended: list[str] = []
+
+    async def retire(backend: ssh_pool.SshBackend) -> None:
+        try:
+            if (await backend.look())["held"]:
+                await backend.release()
+                ended.append(backend.name)
+        except BackendError as error:
+            click.echo(f"evalfleet: {error}", err=True)
+
+    async def act() -> None:
+        async with anyio.create_task_group() as group:
+            for pool in store.pools():
+                if pool.backend == "ssh":
+                    for backend in ssh_pool.backends(pool, Home(settings.home), lambda _: None):
+                        if not loads.get(backend.name):
+                            group.start_soon(retire, backend)
+
+    anyio.run(act)
+    return sorted(ended)

@@ -1,0 +1,121 @@
+"""What `pool create`, `scale`, `start`, `stop` and `delete` share: a wish is written; then it is made true, and shown."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from evalfleet.cli.pools.shared.pools import chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evalfleet.config import Settings
+    from evalfleet.model import Pool, PoolHost
+    from evalfleet.store.base.store import Store
+
+NOT_REACHED = 3
+
+
+class Teller:
+    """Prints one line for each step of each machine."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._said: dict[str, str] = {}
+
+    def __call__(self, host: PoolHost) -> None:
+        from evalfleet.report.text import printable
+
+        line = _line(host)
+        if not self._quiet and self._said.get(host.name) != line:
+            self._said[host.name] = line
+            click.echo(f"{host.name}  {printable(line)}")
+
+
+def _line(host: PoolHost) -> str:
+    from evalfleet.azure.vm_facts import facts_of
+    from evalfleet.model import HostState
+
+    facts = facts_of(host)
+    told = {
+        HostState.CREATING: f"creating: {facts.size} in {facts.region}" + (", spot" if facts.spot else ""),
+        HostState.PREPARING: f"preparing: {host.rung}",
+    }.get(host.state, str(host.state))
+    return f"{told} ({host.reason})" if host.reason else told
+
+
+def ordered(
+    order: Callable[[Store, Pool, str | None], object],
+    name: str | None,
+    worker: str | None,
+    *,
+    home: str | None,
+    as_json: bool,
+    again: bool = False,
+    makes: bool = True,
+) -> int:
+    """Order something of a pool of VMs, or of one of its machines, and make it true; see `meant` and `made_true`."""
+    from evalfleet import config
+    from evalfleet.azure import settings as azure_settings
+    from evalfleet.pools.commands import require_place
+    from evalfleet.store.database.sqlite import open_store
+
+    settings = config.load(home)
+    store = open_store(settings.home)
+    try:
+        pool = meant(store, name)
+        require_place(pool, azure_settings.of(settings))
+        order(store, pool, worker)
+        return made_true(settings, store, pool.name, as_json=as_json, again=again, makes=makes)
+    finally:
+        store.close()
+
+
+def made_true(
+    settings: Settings, store: Store, name: str, *, as_json: bool, again: bool = False, makes: bool = True
+) -> int:
+    """Make the pool what it should be; print how it stands; return the exit code that says whether it is.
+
+    Args:
+        again: machines in quarantine may prove themselves again.
+        makes: whether machines that are missing are made.
+    """
+    from functools import partial
+
+    import anyio
+
+    from evalfleet.engine.supervisor import owner_name
+    from evalfleet.pools.reconcile import fulfil
+
+    teller = Teller(quiet=as_json)
+    anyio.run(partial(fulfil, settings, store, name, owner_name(), teller, again=again, makes=makes))
+    left = [pool for pool in store.pools() if pool.name == name]
+    if not left:
+        click.echo(json.dumps({"deleted": name}) if as_json else f"pool {name} is deleted: nothing of it is left")
+        return 0
+    return _shown(settings, store, left[0], as_json=as_json)
+
+
+def _shown(settings: Settings, store: Store, pool: Pool, *, as_json: bool) -> int:
+    from evalfleet.cli.pools.shared.table import page
+    from evalfleet.report.pools import told
+
+    answer = told(store, pool, settings.azure_speed)
+    failed = pool.reason is not None or any(row["state"] == "quarantined" for row in answer["hosts"])
+    if as_json:
+        click.echo(json.dumps(answer))
+    else:
+        click.echo(page(answer))
+    return NOT_REACHED if failed else 0
+
+
+def meant(store: Store, name: str | None) -> Pool:
+    """The pool of VMs that is meant; without a name the only one. Raises InputError for machines that we did not make."""
+    from evalfleet.pools.commands import require_rented
+
+    pool = chosen(name, store.pools())
+    require_rented(pool)
+    return pool

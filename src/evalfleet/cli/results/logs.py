@@ -1,0 +1,206 @@
+"""`evalfleet logs`."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec import Struct, field
+
+from evalfleet.cli.shared.options import home_option, json_option, run_required
+from evalfleet.hosts.attempt_files import open_inside
+
+if TYPE_CHECKING:
+    from evalfleet.layout import Home
+    from evalfleet.model import Attempt, Run
+    from evalfleet.store.base.store import StoreReader
+
+_POLL_S = 0.1
+_BLOCK = 1 << 16
+_STREAMS = ("stdout", "stderr")
+_OPERATING = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@click.command("logs")
+@run_required
+@click.argument("key", metavar="KEY")
+@click.option(
+    "--attempt", "number", type=click.IntRange(min=1), metavar="N", help="Which attempt.  [default: the latest]"
+)
+@click.option("-f", "--follow", is_flag=True, help="Go on while the attempt runs.")
+@click.option("--stdout", "only", flag_value="stdout", help="Only what it wrote to standard output.")
+@click.option("--stderr", "only", flag_value="stderr", help="Only what it wrote to standard error.")
+@json_option
+@home_option
+def command(
+    run: str, key: str, number: int | None, follow: bool, only: str | None, as_json: bool, home: str | None
+) -> None:
+    """Print what a task of a run wrote, while it runs or later.
+
+    On a terminal, codes that do more than colour the text are shown instead of obeyed. With --json one object; with
+    --json and -f one object per piece.
+    """
+    from evalfleet import config
+    from evalfleet.layout import Home
+    from evalfleet.report.reader import opened_run
+
+    settings = config.load(home)
+    with opened_run(settings.home, run) as (store, found):
+        place = Home(settings.home)
+        attempt = _attempt(store, found, key, number, wait=follow)
+        tail = Tail(place, key, attempt)
+        streams = (only,) if only else _STREAMS
+        if as_json and not follow:
+            _print_object(found, key, attempt, tail, streams)
+        elif follow:
+            _follow(
+                store, attempt, tail, streams, printer=Printer(as_json=as_json, label=False, colour=settings.colour)
+            )
+        else:
+            printer = Printer(as_json=False, label=only is None, colour=settings.colour)
+            for stream in streams:
+                for block in tail.read(stream):
+                    printer.show(stream, block)
+            printer.end()
+            if not printer.shown and only is None:
+                click.echo(f"attempt {attempt.number} of {key!r} has written nothing", err=True)
+
+
+def _attempt(store: StoreReader, run: Run, key: str, number: int | None, *, wait: bool) -> Attempt:
+    """The attempt that is meant. With `wait`, one that does not exist yet is waited for while the run goes on."""
+    from evalfleet.errors import NotFound
+
+    while True:
+        task = store.task(run.id, key)
+        attempts = store.attempts(run.id, task.number)
+        chosen = [attempt for attempt in attempts if number in (None, attempt.number)]
+        if chosen:
+            return chosen[-1]
+        if not wait or store.run(run.id).state in ("completed", "cancelled"):
+            which = f"attempt {number}; it has {len(attempts)}" if attempts else "attempt yet"
+            raise NotFound(f"task {key!r} has no {which}")
+        time.sleep(_POLL_S)
+
+
+class Tail(Struct):
+    """Reads an attempt's output from where it lies: the spool while it is live, its folder once it is collected.
+
+    Both hold the same bytes, so the offset goes on across the move.
+    """
+
+    home: Home
+    key: str
+    attempt: Attempt
+    offsets: dict[str, int] = field(default_factory=dict[str, int])
+
+    def folder(self) -> Path:
+        collected = self.home.attempt(self.attempt.run_id, self.key, self.attempt.number)
+        return collected if collected.is_dir() else self.home.spooled(self.attempt.id)
+
+    def read(self, stream: str) -> Iterator[bytes]:
+        """What is new since the last call."""
+        descriptor = open_inside(self.folder(), f"{stream}.log")
+        if descriptor is None:
+            return  # nothing was written, or the file moves at this moment
+        with open(descriptor, "rb") as file:
+            file.seek(self.offsets.get(stream, 0))
+            while block := file.read(_BLOCK):
+                self.offsets[stream] = file.tell()
+                yield block
+
+
+class Printer:
+    """Prints blocks of output: raw to a pipe, harmless on a terminal, as objects with `as_json`."""
+
+    def __init__(self, *, as_json: bool, label: bool, colour: str) -> None:
+        self.shown = False
+        self._as_json = as_json
+        self._label = label
+        self._plain = colour == "never"
+        self._terminal = sys.stdout.isatty()
+        self._last = ""
+        self._decoders: dict[str, codecs.IncrementalDecoder] = {}
+
+    def show(self, stream: str, block: bytes) -> None:
+        self.shown = True
+        if self._label and stream != self._last:
+            self._heading(stream)
+        self._last = stream
+        if self._as_json or self._terminal:
+            self._show_text(stream, block)
+        else:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(block)
+        sys.stdout.flush()
+
+    def _heading(self, stream: str) -> None:
+        # To standard error, so that a pipe gets the output alone.
+        if self._terminal:
+            click.echo(click.style(f"--- {stream} ---", dim=not self._plain), err=True, color=None)
+
+    def _show_text(self, stream: str, block: bytes) -> None:
+        decoder = self._decoders.get(stream)
+        if decoder is None:
+            decoder = self._decoders[stream] = codecs.getincrementaldecoder("utf-8")("replace")
+        text = decoder.decode(block)
+        if self._as_json:
+            import json
+
+            sys.stdout.write(json.dumps({"stream": stream, "text": text}) + "\n")
+        else:
+            sys.stdout.write(harmless(text, colour=not self._plain))
+
+    def end(self) -> None:
+        if self._terminal and self.shown and not self._plain and not self._as_json:
+            sys.stdout.write("\x1b[0m")
+            sys.stdout.flush()
+
+
+def harmless(text: str, *, colour: bool) -> str:
+    """Show codes that would move the cursor, set titles or ring; keep colours if they are wanted."""
+    text = _OPERATING.sub(lambda match: "\\e" if match[0] == "\x1b" else f"\\x{ord(match[0]):02x}", text)
+    return text if colour else _COLOURS.sub("", text)
+
+
+def _follow(store: StoreReader, attempt: Attempt, tail: Tail, streams: tuple[str, ...], printer: Printer) -> None:
+    while True:
+        now = _now(store, attempt)
+        # Asked before reading: what was written before the end is then read for sure.
+        over = now.state == "ended"
+        for stream in streams:
+            for block in tail.read(stream):
+                printer.show(stream, block)
+        if over:
+            break
+        time.sleep(_POLL_S)
+    printer.end()
+    click.echo(f"attempt {now.number} ended: {now.failure.kind if now.failure else now.outcome}", err=True)
+
+
+def _now(store: StoreReader, attempt: Attempt) -> Attempt:
+    found = store.attempts(attempt.run_id, attempt.task_number)
+    return next(one for one in found if one.number == attempt.number)
+
+
+def _print_object(run: Run, key: str, attempt: Attempt, tail: Tail, streams: tuple[str, ...]) -> None:
+    import json
+
+    answer: dict[str, Any] = {
+        "run": run.id,
+        "key": key,
+        "attempt": attempt.number,
+        "state": str(attempt.state),
+        "outcome": attempt.outcome and str(attempt.outcome),
+        "worker": attempt.worker,
+        "folder": str(tail.folder()),
+    }
+    for stream in streams:
+        answer[stream] = b"".join(tail.read(stream)).decode("utf-8", "replace")
+    click.echo(json.dumps(answer))

@@ -1,0 +1,148 @@
+"""`evalfleet status`. Loads neither rich nor an event loop: it is asked often."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evalfleet.cli.shared.options import home_option, json_option
+
+if TYPE_CHECKING:
+    from evalfleet.config import Settings
+    from evalfleet.model import Run
+    from evalfleet.report.live import WorkerLine
+    from evalfleet.report.terminal.lines import Line
+    from evalfleet.store.base.store import StoreReader
+
+_SHOWN = 20
+_FOUND = " " * 10  # under the names
+_WIDEST = 200  # of the list of workers, which fills what it gets
+
+
+@click.command("status")
+@click.argument("run", required=False, metavar="[RUN]")
+@click.option("-n", "limit", type=click.IntRange(min=1), default=_SHOWN, show_default=True, help="Most runs to list.")
+@json_option
+@home_option
+def command(run: str | None, limit: int, as_json: bool, home: str | None) -> None:
+    """List the runs, newest first, or show one run: how far it is, what its workers do, what it waits for."""
+    from evalfleet import config
+
+    settings = config.load(home)
+    if run is None:
+        _list_runs(settings, limit, as_json=as_json)
+    else:
+        _show_run(settings, run, as_json=as_json)
+
+
+def _list_runs(settings: Settings, limit: int, *, as_json: bool) -> None:
+    from evalfleet.report.reader import opened
+    from evalfleet.report.run_row import run_row
+    from evalfleet.report.terminal import lines
+    from evalfleet.report.text import printable
+
+    with opened(settings.home) as store:
+        if store is None:
+            runs, now = [], 0.0
+        else:
+            with store.snapshot():
+                runs = [run_row(store, found) for found in store.runs(limit)]
+            now = store.now()
+    if as_json:
+        _print_json(runs)
+    elif runs:
+        lines.write(_table(runs, now), colour=settings.colour)
+    else:
+        click.echo(f"No runs in {printable(str(settings.home))} yet. Start one with `evalfleet run TASKS.toml`.")
+
+
+def _table(runs: list[dict[str, Any]], now: float) -> list[Line]:
+    from evalfleet.report import text
+    from evalfleet.report.studies.found import found_short
+    from evalfleet.report.terminal.lines import STATE_STYLES, Column, Span, Style, columns, line, table, wrap
+
+    heads = [
+        Column("run"),
+        Column("name", most=24),
+        Column("state"),
+        Column("done", right=True),
+        Column("failed", right=True),
+        Column("held", right=True),
+        Column("valid", right=True),
+        Column("cost", right=True),
+        Column("age", right=True),
+    ]
+    rows: list[list[Span]] = []
+    for run in runs:
+        tasks, state = run["tasks"], run["state"]
+        done = tasks["total"] - tasks["queued"] - tasks["running"]
+        abandoned = state == "running" and not run["driven"]
+        rows.append(
+            [
+                Span(run["run"], Style.STRONG),
+                Span(text.printable(run["name"])),
+                Span("not driven", Style.WARN) if abandoned else Span(state, STATE_STYLES[state]),
+                Span(f"{done:,}/{tasks['total']:,}"),
+                Span(f"{tasks['failed']:,}", Style.BAD if tasks["failed"] else Style.FAINT),
+                Span(f"{tasks['held']:,}", Style.WARN if tasks["held"] else Style.FAINT),
+                Span(text.percent(run["scores"]["valid"])),
+                Span(text.money(run["cost_usd"]) if run["cost_usd"] else text.NONE),
+                Span(text.age(now - run["created_at"])),
+            ]
+        )
+    head, *body = table(heads, rows, columns())
+    shown = [head]
+    for run, row in zip(runs, body, strict=True):
+        shown.append(row)
+        if "study" in run:  # it has no score; what it found does not fit into a column
+            shown += wrap(
+                line(Span(f"{_FOUND}{found_short(run['study'])}", Style.FAINT)), columns(), indent=len(_FOUND)
+            )
+    return shown
+
+
+def _show_run(settings: Settings, name: str, *, as_json: bool) -> None:
+    from evalfleet.report.reader import opened_run
+    from evalfleet.report.summary import summarise
+    from evalfleet.report.terminal import lines
+    from evalfleet.report.terminal.summary import overview
+
+    with opened_run(settings.home, name) as (store, run):
+        summary = summarise(store, run, results=False)
+        over = summary["state"] in ("completed", "cancelled")
+        workers = () if over else _workers(store, run)
+        driven = not over and store.driver(run.id) is not None
+    if as_json:
+        _print_json({**summary, "driven": driven, "workers": [_worker(one) for one in workers]})
+        return
+    shown = overview(summary, lines.columns(), driven=driven, options=settings.home_option)
+    busy = tuple(one for one in workers if one.key is not None)
+    if busy:
+        from evalfleet.report.terminal.live import worker_lines
+
+        shown[-1:-1] = [*worker_lines(busy, min(lines.columns(), _WIDEST)), []]
+    lines.write(shown, colour=settings.colour)
+
+
+def _workers(store: StoreReader, run: Run) -> tuple[WorkerLine, ...]:
+    from evalfleet.report import live
+
+    return live.workers(store, run)
+
+
+def _worker(one: WorkerLine) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "state": str(one.state),
+        "task": one.key,
+        "attempt": one.attempt,
+        "step": one.step,
+        "elapsed_s": one.elapsed_s,
+    }
+
+
+def _print_json(value: object) -> None:
+    import json
+
+    click.echo(json.dumps(value))

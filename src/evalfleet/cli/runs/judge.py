@@ -1,0 +1,158 @@
+"""`evalfleet judge`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evalfleet.cli.shared.options import home_option, json_option, run_argument
+
+if TYPE_CHECKING:
+    from evalfleet.config import Settings
+    from evalfleet.model import Run
+    from evalfleet.operations.rejudge import Change
+    from evalfleet.report.terminal.lines import Line, Span
+
+_NONE = "-"
+
+
+@click.command("judge")
+@run_argument
+@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+@json_option
+@home_option
+def command(run: str, dry_run: bool, as_json: bool, home: str | None) -> None:
+    """Judge the failed attempts of a finished run again, with today's judge and the patterns of your configuration.
+
+    Nothing is run, and verdicts stay as they are. Tasks move between failed and held where the blame of the attempt that
+    decided them moves to or from the task. A run that is being driven is refused (exit code 3).
+    """
+    from evalfleet import config
+
+    settings = config.load(home)
+    found, changes, tasks = _judged(settings, run, dry_run=dry_run)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(_answer(found, changes, tasks, dry_run=dry_run)))
+        return
+
+    from evalfleet.report.terminal import lines
+
+    lines.write(_shown(found, changes, tasks, dry_run=dry_run), colour=settings.colour)
+
+
+def _judged(settings: Settings, run: str, *, dry_run: bool) -> tuple[Run, list[Change], dict[str, int]]:
+    """The run, what changes, and how many tasks are in which state then."""
+    from evalfleet.cli.shared.steer import opened_for_writing
+    from evalfleet.engine.controller import engine_settings
+    from evalfleet.operations.rejudge import rejudge, review
+    from evalfleet.report.reader import opened_run
+
+    patterns = engine_settings(settings).patterns
+    if dry_run:
+        with opened_run(settings.home, run) as (reader, found):
+            changes = review(reader, found, patterns)
+            counts = dict(reader.counts(found.id))
+        for old, new in _moves(changes):
+            counts[old] -= 1
+            counts[new] += 1
+    else:
+        with opened_for_writing(settings, run) as (store, found):
+            changes = rejudge(store, found, patterns)
+            counts = store.counts(found.id)
+    return found, changes, {str(state): count for state, count in counts.items()}
+
+
+def _moves(changes: list[Change]) -> list[tuple[Any, Any]]:
+    return [change.moves for change in changes if change.moves and change.moves[0] is not change.moves[1]]
+
+
+def _answer(run: Run, changes: list[Change], tasks: dict[str, int], *, dry_run: bool) -> dict[str, Any]:
+    from evalfleet.core.failures.kinds import JUDGE_VERSION
+    from evalfleet.model import Failure
+
+    return {
+        "run": run.id,
+        "judge_version": JUDGE_VERSION,
+        "dry_run": dry_run,
+        "changes": [
+            {
+                "key": change.key,
+                "attempt": change.attempt.number,
+                "from": _judgement(change.attempt.failure, change.attempt.outcome),
+                "to": _judgement(change.judged, change.outcome),
+                "task": _moved(change),
+                "applied": not dry_run and isinstance(change.judged, Failure),
+            }
+            for change in changes
+        ],
+        "tasks": {"total": sum(tasks.values()), **tasks},
+    }
+
+
+def _judgement(judged: Any, outcome: str | None) -> dict[str, Any]:
+    from evalfleet.model import Verdict
+
+    if isinstance(judged, Verdict):
+        return {"outcome": outcome, "score": judged.score, "success": judged.success}
+    return {"outcome": outcome, "kind": judged.kind, "blame": judged.blame, "evidence": judged.evidence}
+
+
+def _moved(change: Change) -> dict[str, str] | None:
+    moves = _moves([change])
+    return {"from": str(moves[0][0]), "to": str(moves[0][1])} if moves else None
+
+
+def _shown(run: Run, changes: list[Change], tasks: dict[str, int], *, dry_run: bool) -> list[Line]:
+    from evalfleet.core.failures.kinds import JUDGE_VERSION
+    from evalfleet.model import Verdict
+    from evalfleet.report import text
+    from evalfleet.report.terminal.lines import Column, columns, line, table
+
+    verdicts = sum(isinstance(change.judged, Verdict) for change in changes)
+    done = "would change" if dry_run else "changed"
+    changed = text.count(len(changes) - verdicts, "judgement")
+    shown = [line(f"run {run.id}, judged by version {JUDGE_VERSION}: {changed} {done}")]
+    if changes:
+        heads = [
+            Column("task", most=40),
+            Column("attempt", right=True),
+            Column("was"),
+            Column("is now"),
+            Column("task is"),
+        ]
+        shown += table(heads, [_row(change) for change in changes], columns())
+    if verdicts:
+        shown.append(
+            line(
+                f"{text.count(verdicts, 'attempt')} would have a verdict by today's rules and "
+                f"{'stays' if verdicts == 1 else 'stay'} as judged; "
+                f"`evalfleet retry {run.id}` runs what failed again"
+            )
+        )
+    shown.append(line("tasks: " + ", ".join(f"{count:,} {state}" for state, count in tasks.items() if count)))
+    return shown
+
+
+def _row(change: Change) -> list[Span]:
+    from evalfleet.report import text
+    from evalfleet.report.terminal.lines import Span, Style
+
+    moved = _moved(change)
+    return [
+        Span(text.printable(change.key), Style.STRONG),
+        Span(str(change.attempt.number)),
+        Span(_words(change.attempt.failure, change.attempt.outcome)),
+        Span(_words(change.judged, change.outcome)),
+        Span(f"{moved['from']} → {moved['to']}" if moved else _NONE, Style.WARN if moved else Style.FAINT),
+    ]
+
+
+def _words(judged: Any, outcome: str | None) -> str:
+    from evalfleet.model import Verdict
+
+    if isinstance(judged, Verdict):
+        return f"verdict, score {judged.score:g}"
+    return f"{judged.kind}, {judged.blame} ({outcome})"

@@ -1,0 +1,112 @@
+"""`evalfleet run`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evalfleet.cli.shared.options import budget_option, home_option, json_option
+from evalfleet.cli.shared.output import lasting
+from evalfleet.cli.shared.own_machines import Machines, machine_options, submit_on_own
+from evalfleet.cli.shared.run_overrides import Overrides, override_options
+from evalfleet.cli.shared.source import Choice, benchmark_options, submission_of
+from evalfleet.cli.shared.thresholds import Thresholds, threshold_options
+
+if TYPE_CHECKING:
+    from evalfleet.model import Run
+
+
+@click.command("run")
+@click.argument("source", metavar="TASKS|BENCHMARK")
+@click.option("-w", "--workers", type=click.IntRange(min=1), help="Tasks at a time.  [default: the file's, else CPUs]")
+@click.option(
+    "--distribution", type=click.Choice(["queue", "round-robin"]), help="How tasks find workers.  [default: queue]"
+)
+@click.option("--pool", metavar="NAME", help="Use the hosts of this pool.  [default: this machine]")
+@machine_options
+@click.option("--name", help="What to call the run.  [default: the file's name]")
+@budget_option
+@override_options
+@threshold_options
+@benchmark_options
+@click.option("--detach", is_flag=True, help="Submit only; `evalfleet resume` drives it.")
+@click.option("--serve", is_flag=True, help="Show it in a browser, too, as long as it runs.")
+@click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
+@json_option
+@home_option
+@lasting
+def command(
+    source: str,
+    pool: str | None,
+    machines: Machines,
+    overrides: Overrides,
+    thresholds: Thresholds,
+    choice: Choice,
+    detach: bool,
+    serve: bool,
+    verbose: bool,
+    as_json: bool,
+    home: str | None,
+    **wanted: Any,  # workers, distribution, name and budget, as `submit` takes them
+) -> int:
+    """Submit the tasks of a file or of a benchmark and drive them to their end.
+
+    TASKS is a task file: TOML, or JSON Lines with one task per line; '-' reads standard input. BENCHMARK is one that
+    `evalfleet benchmarks` lists; a file of that name goes first. A terminal shows the run live, elsewhere a line is
+    printed per event; with --json only one summary object, at the end.
+
+    Exit codes: 0 enough tasks count; 1 too few do, the valid score is below --min-score, or cancelled; 2 bad usage or
+    input; 3 paused; 130 interrupted, resumable.
+    """
+    from contextlib import nullcontext
+
+    from evalfleet import config
+    from evalfleet.cli.shared.drive import Show, drive_and_report
+    from evalfleet.cli.shared.serve_beside import page_beside
+    from evalfleet.core.secret_names import warning
+    from evalfleet.engine.controller import take
+    from evalfleet.operations.submit import require_secrets, submit
+    from evalfleet.store.database.sqlite import open_store
+
+    if detach and thresholds.given:
+        raise click.UsageError(
+            f"{thresholds.given} is decided at the end: give it to `resume` or `watch`, not --detach."
+        )
+    settings = config.load(home)
+    machines.check(pool)
+    remote = (pool or machines.backend) is not None
+    submission = overrides.applied(submission_of(source, choice, settings, overrides.timeout_s, remote=remote))
+    require_secrets(submission)
+    exposed = warning(submission.tasks)
+    if exposed is not None:
+        click.echo(f"evalfleet: warning: {exposed}", err=True)
+    store = open_store(settings.home)
+    try:
+        if machines.backend:
+            run = submit_on_own(settings, store, submission, machines, **wanted)
+        else:
+            price = settings.local_price_usd_per_hour
+            run = submit(store, submission, pool=pool, local_usd_per_hour=price, **wanted)
+        _tell(run, len(submission.tasks), detach=detach, as_json=as_json)
+        if detach:
+            return 0
+        show = Show(as_json=as_json, verbose=verbose, thresholds=thresholds)
+        with page_beside(settings) if serve else nullcontext():
+            return drive_and_report(settings, store, take(store, run), show)
+    finally:
+        store.close()
+
+
+def _tell(run: Run, tasks: int, *, detach: bool, as_json: bool) -> None:
+    """What was submitted; of a run that is driven here a program gets the summary alone."""
+    from evalfleet.report.text import count, printable
+
+    name, tasks_ = printable(run.name), count(tasks, "task")
+    if detach and as_json:
+        click.echo(json.dumps({"run": run.id, "name": run.name, "state": run.state, "tasks": tasks}))
+    elif detach:
+        click.echo(f"{run.id}\nsubmitted {tasks_} as {name}; `evalfleet resume {run.id}` drives the run")
+    elif not as_json:
+        click.echo(f"run {run.id} ({name}): {tasks_} on {count(run.policy.workers, 'worker')}")

@@ -1,0 +1,83 @@
+"""`evalfleet tune`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from evalfleet.cli.shared.options import budget_option, home_option, json_option
+from evalfleet.cli.shared.output import lasting
+
+
+@click.command("tune")
+@click.argument("file", metavar="STUDY")
+@click.option("--parallel", type=click.IntRange(1, 10_000), help="Trials at a time.  [default: the file's, else 1]")
+@click.option("--trials", type=click.IntRange(1, 100_000), help="How many to try.  [default: the file's, else 20]")
+@click.option("--gpus", metavar="0,1,…", help="Lease only these GPUs of each host, by index.  [default: all]")
+@click.option("--resume", "go_on", is_flag=True, help="Go on with the newest study of that name, as it was submitted.")
+@click.option("--pool", metavar="NAME", help="Use the hosts of this pool.  [default: this machine]")
+@click.option("--name", help="What to call the study.  [default: the file's]")
+@budget_option
+@click.option("--detach", is_flag=True, help="Submit only; `evalfleet resume` drives it.")
+@click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
+@json_option
+@home_option
+@lasting
+def command(
+    file: str,
+    parallel: int | None,
+    trials: int | None,
+    gpus: str | None,
+    go_on: bool,
+    pool: str | None,
+    name: str | None,
+    budget_usd: float | None,
+    detach: bool,
+    verbose: bool,
+    as_json: bool,
+    home: str | None,
+) -> int:
+    """Search the best parameters of a program: submit a study and drive its trials.
+
+    STUDY is a TOML file with [study], [parameters] and [trial]. A study is a run, so `status`, `watch`, `logs`, `cancel` and
+    the others work on it.
+
+    Exit codes: 0 a configuration that keeps all limits was found; 1 none was, or cancelled; 2 bad usage or input; 3 paused;
+    130 interrupted, resumable.
+    """
+    from evalfleet import config
+    from evalfleet.cli.studies.shared.drive import drive_study, existing
+    from evalfleet.cli.studies.shared.study_file import read_places, read_study
+    from evalfleet.cli.studies.shared.text import plan
+    from evalfleet.engine.trials import submit_study
+    from evalfleet.report.text import printable
+    from evalfleet.store.database.sqlite import open_store
+
+    settings = config.load(home)
+    study, folder = read_study(file, parallel=parallel, trials=trials)
+    places = read_places(gpus)
+    store = open_store(settings.home)
+    try:
+        if go_on:
+            found = existing(store, name or study.name)
+            return drive_study(settings, store, found, as_json=as_json, verbose=verbose, parallel=parallel)
+        run = submit_study(
+            store,
+            study,
+            folder=folder,
+            name=name,
+            pool=pool,
+            budget_usd=budget_usd,
+            gpus=places,
+            local_usd_per_hour=settings.local_price_usd_per_hour,
+        )
+        if detach:
+            text = f"{run.id}\nsubmitted the study {printable(run.name)}; `evalfleet resume {run.id}` drives it"
+            click.echo(json.dumps({"run": run.id, "name": run.name, "state": run.state}) if as_json else text)
+            return 0
+        if not as_json:
+            click.echo(f"study {run.id} ({printable(run.name)}): {plan(study)}, {run.policy.workers} at a time")
+        return drive_study(settings, store, run, as_json=as_json, verbose=verbose)
+    finally:
+        store.close()

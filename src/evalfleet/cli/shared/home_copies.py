@@ -1,0 +1,34 @@
+"""Copies of a home: taking the original's place."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from evalfleet.errors import NotFound
+from evalfleet.store.database.file import FILE
+from evalfleet.store.database.sqlite import open_store
+
+
+def take_place(home: Path) -> None:
+    """Let a copy of a home take the original's place, and say so. Nothing happens to a home that is no copy.
+
+    Raises:
+        CopiedHome: the original is in use.
+        NotFound: there is no home.
+    """
+    if not (home / FILE).exists():
+        raise NotFound(f"there is no home in {home}")
+    with closing(open_store(home, copies=True)) as store:
+        adopted = store.adopt(home)
+    if adopted is None:
+        click.echo("evalfleet: this home is no copy; there is nothing to adopt", err=True)
+        return
+    was, now = adopted
+    click.echo(
+        f"evalfleet: this home ({now.id[:12]}) takes the place of {was.facts.path} ({was.id[:12]}): its runs, pools and machines are "
+        "this home's from now on; do not use the original again",
+        err=True,
+    )

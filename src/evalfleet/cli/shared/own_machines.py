@@ -1,0 +1,93 @@
+"""A run that makes its own machines: the options, and the pool that comes and goes with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec import Struct
+
+from evalfleet.cli.shared.options import gathered
+
+if TYPE_CHECKING:
+    from evalfleet.config import Settings
+    from evalfleet.model import Run
+    from evalfleet.store.base.store import Store
+    from evalfleet.taskfile import Submission
+
+
+class Machines(Struct, frozen=True, kw_only=True):
+    """What was asked for."""
+
+    backend: str | None
+    keep: bool
+    size: str | None
+    regions: str | None
+    spot: bool | None
+    max_hours: float | None
+
+    def check(self, pool: str | None) -> None:
+        """Raises click.UsageError where options do not go together."""
+        given = [
+            f"--{name.replace('_', '-')}"
+            for name in ("keep", "size", "regions", "spot", "max_hours")
+            if getattr(self, name)
+        ]
+        if self.backend is not None and pool is not None:
+            raise click.UsageError(
+                "--backend makes machines for this run, --pool uses those of a pool; give one of them."
+            )
+        if self.backend is None and given:
+            raise click.UsageError(f"{given[0]} is for machines that are made for the run: add --backend azure-vm.")
+
+
+machine_options = gathered(
+    "machines",
+    Machines,
+    click.option(
+        "--backend", type=click.Choice(["azure-vm"]), help="Make machines for this run, and delete them after it."
+    ),
+    click.option("--keep", is_flag=True, help="--backend: keep them as a pool."),
+    click.option("--size", metavar="SIZES", help="--backend: of the machines; others after a comma."),
+    click.option("--regions", metavar="REGIONS", help="--backend: where, in the order of wish."),
+    click.option("--spot", is_flag=True, default=None, help="--backend: cheaper, and taken away at any moment."),
+    click.option(
+        "--max-hours", type=click.FloatRange(0.5, 720), help="--backend: stop by themselves so long after us."
+    ),
+)
+"""Gives the command `machines: Machines`."""
+
+
+def submit_on_own(
+    settings: Settings,
+    store: Store,
+    submission: Submission,
+    machines: Machines,
+    *,
+    workers: int | None,
+    **wanted: Any,
+) -> Run:
+    """Store a run and the pool that goes with it, both or neither; the machines are asked for when the run is driven.
+
+    Raises InputError, and NotFound for a size that nobody knows.
+    """
+    import secrets
+
+    from evalfleet.azure import settings as azure_settings
+    from evalfleet.cli.pools.shared.options import wanted_pool
+    from evalfleet.errors import InputError
+    from evalfleet.operations.submit import submit
+
+    azure_settings.of(settings).admitted()
+    if workers is None:
+        raise InputError("--backend azure-vm needs --workers: how many machines to make")
+    most = min(workers, len(submission.tasks))
+    given = {"size": machines.size, "regions": machines.regions, "spot": machines.spot, "max_hours": machines.max_hours}
+    pool = wanted_pool({}, {**given, "workers": most, "least": 0, "most": most, "deadline": ()}, None)
+    name = f"run-{secrets.token_hex(3)}"
+    with store.batch():
+        store.create_pool(name, "azure-vm", pool)
+        run = submit(store, submission, pool=name, workers=workers, **wanted)
+        if not machines.keep:
+            store.amend_pool(name, {**pool, "run": run.id})
+    return run

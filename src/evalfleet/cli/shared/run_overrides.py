@@ -1,0 +1,55 @@
+"""Options of `run` that go before what a task file or a benchmark says of its run."""
+
+from __future__ import annotations
+
+import click
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evalfleet import duration
+from evalfleet.cli.shared.options import gathered
+from evalfleet.taskfile import Submission
+
+
+class Overrides(Struct, frozen=True, kw_only=True):
+    """What was given; None where nothing was."""
+
+    timeout_s: float | None = None
+    attempts: int | None = None
+    accept: float | None = None
+
+    def applied(self, submission: Submission) -> Submission:
+        given = {name: getattr(self, name) for name in self.__struct_fields__ if getattr(self, name) is not None}
+        return replace(submission, policy=replace(submission.policy, **given)) if given else submission
+
+
+def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    try:
+        return None if value is None else duration.parse(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from None
+
+
+override_options = gathered(
+    "overrides",
+    Overrides,
+    click.option(
+        "--timeout",
+        "timeout_s",
+        callback=_seconds,
+        metavar="TIME",
+        help="Of one attempt, such as 15m.  [default: the run's]",
+    ),
+    click.option(
+        "--attempts",
+        type=click.IntRange(1, 1_000_000),
+        help="Tries of a task that fails by itself.  [default: the run's]",
+    ),
+    click.option(
+        "--accept",
+        type=click.FloatRange(0, 1),
+        metavar="SHARE",
+        help="Least coverage for exit code 0.  [default: the run's]",
+    ),
+)
+"""Gives the command `overrides: Overrides`."""

@@ -1,0 +1,54 @@
+"""What `tune` and `study resume` share: drive a study, and end with what it found."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from evalfleet.errors import NotFound, RunOver
+from evalfleet.model import JsonObject, Run, RunState
+
+if TYPE_CHECKING:
+    from evalfleet.config import Settings
+    from evalfleet.store.base.store import Store
+
+INTERRUPTED = 130
+_PAUSED = 3
+
+
+def existing(store: Store, name: str) -> Run:
+    """The newest study of that name. Raises NotFound."""
+    for run in store.runs():
+        if run.policy.study is not None and run.name == name:
+            return run
+    raise NotFound(f"there is no study {name!r} to go on with; leave --resume out to make one")
+
+
+def drive_study(
+    settings: Settings, store: Store, run: Run, *, as_json: bool, verbose: bool, parallel: int | None = None
+) -> int:
+    """Drive it, from where it is, until it settles; print what it found; return the exit code. Raises Owned."""
+    from evalfleet.cli.shared.drive import Show, driven
+    from evalfleet.cli.studies.shared.text import summary_lines
+    from evalfleet.engine.controller import take
+    from evalfleet.engine.supervisor import Ending
+    from evalfleet.report.studies.study import study_facts, study_in
+
+    study_in(run)
+    last = store.last_event(run.id)
+    show = Show(as_json=as_json, verbose=verbose, after=last.number if last and run.started_at else 0)
+    ending = Ending.SETTLED
+    with suppress(RunOver):  # a script that resumes until it is over gets its answer
+        ending = driven(settings, store, take(store, run, workers=parallel), show)
+    facts = study_facts(store, run)
+    click.echo(json.dumps(facts) if as_json else "\n".join(summary_lines(facts)))
+    return INTERRUPTED if ending is Ending.INTERRUPTED else exit_code(facts)
+
+
+def exit_code(facts: JsonObject) -> int:
+    if facts["state"] == RunState.PAUSED:
+        return _PAUSED
+    return 0 if facts["best"] is not None and facts["state"] == RunState.COMPLETED else 1

@@ -1,0 +1,120 @@
+"""Which alerts should be firing for pools, hosts and the home, from what is known of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evalfleet.core.alerts.rules import AlertLimits, Condition, Severity, span
+from evalfleet.core.alerts.run_checks import pull_condition
+from evalfleet.core.hosts.load import Load, Sample, mean
+
+_SLACK_S = 15.0  # samples come every few seconds, not to the second
+_SILENT_S = 60.0  # a host that says nothing is another matter
+_CALM_S = 60.0  # that an overload must be gone for, in the mean
+_PARTS = {"cpu": "processors busy to", "memory": "memory full to", "disk": "disk full to"}
+
+
+class PoolFacts(Struct, frozen=True, kw_only=True):
+    now: float = 0.0
+    name: str
+    idle_s: float  # since when none of its hosts does anything
+    usd_per_hour: float  # of all of them
+    reason: str | None = None  # why it makes no more machines
+    unready: tuple[tuple[str, str], ...] = ()  # machines whose readiness ladder broke, and where
+    pulling: tuple[tuple[str, float], ...] = ()  # machines that pull an image, and since when
+
+
+class HostFacts(Struct, frozen=True, kw_only=True):
+    now: float
+    name: str
+    samples: Sequence[Sample]  # the latest, oldest first
+    firing: frozenset[str] = frozenset()  # the parts that are told to be full
+
+
+class Reaped(Struct, frozen=True, kw_only=True):
+    """One look of a reaper that found something."""
+
+    number: int  # of its event
+    found: int
+    left: int
+    names: tuple[str, ...]
+
+
+def pool_conditions(facts: PoolFacts, limits: AlertLimits) -> list[Condition]:
+    return _chosen([*_idle(facts, limits), *_stuck(facts, limits)], limits)
+
+
+def _idle(facts: PoolFacts, limits: AlertLimits) -> Iterator[Condition]:
+    if facts.usd_per_hour > 0 and facts.idle_s >= limits.idle_s:
+        text = f"pool {facts.name} costs ${facts.usd_per_hour:.2f} an hour and does nothing; stop it, or use it"
+        yield Condition(rule="idle_pool", subject=facts.name, severity=Severity.WARNING, message=text)
+
+
+def _stuck(facts: PoolFacts, limits: AlertLimits) -> Iterator[Condition]:
+    if facts.reason is not None:
+        text = f"pool {facts.name} makes no more machines: {facts.reason}"
+        yield Condition(rule="breaker", subject="", severity=Severity.CRITICAL, message=text)
+    for host, why in facts.unready:
+        text = f"machine {host} of pool {facts.name} did not get ready: {why}"
+        yield Condition(rule="not_started", subject=host, severity=Severity.WARNING, message=text, host=host)
+    for host, since in facts.pulling:
+        if facts.now - since > limits.pull_s:
+            yield pull_condition(host, facts.now - since, f"pool {facts.name}")
+
+
+def host_conditions(facts: HostFacts, limits: AlertLimits) -> list[Condition]:
+    """Which of its parts are full. One fires when every sample of the time says so, and holds until a minute's mean does not."""
+    samples = [one for one in facts.samples if one.at <= facts.now]
+    if not samples or facts.now - samples[-1].at > _SILENT_S:
+        return []
+    found: list[Condition] = []
+    for part, words in _PARTS.items():
+        share = _full(facts, samples, part, limits)
+        if share is not None:
+            text = f"{words} {share:.0%} on host {facts.name}, for {span(limits.load_s)} or longer"
+            one = Condition(rule="overload", subject=part, severity=Severity.WARNING, message=text, host=facts.name)
+            found.append(one)
+    return _chosen(found, limits)
+
+
+def _full(facts: HostFacts, samples: Sequence[Sample], part: str, limits: AlertLimits) -> float | None:
+    """How full it is, if it is too full."""
+    now = facts.now
+    if part in facts.firing:
+        share = _share(mean([one.load for one in samples if one.at >= now - _CALM_S]), part)
+        return share if share is not None and share >= limits.load else None
+    # Up to the last sample that we have: they are written several at a time, so that now is some seconds after it.
+    begins = samples[-1].at - limits.load_s
+    window = [one for one in samples if one.at >= begins]
+    is_whole = samples[0].at <= begins and _has_no_gap(window)
+    shares = [_share(one.load, part) for one in window]
+    if not is_whole or any(share is None or share < limits.load for share in shares):
+        return None
+    return _share(mean([one.load for one in window]), part)
+
+
+def _has_no_gap(samples: Sequence[Sample]) -> bool:
+    return all(later.at - one.at <= _SLACK_S for one, later in pairwise(samples))
+
+
+def _share(load: Load, part: str) -> float | None:
+    return getattr(load, part)
+
+
+def reap_conditions(looks: Sequence[Reaped], limits: AlertLimits) -> list[Condition]:
+    found: list[Condition] = []
+    for look in looks:
+        some = ", ".join(look.names[:3]) + (", …" if look.found > 3 else "")
+        then = f"{look.left} are still there: `evalfleet reap`" if look.left else "they are gone now"
+        text = f"the reaper found {look.found} of our resources without a purpose ({some}); {then}"
+        found.append(Condition(rule="orphans", subject=str(look.number), severity=Severity.WARNING, message=text))
+    return _chosen(found, limits)
+
+
+def _chosen(found: Sequence[Condition], limits: AlertLimits) -> list[Condition]:
+    kept = [one for one in found if one.rule not in limits.off]
+    return [replace(one, severity=limits.severities.get(one.rule, one.severity)) for one in kept]

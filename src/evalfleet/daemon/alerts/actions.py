@@ -1,0 +1,191 @@
+"""What is done about alerts besides telling people: the actions of rules, each once, by "alert RULE", and as events.
+
+A rule says in its event what is to be done; what was done is another event. So a server that dies between them leaves nothing undone,
+and every step may be taken again. Restarting a worker takes two steps, the second one when the first has come true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import anyio
+from msgspec import Struct
+
+from evalfleet.core.alerts.rules import Action
+from evalfleet.daemon.alerts.state import ACTED, fold
+from evalfleet.daemon.readers import Readers
+from evalfleet.errors import EvalfleetError, NotFound
+from evalfleet.model import HostState, JsonObject, PoolHost, RunState, Verb, Wish
+from evalfleet.operations.steer import ask_or_do
+from evalfleet.store.base.store import Store, StoreReader
+
+_LOOK_S = 5.0
+_OVER = (RunState.COMPLETED, RunState.CANCELLED)
+
+Write = Callable[[Callable[[Store], Any]], Awaitable[Any]]
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """One thing to do about an alert. A later step with another name follows it, or none."""
+
+    alert: JsonObject
+    name: str
+    act: Callable[[Store, JsonObject], JsonObject]
+
+
+class Remedies:
+    """Used in the event loop's thread."""
+
+    def __init__(self, readers: Readers, write: Write, notice: Callable[[str], None]) -> None:
+        self._readers = readers
+        self._write = write
+        self._notice = notice
+        self._poked = anyio.Event()
+
+    def poke(self) -> None:
+        """Something may have been fired."""
+        self._poked.set()
+
+    async def serve(self) -> None:
+        """Do what is to be done until cancelled."""
+        while True:
+            try:
+                for step in await self._readers.call(due):
+                    await self._write(partial(_take, step, self._notice))
+            except (EvalfleetError, OSError) as error:  # the store is busy, the disk is full
+                self._notice(f"alerts: {error}")
+            with anyio.move_on_after(_LOOK_S):
+                await self._poked.wait()
+            self._poked = anyio.Event()
+
+
+def _take(step: Step, notice: Callable[[str], None], store: Store) -> None:
+    alert = step.alert
+    data: JsonObject = {"alert": alert["id"], "action": alert["action"], "step": step.name, "by": _by(alert)}
+    try:
+        data |= step.act(store, alert)
+    except EvalfleetError as error:  # it cannot be done, and will not be by trying again: a person is told of the alert
+        data["error"] = str(error)
+    store.note(alert["about"], ACTED, data)
+    notice(f"alerts: {_by(alert)}: {step.name} {data.get('error') or 'done'}")
+
+
+def due(store: StoreReader) -> list[Step]:
+    """The next step of every alert that has one."""
+    found: list[Step] = []
+    for alert in fold(store.alert_events()).values():
+        if alert["action"] != Action.NOTIFY:
+            step = _next(store, alert)
+            if step is not None:
+                found.append(step)
+    return found
+
+
+def _next(store: StoreReader, alert: JsonObject) -> Step | None:
+    taken = [one["step"] for one in alert["acted"] if one["error"] is None]
+    if any(one["error"] for one in alert["acted"]):
+        return None
+    if not taken:
+        return _first(store, alert) if alert["state"] == "firing" else None
+    last = taken[-1]
+    if last == "stop":
+        row = _rented(store, alert["host"])
+        is_off = row is not None and row.state is HostState.STOPPED and row.wish is Wish.STOPPED
+        return Step(alert=alert, name="start", act=_start) if is_off else None
+    if last == "quarantine" and alert["state"] == "resolved":
+        return Step(alert=alert, name="pardon", act=_pardon)
+    return None
+
+
+def _first(store: StoreReader, alert: JsonObject) -> Step | None:
+    match alert["action"]:
+        case Action.PAUSE:
+            return Step(alert=alert, name="pause", act=_pause)
+        case Action.RETRY:
+            return Step(alert=alert, name="withdraw", act=_withdraw) if alert["attempts"] else None
+        case Action.RESTART if _rented(store, alert["host"]) is not None:
+            return Step(alert=alert, name="stop", act=_stop)
+        case Action.RESTART:
+            return Step(alert=alert, name="quarantine", act=_quarantine)
+        case _:
+            return None
+
+
+def _by(alert: JsonObject) -> str:
+    return f"alert {alert['rule']}"
+
+
+def _steer(store: Store, run_id: str, alert: JsonObject, verb: Verb, args: JsonObject) -> JsonObject:
+    owned, answer = ask_or_do(store, store.run(run_id), verb, args, by=_by(alert))
+    if owned is not None:
+        store.leave(owned)
+    return answer
+
+
+def _pause(store: Store, alert: JsonObject) -> JsonObject:
+    _steer(store, alert["about"], alert, Verb.PAUSE, {"reason": f"{_by(alert)}: {alert['message']}"})
+    return {}
+
+
+def _withdraw(store: Store, alert: JsonObject) -> JsonObject:
+    args = {"attempts": alert["attempts"], "reason": f"{_by(alert)}: {alert['message']}"}
+    return {"attempts": _steer(store, alert["about"], alert, Verb.WITHDRAW, args).get("attempts", [])}
+
+
+# A worker that is restarted
+
+
+def _rented(store: StoreReader, host: str | None) -> PoolHost | None:
+    """The machine that we made, where it is one."""
+    rows = (row for pool in store.pools() for row in store.hosts(pool.name))
+    return next((row for row in rows if row.name == host), None)
+
+
+def _stop(store: Store, alert: JsonObject) -> JsonObject:
+    return _wished(store, alert, Wish.STOPPED)
+
+
+def _start(store: Store, alert: JsonObject) -> JsonObject:
+    return _wished(store, alert, Wish.RUNNING)
+
+
+def _wished(store: Store, alert: JsonObject, wish: Wish) -> JsonObject:
+    row = _rented(store, alert["host"])
+    if row is None:
+        raise NotFound(f"the machine {alert['host']} is not there any more")
+    store.wish(row.pool, [row.name], wish, _by(alert))
+    return {"host": row.name, "pool": row.pool}
+
+
+def _quarantine(store: Store, alert: JsonObject) -> JsonObject:
+    """In every run that uses it: a machine that is not ours to switch off is at least given no more work."""
+    args = {"worker": alert["host"], "reason": _by(alert)}
+    runs = _using(store, alert)
+    if not runs:
+        raise NotFound(f"no run uses {alert['host']} now")
+    for run_id in runs:
+        _steer(store, run_id, alert, Verb.QUARANTINE, args)
+    return {"host": alert["host"], "runs": runs}
+
+
+def _pardon(store: Store, alert: JsonObject) -> JsonObject:
+    """What we quarantined works again when it is well; what a person did meanwhile stands."""
+    for run_id in _using(store, alert):
+        barred_by_us = [
+            event.data.get("reason") == _by(alert)
+            for event in store.quarantine_events(run_id)
+            if event.data.get("worker") == alert["host"]
+        ]
+        if barred_by_us and barred_by_us[-1]:
+            _steer(store, run_id, alert, Verb.PARDON, {"worker": alert["host"], "reason": "it is well again"})
+    return {"host": alert["host"]}
+
+
+def _using(store: StoreReader, alert: JsonObject) -> list[str]:
+    """The runs that are not over and use the host: the one that the alert is about, or all."""
+    if alert["run"] is not None:
+        return [] if store.run(alert["run"]).state in _OVER else [alert["run"]]
+    rows = store.runs_page(limit=1000, states=["running", "paused"])
+    return [row["run"].id for row in rows if alert["host"] in store.hosts_of(row["run"].id)]

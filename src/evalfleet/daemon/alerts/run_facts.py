@@ -1,0 +1,182 @@
+"""What the rules of alerts need to know of a run, read from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from evalfleet.core.alerts.run_checks import LiveTask, RunFacts, Unstarted
+from evalfleet.engine.requests import barred
+from evalfleet.model import Event, Kind, Outcome, Run, RunState, TaskState
+from evalfleet.report.run_row import open_breaker
+from evalfleet.store.base.store import StoreReader
+
+_RECENT = 20
+_LOOK_BACK = 2000  # events
+_OVER = (RunState.COMPLETED, RunState.CANCELLED)
+_PROGRESS = frozenset(
+    {
+        *("attempt.claimed", "attempt.started", "attempt.readied", "attempt.progressed", "attempt.finished"),
+        *("run.started", "run.resumed", "run.amended"),
+    }
+)
+_SINCE = frozenset({"run.started", "run.resumed", "run.taken", "run.left"})
+_STARTS = frozenset({"attempt.readied", "attempt.progressed"})
+
+
+def active_runs(store: StoreReader, begun: float, watched: set[str]) -> list[str]:
+    """Runs that are not over, or ended since `begun`, or of which something is still said to hold."""
+    live = store.runs_page(limit=1000, states=["queued", "running", "paused"])
+    over = store.runs_page(limit=100, states=["completed", "cancelled"])
+    runs: list[Run] = [row["run"] for row in live]
+    runs += [run for row in over if (run := row["run"]).id in watched or (run.ended_at or 0.0) >= begun]
+    return [run.id for run in runs]
+
+
+def facts_of(store: StoreReader, run_id: str) -> RunFacts:
+    """One moment of a run. Reads sums and the latest events, whatever the number of its tasks."""
+    with store.snapshot():
+        run = store.run(run_id)
+        now = store.now()
+        over = run.state in _OVER
+        counts = store.counts(run_id)
+        events = store.events_before(run_id, limit=_LOOK_BACK)  # newest first
+        sums = store.task_sums(run_id)
+        judged = {row["outcome"]: row["count"] for row in store.attempt_sums(run_id)}
+        judged.pop(Outcome.CANCELLED, None)
+        said = [] if over else store.worker_events(run_id)
+        return RunFacts(
+            now=now,
+            name=run.name,
+            state=run.state,
+            cause=(run.reason or {}).get("cause"),
+            message=str((run.reason or {}).get("message", "")),
+            driven=over or store.driver(run_id) is not None,
+            since=_at(events, _SINCE) or run.started_at,
+            waiting=counts[TaskState.QUEUED],
+            tried=sum(row["count"] - row["untried"] for row in sums),
+            retried=sum(row["count"] for row in sums if row["retried"]),
+            tasks=", ".join(f"{count} {state}" for state, count in counts.items() if count),
+            live=() if over else _live(store, run_id, now, events),
+            durations=[] if over else store.durations(run_id),
+            step_times=[] if over else step_times(events),
+            stepped_at=next((event.at for event in events if _step(event) is not None), None),
+            progressed_at=_at(events, _PROGRESS),
+            finished_at=_at(events, frozenset({"attempt.finished"})),
+            recent=_recent(events),
+            judged=sum(judged.values()),
+            failed=sum(judged.values()) - judged.get(Outcome.OK, 0),
+            breaker=None if over else open_breaker(store, run),
+            cost_usd=store.cost_usd(run_id),
+            budget_usd=run.policy.budget_usd,
+            lost=lost_hosts(said),
+            quarantined=frozenset() if over else barred(store, run_id),
+            unstarted=() if over else unstarted(events),
+            pulling=pulling(said),
+            ended_at=run.ended_at if over else None,
+        )
+
+
+def _live(store: StoreReader, run_id: str, now: float, events: list[Event]) -> tuple[LiveTask, ...]:
+    heard: dict[str, float] = {}
+    for event in events:
+        if event.attempt is not None:
+            heard.setdefault(event.attempt, event.at)
+    return tuple(
+        LiveTask(
+            key=row["key"],
+            elapsed_s=now - (row["ready_at"] or row["started_at"] or row["claimed_at"]),
+            expected_s=store.task_at(run_id, row["task_number"]).expected_s,
+            attempt=(attempt := f"{run_id}.{row['task_number']}.{row['number']}"),
+            host=row["host"],
+            quiet_s=now - heard.get(attempt, float(row["claimed_at"])),
+            steps=row["step"] is not None,
+        )
+        for row in store.live_attempts(run_id)
+    )
+
+
+def _at(events: list[Event], types: frozenset[str]) -> float | None:
+    return next((event.at for event in events if event.type in types), None)
+
+
+def _step(event: Event) -> int | None:
+    step = event.data.get("step") if event.type == "attempt.progressed" else None
+    return step if isinstance(step, int) else None
+
+
+def step_times(events: Iterable[Event]) -> list[float]:
+    """How long steps took, from events with the newest first. One event may tell of several steps."""
+    found: list[float] = []
+    later: dict[str | None, tuple[int, float]] = {}
+    for event in events:
+        step = _step(event)
+        if step is None:
+            continue
+        if event.attempt in later:
+            next_step, at = later[event.attempt]
+            if next_step > step:
+                found.append((at - event.at) / (next_step - step))
+        later[event.attempt] = (step, event.at)
+    return found
+
+
+def _recent(events: list[Event]) -> tuple[bool, ...]:
+    """Of the latest judged attempts, oldest first, whether each gave a verdict; those that were cancelled are left out."""
+    outcomes = [event.data.get("outcome") for event in events if event.type == "attempt.finished"]
+    kept = [outcome == "ok" for outcome in outcomes if outcome != "cancelled"]
+    return tuple(reversed(kept[:_RECENT]))
+
+
+def lost_hosts(events: list[Event]) -> frozenset[str]:
+    """Hosts that were given up and have not come back, from events with the oldest first."""
+    lost: set[str] = set()
+    for event in events:
+        host = str(event.data.get("host") or "")
+        if event.type == "worker.lost":
+            lost.add(host)
+        elif event.type == "worker.returned":
+            lost.discard(host)
+    return frozenset(lost)
+
+
+def unstarted(events: list[Event]) -> tuple[Unstarted, ...]:
+    """Workers on which the latest attempt that tried to start did not do so in time, from events with the newest first.
+
+    An environment that failed counts where the attempt never was ready, nor said anything.
+    """
+    begun = {event.attempt for event in events if event.type in _STARTS}
+    found: dict[str, Unstarted] = {}
+    settled: set[str] = set()
+    for event in events:
+        worker = _worker(event)
+        if worker in settled or event.type not in ("attempt.readied", "attempt.finished"):
+            continue
+        kind = event.data.get("kind")
+        is_late = kind == Kind.START_TIMEOUT or (kind == Kind.ENVIRONMENT_FAILED and event.attempt not in begun)
+        if event.type == "attempt.finished" and event.data.get("outcome") == "cancelled":
+            continue
+        settled.add(worker)
+        if event.type == "attempt.finished" and is_late:
+            found[worker] = Unstarted(
+                worker=worker,
+                host=worker.rpartition("-")[0],
+                key=event.task or "",
+                evidence=str(event.data.get("evidence") or ""),
+            )
+    return tuple(found[worker] for worker in sorted(found))
+
+
+def _worker(event: Event) -> str:
+    return str(event.data.get("worker") or "")
+
+
+def pulling(events: Iterable[Event]) -> tuple[tuple[str, float], ...]:
+    """Hosts that pull an image and since when, from events with the oldest first."""
+    since: dict[str, float] = {}
+    for event in events:
+        host = str(event.data.get("host") or "")
+        if event.type == "worker.pulling":
+            since.setdefault(host, event.at - float(event.data.get("took_s") or 0.0))
+        elif event.type.startswith("worker.") and event.type != "worker.wished":
+            since.pop(host, None)  # whatever is said of it next, it does not pull any more
+    return tuple(sorted(since.items()))

@@ -1,0 +1,124 @@
+"""Alerts as they stand, folded from their events. The events are the state: nothing else is kept, so a restart forgets nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from evalfleet.config import AlertSettings
+from evalfleet.core.alerts.rules import BY_NAME, NOTICES, RULES, Action, AlertLimits, Severity
+from evalfleet.errors import ConfigError
+from evalfleet.model import Event, JsonObject
+from evalfleet.store.base.store import StoreReader
+
+FIRED, RESOLVED, DELIVERED, ACTED = "alert.fired", "alert.resolved", "alert.delivered", "alert.acted"
+HOME = "home"  # stands for the run of events that belong to none
+
+
+def fold(events: Iterable[Event]) -> dict[int, JsonObject]:
+    """All alerts by their numbers, oldest first."""
+    alerts: dict[int, JsonObject] = {}
+    for event in events:
+        if event.type == FIRED:
+            alerts[event.number] = _fired(event)
+            continue
+        alert = alerts.get(event.data.get("alert", -1))
+        if alert is None:
+            continue
+        if event.type == RESOLVED:
+            alert |= {"state": "resolved", "resolved_at": event.at}
+        elif event.type == DELIVERED:
+            sent = {"channel": event.data.get("channel"), "what": event.data.get("what"), "at": event.at}
+            alert["delivered"].append(sent)
+        elif event.type == ACTED:
+            alert["acted"].append({"step": event.data.get("step"), "error": event.data.get("error"), "at": event.at})
+    return alerts
+
+
+def _fired(event: Event) -> JsonObject:
+    notice = event.data.get("rule") in NOTICES
+    return {
+        "id": event.number,
+        "rule": event.data.get("rule"),
+        "subject": event.data.get("subject"),
+        "severity": event.data.get("severity"),
+        "run": None if ":" in event.run_id or event.run_id == HOME else event.run_id,
+        "about": event.run_id,
+        "run_name": event.data.get("run_name"),
+        "message": event.data.get("message"),
+        "action": event.data.get("action", str(Action.NOTIFY)),
+        "host": event.data.get("host"),
+        "attempts": event.data.get("attempts", []),
+        "state": "resolved" if notice else "firing",
+        "fired_at": event.at,
+        "resolved_at": event.at if notice else None,
+        "delivered": [],
+        "acted": [],
+    }
+
+
+def firing_of(events: Iterable[Event]) -> list[JsonObject]:
+    return [alert for alert in fold(events).values() if alert["state"] == "firing"]
+
+
+def listed(
+    store: StoreReader, *, run: str | None, state: str | None, limit: int, before: int | None
+) -> tuple[list[JsonObject], int | None]:
+    """Newest first, and before which number the next page begins."""
+    found = [
+        alert
+        for alert in reversed(list(fold(store.alert_events()).values()))
+        if (run is None or alert["run"] == run)
+        and (state is None or alert["state"] == state)
+        and (before is None or alert["id"] < before)
+    ]
+    return found[:limit], found[limit - 1]["id"] if len(found) > limit else None
+
+
+def rules(settings: AlertSettings) -> list[JsonObject]:
+    """All rules as they are set here. Raises ConfigError."""
+    limits = limits_of(settings)
+    return [
+        {
+            "rule": rule.name,
+            "severity": str(limits.severities.get(rule.name, rule.severity)),
+            "text": rule.text,
+            "action": str(limits.action(rule.name)),
+            "enabled": rule.name not in limits.off,
+        }
+        for rule in RULES
+    ]
+
+
+def limits_of(given: AlertSettings) -> AlertLimits:
+    """When rules fire, and what then.
+
+    Raises ConfigError for a rule that there is not, or an action that does not fit it.
+    """
+    named = {**dict.fromkeys(given.off), **given.rules}
+    for name in named:
+        if name not in BY_NAME:
+            raise ConfigError(f"alerts: there is no rule {name!r}; there are: {', '.join(BY_NAME)}.")
+    actions = {name: Action(rule.action) for name, rule in given.rules.items() if rule.action is not None}
+    for name, action in actions.items():
+        fits = BY_NAME[name].actions
+        if action not in fits:
+            words = ", ".join(fits)
+            raise ConfigError(f"alerts.rules.{name}.action: {action} does not fit this rule; it may be: {words}.")
+    switched = {name: rule.enabled for name, rule in given.rules.items() if rule.enabled is not None}
+    return AlertLimits(
+        no_progress_s=given.no_progress_s,
+        stall_least_s=given.stall_least_s,
+        undriven_s=given.undriven_s,
+        failure_rate=given.failure_rate,
+        retry_rate=given.retry_rate,
+        budget_shares=given.budget_shares,
+        slow=given.slow,
+        slow_least_s=given.slow_least_s,
+        pull_s=given.pull_s,
+        load=given.load,
+        load_s=given.load_for_s,
+        idle_s=given.idle_s,
+        off=frozenset(name for name in {*given.off, *switched} if not switched.get(name, False)),
+        severities={name: Severity(rule.severity) for name, rule in given.rules.items() if rule.severity is not None},
+        actions=actions,
+    )

@@ -1,0 +1,220 @@
+"""From the end of an attempt to the next state of its task: judge, attribute, decide, store."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from evalfleet.core.failures.attribution import History, Where, attribute, cause_line
+from evalfleet.core.failures.end_record import end_from_json
+from evalfleet.core.failures.judge import Builtin, Pattern, judge
+from evalfleet.core.failures.kinds import JUDGE_VERSION, RULES, outcome_of
+from evalfleet.core.failures.retry import Fail, Hold, Retry, decide, is_spent
+from evalfleet.engine.budget import Money
+from evalfleet.engine.gpu_queue import GpuDesk
+from evalfleet.engine.orders import Ended, Live, Mode, Orders
+from evalfleet.engine.other_hosts import Elsewhere
+from evalfleet.engine.run_breaker import Guard
+from evalfleet.engine.workers import Roster
+from evalfleet.hosts.base import Observation
+from evalfleet.model import Attempt, Blame, EndRecord, Failure, Kind, Outcome, Run, TaskState, Verdict
+from evalfleet.store.base.store import Finish, Finished, Store
+from evalfleet.store.runs.judged import Judged
+
+_OVER = (TaskState.FAILED, TaskState.HELD, TaskState.CANCELLED)
+
+
+class Ends:
+    def __init__(
+        self,
+        store: Store,
+        run: Run,
+        guard: Guard,
+        money: Money,
+        patterns: Sequence[Pattern | Builtin],
+        rng: random.Random,
+        desk: GpuDesk,
+        roster: Roster,
+    ) -> None:
+        self.history = History()
+        self.elsewhere = Elsewhere(store, run, roster, self.history, rng)
+        self.superseded: set[str] = set()  # attempts whose task has its verdict from another one
+        self._absolved: set[tuple[str, Kind, str]] = set()  # tasks that failed by a cause of the pool's, and that
+        self.requeued: Callable[[], None] = lambda: None  # whoever admits hears that a failed task goes on
+        self.withdrawn: dict[str, str] = {}  # attempts that are ended so that other workers try their tasks, and why
+        self.stopped: dict[str, str] = {}  # attempts that are ended for the run's sake, not by anybody's fault, and why
+        self._store = store
+        self._run = run
+        self._guard = guard
+        self._money = money
+        self._patterns = patterns
+        self._rng = rng
+        self._desk = desk
+
+    def load(self) -> None:
+        for past in self._store.judged(self._run.id):
+            self.history.add(where_of(past), past.failure)
+        self.elsewhere.load()
+
+    def finish(self, live: Live, seen: Observation, mode: Mode, orders: Orders) -> Finished | None:
+        """Store how a live attempt ended. None: it is not ours any more."""
+        why = self.withdrawn.pop(seen.attempt_id, None)
+        if why is not None and seen.data.get("cause") == "cancelled":
+            seen = replace(seen, data={**seen.data, "cause": "withdrawn", "message": f"withdrawn: {why}"})
+        stopped = self.stopped.pop(seen.attempt_id, None)
+        if stopped is not None and seen.data.get("cause") == "cancelled":
+            seen = replace(seen, data={**seen.data, "message": stopped})
+        end = end_from_json(seen.data)
+        judged = judge(end, self._run.policy, self._patterns)
+        bill = self._money.bill(live, end, self._store.now())
+        finish = Finish(
+            attempt=live.attempt,
+            outcome=Outcome.OK,
+            ended_at=end.ended_at or self._store.now(),
+            duration_s=end.duration_s or bill.seconds,
+            started_at=end.started_at,
+            ready_at=end.ready_at,
+            cost_usd=bill.cost_usd,
+            reported_usd=bill.reported_usd,
+            last_event=seen.number,
+            end=seen.data,
+            judge_version=JUDGE_VERSION,
+        )
+        self.elsewhere.settled(live.task.key)
+        finish = (
+            replace(finish, verdict=judged) if isinstance(judged, Verdict) else self._failed(live, judged, finish, mode)
+        )
+        finished = self._store.finish(self._run, finish)
+        if finished is not None:
+            self._money.book(live.attempt, bill, verdict=isinstance(judged, Verdict))
+            if end.cause == "worker_lost":
+                self._money.lose(live.task, finished.attempt)
+            self._desk.ended(live.attempt, seen.data, finish.failure)
+            self.history.add(_where(live, end.duration_s, self._store.now()), finish.failure)
+            self._guard.ended(live.attempt.id, finish.failure, live.task.key)
+            if finished.task.state in _OVER:
+                self.history.forget(live.task.key)
+            orders.collect.append(Ended(finished.attempt, live.task.key, live.task.spec.secrets))
+            self.superseded |= {sibling.id for sibling in finished.siblings}
+        return finished
+
+    def finish_late(self, seen: Observation, mode: Mode, orders: Orders) -> None:
+        """An end that we do not wait for: of an attempt given up as lost, or one whose files may still lie at its host."""
+        task_number, number = (int(part) for part in seen.attempt_id.rsplit(".", 2)[1:])
+        found = [one for one in self._store.attempts(self._run.id, task_number) if one.number == number]
+        if not found:
+            orders.forget.append(seen.attempt_id)
+            return
+        attempt, task = found[0], self._store.task_at(self._run.id, task_number)
+        self._desk.ended(attempt, seen.data, None)
+        live, end = Live(task=task, attempt=attempt), end_from_json(seen.data)
+        if attempt.outcome is Outcome.LOST:
+            judged = judge(end, self._run.policy, self._patterns)
+            if isinstance(judged, Verdict) and self.finish(live, seen, mode, orders):
+                return
+        self._charge(live, end)
+        orders.collect.append(Ended(attempt, task.key, task.spec.secrets))
+
+    def _charge(self, live: Live, end: EndRecord) -> None:
+        """An attempt that was given up went on without us: what it cost besides is booked, too."""
+        bill = self._money.bill(live, end, self._store.now())
+        if bill.cost_usd > live.attempt.cost_usd and self._store.charge(
+            self._run, live.attempt, bill.cost_usd, bill.reported_usd, bill.seconds
+        ):
+            self._money.book(live.attempt, bill, verdict=False)
+
+    def absolve(self, hosts: Sequence[str]) -> None:
+        """These hosts were found to fail whatever they get: what failed there before we knew is theirs, too."""
+        for host in hosts:
+            for one in self.history.streaks.witnesses(host):
+                self._absolve(one.task, Blame.WORKER, lambda attempt, one=one: attempt.id == one.attempt)
+
+    def _absolve_pool(self, found: Failure, where: Where) -> None:
+        """The cause turned out to be the pool's: what failed by it before we knew is the pool's, too.
+
+        Not so in a study: that trials fail alike is what it must learn, and it pauses by itself where all of them do.
+        """
+        if self._run.policy.study is not None:
+            return
+        cause = cause_line(found, where.task)
+        for key in self.history.companions(found, where):
+            if (key, *cause) not in self._absolved:
+                self._absolved.add((key, *cause))
+                self._absolve(
+                    key,
+                    Blame.POOL,
+                    lambda one, key=key: one.failure is not None and cause_line(one.failure, key) == cause,
+                )
+
+    def _absolve(self, key: str, blame: Blame, is_meant: Callable[[Attempt], bool]) -> None:
+        """Give a task its attempts back; one that has failed for good by the last of them goes on."""
+        task = self._store.task(self._run.id, key)
+        is_last = False  # the attempt that decided a failed task is its last one
+        for attempt in self._store.attempts(self._run.id, task.number):
+            is_last = attempt.failure is not None and attempt.failure.consumes and is_meant(attempt)
+            if is_last and attempt.failure is not None:
+                found = replace(attempt.failure, blame=blame, consumes=False)
+                outcome = outcome_of(found.kind, found.blame)
+                self._store.rejudge(self._run, attempt, found, outcome, JUDGE_VERSION, None)
+        self.elsewhere.recount(key)
+        if is_last and task.state is TaskState.FAILED:
+            self._store.retry(self._run, [key], [TaskState.FAILED])
+            self.requeued()
+
+    def _tasks(self, found: Failure) -> int | None:
+        """How many tasks the run has, where that matters."""
+        if found.kind is not Kind.LAUNCH_FAILED or self.history.successes or self._run.open:
+            return None
+        return sum(self._store.counts(self._run.id).values())
+
+    def _failed(self, live: Live, found: Failure, finish: Finish, mode: Mode) -> Finish:
+        """The finish with its failure attributed, and with the next state of its task."""
+        if found.kind is Kind.CANCELLED:
+            state = TaskState.CANCELLED if mode is Mode.CANCEL else TaskState.QUEUED
+            return replace(finish, outcome=Outcome.CANCELLED, failure=found, next_state=state, reason="cancelled")
+        task, host = live.task, live.attempt.host
+        where = _where(live, finish.duration_s, self._store.now())
+        found = attribute(found, where, self.history, self.elsewhere.others(task, host), self._tasks(found))
+        if found.blame is Blame.POOL is not RULES[found.kind].blame:
+            self._absolve_pool(found, where)
+        consumed, lost = task.consumed + found.consumes, task.lost + (not found.consumes)
+        decision = decide(
+            failure=found,
+            consumed=consumed,
+            lost=lost,
+            policy=self._run.policy,
+            now=self._store.now(),
+            rng=self._rng,
+            elsewhere=self.elsewhere.is_open(task, host, found.kind),
+        )
+        finish = replace(finish, outcome=outcome_of(found.kind, found.blame), failure=found)
+        match decision:
+            case Retry(not_before=moment, elsewhere=elsewhere):
+                reason = f"after {found.kind}"
+                if is_spent(consumed, lost, self._run.policy):
+                    self.elsewhere.wait(task)
+                if elsewhere:
+                    reason += f" on {host}: another host tries it before it is final"
+                return replace(finish, next_state=TaskState.QUEUED, not_before=moment, reason=reason)
+            case Fail(reason=reason):
+                return replace(finish, next_state=TaskState.FAILED, reason=reason)
+            case Hold(reason=reason):
+                return replace(finish, next_state=TaskState.HELD, reason=reason)
+
+
+def _where(live: Live, run_s: float, now: float) -> Where:
+    spec, attempt = live.task.spec, live.attempt
+    return Where(
+        task=spec.key, worker=attempt.worker, host=attempt.host, executable=spec.command[0], attempt=attempt.id,
+        run_s=run_s, claimed_at=attempt.claimed_at, at=now,
+    )  # fmt: skip
+
+
+def where_of(past: Judged) -> Where:
+    """The place of an attempt that was judged before."""
+    return Where(
+        task=past.key, worker=past.worker, host=past.host, executable=past.executable, attempt=past.attempt_id,
+        run_s=past.duration_s, claimed_at=past.claimed_at, at=past.judged_at,
+    )  # fmt: skip

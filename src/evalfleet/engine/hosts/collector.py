@@ -1,0 +1,155 @@
+"""Brings the files of ended attempts home, then lets the host forget them.
+
+The verdict is stored before this begins, and missing files never change it: an attempt whose files cannot be brought stays
+`collecting` and is tried again at the next connection. So does one whose files may hold a secret that is not at hand here: the
+next controller may know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+import anyio
+
+from evalfleet.engine.dispatcher import Secrets
+from evalfleet.engine.orders import Ended
+from evalfleet.errors import BackendError, MissingSecret, RunnerRefused
+from evalfleet.hosts.base import Host
+from evalfleet.layout import Home
+from evalfleet.model import JsonObject, Kind, Run
+from evalfleet.store.base.store import Store
+from evalfleet.store.thread import Clerk
+
+
+class Recorder:
+    """One per host. `put` what ended; `serve` works it off while the host is there."""
+
+    def __init__(
+        self, store: Store, clerk: Clerk, home: Home, run: Run, secrets: Secrets, done: Callable[[], None]
+    ) -> None:
+        self._store = store
+        self._clerk = clerk
+        self._home = home
+        self._run = run
+        self._secrets = secrets
+        self._done = done  # told whenever nothing is left to bring, or nobody to ask
+        self._waiting: dict[str, Ended] = {}
+        self._given_up: set[str] = set()
+        self._sealed: set[str] = set()  # their files may hold a secret that we do not know
+        self._wake = anyio.Event()
+        self._host: Host | None = None
+        self._abandoned = False
+
+    def put(self, ended: Sequence[Ended]) -> None:
+        if ended:
+            self._waiting |= {one.attempt.id: one for one in ended}
+            self._wake.set()
+
+    def use(self, host: Host | None) -> None:
+        """From now on this host is asked; None: nobody is there."""
+        self._host = host
+        self._abandoned &= host is None
+        self._wake.set()
+
+    def abandon(self) -> None:
+        """The host is given up: what it still has is not waited for. Should it come back, it hands in what it has."""
+        self._abandoned = True
+        self._wake.set()
+
+    def surrender(self) -> list[Ended]:
+        """Let go of what was not brought, for somebody else to see to it."""
+        left, self._waiting = list(self._waiting.values()), {}
+        return left
+
+    @property
+    def waiting(self) -> int:
+        """How many attempts' files are still on their way."""
+        return len(self._waiting)
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._waiting)
+
+    async def serve(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake = anyio.Event()
+            while self._waiting and self._host is not None:
+                await self._work_off(self._host, list(self._waiting.values()))
+            if self._abandoned:
+                await self._go_without(list(self._waiting.values()))
+            self._done()
+
+    async def _work_off(self, host: Host, batch: list[Ended]) -> None:
+        try:
+            for one in batch:
+                await self._collect(host, one)
+            await self._clerk.call(partial(self._store_collected, batch))
+            kept = self._given_up | self._sealed
+            with suppress(
+                RunnerRefused
+            ):  # it keeps what it does not want to forget, and tells again at the next connection
+                await host.forget([one.attempt.id for one in batch if one.attempt.id not in kept])
+        except BackendError:
+            if self._host is host:
+                self._host = None  # the next connection brings what is left
+            return
+        for one in batch:
+            self._waiting.pop(one.attempt.id, None)
+
+    async def _collect(self, host: Host, one: Ended) -> None:
+        destination = self._home.attempt(self._run.id, one.key, one.attempt.number)
+        try:
+            secrets = self._unseen_secrets(one)
+        except MissingSecret as error:
+            self._sealed.add(one.attempt.id)
+            await self._note(one, f"its files may hold a secret, and stay on the host until it is known here: {error}")
+            return
+        try:
+            await host.collect(one.attempt.id, destination, secrets, listed_only=bool(one.secrets))
+        except OSError as error:
+            await self._give_up(one, str(error))
+            return
+        self._given_up.discard(one.attempt.id)
+        end: JsonObject = one.attempt.end or {}
+        if end.get("artifacts_error"):
+            await self._note(
+                one, f"{end.get('artifacts_left_out') or 'some'} artifacts are missing: {end['artifacts_error']}"
+            )
+
+    async def _go_without(self, batch: list[Ended]) -> None:
+        for one in batch:
+            await self._give_up(one, "its host is given up")
+        await self._clerk.call(partial(self._store_collected, batch))
+        for one in batch:
+            self._waiting.pop(one.attempt.id, None)
+
+    async def _give_up(self, one: Ended, why: str) -> None:
+        """Missing files never change a verdict, nor hold up the run: they stay where they are, and an event says so."""
+        self._given_up.add(one.attempt.id)
+        await self._note(one, why)
+
+    async def _note(self, one: Ended, why: str) -> None:
+        note = partial(self._store.note, self._run.id, "attempt.uncollected", {"error": why}, one.key, one.attempt.id)
+        await self._clerk.call(note)
+
+    def _unseen_secrets(self, one: Ended) -> dict[str, str]:
+        """The secrets of an attempt whose runner died, or was given up, before it could remove them from what the task wrote itself.
+
+        Raises MissingSecret.
+        """
+        end: JsonObject = one.attempt.end or {}
+        if end.get("cause") != Kind.RUNNER_LOST and "artifacts" in end:
+            return {}  # the end record of a runner that knew them
+        return self._secrets(one.secrets) if one.secrets else {}
+
+    def _store_collected(self, batch: list[Ended]) -> None:
+        with self._store.batch():
+            for one in batch:
+                if one.attempt.id in self._sealed:
+                    continue
+                end: JsonObject = one.attempt.end or {}
+                brought = () if one.attempt.id in self._given_up else end.get("artifacts") or ()
+                self._store.collect(self._run, one.attempt, brought)

@@ -1,0 +1,46 @@
+"""The hosts that a run may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from evalfleet import config
+from evalfleet.hosts import registry
+from evalfleet.hosts.base import FixedFleet, Fleet
+from evalfleet.hosts.local.backend import LocalBackend, LocalSettings
+from evalfleet.hosts.ssh import pool as ssh_pool
+from evalfleet.model import Run
+from evalfleet.store.base.store import StoreReader
+from evalfleet.store.home.facts import identified
+
+
+def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: Callable[[str], None]) -> Fleet:
+    """Those of the run's pool, or this machine.
+
+    Raises:
+        NotFound: the pool was deleted.
+        ConfigError: a package that the pool needs is not installed.
+    """
+    home = identified(settings.home, store.identity())
+    if run.policy.pool is not None:
+        pool = store.pool(run.policy.pool)
+        if pool.backend == "azure-vm":
+            from evalfleet.engine.supervisor import owner_name
+            from evalfleet.pools.fleet import PoolFleet
+
+            return PoolFleet(settings, store, pool, run, owner_name(), notice)
+        return FixedFleet(ssh_pool.backends(pool, home, notice, run.policy.tools))
+    local = LocalSettings(
+        python=settings.runner_python,
+        idle_s=settings.runner_idle_s,
+        price_usd_per_hour=settings.local_price_usd_per_hour,
+        memory_mb=settings.local_memory_mb,
+        slots=settings.local_slots,
+    )
+    return FixedFleet([LocalBackend(home, local)])
+
+
+def slots_of(store: StoreReader, pool: str) -> int:
+    """How many workers a pool has. Raises NotFound."""
+    found = store.pool(pool)
+    return registry.kind_of(found).slots(found)

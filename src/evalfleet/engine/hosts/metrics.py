@@ -1,0 +1,70 @@
+"""Keeps what the hosts of a run say of themselves: how busy they are, written down now and then for all at once; and what they pull."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import anyio
+
+from evalfleet.core.hosts.load import Load, Sample
+from evalfleet.engine.hosts.image_pulls import Pulls
+from evalfleet.hosts.base import HostInfo
+from evalfleet.model import Run
+from evalfleet.store.base.store import Store
+from evalfleet.store.thread import Clerk
+
+_LOOKS = 4  # until what was seen is written
+
+
+class Meter:
+    """Used by the loop's thread only.
+
+    Args:
+        hosts: those that are reached now, with the load that each said last.
+        ping_s: how often they are asked.
+        pulls: what was heard of images that they pull, if somebody listens.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clerk: Clerk,
+        run: Run,
+        hosts: Callable[[], Iterable[HostInfo]],
+        ping_s: float,
+        pulls: Pulls | None = None,
+    ) -> None:
+        self._run = run
+        self._pulls = pulls
+        self._store = store
+        self._clerk = clerk
+        self._hosts = hosts
+        self._pause_s = ping_s / 2
+        self._last: dict[str, Load] = {}
+        self._seen: dict[str, list[Sample]] = {}
+
+    async def serve(self) -> None:
+        """Look and write for as long as we live."""
+        looks = 0
+        while True:
+            await anyio.sleep(self._pause_s)
+            hosts = list(self._hosts())
+            await self._look(hosts)
+            for event, data in self._pulls.news([info.name for info in hosts]) if self._pulls else ():
+                await self._clerk.call(partial(self._store.note, self._run.id, event, data))
+            looks += 1
+            if looks % _LOOKS == 0 and self._seen:
+                seen, self._seen = self._seen, {}
+                await self._clerk.call(partial(self._store.add_loads, seen))
+
+    async def _look(self, hosts: Iterable[HostInfo]) -> None:
+        # By identity: an answer that says the same as the one before is an answer, too.
+        new = {info.name: info.load for info in hosts if info.load is not self._last.get(info.name)}
+        if not any(load is not None for load in new.values()):
+            return
+        now = await self._clerk.call(self._store.now)
+        for name, load in new.items():
+            if load is not None:
+                self._last[name] = load
+                self._seen.setdefault(name, []).append(Sample(at=now, load=load))

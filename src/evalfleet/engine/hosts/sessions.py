@@ -1,0 +1,236 @@
+"""The hosts of a run while they come and go: follows the fleet, and has a station for each of its hosts.
+
+A host that comes gets its station at once. A host that leaves gets no new work; if it still answers, what has ended there is
+brought home; then its attempts end by what the fleet says became of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from functools import partial
+
+import anyio
+from anyio.abc import TaskGroup
+
+from evalfleet.engine.dispatcher import Dispatcher
+from evalfleet.engine.hosts.collector import Recorder
+from evalfleet.engine.hosts.connection import Rescuer
+from evalfleet.engine.hosts.delivery import Courier
+from evalfleet.engine.hosts.session import Station
+from evalfleet.engine.orders import Ended, Orders
+from evalfleet.engine.settings import EngineSettings
+from evalfleet.errors import BackendError
+from evalfleet.hosts.base import Backend, Fleet, HostInfo, Inbox, Observation
+from evalfleet.model import JsonObject
+from evalfleet.store.base.store import Store
+from evalfleet.store.thread import Clerk
+
+_DELIVERY_S = 60.0  # of orders to one host; a slow one holds up nobody else
+
+
+class Stations:
+    """Used by the loop's thread only.
+
+    Args:
+        backends: those that the fleet had when the dispatcher was made.
+        record: makes a recorder.
+        notice: told what a person should know.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        backends: Iterable[Backend],
+        dispatcher: Dispatcher,
+        clerk: Clerk,
+        inbox: Inbox,
+        store: Store,
+        settings: EngineSettings,
+        record: Callable[[], Recorder],
+        notice: Callable[[str], None],
+    ) -> None:
+        self._fleet = fleet
+        self._dispatcher = dispatcher
+        self._clerk = clerk
+        self._inbox = inbox
+        self._store = store
+        self._settings = settings
+        self._record = record
+        self._notice = notice
+        self._stations = {backend.name: self._station(backend) for backend in backends}
+        self._elsewhere = record()  # of hosts that are not the run's any more: their files are not waited for
+        self._elsewhere.abandon()
+        self._homeless: list[Ended] = []  # files that a host still had when its station was closed
+        self._buried: set[str] = set()  # attempts that we said have ended
+        self._told: Counter[str] = Counter()  # how busy the fleet thinks each host is
+        self._waits = False  # a person was told that there is no host
+        self._look = anyio.Event()  # a station was closed: the fleet may have its host again, or know its fate
+        self._stepped = anyio.Event()
+
+    @property
+    def backends(self) -> list[Backend]:
+        return [station.backend for station in self._stations.values() if not station.is_leaving]
+
+    @property
+    def reached(self) -> list[HostInfo]:
+        stations = self._stations.values()
+        return [station.host.info for station in stations if station.host and not station.is_leaving]
+
+    @property
+    def draining(self) -> frozenset[str]:
+        """Hosts that the fleet wants no new work for."""
+        return frozenset(self._fleet.draining())
+
+    @property
+    def unreached(self) -> dict[str, str]:
+        """Hosts that are not reached now, and why."""
+        remote = {name: one for name, one in self._stations.items() if one.backend.is_remote}
+        return {name: one.trouble for name, one in remote.items() if one.trouble and one.host is None}
+
+    @property
+    def is_collecting(self) -> bool:
+        """Whether files of ended attempts are still on their way."""
+        busy = any(station.recorder.is_busy for station in self._stations.values())
+        return busy or self._elsewhere.is_busy or bool(self._homeless)
+
+    def bring(self, ended: Iterable[Ended]) -> None:
+        for one in ended:
+            station = self._stations.get(one.attempt.host)
+            (station.recorder if station else self._elsewhere).put([one])
+
+    def hand_out(self, orders: Orders) -> None:
+        """Pass on what a step decided, to the hosts and to the fleet."""
+        self.bring(orders.collect)
+        for name, station in self._stations.items():
+            station.courier.put(
+                orders.launch.get(name, ()),
+                orders.stop.get(name, ()),
+                orders.stop_reason,
+                orders.forget,
+                orders.slots.get(name),
+            )
+        for name, reason in orders.blamed.items():
+            self._fleet.blame(name, reason)
+            self._notice(f"host {name} is quarantined and gets no more work: {reason}")
+        self._fleet.give_up(orders.given_up)
+        self._fleet.want(orders.want)
+        self._tell_load(orders.proving)
+        self._stepped.set()
+        self._stepped = anyio.Event()
+
+    def _tell_load(self, proving: Iterable[str]) -> None:
+        load = Counter(live.attempt.host for live in self._dispatcher.live.values())
+        load.update(proving)
+        load.update(self._dispatcher.returned.hosts())
+        for name, station in self._stations.items():
+            load[name] += station.recorder.waiting
+        for name in self._stations:
+            if load[name] != self._told[name]:
+                self._fleet.busy(name, load[name])
+        self._told = load
+
+    async def delivered(self) -> None:
+        """Return when no order is on its way any more."""
+        for station in list(self._stations.values()):
+            await station.courier.delivered()
+
+    async def serve(self) -> None:
+        """Follow the fleet for as long as we live."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._elsewhere.serve)
+            for station in self._stations.values():
+                group.start_soon(self._attend, station)
+            while True:
+                self._look = anyio.Event()
+                await self._follow(group)
+                await _first_of(self._fleet.changed, self._look.wait)
+
+    async def _follow(self, group: TaskGroup) -> None:
+        given = {backend.name: backend for backend in self._fleet.backends()}
+        for name, station in self._stations.items():
+            if given.get(name) is not station.backend and not station.is_leaving:
+                station.is_leaving = True
+                group.start_soon(self._dismiss, station)
+        for name, backend in given.items():
+            if name not in self._stations:
+                await self._clerk.call(partial(self._dispatcher.host_joined, name, backend.slots, backend.canary))
+                self._stations[name] = station = self._station(backend)
+                group.start_soon(self._attend, station)
+                await self._note("worker.joined", {"host": name})
+        self.bring(self._homeless)
+        self._homeless = []
+        await self._bury()
+        self._say_what_is_missing()
+        self._inbox.poke()  # who drains may have changed
+
+    def _station(self, backend: Backend) -> Station:
+        return Station(backend, Courier(_DELIVERY_S), self._record(), self._inbox.poke)
+
+    async def _attend(self, station: Station) -> None:
+        rescuer = Rescuer(
+            station, self._dispatcher, self._clerk, self._inbox, self._store, self._settings, self._notice
+        )
+        with station.scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(station.serve)
+                group.start_soon(rescuer.serve)
+                group.start_soon(rescuer.judge)
+
+    async def _dismiss(self, station: Station) -> None:
+        name = station.backend.name
+        await self._clerk.call(partial(self._dispatcher.host_left, name))
+        with anyio.move_on_after(self._settings.farewell_s), suppress(BackendError):
+            await self._look_once_more(station)
+        station.scope.cancel()
+        del self._stations[name]
+        self._homeless += station.recorder.surrender()
+        fate = self._fleet.fate(name)
+        said = {"cause": fate.cause, "message": fate.message} if fate else {}
+        await self._note("worker.left", {"host": name, **said})
+        self._look.set()
+
+    async def _look_once_more(self, station: Station) -> None:
+        """Return when everything that has ended on the host is here."""
+        if station.host is None:
+            return
+        ended = {one.attempt_id for one in await station.host.known() if not one.live}
+        live = await self._clerk.call(partial(self._dispatcher.live.on, station.backend.name))
+        for attempt_id in ended & live.keys():
+            await station.host.observe(attempt_id, live[attempt_id].last_event)
+        while station.recorder.is_busy or any(one in self._dispatcher.live for one in ended):
+            self._inbox.poke()
+            await self._stepped.wait()
+
+    async def _bury(self) -> None:
+        """End the live attempts of hosts that are not there, where the fleet knows what became of them: nobody can ask them."""
+        for host in await self._clerk.call(self._dispatcher.live.hosts) - self._stations.keys():
+            fate = self._fleet.fate(host)
+            if fate is None:
+                continue
+            end: JsonObject = {"cause": fate.cause, "message": fate.message}
+            lost = (await self._clerk.call(partial(self._dispatcher.live.on, host))).keys() - self._buried
+            self._buried |= lost
+            self._inbox.put([Observation(one, 1 << 30, 0.0, "ended", end) for one in sorted(lost)])
+
+    def _say_what_is_missing(self) -> None:
+        if not self._stations and not self._waits:
+            run = self._dispatcher.run
+            self._notice(f"run {run.id} waits for a worker: {self._fleet.waits_for()}")
+        self._waits = not self._stations
+
+    async def _note(self, event: str, data: JsonObject) -> None:
+        await self._clerk.call(partial(self._store.note, self._dispatcher.run.id, event, data))
+
+
+async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:
+    """Return when one of them does."""
+    async with anyio.create_task_group() as group:
+
+        async def wait_for(wait: Callable[[], Awaitable[object]]) -> None:
+            await wait()
+            group.cancel_scope.cancel()
+
+        for wait in waits:
+            group.start_soon(wait_for, wait)

@@ -1,0 +1,79 @@
+"""What a run asks of hosts that count their slots over all runs, homes and users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+
+from evalfleet.engine.orders import Live
+from evalfleet.engine.workers import Roster
+from evalfleet.hosts.base import HostInfo, Room
+from evalfleet.model import Run
+from evalfleet.store.base.store import Store
+
+_MOST = 64  # asked for at a time
+
+
+class Sharing:
+    """A host keeps slots for the run as it says how many it could use; see `Room`. Used inside of the dispatcher's steps."""
+
+    def __init__(self, store: Store, run: Run, roster: Roster) -> None:
+        self._store = store
+        self._run = run
+        self._roster = roster
+        self._rooms: dict[str, Room | None] = {}  # as they were at the last step
+        self._waits: str | None = None  # what was said of it last
+        self._troubles: set[str] = set()  # that were told: each once, since it may last
+        self.look_at = inf  # when a task falls due that needs a slot then
+
+    def moved(self, hosts: Sequence[HostInfo]) -> bool:
+        """Whether a host tells something else of its slots than at the last step."""
+        rooms = {host.name: host.room for host in hosts}
+        before, self._rooms = self._rooms, rooms
+        return rooms != before
+
+    def wants(self, hosts: Sequence[HostInfo], live: Mapping[str, Live], more: Callable[[], int]) -> dict[str, int]:
+        """How many slots the run could use now on each of these hosts that counts them.
+
+        Args:
+            more: how many attempts could be started now, if there were slots.
+        """
+        self.look_at = inf
+        counting = [host for host in hosts if host.room is not None]
+        if not counting:
+            return {}
+        most = min(more(), _MOST)
+        due = self._due(most) if most > 0 else 0
+        wants: dict[str, int] = {}
+        for host in counting:
+            ours = {one for one, each in live.items() if each.attempt.host == host.name}
+            known = host.room.live if host.room is not None else frozenset[str]()
+            besides = due if self._roster.serves(host.name) else 0
+            wants[host.name] = min(len(self._roster.workers(host.name)), len(ours | known) + besides)
+        self._say(counting, is_waiting=due > 0)
+        return wants
+
+    def _due(self, most: int) -> int:
+        found = len(self._store.candidates(self._run.id, most))
+        if found < most:
+            self.look_at = self._store.next_due(self._run.id) or inf
+        return found
+
+    def _say(self, hosts: Sequence[HostInfo], *, is_waiting: bool) -> None:
+        """Note when the run begins to wait for slots that others have, and when it does so no more."""
+        rooms = [(host.name, host.room) for host in hosts if host.room is not None]
+        waits = None
+        if is_waiting and not any(room.free for _, room in rooms):
+            told = [_words(name, room) for name, room in rooms if room.others or room.trouble]
+            waits = "; ".join(told) or None
+        troubles = {f"{name}: {room.trouble}" for name, room in rooms if room.trouble is not None}
+        if (waits is None) != (self._waits is None) or (waits is not None and troubles - self._troubles):
+            self._troubles |= troubles
+            what = "worker.granted" if waits is None else "worker.awaited"
+            self._store.note(self._run.id, what, {} if waits is None else {"reason": waits})
+        self._waits = waits
+
+
+def _words(host: str, room: Room) -> str:
+    used = [f"{room.others} in use by {', '.join(room.by) or 'others'}"] if room.others else []
+    return f"{host}: {', '.join([*used, *([room.trouble] if room.trouble is not None else [])])}"

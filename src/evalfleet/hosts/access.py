@@ -1,0 +1,82 @@
+"""How the hosts of a pool are reached, for commands that act on the machines themselves. Needs no SSH library."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+from msgspec import Struct
+
+from evalfleet.config import WaaSettings
+from evalfleet.errors import BackendError
+from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
+from evalfleet.model import JsonObject
+
+USERS = (Path("~/.ssh/known_hosts"), Path("/etc/ssh/ssh_known_hosts"))
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+
+
+class Reachable(Struct, frozen=True, kw_only=True):
+    """A host that may be knocked at now."""
+
+    pool: str
+    spec: SshHostSpec
+    known_hosts: tuple[Path, ...] = USERS  # files of the user and the system, only read
+    trust_first_use: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def slots(self) -> int:
+        return self.spec.slots
+
+
+class Absent(Struct, frozen=True, kw_only=True):
+    """A host of a pool that nobody can knock at now, such as one that is stopped."""
+
+    pool: str
+    name: str
+    slots: int
+    why: str  # and what to do: "is stopped; `evalfleet pool start lab` starts it"
+
+
+def workers_of(host: Reachable | Absent) -> list[str]:
+    """The names of its slots."""
+    return [f"{host.name}-{turn}" for turn in range(1, host.slots + 1)]
+
+
+def of_worker(worker: str, hosts: Sequence[Reachable | Absent]) -> Reachable | Absent | None:
+    """The host of that name, or else the one that has the worker of that name."""
+    by_name = {host.name: host for host in hosts}
+    by_worker = {name: host for host in hosts for name in workers_of(host)}
+    return by_name.get(worker) or by_worker.get(worker)
+
+
+def picture_orders(waa: WaaSettings, container: str | None = None) -> JsonObject:
+    """What a visitor of a host asks for to see its screen."""
+    return {
+        "do": "picture",
+        "docker": waa.docker,
+        "containers": [container] if container else list(waa.containers),
+        "python": waa.python,
+        "url": f"http://{waa.guest}:{waa.guest_port}/screenshot",
+    }
+
+
+def pause_s(failures: int, rng: Random) -> float:
+    """How long to wait before the next try after so many that failed, so that many who wait do not knock at once."""
+    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(failures - 1, 10)) * rng.uniform(0.75, 1.0)
+
+
+@contextmanager
+def named(name: str) -> Generator[None]:
+    """Say in every error which host it was."""
+    try:
+        yield
+    except BackendError as error:
+        raise type(error)(f"host {name}: {error}") from error

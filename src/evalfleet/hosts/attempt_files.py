@@ -1,0 +1,79 @@
+"""The files of an attempt on this machine, for whoever shows or copies them.
+
+A task may have left anything there, or is just writing it: links, pipes, folders where files should be. What is given out is one open
+descriptor of a regular file that no link led to; it stays that file whatever is put into its place.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from evalfleet.runner.safe_files import enter, open_below, open_folder, parts_of, walk
+
+_DEEPEST = 64
+
+
+def open_inside(folder: Path, name: str) -> int | None:
+    """Open the regular file `name` below an attempt's folder; None where there is none. The caller closes it."""
+    try:
+        here = open_folder(str(folder))
+    except (OSError, ValueError):
+        return None
+    try:
+        return open_below(here, name)
+    except (OSError, ValueError):  # missing, a link on the way, a name that no file can have
+        return None
+    finally:
+        os.close(here)
+
+
+def open_socket(folder: Path, name: str) -> int | None:
+    """Find the socket `name` in an attempt's folder: a descriptor by which that very socket is connected to, through /proc."""
+    try:
+        here = open_folder(str(folder))
+    except OSError:
+        return None
+    try:
+        descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+    except OSError:
+        return None
+    finally:
+        os.close(here)
+    if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def read_inside(folder: Path, name: str, most: int, *, whole: bool = True) -> bytes | None:
+    """Return the content of the regular file `name` below an attempt's folder; None if there is none.
+
+    One of more than `most` bytes is None, too; without `whole` it is cut.
+    """
+    descriptor = open_inside(folder, name)
+    if descriptor is None:
+        return None
+    with open(descriptor, "rb") as file:
+        if whole and os.fstat(descriptor).st_size > most:
+            return None
+        return file.read(most)
+
+
+def files_inside(folder: Path, below: str, most: int) -> list[tuple[str, os.stat_result]]:
+    """Return the regular files below a folder of an attempt, by their paths there; `most` of them at most."""
+    try:
+        here = open_folder(str(folder))
+    except OSError:
+        return []
+    try:
+        inner = enter(here, parts_of(below) if below else ())
+        try:
+            return walk(inner, most, _DEEPEST)[0]
+        finally:
+            os.close(inner)
+    except OSError:
+        return []
+    finally:
+        os.close(here)

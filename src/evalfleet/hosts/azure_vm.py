@@ -1,0 +1,35 @@
+"""A VM on Azure once it is ready: a machine over SSH whose cloud can be asked, too."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from evalfleet.core.hosts.health import OtherWay
+from evalfleet.hosts.base import CanarySpec
+from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
+from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
+from evalfleet.layout import Home
+from evalfleet.model import Tools
+
+AskCloud: TypeAlias = Callable[[str], Awaitable[OtherWay | None]]
+
+
+class AzureVmBackend(SshBackend):
+    """Implements `Backend`. Before a silent VM is asked by SSH, the cloud says whether it is still there."""
+
+    def __init__(
+        self, home: Home, spec: SshHostSpec, ask: AskCloud, notice: Callable[[str], None], tools: Tools | None
+    ) -> None:
+        """
+        Args:
+            ask: what the cloud says of the machine of that name; None: that it is there, or nothing.
+            tools: what the run's tasks need on the machine.
+        """
+        super().__init__(home, spec, SshSettings(known_hosts=(), watch_eviction=True), notice, tools)
+        self._ask = ask
+        self.canary = CanarySpec()  # a machine that was made a moment ago proves itself before it gets paid work
+
+    async def ask_otherwise(self) -> OtherWay:
+        said = await self._ask(self.name)
+        return await super().ask_otherwise() if said is None else said

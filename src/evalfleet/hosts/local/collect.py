@@ -1,0 +1,190 @@
+"""Bringing the files of an ended attempt home from the spool of this machine.
+
+Mostly that is one rename of the whole folder. Of an attempt with secrets only what its runner looked into is moved: file by file into
+a folder beside the destination, which becomes the destination by one rename. Who is killed on the way goes on there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from evalfleet.hosts.late_redaction import redact
+from evalfleet.hosts.protocol.manifest import manifest_of
+from evalfleet.runner.attempt.collect import FILES, MAX_DEPTH
+from evalfleet.runner.safe_files import FOLDER_FLAGS, READ_FLAGS, enter, open_folder, open_regular, parts_of, walk
+
+_EVERY = 1 << 30
+
+
+def bring(source: Path, destination: Path, secrets: Mapping[str, str], *, listed_only: bool) -> None:
+    """Where an earlier controller brought them all, nothing is left to do.
+
+    Args:
+        secrets: are taken out of what is moved.
+        listed_only: move the files that every attempt has and the artifacts that the end record lists, and nothing else.
+
+    Raises OSError.
+    """
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    if not listed_only and not secrets:
+        _move_folder(source, destination)
+        return
+    partial = destination.with_name(f"{destination.name}.partial")
+    try:
+        here = open_folder(str(source))
+    except FileNotFoundError:
+        if partial.is_dir():  # all but the last step was done
+            _complete(partial, destination, secrets)
+        return
+    try:
+        listed = _listed(here, partial, destination)
+        if listed is None:
+            return
+        _move_files(here, partial, listed)
+    finally:
+        os.close(here)
+    _complete(partial, destination, secrets)
+
+
+def _complete(partial: Path, destination: Path, secrets: Mapping[str, str]) -> None:
+    if secrets:
+        redact(partial, secrets)
+    partial.rename(_free(destination))
+
+
+def _free(destination: Path) -> Path:
+    """The folder of a lost attempt may have come first, and now comes its late end: both are evidence."""
+    return destination.with_name(f"{destination.name}.late") if destination.exists() else destination
+
+
+def _listed(here: int, partial: Path, destination: Path) -> list[str] | None:
+    """The files that may be kept, as paths in the attempt's folder; None: all are home, and what is left there is none of them.
+
+    The journal comes last: as long as it is there, the runner tells of the attempt.
+
+    Raises OSError: its end is not known.
+    """
+    try:
+        journal = open_regular("journal.jsonl", here)
+    except FileNotFoundError:
+        if not partial.is_dir() and destination.is_dir():
+            return None
+        journal = open_regular(str(partial / "journal.jsonl"))  # an earlier try moved it
+    try:
+        manifest = manifest_of(journal)
+    finally:
+        os.close(journal)
+    kept = [name for name in reversed(FILES) if name not in manifest.unclean]
+    wanted = {path for path, _ in manifest.artifacts}
+    if not wanted:
+        return kept
+    try:
+        artifacts = open_folder("artifacts", here)
+    except OSError:
+        return kept
+    try:
+        files, _ = walk(artifacts, _EVERY, MAX_DEPTH)
+    finally:
+        os.close(artifacts)
+    return [*(f"artifacts/{path}" for path, _ in files if _shown(path) in wanted), *kept]
+
+
+def _shown(path: str) -> str:
+    """As the list has it: a name may be no text."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _move_folder(source: Path, destination: Path) -> None:
+    """One rename, so that the files are there whole or not at all."""
+    try:
+        source.rename(destination)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        destination = _free(destination)
+        if error.errno == errno.EXDEV:
+            _copy_folder(source, destination)
+            return
+        _open_up(source)
+        source.rename(destination)
+
+
+def _copy_folder(source: Path, destination: Path) -> None:
+    """Some files may be moved all the same: an earlier try left in `partial` what is nowhere else."""
+    partial = destination.with_name(f"{destination.name}.partial")
+    _open_up(source)
+    here = open_folder(str(source))
+    try:
+        files, _ = walk(here, _EVERY, _EVERY)
+        _move_files(here, partial, (path for path, _ in files))
+    finally:
+        os.close(here)
+    partial.rename(destination)
+
+
+def _move_files(here: int, partial: Path, paths: Iterable[str]) -> None:
+    (partial / "artifacts").mkdir(parents=True, exist_ok=True)
+    there = open_folder(str(partial))
+    try:
+        for path in paths:
+            *above, name = parts_of(path)
+            opened: list[int] = []
+            try:
+                opened.append(enter(here, above))
+                opened.append(enter(there, above, make=True))
+                _move_file(opened[0], opened[1], name)
+            except FileNotFoundError:
+                continue  # no attempt has all of them, and an earlier try moved some
+            finally:
+                for fd in opened:
+                    os.close(fd)
+    finally:
+        os.close(there)
+
+
+def _move_file(here: int, there: int, name: str) -> None:
+    if not stat.S_ISREG(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
+        return
+    try:
+        os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _copy_file(here, there, name)
+    if not stat.S_ISREG(os.stat(name, dir_fd=there, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=there)  # it was swapped for a link, or the like
+
+
+def _copy_file(here: int, there: int, name: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with (
+        open(os.open(name, READ_FLAGS, dir_fd=here), "rb") as file,
+        open(os.open(name, flags, 0o600, dir_fd=there), "wb") as copy,
+    ):
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            shutil.copyfileobj(file, copy, 1 << 20)
+
+
+def _open_up(folder: Path) -> None:
+    """Make folders ours again that the task closed. No link is followed."""
+    _open_up_below(os.open(folder, os.O_PATH | FOLDER_FLAGS))
+
+
+def _open_up_below(folder: int) -> None:
+    """Owns the descriptor, which may be one that allows nothing but to be looked at."""
+    try:
+        os.chmod(f"/proc/self/fd/{folder}", 0o700)
+        here = os.open(".", FOLDER_FLAGS, dir_fd=folder)
+        try:
+            for name in os.listdir(here):
+                if stat.S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
+                    _open_up_below(os.open(name, os.O_PATH | FOLDER_FLAGS, dir_fd=here))
+        finally:
+            os.close(here)
+    finally:
+        os.close(folder)

@@ -1,0 +1,260 @@
+"""A machine over SSH as a pool of one host. Nothing is installed there: its Python runs the runner that we bring.
+
+One connection carries everything: a channel with the runner's protocol, and a second one for files. The runner outlives the
+connection; whoever connects next goes on from the last event that was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Collection, Generator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from evalfleet.core.hosts.health import OtherWay
+from evalfleet.core.readiness import Rung
+from evalfleet.errors import BackendError, ConfigError, RunnerRefused, RunnerUnavailable
+from evalfleet.hosts.access import USERS
+from evalfleet.hosts.base import CanarySpec, HostInfo, Inbox, gpus_of, single_error
+from evalfleet.hosts.protocol.link import PROTOCOL, OnEvents, Refusal, RunnerLink
+from evalfleet.hosts.protocol.runner_host import into
+from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
+from evalfleet.layout import Home
+from evalfleet.model import JsonObject, Tools
+from evalfleet.runner.build import build
+
+try:
+    import asyncssh
+except ImportError as error:
+    raise ConfigError(
+        "hosts over SSH need the package asyncssh, which is not there; run `pip install 'evalfleet[ssh]'`"
+    ) from error
+
+from evalfleet.hosts.ssh.bulk_link import Bulk
+from evalfleet.hosts.ssh.channel import Place, opened, told
+from evalfleet.hosts.ssh.collect import Caps
+from evalfleet.hosts.ssh.connection import Keepalive, connected
+from evalfleet.hosts.ssh.host import SshHost
+from evalfleet.hosts.ssh.login.host_keys import HostKeys
+from evalfleet.hosts.ssh.tools import Equipment, Parcel, Say, Tell, prepare_host, recheck_host
+from evalfleet.hosts.ssh.upload import Sums
+
+_HELLO_S = 150.0  # the first answer may wait for a runner that ends what its dead predecessor left, on a host far away
+_ENDED_S = 30.0
+_OTHER_S = 180.0  # a host that is slow to answer must not seem silent
+
+
+class SshSettings(Struct, frozen=True, kw_only=True):
+    """What all hosts of a pool share."""
+
+    idle_s: float = 600.0  # a runner ends after this time without work and connection
+    trust_first_use: bool = False
+    watch_eviction: bool = False  # the runner asks the cloud's metadata service whether its machine is taken away
+    known_hosts: tuple[Path, ...] = USERS
+    ssh_config: Path | None = None  # for hosts that use it; None: the files that ssh reads by itself
+    keepalive: Keepalive = field(default_factory=Keepalive)
+    caps: Caps = field(default_factory=Caps)
+
+
+class SshBackend:
+    """Implements `Backend`."""
+
+    def __init__(
+        self,
+        home: Home,
+        spec: SshHostSpec,
+        settings: SshSettings,
+        notice: Callable[[str], None] = lambda _: None,
+        tools: Tools | None = None,
+    ) -> None:
+        """
+        Args:
+            notice: told what a person should know, such as a host key that was learned.
+            tools: brought to the host, and its readiness proved, when a run connects to it first.
+        """
+        self.name = spec.name
+        self.slots = spec.slots
+        self.is_remote = True
+        self._claim = home.claim
+        self.canary: CanarySpec | None = None
+        self._spec = spec
+        self._settings = settings
+        self._place = Place(folder=spec.folder, python=spec.python)
+        self._sums = Sums()
+        trust = settings.trust_first_use
+        self._tools = None if tools is None else Equipment(spec, tools, notice)
+        self._keys = HostKeys(home.known_hosts, settings.known_hosts, trust_first_use=trust, notice=notice)
+
+    @asynccontextmanager
+    async def acquire(self, run_id: str, epoch: int, inbox: Inbox) -> AsyncGenerator[SshHost]:
+        with single_error():
+            async with AsyncExitStack() as stack:
+                with self._named(), single_error():
+                    connection = await stack.enter_async_context(self._connected())
+                    link = await stack.enter_async_context(self._current(connection, run_id, epoch, inbox))
+                    if self._settings.watch_eviction:
+                        await _watch(link)
+                    info = self._info(await _in_time(link, "inventory"))
+                    python = None
+                    if self._tools is not None:
+                        fence = {"run": run_id, "epoch": epoch, **self._claim}
+                        hello = await _in_time(link, "hello", protocol=PROTOCOL, **fence)
+                        busy = any(one["run"] == run_id and one["state"] == "running" for one in hello["attempts"])
+                        python = await self._tools.brought(connection, busy=busy)
+                bulk = Bulk(lambda: self._linked(connection, lambda _: None))
+                group = await stack.enter_async_context(anyio.create_task_group())
+                stack.callback(group.cancel_scope.cancel)
+                group.start_soon(bulk.serve)
+                caps = self._settings.caps
+                yield SshHost(
+                    link,
+                    bulk,
+                    group,
+                    inbox,
+                    info,
+                    run_id,
+                    epoch,
+                    sums=self._sums,
+                    caps=caps,
+                    python=python,
+                    slots=self.slots,
+                    claim=self._claim,
+                )
+
+    async def ask_otherwise(self) -> OtherWay:
+        """By a connection of its own, which does not speak with the runner but looks at it from beside."""
+        with anyio.move_on_after(_OTHER_S), suppress(BackendError), single_error():
+            async with self._connected() as connection:
+                seen = await told(connection, self._place, "look")
+            if not seen["held"]:
+                return OtherWay.GONE  # the host itself says that nobody has the spool's lock
+            if seen["answers"]:
+                return OtherWay.ALIVE
+        return OtherWay.SILENT
+
+    async def look(self) -> JsonObject:
+        """What the host has (`host`), and whether a runner is there (`held`) and `answers`. Starts nothing."""
+        with single_error(), self._named():
+            async with self._connected() as connection:
+                return await told(connection, self._place, "look")
+
+    async def prepare(self, tools: Tools, tell: Tell, say: Say, parcel: Parcel | None = None) -> list[Rung]:
+        """Make the host ready for the tools' benchmark; see `ssh_tools.prepare_host`. What goes wrong is a rung."""
+        begun = anyio.current_time()
+        login = Rung(name="ssh", holds=True, seen=str(self._spec.login))
+        try:
+            with single_error(), self._named():
+                async with self._connected() as connection:
+                    login = replace(login, took_s=round(anyio.current_time() - begun, 3))
+                    tell(login)
+                    return [login, *await prepare_host(connection, self._spec, tools, tell, say, parcel)]
+        except BackendError as error:
+            login = replace(login, holds=False, seen=str(error), remedy="then prepare again")
+            tell(login)
+            return [login]
+
+    async def recheck(self, tools: Tools, restarted: Collection[str]) -> list[Rung]:
+        """Look whether the host still is ready, by a connection of its own; see `ssh_tools.recheck_host`. Raises BackendError."""
+        with single_error(), self._named():
+            async with self._connected() as connection:
+                return await recheck_host(connection, self._spec, tools, restarted)
+
+    async def reset(self) -> None:
+        await self._tell("kill")
+
+    async def release(self) -> None:
+        await self._tell("retire")
+
+    async def remove(self) -> JsonObject:
+        """Remove the runner's folder from the host, if nobody needs it: `removed`, or `why` not."""
+        homes = [self._claim["home"], *self._claim["former"]] if self._claim else []
+        return await self._tell("remove", *(("--homes", ",".join(homes)) if homes else ()))
+
+    async def _tell(self, word: str, *more: str) -> JsonObject:
+        with self._named(), single_error():
+            async with self._connected() as connection:
+                return await told(connection, self._place, word, *more)
+
+    def _connected(self) -> AbstractAsyncContextManager[asyncssh.SSHClientConnection]:
+        return connected(self._spec, self._keys, self._settings.keepalive, self._settings.ssh_config)
+
+    @asynccontextmanager
+    async def _linked(
+        self, connection: asyncssh.SSHClientConnection, on_events: OnEvents
+    ) -> AsyncGenerator[RunnerLink]:
+        """A link to the host's runner, which is started if none runs."""
+        words = ("stdio", "--spool", "{folder}", "--idle", f"{self._settings.idle_s:g}")
+        async with opened(connection, self._place, *words) as stream, RunnerLink.connect(stream, on_events) as link:
+            yield link
+
+    @asynccontextmanager
+    async def _current(
+        self, connection: asyncssh.SSHClientConnection, run_id: str, epoch: int, inbox: Inbox
+    ) -> AsyncGenerator[RunnerLink]:
+        """A link to a runner of our version; to one of another version only while it is busy and speaks our protocol."""
+        _, version = build()
+        fence = {"run": run_id, "epoch": epoch, **self._claim}
+        for is_second in (False, True):
+            async with self._linked(connection, into(inbox)) as link:
+                try:
+                    hello = await _in_time(link, "hello", protocol=PROTOCOL, notices=True, **fence)
+                except Refusal as error:
+                    if error.code != "bad_request":
+                        raise
+                    hello: JsonObject = {"version": None}
+                if hello["version"] != version and not is_second and await _ended(link):
+                    continue
+                if hello["version"] is None:
+                    raise RunnerUnavailable(
+                        "a runner of another evalfleet is still busy there, and speaks another protocol; wait for its tasks, "
+                        "or finish them with that version"
+                    )
+                yield link
+                return
+
+    def _info(self, inventory: JsonObject) -> HostInfo:
+        return HostInfo(
+            name=self._spec.name,
+            memory_mb=self._spec.memory_mb or inventory.get("memory_mb"),
+            gpus=len(inventory.get("gpus") or ()),
+            price_usd_per_hour=self._spec.price_usd_per_hour / self._spec.slots,
+            devices=gpus_of(self._spec.name, inventory.get("gpus") or ()),
+        )
+
+    @contextmanager
+    def _named(self) -> Generator[None]:
+        """Say in every error which host it was."""
+        try:
+            yield
+        except RunnerRefused as error:
+            raise RunnerRefused(f"host {self._spec.name}: {error}") from error
+        except BackendError as error:
+            raise type(error)(f"host {self._spec.name}: {error}") from error
+
+
+async def _in_time(link: RunnerLink, do: str, **fields: Any) -> JsonObject:
+    with anyio.move_on_after(_HELLO_S):
+        return await link.request(do, **fields)
+    raise RunnerUnavailable(f"its runner has not answered for {_HELLO_S:.0f} s")
+
+
+async def _watch(link: RunnerLink) -> None:
+    try:
+        await _in_time(link, "watch")
+    except Refusal as error:
+        if error.code != "bad_request":  # a busy runner of an older version, which knows no notices
+            raise
+
+
+async def _ended(link: RunnerLink) -> bool:
+    """Ask the runner to end if nobody else needs it; True when it has ended."""
+    answer = await _in_time(link, "shutdown", if_idle=True)
+    if answer.get("ended"):
+        with anyio.move_on_after(_ENDED_S):
+            await link.gone.wait()
+            return True
+    return False

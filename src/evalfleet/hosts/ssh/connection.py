@@ -1,0 +1,165 @@
+"""One SSH connection to a host, perhaps through another, with all that can go wrong said in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import asyncssh
+from msgspec import Struct
+
+from evalfleet.errors import BackendError, HostRefused, HostUnreachable
+from evalfleet.hosts.ssh.login.config import Hop, route
+from evalfleet.hosts.ssh.login.host_keys import HostKeys, refusal
+from evalfleet.hosts.ssh.login.hosts_file import Login, SshHostSpec
+from evalfleet.hosts.ssh.login.proxy import proxied
+from evalfleet.hosts.ssh.login.user_keys import identity
+
+HANDSHAKE_S = 120.0  # nine times there and back: a host that is five seconds away is slow, not gone
+CLOSE_S = 2.0
+SSH_PORT = 22
+
+
+class Keepalive(Struct, frozen=True, kw_only=True):
+    """How soon a connection on which nothing comes back is given up: after about `interval_s` times `count`."""
+
+    interval_s: float = 15.0
+    count: int = 3
+
+
+@asynccontextmanager
+async def connected(
+    spec: SshHostSpec, keys: HostKeys, keepalive: Keepalive, config: Path | None = None
+) -> AsyncGenerator[asyncssh.SSHClientConnection]:
+    """A connection to the host inside the block.
+
+    Args:
+        config: OpenSSH configuration in the place of the user's, for a host that uses it.
+
+    Raises:
+        HostUnreachable: nothing answers, or not in time.
+        HostRefused: its key is not the right one, it does not let us in, or its configuration cannot be used.
+    """
+    *jumps, last = await route(spec, config)
+    async with AsyncExitStack() as stack:
+        tunnel = None
+        for hop in jumps:
+            try:
+                tunnel = await stack.enter_async_context(_open(hop, None, keys, keepalive, tunnel, spec.connect_s))
+            except BackendError as error:
+                raise type(error)(f"on the way to {last.login}: {error}") from error
+        yield await stack.enter_async_context(_open(last, spec.host_key, keys, keepalive, tunnel, spec.connect_s))
+
+
+@asynccontextmanager
+async def _open(
+    hop: Hop,
+    given: str | None,
+    keys: HostKeys,
+    keepalive: Keepalive,
+    tunnel: asyncssh.SSHClientConnection | None,
+    connect_s: float,
+) -> AsyncGenerator[asyncssh.SSHClientConnection]:
+    login, known_as = hop.login, hop.known_as or hop.login
+    trust = keys.trust(known_as, given, hop.known_hosts)
+    doorkeeper = keys.doorkeeper(trust)
+    options: dict[str, Any] = {
+        "config": None,  # `hop` says it all
+        "client_factory": lambda: doorkeeper,
+        "known_hosts": (trust.keys, trust.authorities, trust.revoked),
+        "server_host_key_algs": trust.algorithms(),
+        "preferred_auth": "publickey",
+        "x509_trusted_certs": None,
+        "keepalive_interval": keepalive.interval_s,
+        "keepalive_count_max": keepalive.count,
+        "connect_timeout": HANDSHAKE_S,
+        "login_timeout": HANDSHAKE_S,
+        "tunnel": tunnel,
+    }
+    if login.user is not None:
+        options["username"] = login.user
+    async with AsyncExitStack() as stack:
+        async with identity(hop) as offered:
+            try:
+                if tunnel is None and hop.command is None:
+                    options["sock"] = await _dial(login, connect_s)
+                elif tunnel is None and hop.command is not None:
+                    options["sock"] = await stack.enter_async_context(proxied(hop.command))
+                connection = await asyncssh.connect(login.address, login.port or SSH_PORT, **options, **offered)
+            except asyncssh.HostKeyNotVerifiable as error:
+                raise refusal(login, trust, doorkeeper.shown, error.reason) from error
+            except asyncssh.PermissionDenied as error:
+                raise HostRefused(_no_entry(hop)) from error
+            except TimeoutError as error:
+                raise HostUnreachable(f"{login}: does not speak SSH within {HANDSHAKE_S:.0f} s") from error
+            except (asyncssh.Error, OSError) as error:
+                way = f" by its ProxyCommand {hop.command!r}, which may say more if run by hand," if hop.command else ""
+                raise HostUnreachable(f"{login}: the connection{way} failed: {words_of(error)}") from error
+        stack.push_async_callback(_close, connection)
+        if doorkeeper.shown is not None:
+            try:
+                keys.learn(known_as, doorkeeper.shown, hop.known_hosts)
+            except OSError as error:
+                raise HostRefused(f"{login}: its key cannot be kept: {error}") from error
+        yield connection
+
+
+async def _dial(login: Login, limit_s: float) -> socket.socket:
+    """A connected socket. Its limit is shorter than that of the handshake: where nothing listens, one need not wait long."""
+    loop = asyncio.get_running_loop()
+    failed = f"no answer within {limit_s:g} s"
+    try:
+        with anyio.fail_after(limit_s):
+            places = await loop.getaddrinfo(login.address, login.port or SSH_PORT, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, place in places:
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.setblocking(False)
+                with anyio.fail_after(limit_s / len(places)):
+                    await loop.sock_connect(sock, place)
+                return sock
+            except TimeoutError:
+                sock.close()
+            except OSError as error:
+                sock.close()
+                failed = words_of(error)
+            except BaseException:
+                sock.close()
+                raise
+    except TimeoutError:
+        failed = "its name was not resolved in time"
+    except OSError as error:
+        failed = words_of(error)
+    raise HostUnreachable(f"{login}: cannot be reached: {failed}")
+
+
+def _no_entry(hop: Hop) -> str:
+    tried = f"the key {hop.key}" if hop.key else "the agent's keys and the default ones"
+    if hop.key is None and hop.identities is not None:
+        files = [str(path) for path in hop.identities if path.exists()]
+        tried = f"the agent's keys and {', '.join(files) or 'no file'}, as the ssh configuration says"
+    who = f"the user {hop.login.user}" if hop.login.user else "this user"
+    return f"{hop.login}: does not let {who} in with {tried}; add the public key to ~/.ssh/authorized_keys there"
+
+
+def words_of(error: BaseException) -> str:
+    """What an error of the connection says, in one line."""
+    if isinstance(error, asyncssh.Error):
+        return error.reason or type(error).__name__
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
+
+
+async def _close(connection: asyncssh.SSHClientConnection) -> None:
+    with anyio.CancelScope(shield=True):
+        connection.close()
+        with anyio.move_on_after(CLOSE_S):
+            await connection.wait_closed()
+            return
+        connection.abort()  # nobody takes what we have to say

@@ -1,0 +1,160 @@
+"""Who a host is: the keys that are known, and what becomes of a key that is not.
+
+A key counts if the hosts file names it, or else if the user's known_hosts or our own has it. Only with `trust_first_use`, and
+only for a host of which nothing is known at all, is a key learned: into our own file, once, and said aloud.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import asyncssh
+from asyncssh.public_key import get_default_certificate_algs, get_default_public_key_algs
+from msgspec import Struct
+
+from evalfleet.errors import HostRefused
+from evalfleet.hosts.access import USERS
+from evalfleet.hosts.ssh.login.hosts_file import Login
+
+
+class Trust(Struct, frozen=True):
+    """What is known of one host before it is asked."""
+
+    keys: Sequence[asyncssh.SSHKey] = ()
+    authorities: Sequence[asyncssh.SSHKey] = ()
+    revoked: Sequence[asyncssh.SSHKey] = ()
+    source: str = ""  # where the keys stand
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.keys or self.authorities)
+
+    def algorithms(self) -> list[str]:
+        """Known kinds first: a host that has them is asked for a key that we can compare. Others too, to name what it shows."""
+        own = [name for key in self.keys for name in key.sig_algorithms]
+        names = (get_default_certificate_algs() if self.authorities else []) + own + get_default_public_key_algs()
+        return [name.decode() for name in dict.fromkeys(names)]
+
+
+class Doorkeeper(asyncssh.SSHClient):
+    """Looks at the key that one host shows, if it is not among the known ones."""
+
+    def __init__(self, *, lets_in: bool) -> None:
+        self.lets_in = lets_in
+        self.shown: asyncssh.SSHKey | None = None
+
+    def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
+        del host, addr, port
+        self.shown = key
+        return self.lets_in
+
+
+class HostKeys:
+    """The known hosts of one home."""
+
+    def __init__(
+        self, learned: Path, others: Iterable[Path] = USERS, *, trust_first_use: bool, notice: Callable[[str], None]
+    ) -> None:
+        """
+        Args:
+            learned: our own file, written by `learn`.
+            others: files of the user and the system, only read.
+            notice: told of every key that is learned.
+        """
+        self._learned = learned
+        self._others = tuple(others)
+        self._notice = notice
+        self._trust_first_use = trust_first_use
+
+    def trust(self, login: Login, given: str | None, others: Iterable[Path] | None = None) -> Trust:
+        """What is known of a host.
+
+        Args:
+            given: the key from the hosts file; nothing else counts beside it.
+            others: in the place of the files of the user and the system.
+        """
+        if given is not None:
+            try:
+                return Trust((asyncssh.import_public_key(given),), source="the hosts file")
+            except asyncssh.KeyImportError as error:
+                raise HostRefused(f"{login}: host_key in the hosts file cannot be used: {error}") from error
+        found: list[Trust] = []
+        for path in (self._learned, *(self._others if others is None else others)):
+            keys, authorities, revoked, *_ = _entries(path.expanduser()).match(marker(login), "", None)
+            found.append(Trust(keys, authorities, revoked, str(path)))
+        sources = ", ".join(one.source for one in found if not one.is_empty)
+        return Trust(
+            [key for one in found for key in one.keys],
+            [key for one in found for key in one.authorities],
+            [key for one in found for key in one.revoked],
+            sources,
+        )
+
+    def doorkeeper(self, trust: Trust) -> Doorkeeper:
+        return Doorkeeper(lets_in=self._trust_first_use and trust.is_empty)
+
+    def learn(self, login: Login, key: asyncssh.SSHKey, others: Iterable[Path] | None = None) -> None:
+        """Keep the key of a host that proved to have it. Does nothing where another process was faster."""
+        self._learned.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(self._learned, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if not self.trust(login, None, others).is_empty:
+                return
+            os.write(fd, f"{marker(login)} {_written(key)}\n".encode())
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        self._notice(
+            f"{login}: its key is trusted from now on: {fingerprint(key)} (first use; kept in {self._learned})"
+        )
+
+
+def marker(login: Login) -> str:
+    """The host's name in a known_hosts file."""
+    return login.address if login.port in (None, 22) else f"[{login.address}]:{login.port}"
+
+
+def fingerprint(key: asyncssh.SSHKey) -> str:
+    return f"{key.get_algorithm()} {key.get_fingerprint()}"
+
+
+def refusal(login: Login, trust: Trust, shown: asyncssh.SSHKey | None, why: str) -> HostRefused:
+    """What to tell about a host whose key does not count."""
+    if shown is None:
+        return HostRefused(f"{login}: its key is refused: {why}")
+    if trust.is_empty:
+        return HostRefused(
+            f"{login}: its key is not known: it shows {fingerprint(shown)}; if that is right, write "
+            f'host_key = "{_written(shown)}" in the hosts file, or connect with ssh once, or use --trust-first-use'
+        )
+    known = ", ".join(fingerprint(key) for key in trust.keys) or "a certificate of a known authority"
+    return HostRefused(
+        f"{login}: its key has changed: it shows {fingerprint(shown)}, known is {known} (from {trust.source}); somebody may "
+        f"stand in between. If the machine was really made anew, put the new key there, or remove the old one with "
+        f"`ssh-keygen -R '{marker(login)}' -f FILE`"
+    )
+
+
+def _written(key: asyncssh.SSHKey) -> str:
+    return " ".join(key.export_public_key().decode().split()[:2])
+
+
+def _entries(path: Path) -> asyncssh.SSHKnownHosts:
+    """The entries of a known_hosts file. Lines that mean nothing to us are passed over, as ssh does."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return asyncssh.SSHKnownHosts()
+    except OSError as error:
+        raise HostRefused(f"{path}: cannot be read: {error.strerror}; make it readable, or remove it") from error
+    entries = asyncssh.SSHKnownHosts()
+    for line in text.splitlines():
+        try:
+            entries.load(line)
+        except ValueError:
+            continue
+    return entries

@@ -1,0 +1,349 @@
+"""What a run's tasks need on a host over SSH: a virtual environment with our packages, and a machine that is ready.
+
+The environment is named by what is in it, so that a host has it once for all runs, and a new evalfleet makes a new one. Our own
+packages are brought from here; what they require comes from the host's index, in the versions that this machine has, or from a
+folder of wheels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import asyncssh
+from msgspec import Struct
+
+from evalfleet import config
+from evalfleet.core.readiness import Rung
+from evalfleet.errors import ConfigError, HostRefused, HostUnreachable, InputError
+from evalfleet.hosts.ssh.channel import NO_PYTHON, PYTHONS, Process, program_text, started, waiting_python
+from evalfleet.hosts.ssh.connection import words_of
+from evalfleet.hosts.ssh.login.hosts_file import DEFAULT_FOLDER, SshHostSpec
+from evalfleet.hosts.wheels import Wheel, extras_of, pins_of, plain_name, wheel_of
+from evalfleet.model import JsonObject, Tools
+from evalfleet.runner.bootstrap import MARK
+
+LEAST_PYTHON = 11
+INSTALL_S = 15 * 60.0
+CLIMB_S = (
+    4 * 3600.0
+)  # three pulls of an hour fit into it. Each rung has a deadline of its own; this is for a program that forgot them
+AGAIN_S = 60.0  # a host that refused the tools or is not ready is not asked again before
+UNUSED_S = 14 * 86400.0
+MOST_WHEELS = 1 << 30
+_THERE = Path(__file__).with_name("tools_there.py")
+_PROGRAM = "evalfleet.benchmarks.readiness"
+
+Say = Callable[[str], None]
+Tell = Callable[[Rung], None]
+
+
+class Parcel(Struct, frozen=True, kw_only=True):
+    """Everything that goes to a host, packed once for all hosts."""
+
+    key: str  # of the environment that it makes
+    wheels: tuple[Wheel, ...]
+    orders: JsonObject
+
+
+class Installed(Struct, frozen=True, kw_only=True):
+    """The environment of a run on a host."""
+
+    python: str
+    fresh: bool  # it was made now
+
+
+def parcel_of(tools: Tools, wheels: Path | None = None) -> Parcel:
+    """Pack what the tools need. Reads files.
+
+    Args:
+        tools: of the run.
+        wheels: a folder; with it nothing else is looked for, on no index.
+
+    Raises:
+        ConfigError: a package that is to be brought is not installed here.
+        InputError: the folder has no wheels.
+    """
+    ours = [(wheel_of(plain_name(each)), extras_of(each)) for each in tools.shipped]
+    packages = {plain_name(each) for each in tools.shipped}
+    pins = {name: version for name, version in pins_of(tools.shipped).items() if name not in packages}
+    pinned = "".join(f"{name}=={version}\n" for name, version in pins.items())
+    install = [(wheel.name, f"[{','.join(extras)}]" if extras else "") for wheel, extras in ours]
+    made_of = {"ours": [(wheel.digest, extras) for wheel, extras in ours], "bare": tools.bare, "pins": pinned}
+    key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
+    brought = (*(wheel for wheel, _ in ours), *(_wheels_in(wheels) if wheels is not None else ()))
+    orders: JsonObject = {
+        "key": key,
+        "install": install,
+        "bare": list(tools.bare),
+        "pins": pinned,
+        "titles": ["-".join(wheel.name.split("-", 2)[:2]).replace("-", " ") for wheel, _ in ours] + list(tools.bare),
+        "no_index": wheels is not None,
+        "wheels": [(wheel.name, hashlib.sha256(wheel.data).hexdigest(), len(wheel.data)) for wheel in brought],
+        "limit_s": INSTALL_S,
+        "unused_s": UNUSED_S,
+    }
+    return Parcel(key=key, wheels=brought, orders=orders)
+
+
+def _wheels_in(folder: Path) -> list[Wheel]:
+    try:
+        files = sorted(folder.glob("*.whl"))
+        if sum(file.stat().st_size for file in files) > MOST_WHEELS:
+            raise InputError(f"--wheels {folder}: more than {MOST_WHEELS >> 30} GiB; leave only what is needed there.")
+        found = [Wheel(name=file.name, data=file.read_bytes(), digest="") for file in files]
+    except OSError as error:
+        raise InputError(f"--wheels {folder}: {error.strerror}.") from None
+    if not found:
+        raise InputError(
+            f"--wheels {folder}: there are no wheels; make some with: pip download -d {folder} evalfleet, for the hosts' Python."
+        )
+    return found
+
+
+async def install(connection: asyncssh.SSHClientConnection, spec: SshHostSpec, parcel: Parcel, say: Say) -> Installed:
+    """Make the environment on the host, or find it there.
+
+    Raises:
+        HostRefused: it cannot be made; says why and what to do.
+        HostUnreachable: the connection broke, or the host did not end it in time.
+    """
+    folder = "~/.evalfleet/tools" if spec.folder == DEFAULT_FOLDER else f"{spec.folder}-tools"
+    pythons = (spec.python,) if spec.python else PYTHONS
+    process = await waiting_python(connection, pythons, least=LEAST_PYTHON)
+    try:
+        with anyio.fail_after(INSTALL_S + 120.0):
+            await _send(process, program_text(_THERE.read_bytes(), {**parcel.orders, "folder": folder}))
+            async for line in _lines(process):
+                match line:
+                    case {"tell": str(text)}:
+                        say(text)
+                    case {"send": True}:
+                        for wheel in parcel.wheels:
+                            await _send(process, wheel.data)
+                    case {"python": str(python), "fresh": bool(fresh)}:
+                        return Installed(python=python, fresh=fresh)
+                    case {"error": str(text)}:
+                        raise HostRefused(f"the tools cannot be installed there{_advice(text, parcel)}: {text}")
+                    case _:
+                        raise HostRefused(f"the program that installs the tools said {json.dumps(line)[:200]}")
+            raise await _no_word(process)
+    except TimeoutError:
+        raise HostUnreachable(f"the tools were not installed within {INSTALL_S / 60:.0f} minutes") from None
+    finally:
+        process.close()
+
+
+def _advice(text: str, parcel: Parcel) -> str:
+    if "pip failed" not in text:
+        return ""
+    if parcel.orders["no_index"]:
+        return " (the folder of --wheels must hold all that is needed, for the host's Python and processor)"
+    return " (if the host reaches no index, bring the packages: evalfleet prepare --pool NAME --wheels DIR)"
+
+
+async def climb(
+    connection: asyncssh.SSHClientConnection,
+    python: str,
+    tools: Tools,
+    tell: Tell,
+    say: Say,
+    restarted: Collection[str] | None = None,
+) -> list[Rung]:
+    """Let the host find out whether it is ready for the run's benchmark, and start what is not up there.
+
+    Args:
+        connection: to the host.
+        python: of its tools.
+        tools: of the run.
+        tell: hears of each rung as it is tried.
+        say: hears what goes on inside a rung.
+        restarted: not None: only look again, quickly, and restart what is dead but for these.
+
+    Raises HostRefused and HostUnreachable where its answers do not come.
+    """
+    orders = {
+        "benchmark": tools.benchmark,
+        "settings": tools.settings,
+        "secrets": config.set_secrets(tools.secrets),
+        "restarted": None if restarted is None else list(restarted),
+    }
+    rungs: list[Rung] = []
+    process = await started(connection, f"exec {shlex.join([python, '-I', '-m', _PROGRAM])}")
+    try:
+        with anyio.fail_after(CLIMB_S):
+            await _send(process, json.dumps(orders).encode() + b"\n")
+            async for line in _lines(process):
+                match line:
+                    case {"tell": str(text)}:
+                        say(text)
+                    case {"rung": row}:
+                        rungs.append(Rung.of_row(row))
+                        tell(rungs[-1])
+                    case {"error": str(text)}:
+                        raise HostRefused(text)
+                    case _:
+                        return rungs
+            raise await _no_word(process)
+    except TimeoutError:
+        raise HostUnreachable(f"the host was not ready within {CLIMB_S / 3600:.0f} hours") from None
+    finally:
+        process.close()
+
+
+async def prepare_host(
+    connection: asyncssh.SSHClientConnection,
+    spec: SshHostSpec,
+    tools: Tools,
+    tell: Tell,
+    say: Say,
+    parcel: Parcel | None = None,
+) -> list[Rung]:
+    """Bring the tools to a host and climb the ladder of its benchmark there; ends with the first rung that does not hold.
+
+    Args:
+        connection: to the host.
+        spec: of the host.
+        tools: of a run, or of a benchmark (`benchmarks.equipment.tools_of`).
+        tell: hears of each rung as it is tried.
+        say: hears what goes on inside a rung, in words.
+        parcel: of the tools, where it was packed already.
+
+    Raises:
+        HostUnreachable: the connection broke. Everything that the host itself refuses is a rung.
+        ConfigError: a package that is to be brought is not installed here.
+    """
+    packed = parcel or await anyio.to_thread.run_sync(parcel_of, tools)
+    begun = time.monotonic()
+    try:
+        there = await install(connection, spec, packed, say)
+    except HostRefused as error:
+        rung = Rung(name="tools", holds=False, seen=str(error), remedy="then prepare again", took_s=_since(begun))
+        tell(rung)
+        return [rung]
+    seen = f"{', '.join(packed.orders['titles'])} ({'installed' if there.fresh else 'was there'})"
+    rung = Rung(name="tools", holds=True, seen=seen, took_s=_since(begun))
+    tell(rung)
+    if tools.benchmark is None:
+        return [rung]
+    try:
+        return [rung, *await climb(connection, there.python, tools, tell, say)]
+    except HostRefused as error:
+        last = Rung(name="ready", holds=False, seen=str(error), remedy="then prepare again", took_s=_since(begun))
+        tell(last)
+        return [rung, last]
+
+
+class Equipment:
+    """The tools of one run on one host, brought when they are first needed."""
+
+    def __init__(self, spec: SshHostSpec, tools: Tools, notice: Say) -> None:
+        self._spec = spec
+        self._tools = tools
+        self._notice = notice
+        self._is_proved = False
+        self._refusal: HostRefused | None = None
+        self._refused_until = 0.0
+
+    async def brought(self, connection: asyncssh.SSHClientConnection, *, busy: bool) -> str:
+        """Return the Python of the tasks on the host, which is ready for them.
+
+        A host is proved once, and asked for its tools at every connection: it may have been made anew. One that is `busy` with
+        tasks of the run was ready when they began, and nothing is started or restarted under them: they show soon enough
+        whether it still is.
+
+        Raises HostRefused where it is not ready, and HostUnreachable.
+        """
+        if self._refusal is not None and anyio.current_time() < self._refused_until:
+            raise self._refusal
+        try:
+            try:
+                parcel = await anyio.to_thread.run_sync(parcel_of, self._tools)
+            except ConfigError as error:
+                raise HostRefused(str(error)) from error
+            there = await install(connection, self._spec, parcel, self._say)
+            if self._tools.benchmark is not None and not busy and (there.fresh or not self._is_proved):
+                rung = fallen(await climb(connection, there.python, self._tools, lambda _: None, self._say))
+                if rung is not None:
+                    raise HostRefused(f"is not ready for {self._tools.benchmark}: {rung.said()}")
+        except HostRefused as error:
+            if str(error) != str(self._refusal):  # it is tried again and again; to be told once is enough
+                self._say(f"gets no work: {error}")
+            self._refusal, self._refused_until = error, anyio.current_time() + AGAIN_S
+            raise
+        if there.fresh:
+            self._say("has the tools of the run now")
+        self._is_proved = self._is_proved or not busy
+        return there.python
+
+    def _say(self, text: str) -> None:
+        self._notice(f"host {self._spec.name}: {text}")
+
+
+async def recheck_host(
+    connection: asyncssh.SSHClientConnection, spec: SshHostSpec, tools: Tools, restarted: Collection[str]
+) -> list[Rung]:
+    """Look whether a host that was prepared still is ready; see `benchmarks.base.Prepares.recheck`.
+
+    Raises HostRefused and HostUnreachable where its answers do not come.
+    """
+    parcel = await anyio.to_thread.run_sync(parcel_of, tools)
+    there = await install(connection, spec, parcel, lambda _: None)
+    return await climb(connection, there.python, tools, lambda _: None, lambda _: None, restarted)
+
+
+def fallen(rungs: Sequence[Rung]) -> Rung | None:
+    """The first rung that does not hold."""
+    return next((rung for rung in rungs if not rung.holds), None)
+
+
+def _since(begun: float) -> float:
+    return round(time.monotonic() - begun, 3)
+
+
+async def _send(process: Process, data: bytes) -> None:
+    try:
+        process.stdin.write(data)
+        await process.stdin.drain()
+    except (asyncssh.Error, OSError) as error:
+        raise HostUnreachable(f"the connection broke: {words_of(error)}") from error
+
+
+async def _lines(process: Process) -> AsyncIterator[dict[str, Any]]:
+    """What is meant for us of what the host says."""
+    while True:
+        try:
+            line = await process.stdout.readline()
+        except (asyncssh.Error, OSError) as error:
+            raise HostUnreachable(f"the connection broke: {words_of(error)}") from error
+        if not line:
+            return
+        if line.startswith(MARK.encode()):
+            with suppress(ValueError):
+                yield json.loads(line[len(MARK) :])
+
+
+async def _no_word(process: Process) -> HostRefused | HostUnreachable:
+    """Why a program on the host ended without its last word."""
+    said = ""
+    with anyio.move_on_after(10.0), suppress(asyncssh.Error, OSError):
+        said = (await process.stderr.read(1 << 16)).decode(errors="replace").strip()
+        await process.wait_closed()
+    if process.exit_status is None:
+        return HostUnreachable("the connection to the host was lost")
+    if process.exit_status == NO_PYTHON:
+        found = f" (found: {', '.join(said.splitlines())})" if said else ""
+        return HostRefused(
+            f"the host has no Python 3.{LEAST_PYTHON} or newer, which the tasks of a benchmark need{found}; install one there (apt-get "
+            f'install -y python3 python3-venv), or name it: python = "…" in the hosts file'
+        )
+    last = (said.splitlines() or ["it said nothing"])[-1]
+    return HostRefused(f"the program there ended with exit status {process.exit_status}: {last}")

@@ -1,0 +1,81 @@
+"""A visit to a host of a pool: a connection beside whatever a run does there.
+
+`asyncssh` itself is imported by the modules below this one; `evalfleet.hosts.ssh.backend` says what to do where it is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from evalfleet.hosts.access import Reachable, named
+from evalfleet.hosts.base import single_error
+from evalfleet.hosts.ssh.backend import Keepalive, SshSettings
+from evalfleet.hosts.ssh.login.config import Hop
+from evalfleet.layout import Home
+from evalfleet.model import JsonObject
+
+if TYPE_CHECKING:
+    import asyncssh
+
+    from evalfleet.hosts.ssh.login.host_keys import HostKeys
+
+Notice = Callable[[str], None]
+KEEPALIVE = SshSettings().keepalive
+
+
+@asynccontextmanager
+async def entered(
+    host: Reachable, home: Home, notice: Notice, keepalive: Keepalive = KEEPALIVE
+) -> AsyncGenerator[asyncssh.SSHClientConnection]:
+    """A connection to the host inside the block.
+
+    Args:
+        notice: told of a key that was learned.
+
+    Raises:
+        HostUnreachable: nothing answers, or not in time.
+        HostRefused: its key is not the right one, or it does not let us in.
+    """
+    from evalfleet.hosts.ssh.connection import connected
+
+    keys = _keys(host, home, notice)
+    async with AsyncExitStack() as stack:
+        with named(host.name), single_error():
+            connection = await stack.enter_async_context(connected(host.spec, keys, keepalive))
+        yield connection
+
+
+def is_known(host: Reachable, hops: Sequence[Hop], home: Home) -> bool:
+    """Whether we know which keys the host, and those on the way to it, must show."""
+    keys = _keys(host, home, lambda _: None)
+    with named(host.name):
+        return not any(
+            keys.trust(hop.known_as or hop.login, given, hop.known_hosts).is_empty
+            for hop, given in zip(hops, [*(None for _ in hops[1:]), host.spec.host_key], strict=True)
+        )
+
+
+def _keys(host: Reachable, home: Home, notice: Notice) -> HostKeys:
+    from evalfleet.hosts.ssh.login.host_keys import HostKeys
+
+    return HostKeys(home.known_hosts, host.known_hosts, trust_first_use=host.trust_first_use, notice=notice)
+
+
+@asynccontextmanager
+async def showing(
+    host: Reachable, home: Home, notice: Notice, orders: JsonObject
+) -> AsyncGenerator[AsyncGenerator[JsonObject]]:
+    """What `evalfleet.runner.visit.logs` says on the host to its orders, line by line.
+
+    Raises:
+        HostUnreachable, HostRefused: as `entered`, also while the lines are read.
+    """
+    from evalfleet.hosts.ssh.channel import Place, visited
+
+    place = Place(folder=host.spec.folder, python=host.spec.python)
+    async with entered(host, home, notice) as connection:
+        with named(host.name):
+            async with visited(connection, place, orders) as lines:
+                yield lines

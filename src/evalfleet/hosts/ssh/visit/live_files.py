@@ -1,0 +1,198 @@
+"""A look at attempts that still run on a host: their files as far as they are, and their screens.
+
+Over a connection that is there; nothing is put on the host, no runner is asked. What comes back is checked, because a host may say
+anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import asyncssh
+import msgspec
+from anyio.abc import ByteStream
+
+from evalfleet.errors import HostRefused, HostUnreachable, NotFound
+from evalfleet.hosts.ssh.channel import ChannelStream, Place, Process, handed
+from evalfleet.hosts.ssh.connection import words_of
+from evalfleet.model import JsonObject
+from evalfleet.runner.build import peeker
+from evalfleet.runner.visit.files import MOST_BYTES, MOST_FILES, STREAMS
+
+PIECE = MOST_BYTES
+_LONGEST = 4 << 20  # an answer of 2000 files is far below
+_BLOCK = 1 << 16
+
+
+class SeenFile(msgspec.Struct, frozen=True, array_like=True):
+    """An artifact as it was when somebody looked."""
+
+    path: str
+    size: int
+    changed_at: float  # by the host's clock
+
+
+class Glimpse(msgspec.Struct, frozen=True):
+    """How far an attempt is."""
+
+    logs: dict[str, int]  # bytes by stream
+    events: int  # bytes of its event lines
+    files: list[SeenFile]
+    screen: bool  # it has a desktop that can be watched
+
+
+class _Piece(msgspec.Struct, frozen=True):
+    data: str
+    size: int
+
+
+class Peek:
+    """Questions to one host. Any number may be asked at once; `serve` must run beside them."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._next = 0
+        self._waiting: dict[int, tuple[anyio.Event, list[JsonObject]]] = {}
+        self.broken: str | None = None
+
+    async def look(self, attempt_id: str) -> Glimpse | None:
+        """How far an attempt is; None: the host does not have it. Raises HostUnreachable, HostRefused."""
+        told = await self._ask({"do": "look", "attempt": attempt_id})
+        if "missing" in told:
+            return None
+        seen = _checked(told, Glimpse)
+        if any(seen.logs.get(stream, -1) < 0 for stream in STREAMS) or len(seen.files) > MOST_FILES or seen.events < 0:
+            raise _strange()
+        kept = [one for one in seen.files if _is_plain(one.path) and one.size >= 0]
+        return msgspec.structs.replace(seen, files=kept)
+
+    async def read(self, attempt_id: str, path: str, offset: int, limit: int) -> tuple[bytes, int]:
+        """At most `PIECE` bytes of a file below the attempt's folder, and how large it is.
+
+        Raises NotFound: there is no such file. HostUnreachable, HostRefused.
+        """
+        limit = min(limit, PIECE)
+        told = await self._ask({"do": "read", "attempt": attempt_id, "path": path, "offset": offset, "limit": limit})
+        if "missing" in told:
+            raise NotFound(f"{path}: {str(told['missing'])[:200]}")
+        piece = _checked(told, _Piece)
+        try:
+            data = base64.b64decode(piece.data, validate=True)
+        except (binascii.Error, ValueError):
+            raise _strange() from None
+        if len(data) > limit:
+            raise _strange()
+        return data, piece.size
+
+    async def screens(self) -> list[str]:
+        """Attempts there that have a screen, the latest first."""
+        told = await self._ask({"do": "screens"})
+        return [one for one in _checked(told.get("attempts"), list[str]) if len(one) < 200]
+
+    async def serve(self) -> None:
+        """Read answers until there are no more to come."""
+        try:
+            async for line in _lines(self._process):
+                told = _checked(_decoded(line), dict[str, Any])
+                waiting = self._waiting.pop(told.get("id", -1), None)
+                if waiting is not None:
+                    waiting[1].append(told)
+                    waiting[0].set()
+            self.broken = "the program that shows files there ended"
+        except (asyncssh.Error, OSError, HostRefused) as error:
+            self.broken = words_of(error)
+        finally:
+            self.broken = self.broken or "the connection is no longer read"
+            for event, _ in self._waiting.values():
+                event.set()
+            self._waiting.clear()
+
+    async def _ask(self, question: JsonObject) -> JsonObject:
+        if self.broken is not None:
+            raise HostUnreachable(f"the connection broke: {self.broken}")
+        self._next += 1
+        number = self._next
+        event, answers = self._waiting[number] = (anyio.Event(), [])
+        try:
+            self._process.stdin.write(msgspec.json.encode({**question, "id": number}) + b"\n")
+            await event.wait()
+        except (asyncssh.Error, OSError) as error:
+            raise HostUnreachable(f"the connection broke: {words_of(error)}") from error
+        finally:
+            self._waiting.pop(number, None)
+        if not answers:
+            raise HostUnreachable(f"the connection broke: {self.broken}")
+        return answers[0]
+
+
+@asynccontextmanager
+async def peeking(connection: asyncssh.SSHClientConnection, place: Place) -> AsyncGenerator[Peek]:
+    """One who answers on the host, inside the block. Raises HostUnreachable, HostRefused."""
+    async with handed(connection, place, peeker(), {"do": "answer"}) as (_, process):
+        peek = Peek(process)
+        async with anyio.create_task_group() as group:
+            group.start_soon(peek.serve)
+            yield peek
+            group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def attempt_screen(
+    connection: asyncssh.SSHClientConnection, place: Place, attempt_id: str
+) -> AsyncGenerator[ByteStream]:
+    """The desktop of an attempt: what its `vnc.sock` says.
+
+    A program there opens the socket, and not sshd: it opens the one that it looked at, which a task cannot replace by a link to
+    another; it needs no leave to forward sockets, and a path may be longer than a socket's name.
+
+    Raises NotFound: there is none, or it does not answer. HostUnreachable, HostRefused.
+    """
+    orders: JsonObject = {"do": "relay", "attempt": attempt_id}
+    async with handed(connection, place, peeker(), orders) as (first, process):
+        if "missing" in first:
+            raise NotFound(
+                f"the desktop of attempt {attempt_id} does not answer: {str(first['missing'])[:200]}; it may be over"
+            )
+        yield ChannelStream(process)
+
+
+async def _lines(process: Process) -> AsyncGenerator[bytes]:
+    pieces = b""
+    while data := await process.stdout.read(_BLOCK):
+        *whole, rest = (pieces + data).split(b"\n") if b"\n" in data else ((pieces + data),)
+        for line in whole:
+            yield line
+        pieces = rest
+        if len(pieces) > _LONGEST:
+            raise _strange()
+
+
+def _decoded(line: bytes) -> Any:
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.MsgspecError:
+        raise _strange() from None
+
+
+def _checked(value: Any, kind: Any) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        raise _strange() from None
+
+
+def _strange() -> HostRefused:
+    return HostRefused("the host answers what our program there cannot have said")
+
+
+def _is_plain(path: str) -> bool:
+    """Whether the path may also be used here."""
+    parts = path.split("/")
+    if not path or "\0" in path or any("\ud800" <= char <= "\udfff" for char in path):
+        return False
+    return all(part not in ("", ".", "..") and len(part.encode()) <= 255 for part in parts)

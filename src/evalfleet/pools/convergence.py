@@ -1,0 +1,28 @@
+"""Whether a pool is what it should be, by what is written. Imports nothing of Azure's libraries or SSH's: every page asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from evalfleet.hosts.azure_pool import settings_of
+from evalfleet.model import HostState, Pool, PoolHost, Wish
+
+_REACHED = {
+    Wish.RUNNING: (HostState.READY, HostState.QUARANTINED),
+    Wish.STOPPED: (HostState.STOPPED,),
+    Wish.GONE: (HostState.GONE,),
+}
+
+
+def is_settled(pool: Pool, hosts: Sequence[PoolHost]) -> bool:
+    """Whether, by what is written, nothing is left to do; what the cloud did by itself only a keeper sees.
+
+    A pool that said why it makes no more machines waits for a person, or for a run.
+    """
+    if pool.deleting or not all(host.state in _REACHED[host.wish] for host in hosts):
+        return False
+    wanted = settings_of(pool)
+    have = sum(1 for host in hosts if host.state is not HostState.LOST)
+    if wanted.stopped_at is not None:
+        return True
+    return pool.reason is not None or have >= (wanted.least if wanted.scales else wanted.workers)

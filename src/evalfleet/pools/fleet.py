@@ -1,0 +1,269 @@
+"""The hosts of a pool of VMs as a run uses them: they come and go, and the run keeps the pool where nobody else does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import anyio
+
+from evalfleet import config
+from evalfleet.azure import clients
+from evalfleet.azure import settings as azure_settings
+from evalfleet.azure.vm_facts import facts_of
+from evalfleet.azure.vms import Refusal, Vms
+from evalfleet.core.hosts.health import OtherWay
+from evalfleet.errors import BackendError, NotFound, Owned, Refused
+from evalfleet.hosts.azure_pool import settings_of, spec_of
+from evalfleet.hosts.azure_vm import AzureVmBackend
+from evalfleet.hosts.base import Fate
+from evalfleet.hosts.ssh.tools import fallen
+from evalfleet.model import HostState, Pool, PoolHost, Run, Wish
+from evalfleet.pools.busy import waiting
+from evalfleet.pools.commands import require_place
+from evalfleet.pools.controller import Steward
+from evalfleet.pools.ownership import keeping
+from evalfleet.pools.reconcile import fulfil
+from evalfleet.store.base.store import Store, StoreReader
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.home.facts import identified
+from evalfleet.store.pools.pools import pool_subject
+from evalfleet.store.thread import Clerk
+
+_LOOK_S = 0.5
+_RECHECK_S = 60.0
+_AGAIN_S = 2.0  # before we ask again whether the pool has no owner any more
+_USABLE = (HostState.READY, HostState.QUARANTINED, HostState.DRAINING)
+_OFF = ("deallocated", "deallocating", "stopped")
+
+
+class PoolFleet:
+    """Implements `Fleet`. Used in the loop's thread; has a store of its own, beside the engine's."""
+
+    def __init__(
+        self,
+        settings: config.Settings,
+        reader: StoreReader,
+        pool: Pool,
+        run: Run,
+        process: str,
+        notice: Callable[[str], None],
+    ) -> None:
+        """Raises InputError where the settings name another place than the pool's."""
+        require_place(pool, azure_settings.of(settings))
+        self._settings = settings
+        self._home = identified(settings.home, reader.identity())
+        self._name = pool.name
+        self._run_id = run.id
+        self._tools = run.policy.tools
+        self._process = process
+        self._notice = notice
+        self._pool = pool
+        self._stopped_at = settings_of(pool).stopped_at
+        self._rows: dict[str, PoolHost] = {row.name: row for row in reader.hosts(pool.name, gone=True)}
+        self._known: dict[str, tuple[object, AzureVmBackend]] = {}
+        self._changed = anyio.Event()
+        self._steward: Steward | None = None
+        self._vms: Vms | None = None
+        self._wanted = 0
+        self._busy: dict[str, int] = {}
+        self._unwell: dict[str, str] = {}
+        self._given_up: dict[str, str] = {}
+        self._blamed: list[tuple[str, str]] = []
+
+    # What the engine asks
+
+    def backends(self) -> Sequence[AzureVmBackend]:
+        wanted = settings_of(self._pool)
+        found: list[AzureVmBackend] = []
+        for row in self._rows.values():
+            if row.state in _USABLE and facts_of(row).address is not None:
+                spec = spec_of(row, wanted)
+                if row.name not in self._known or self._known[row.name][0] != spec:
+                    backend = AzureVmBackend(self._home, spec, self._ask, self._notice, self._tools)
+                    self._known[row.name] = (spec, backend)
+                found.append(self._known[row.name][1])
+        return found
+
+    def draining(self) -> frozenset[str]:
+        """Those that get no new work: they are in quarantine, or on their way to be stopped or deleted."""
+        return frozenset(
+            row.name for row in self._rows.values() if row.state is not HostState.READY or row.wish is not Wish.RUNNING
+        )
+
+    def fate(self, host: str) -> Fate | None:
+        row = self._rows.get(host)
+        if row is None:
+            return Fate(cause="worker_lost", message=f"its host {host} does not belong to the pool any more")
+        if facts_of(row).preempted:
+            return Fate(cause="preempted", message=f"its host {host} was taken back by the cloud")
+        if row.state in (HostState.GONE, HostState.LOST, HostState.STOPPED):
+            return Fate(cause="worker_lost", message=f"its host {host} is {row.state}: {row.reason or 'as wished'}")
+        return None
+
+    async def changed(self) -> None:
+        await self._changed.wait()
+        self._changed = anyio.Event()
+
+    def want(self, workers: int) -> None:
+        if workers != self._wanted:
+            self._wanted = workers
+            self._pass_on()
+
+    def busy(self, host: str, attempts: int) -> None:
+        if self._busy.get(host, 0) != attempts:
+            self._busy[host] = attempts
+            self._pass_on()
+
+    def blame(self, host: str, reason: str) -> None:
+        self._blamed.append((host, reason))
+
+    def give_up(self, hosts: Mapping[str, str]) -> None:
+        if hosts != self._given_up:
+            self._given_up = dict(hosts)
+            self._pass_on()
+
+    async def part(self, *, over: bool) -> None:
+        """A pool that was made for the run goes with it, when that is over. Any other stays, also that of a run that is
+        paused, and its machines stop by themselves soon."""
+        store, clerk = open_store(self._settings.home), Clerk()
+        try:
+            own = settings_of(self._pool).run is not None
+            if own and over:
+                await clerk.call(partial(store.doom_pool, self._name))
+                self._notice(f"pool {self._name} was made for this run, and is deleted now")
+                await fulfil(self._settings, store, self._name, self._process, lambda _: None, waits=False)
+                for host, why in (await clerk.call(partial(waiting, store, self._name))).items():
+                    self._notice(
+                        f"{host} stays until its deadline: it {why} (`evalfleet pool delete {self._name} --force`)"
+                    )
+            else:
+                await self._loosen(store, clerk)
+        except (BackendError, Refused, NotFound) as error:
+            self._notice(f"pool {self._name}: {error}; `evalfleet reap` ends what has no purpose any more")
+        finally:
+            await clerk.finish(store.close)
+
+    async def _loosen(self, store: Store, clerk: Clerk) -> None:
+        if await clerk.call(partial(store.pool_owner, self._name)) is not None:
+            return  # somebody else has use for it
+        async with keeping(self._settings, store, clerk, self._name, self._process) as steward:
+            until = await steward.part()
+        if until is not None:
+            when = time.strftime("%H:%M", time.localtime(until))
+            rows = await clerk.call(partial(store.hosts, self._name))
+            usd = sum(row.usd_per_hour + row.kept_usd_per_hour for row in rows if row.allocated_since is not None)
+            self._notice(
+                f"pool {self._name} is still there, and costs ${usd / azure_settings.of(self._settings).speed:.2f} an hour "
+                f"until about {when}: then its machines stop by themselves; `evalfleet pool stop {self._name}` or `pool delete` "
+                "ends it now"
+            )
+
+    def waits_for(self) -> str:
+        """What a run without a host waits for, in one line."""
+        if self._pool.reason is not None:
+            return f"pool {self._name}: {self._pool.reason['message']}"
+        states = [str(row.state) for row in self._rows.values() if row.state is not HostState.GONE]
+        told = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        return f"pool {self._name}: {told or 'its machines are being asked for'}"
+
+    # Beside the engine
+
+    async def serve(self) -> None:
+        store, clerk = open_store(self._settings.home), Clerk()
+        try:
+            async with clients.opened(azure_settings.of(self._settings)) as opened, anyio.create_task_group() as group:
+                self._vms = Vms(opened)
+                group.start_soon(self._follow, store, clerk)
+                group.start_soon(self._keep, store, clerk)
+                group.start_soon(self._recheck)
+        finally:
+            self._vms = None
+            await clerk.finish(store.close)
+
+    async def _keep(self, store: Store, clerk: Clerk) -> None:
+        """Keep the pool, now or as soon as its owner leaves it."""
+        told = ""
+        while True:
+            try:
+                async with keeping(self._settings, store, clerk, self._name, self._process, self._note) as steward:
+                    self._steward = steward
+                    steward.stopped_at = self._stopped_at
+                    self._pass_on()
+                    await steward.serve()
+                    return
+            except Owned:
+                pass
+            except NotFound:
+                return
+            except BackendError as error:
+                if str(error) != told:
+                    told = str(error)
+                    self._notice(told)
+            finally:
+                self._steward = None
+            await anyio.sleep(_AGAIN_S)
+
+    async def _follow(self, store: Store, clerk: Clerk) -> None:
+        """See what others write, and write what the engine said."""
+        while True:
+            try:
+                self._pool = await clerk.call(partial(store.pool, self._name))
+            except NotFound:
+                self._rows = {}
+                self._changed.set()
+                return
+            for row in await clerk.call(partial(store.hosts, self._name, gone=True)):
+                self._note(row)
+            unwell, self._unwell = self._unwell, {}
+            for host, reason in unwell.items():
+                if self._steward is not None:  # else whoever keeps the pool finds out by itself
+                    await self._steward.quarantine(host, reason)
+            blamed, self._blamed = self._blamed, []
+            for host, reason in blamed:
+                data = {"host": host, "reason": reason}
+                await clerk.call(partial(store.note, pool_subject(self._name), "worker.blamed", data))
+            await anyio.sleep(_LOOK_S)
+
+    async def _recheck(self) -> None:
+        """Look again and again whether what the run's tasks need on each machine still is there: a dead container is
+        restarted once; what is unwell after that is quarantined."""
+        restarted: dict[str, set[str]] = {}
+        while self._tools is not None and self._tools.benchmark is not None:
+            await anyio.sleep(_RECHECK_S)
+            for backend in self.backends():
+                name = backend.name
+                if name in self.draining():
+                    continue
+                try:
+                    rungs = await backend.recheck(self._tools, restarted.setdefault(name, set()))
+                except BackendError:
+                    continue  # whether it is there at all is for others to find out
+                restarted[name] |= {rung.of for rung in rungs if rung.of and rung.seen == "restarted"}
+                bad = fallen(rungs)
+                if bad is not None:
+                    self._unwell[name] = bad.said()
+
+    def _note(self, row: PoolHost) -> None:
+        if self._rows.get(row.name) != row:
+            self._rows[row.name] = row
+            self._changed.set()
+
+    def _pass_on(self) -> None:
+        if self._steward is not None:
+            self._steward.wanted = {self._run_id: self._wanted}
+            self._steward.busy = dict(self._busy)
+            self._steward.given_up = self._given_up
+            self._steward.poke()
+
+    async def _ask(self, name: str) -> OtherWay | None:
+        """What the cloud says of a machine that is silent; None: that it runs, or nothing."""
+        if self._vms is None or name not in self._rows:
+            return None
+        taken = OtherWay.EVICTED if facts_of(self._rows[name]).spot else OtherWay.GONE
+        try:
+            view = await self._vms.view(name)
+        except Refusal:
+            return None
+        return taken if view is None or view.power in _OFF else None

@@ -1,0 +1,266 @@
+"""The readiness ladder of a machine that we made: what must hold before it gets work, rung by rung, each with a deadline.
+
+`arm` (the cloud says that it runs) holds when the climb begins. Then: `ssh` something answers there; `host_key` it is the
+machine that we made, and its key has never been anywhere else; `disk` there is room; `kvm` usable, where it is needed;
+`runner` its Python can run our runner; `setup` the pool's own script; and what the pool's benchmark needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+import asyncssh
+from msgspec.structs import replace
+
+from evalfleet.azure import hostkey
+from evalfleet.benchmarks import registry
+from evalfleet.benchmarks.worker_tools import tools_of
+from evalfleet.core.failures.kinds import one_line
+from evalfleet.core.readiness import Rung, pull_in
+from evalfleet.errors import BackendError, EvalfleetError, HostRefused, HostUnreachable
+from evalfleet.hosts.azure_pool import spec_of
+from evalfleet.hosts.base import single_error
+from evalfleet.hosts.ssh.channel import Place, told
+from evalfleet.hosts.ssh.connection import Keepalive, connected
+from evalfleet.hosts.ssh.login.host_keys import HostKeys
+from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
+from evalfleet.hosts.ssh.tools import CLIMB_S, INSTALL_S, fallen, prepare_host
+from evalfleet.model import JsonObject, Tools
+from evalfleet.pools.machine import readiness_scripts
+
+if TYPE_CHECKING:
+    from evalfleet.pools.machine.controller import Tender
+
+DEADLINES_S = {
+    "ssh": 300.0,
+    "host_key": 180.0,
+    "disk": 120.0,
+    "kvm": 60.0,
+    "runner": 180.0,
+    "setup": 1800.0,
+    "benchmark": INSTALL_S + CLIMB_S,  # its own rungs have shorter ones, and say better what is wrong
+}
+Connection = asyncssh.SSHClientConnection
+
+
+class Fallen(EvalfleetError):
+    """A rung does not hold."""
+
+    def __init__(self, rung: str, message: str, *, replace: bool) -> None:
+        super().__init__(f"{rung}: {message}")
+        self.rung = rung
+        self.replace = replace  # whether another machine might do better
+
+
+class Ladder:
+    """One climb on one machine. Every rung may be tried again after a crash."""
+
+    def __init__(self, tender: Tender) -> None:
+        self._tender = tender
+        self._ground = tender.ground
+        self._wanted = tender.ground.wanted
+        self._pause_s = min(2.0, 5 * tender.ground.azure.poll_s)
+        self._line = AsyncExitStack()
+        self._connection: tuple[str | None, Connection] | None = None  # and the host key that it was verified by
+        self._heard = ""  # the latest of the rung that is tried: where its time runs out, that is why
+
+    async def climb(self) -> None:
+        """Raises Fallen at the first rung that does not hold in its time."""
+        async with self._line:
+            await self._rung("ssh", self._banner, replace=True)
+            await self._rung("host_key", self._verified, replace=True)
+            await self._rung("disk", self._room, replace=False)
+            if self._wanted.kvm:
+                await self._rung("kvm", self._kvm, replace=True)
+            await self._rung("runner", self._runner, replace=False)
+            if self._wanted.setup is not None:
+                await self._rung("setup", self._setup, replace=False)
+            if self._wanted.benchmark is not None:
+                await self._rung("benchmark", self._benchmark, replace=False)
+
+    async def _rung(self, name: str, try_once: Callable[[], Awaitable[str | None]], *, replace: bool) -> None:
+        """Try until it holds; a `try_once` that returns a text says why it does not yet."""
+        limit_s = self._wanted.deadlines.get(name, DEADLINES_S[name])
+        await self._tender.move(rung=name, reason=None)
+        self._heard = "nothing came of it"
+        with anyio.move_on_after(limit_s):
+            while True:
+                try:
+                    said = await try_once()
+                except HostUnreachable as error:
+                    said = str(error)
+                    await self._hang_up()
+                except (Unwell, HostRefused) as error:
+                    raise Fallen(name, str(error), replace=replace) from None
+                if said is None:
+                    return
+                self._hear(said)
+                await anyio.sleep(self._pause_s)
+        raise Fallen(name, f"does not hold after {limit_s:g} s: {self._heard}", replace=replace)
+
+    def _hear(self, text: str) -> None:
+        self._heard = text
+
+    # Rungs
+
+    async def _banner(self) -> str | None:
+        login = self._spec().login
+        try:
+            with anyio.fail_after(10):
+                async with await anyio.connect_tcp(login.address, login.port or 22) as stream:
+                    greeting = await stream.receive(64)
+        except (OSError, TimeoutError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
+            return f"{login}: {one_line(str(error)) or 'says nothing'}"
+        return None if greeting.startswith(b"SSH-") else f"{login}: answers, but not as SSH does"
+
+    async def _verified(self) -> str | None:
+        """Log in to the machine whose key we know, and give it one that has never left it."""
+        facts = self._tender.facts
+        if facts.host_key is None:
+            raise Unwell("the key of this machine is not known: it was not made by us, or by an owner that was lost")
+        known = await self._shows()
+        if known == facts.next_key:
+            await self._tender.move(facts=replace(facts, host_key=known, next_key=None))
+        elif known in facts.keys.values():
+            await self._renew_key()
+        return None
+
+    async def _shows(self) -> str:
+        """Which of its keys the machine shows."""
+        facts = self._tender.facts
+        refused: HostRefused | None = None
+        for key in filter(None, (facts.host_key, facts.next_key)):
+            try:
+                await self._connected(key)
+                return key
+            except HostRefused as error:
+                refused = refused or error
+        raise Unwell(str(refused))
+
+    async def _renew_key(self) -> None:
+        """In two steps, with what comes next written down between them: a crash leaves no key that nobody knows."""
+        fresh = " ".join((await self._said(hostkey.STAGE)).split()[:2])
+        await self._tender.move(facts=replace(self._tender.facts, next_key=fresh))
+        await self._said(hostkey.SWAP)
+        await self._connected(fresh)
+        await self._tender.move(facts=replace(self._tender.facts, host_key=fresh, next_key=None))
+
+    async def _room(self) -> str | None:
+        free_gb = await self._free_gb()
+        if free_gb < self._wanted.free_gb:
+            await self._said(readiness_scripts.TIDY)
+            free_gb = await self._free_gb()
+        if free_gb < self._wanted.free_gb:
+            raise Unwell(
+                f"{free_gb:g} GB free, {self._wanted.free_gb:g} needed, and tidying up did not help; "
+                "look what fills it (`evalfleet pool exec -- df -h`), or take larger disks (--disk-gb)"
+            )
+        return None
+
+    async def _free_gb(self) -> float:
+        said = await self._said(readiness_scripts.FREE_GB)
+        try:
+            return float(said)
+        except ValueError:
+            raise Unwell(f"df does not tell how much is free; it says {one_line(said)!r}") from None
+
+    async def _kvm(self) -> str | None:
+        said = (await self._said(readiness_scripts.KVM)).strip()
+        if said != "usable":
+            raise Unwell(f"KVM is not usable ({said}); take a size with nested virtualization: `evalfleet sizes`")
+        return None
+
+    async def _runner(self) -> str | None:
+        spec = self._spec()
+        try:
+            await told(await self._connected(), Place(folder=spec.folder, python=spec.python), "look")
+        except HostRefused as error:
+            raise Unwell(str(error)) from error
+        return None
+
+    async def _setup(self) -> str | None:
+        assert self._wanted.setup is not None
+        await self._said(self._wanted.setup)
+        return None
+
+    async def _benchmark(self) -> str | None:
+        """What its tasks need is brought, and the benchmark's own ladder climbed."""
+        assert self._wanted.benchmark is not None
+        settings = self._ground.settings
+        tools = tools_of(registry.find(self._wanted.benchmark, settings), settings)
+        connection = await self._connected()
+        tried = await self._prepare(connection, tools)
+        bad = fallen(tried)
+        if bad is not None:
+            raise Unwell(bad.said())
+        return None
+
+    async def _prepare(self, connection: Connection, tools: Tools) -> list[Rung]:
+        """A pull may take long, so that one that begins or ends is an event."""
+        pull: JsonObject = {}
+        with single_error():
+            async with anyio.create_task_group() as group:
+
+                def hear(text: str) -> None:
+                    self._hear(text)
+                    said = pull_in(text)
+                    if said is not None and not pull:
+                        group.start_soon(self._note, "worker.pulling", said)
+                    pull.update(said or {})
+
+                def tell(rung: Rung) -> None:
+                    self._hear(rung.said())
+                    if rung.name == "image" and pull:
+                        error = None if rung.holds else rung.seen
+                        group.start_soon(self._note, "worker.pulled", {**pull, "error": error})
+
+                return await prepare_host(connection, self._spec(), tools, tell, hear)
+        raise AssertionError("a block that raises nothing has returned")
+
+    async def _note(self, event: str, data: JsonObject) -> None:
+        about, ground = f"pool:{self._ground.pool.name}", self._ground
+        await ground.clerk.call(partial(ground.store.note, about, event, {"host": self._tender.host.name, **data}))
+
+    # The way there
+
+    def _spec(self) -> SshHostSpec:
+        return spec_of(self._tender.host, self._wanted)
+
+    async def _connected(self, key: str | None = None) -> Connection:
+        """The connection of this climb to the machine that shows `key`, or else the host's own: a handshake costs more than
+        most rungs do."""
+        spec = self._spec() if key is None else replace(self._spec(), host_key=key)
+        if self._connection is not None and self._connection[0] == spec.host_key:
+            return self._connection[1]
+        await self._hang_up()
+        keys = HostKeys(self._ground.home.known_hosts, (), trust_first_use=False, notice=lambda _: None)
+        connection = await self._line.enter_async_context(connected(spec, keys, Keepalive()))
+        self._connection = spec.host_key, connection
+        return connection
+
+    async def _hang_up(self) -> None:
+        self._connection = None
+        await self._line.aclose()
+
+    async def _said(self, script: str) -> str:
+        """What a script says that ran well. Raises Unwell with its last words where it did not, BackendError where it is lost."""
+        connection = await self._connected()
+        try:
+            done = await connection.run("exec sh -s", input=script)
+        except (asyncssh.Error, OSError) as error:
+            raise HostUnreachable(f"the connection broke: {one_line(str(error))}") from error
+        if done.exit_status is None:
+            raise HostUnreachable("the connection to the host was lost")
+        out, err = str(done.stdout or ""), str(done.stderr or "")
+        if done.exit_status != 0:
+            last = (err.strip() or out.strip() or "it said nothing").splitlines()[-1]
+            raise Unwell(f"exit status {done.exit_status}: {one_line(last)}")
+        return out
+
+
+class Unwell(BackendError):
+    """The machine answers, and is not as it must be."""

@@ -1,0 +1,74 @@
+"""Getting what was wished: by keeping the pool oneself for a while, or by waiting for whoever keeps it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import anyio
+
+from evalfleet import config
+from evalfleet.errors import NotFound, Owned
+from evalfleet.model import PoolHost
+from evalfleet.pools.convergence import is_settled
+from evalfleet.pools.ownership import Tell, keeping
+from evalfleet.store.base.store import Store
+from evalfleet.store.thread import Clerk
+
+_LOOK_S = 0.5
+
+
+async def fulfil(
+    settings: config.Settings,
+    store: Store,
+    name: str,
+    process: str,
+    tell: Tell,
+    *,
+    again: bool = False,
+    makes: bool = True,
+    waits: bool = True,
+) -> None:
+    """Return when the machines of the pool are what they should be, or cannot be now: `Pool.reason` says why not.
+
+    Args:
+        again: let machines in quarantine prove themselves again, where we are the keeper.
+        makes: whether machines that are missing are made, where we are the keeper: who stops or deletes buys nothing.
+        waits: also for machines that are to go and have work, where we are the keeper.
+
+    Raises:
+        Refusal: the cloud does not let us do anything.
+        InputError: the cloud's settings or packages are missing.
+    """
+    clerk = Clerk()
+    while True:
+        try:
+            async with keeping(settings, store, clerk, name, process, tell) as steward:
+                steward.makes = makes
+                if again:
+                    await steward.pardon()
+                await steward.settle(waits=waits)
+                return
+        except NotFound:
+            return  # somebody else saw to it that it is gone
+        except Owned:
+            if await _waited(store, clerk, name, tell):
+                return
+
+
+async def _waited(store: Store, clerk: Clerk, name: str, tell: Tell) -> bool:
+    """Wait while another process does it. False: that process is no more."""
+    seen: dict[str, PoolHost] = {}
+    while await clerk.call(partial(store.pool_owner, name)) is not None:
+        try:
+            pool = await clerk.call(partial(store.pool, name))
+        except NotFound:
+            return True
+        hosts = await clerk.call(partial(store.hosts, name))
+        for host in hosts:
+            if seen.get(host.name) != host:
+                seen[host.name] = host
+                tell(host)
+        if is_settled(pool, hosts):
+            return True
+        await anyio.sleep(_LOOK_S)
+    return False

@@ -1,0 +1,79 @@
+"""`vm_pool_registry.json`: a pool for tools that read files, in the words of such files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from evalfleet.azure.vm_facts import facts_of
+from evalfleet.hosts.azure_pool import settings_of
+from evalfleet.model import HostState, Pool, PoolHost, Wish
+
+_STATUS = {
+    HostState.REQUESTED: "creating",
+    HostState.CREATING: "creating",
+    HostState.PREPARING: "creating",
+    HostState.READY: "ready",
+    HostState.QUARANTINED: "failed",
+    HostState.DRAINING: "completed",
+    HostState.STOPPED: "completed",
+    HostState.LOST: "failed",
+    HostState.GONE: "deleted",
+}
+
+
+def registry_text(pool: Pool, hosts: Sequence[PoolHost], tallies: Mapping[str, Any], group: str) -> str:
+    """Pure. `tallies` as `StoreReader.pool_tallies` gives them."""
+    wanted = settings_of(pool)
+    regions = [facts_of(host).region for host in hosts if facts_of(host).region]
+    content = {
+        "pool_id": datetime.fromtimestamp(pool.created_at, UTC).strftime("%Y%m%d_%H%M%S"),
+        "created_at": _iso(pool.created_at),
+        "resource_group": group,
+        "location": regions[0] if regions else wanted.regions[0],
+        "vm_size": wanted.sizes[0],
+        "total_tasks": tallies["total"],
+        "completed_tasks": tallies["completed"],
+        "failed_tasks": tallies["failed"],
+        "workers": [_worker(host, tallies["hosts"].get(host.name), wanted.benchmark) for host in hosts],
+    }
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _worker(host: PoolHost, tally: Mapping[str, Any] | None, benchmark: str | None) -> dict[str, Any]:
+    current = tally["current"] if tally else None
+    is_ready = host.state is HostState.READY
+    return {
+        "name": host.name,
+        "ip": facts_of(host).address,
+        "status": "running" if is_ready and current else _STATUS[host.state],
+        "docker_container": "winarena" if benchmark == "waa" else None,
+        "waa_ready": is_ready and benchmark == "waa",
+        "assigned_tasks": tally["assigned"] if tally else 0,
+        "completed_tasks": tally["completed"] if tally else 0,
+        "current_task": current,
+        "error": host.reason if host.state in (HostState.QUARANTINED, HostState.LOST) or _is_refused(host) else None,
+        "created_at": _iso(host.created_at),
+        "updated_at": _iso(host.updated_at),
+    }
+
+
+def _is_refused(host: PoolHost) -> bool:
+    """Whether it went although nobody wished it to."""
+    return host.state is HostState.GONE and host.wish is not Wish.GONE
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+
+
+def write_registry(path: Path, text: str) -> None:
+    """In one step, so that a reader never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(text, "utf-8")
+    os.replace(partial, path)

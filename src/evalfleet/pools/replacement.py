@@ -1,0 +1,71 @@
+"""Machines that are of no use: they stop, so that nobody pays for them, and others take their places, within limits.
+
+Of no use is a machine in quarantine, and one that the run has given up: it does not answer, or has failed every canary. It is
+deallocated, not deleted: its disk keeps what has ended there and is not collected yet, and what a person needs to find out
+what is wrong. `pool start` lets it prove itself again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+from msgspec.structs import replace
+
+from evalfleet.azure.vm_facts import facts_of
+from evalfleet.core.hosts.lifecycle import HOUR_S
+from evalfleet.model import AttemptState, HostState, HostWork, PoolHost, Wish
+from evalfleet.pools.machine.context import Ground
+from evalfleet.pools.machine.controller import Tender
+
+REPLACED_LEAST = 2  # machines that a pool replaces in an hour, however small it is
+REPLACED_SHARE = 4  # else one in so many: what made so many unwell would make the next ones so, too
+
+
+def is_aside(host: PoolHost) -> bool:
+    """Whether it was stopped because it is of no use: no run starts it again."""
+    return facts_of(host).unwell is not None
+
+
+def is_replaced(host: PoolHost) -> bool:
+    """Whether another machine has taken its place."""
+    return is_aside(host) and facts_of(host).replaced
+
+
+async def set_aside(
+    ground: Ground,
+    hosts: Iterable[PoolHost],
+    given_up: Mapping[str, str],
+    work: Mapping[str, Sequence[HostWork]],
+) -> None:
+    """Stop what is of no use. A machine on which another run's attempts live is left until that run gives it up, too."""
+    for host in hosts:
+        live = [one for one in work.get(host.name, ()) if one.state is not AttemptState.COLLECTING]
+        if host.wish is not Wish.RUNNING or live:
+            continue
+        tender = Tender(ground, host)
+        if host.state is HostState.READY and host.name in given_up:
+            await tender.move(state=HostState.QUARANTINED, reason=given_up[host.name])
+        if tender.host.state is HostState.QUARANTINED:
+            await _stop(ground, tender)
+
+
+async def _stop(ground: Ground, tender: Tender) -> None:
+    now = await ground.now()
+    may_replace = await _replaced_lately(ground, now) < max(REPLACED_LEAST, ground.wanted.limit // REPLACED_SHARE)
+    if not may_replace and now - tender.host.updated_at < ground.wanted.idle_s:
+        return  # a person may want to look at it as it is
+    reason = tender.host.reason or "it is in quarantine"
+    facts = replace(tender.facts, unwell=reason, unwell_at=now, replaced=may_replace)
+    await tender.move(facts=facts)
+    said = "another takes its place" if may_replace else "none takes its place: too many were replaced within an hour"
+    wish = partial(
+        ground.store.wish, ground.pool.name, [tender.host.name], Wish.STOPPED, f"{reason}; {said}", force=True
+    )
+    await ground.clerk.call(wish)
+
+
+async def _replaced_lately(ground: Ground, now: float) -> int:
+    rows = await ground.clerk.call(partial(ground.store.hosts, ground.pool.name, gone=True))
+    facts = [facts_of(row) for row in rows]
+    return sum(one.replaced and one.unwell_at is not None and now - one.unwell_at < HOUR_S for one in facts)

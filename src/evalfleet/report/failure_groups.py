@@ -1,0 +1,77 @@
+"""Failures that share one message, as the summary tells them."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from evalfleet.core.failures import groups
+from evalfleet.model import Blame, Run
+from evalfleet.report import text
+from evalfleet.store.base.store import StoreReader
+
+MOST_GROUPS = 20
+
+
+class FailureGroup(TypedDict):
+    kind: str
+    blame: str
+    message: str
+    attempts: int
+    tasks: int
+    key: str
+    evidence: str
+
+
+class CommonFailure(TypedDict):
+    kind: str
+    blame: str
+    message: str
+    attempts: int
+    of: int
+    tasks: int
+    advice: str
+
+
+def read_groups(store: StoreReader, run: Run) -> tuple[list[FailureGroup], CommonFailure | None]:
+    """The largest groups of failures, and the one that makes up most of them."""
+    found = groups.groups(groups.Line(**row) for row in store.failure_lines(run.id))
+    most = groups.most_of(found)
+    told = None
+    if most is not None:
+        told = CommonFailure(
+            kind=most.kind,
+            blame=most.blame,
+            message=most.message,
+            attempts=most.attempts,
+            of=sum(group.attempts for group in found),
+            tasks=most.tasks,
+            advice=_advice(run, most.blame),
+        )
+    return [_told(group) for group in found[:MOST_GROUPS]], told
+
+
+def sentence(common: CommonFailure) -> str:
+    """What stands out among the failures."""
+    tasks = text.count(common["tasks"], "task")
+    return f"{common['attempts']:,} of {common['of']:,} failures share one message, of {tasks}: {common['message']}"
+
+
+def _advice(run: Run, blame: str) -> str:
+    if blame == Blame.TASK:
+        return (
+            "If this is not the task's own, add a [[judge.pattern]] to evalfleet.toml and judge the run anew: "
+            f"`evalfleet judge {run.id}`."
+        )
+    return f"It is blamed on the {blame}: the valid score leaves it out."
+
+
+def _told(group: groups.Group) -> FailureGroup:
+    return {
+        "kind": group.kind,
+        "blame": group.blame,
+        "message": group.message,
+        "attempts": group.attempts,
+        "tasks": group.tasks,
+        "key": group.key,
+        "evidence": group.evidence,
+    }

@@ -1,0 +1,99 @@
+"""The films of a run's attempts as data for the HTML page: text of all, pictures of those that there is room for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from evalfleet.layout import Home
+from evalfleet.report import text
+from evalfleet.report.html.pictures import Album, fill
+from evalfleet.report.timeline import look_of
+from evalfleet.report.trajectory import Film, Frame, film_of
+
+MOST_PICTURES = 20_000_000
+_MOST_FRAMES = 100_000
+_ORDER = {"own": 0, "infra": 1, "wrong": 2, "off": 3, "pass": 4}
+"""What a person looks for first: what failed, then what was wrong."""
+
+
+class Filmstrips(Struct, frozen=True, kw_only=True):
+    """`films` are rows for the page's script; `places` says which attempt (task number, number) has which of them."""
+
+    films: list[list[Any]]
+    pictures: list[str]
+    places: dict[tuple[int, int], int]
+    missing: int  # pictures that are not in the page
+    films_left: int  # attempts whose steps are not in the page, because there are too many
+
+    def note(self, most: int) -> str:
+        """Say what was left out, and how to get it; nothing where all is there."""
+        parts: list[str] = []
+        if self.missing:
+            parts.append(
+                f"{text.count(self.missing, 'screenshot')} {'is' if self.missing == 1 else 'are'} not in this page, which "
+                f"holds {most / 1e6:g} MB of them, those of failures first; --pictures MB takes in more. All of them lie in "
+                "the home folder, under the path shown with each attempt."
+            )
+        if self.films_left:
+            parts.append(f"The steps of {text.count(self.films_left, 'attempt')} are left out, too.")
+        return " ".join(parts)
+
+
+NONE = Filmstrips(films=[], pictures=[], places={}, missing=0, films_left=0)
+
+
+def filmstrips(
+    home: Path, run: str, keys: Mapping[int, str], attempts: Iterable[dict[str, Any]], *, most: int, beside: Path | None
+) -> Filmstrips:
+    """Read the films of all attempts that have ended.
+
+    Args:
+        keys: of the tasks, by their numbers.
+        attempts: the store's rows.
+        most: characters that the pictures may take together.
+        beside: the folder where the page will lie, for links to what is not in it; None where that is not known.
+    """
+    found: list[tuple[tuple[int, int], Path, Film]] = []
+    frames = left = 0
+    for one in sorted(attempts, key=lambda one: _ORDER.get(look_of(one), 5)):
+        if one["state"] != "ended":
+            continue
+        place = (one["task_number"], one["number"])
+        folder = Home(home).attempt(run, keys[place[0]], place[1])
+        film = film_of(folder)
+        if film is None:
+            continue
+        frames += len(film.frames)
+        if frames > _MOST_FRAMES:
+            left += 1
+            continue
+        found.append((place, folder, film))
+    album = Album(most)
+    chosen = fill(album, [(folder, film) for _, folder, film in found])
+    films: list[list[Any]] = []
+    missing = 0
+    for (_, folder, film), numbers in zip(found, chosen, strict=True):
+        rows = [_row(frame, number) for frame, number in zip(film.frames, numbers, strict=True)]
+        missing += sum(
+            frame.picture is not None and number is None for frame, number in zip(film.frames, numbers, strict=True)
+        )
+        films.append([film.goal, film.cut, None if beside is None else _link(folder / "artifacts", beside), rows])
+    places = {place: index for index, (place, _, _) in enumerate(found)}
+    return Filmstrips(films=films, pictures=album.data, places=places, missing=missing, films_left=left)
+
+
+def _row(frame: Frame, picture: int | None) -> list[Any]:
+    name = None if frame.picture is None or picture is not None else text.printable(frame.picture[:255])
+    return [frame.step, frame.at_s, frame.action, frame.note, frame.tokens, frame.cost_usd, picture, name, frame.points]
+
+
+def _link(folder: Path, beside: Path) -> str:
+    """A relative address, which stays right if home and page move together."""
+    path = os.path.relpath(folder.resolve(), beside.resolve())
+    return "".join(f"{quote(part)}/" for part in Path(path).parts)

@@ -1,0 +1,168 @@
+"""The GPUs of this host, as the runner's loop knows them. Loads nothing for hosts that have none.
+
+A file `gpus.json` in the spool takes the driver's place, for tests and for machines without a GPU; it is read at each look.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Dict
+
+    from ..attempt.spec import Spec
+    from ..loop import Loop, Timer
+    from .lease import Desk, Lease
+    from .probe_process import Watch
+
+    Row = Dict[str, Any]
+
+STAND_IN = "gpus.json"
+SIGNS = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg")  # of a driver; the last one is WSL's
+LIBRARY = "EVALFLEET_NVML"  # names the file of NVIDIA's library, where it lies in an odd place
+REFRESH_S = 2.0
+OLD_S = 5.0  # a look of that age is not told to anybody
+FIRST_S = 4.0  # how long an answer may wait for the first look
+NONE_S = 60.0  # after a look that found no driver, or hung
+
+
+def stand_in(spool: str) -> str:
+    return os.path.join(spool, STAND_IN)
+
+
+def may_have_gpus() -> bool:
+    """Whether it is worth the while to start anything for them."""
+    if os.environ.get(LIBRARY) or any(os.path.exists(path) for path in SIGNS):
+        return True
+    folders = os.environ.get("PATH", os.defpath).split(":")
+    return any(os.access(os.path.join(folder, "nvidia-smi"), os.X_OK) for folder in folders if folder)
+
+
+class Gpus:
+    """Looks at them, tells of them, leases them to attempts. Used in the loop's thread; nothing in it waits."""
+
+    def __init__(self, loop: Loop, spool: str, connected: Callable[[], bool], pids: set[int]) -> None:
+        """
+        Args:
+            connected: whether anybody would hear of them.
+            pids: where the process that looks is kept, so that nobody takes it for a stray.
+        """
+        self.loop = loop
+        self.spool = spool
+        self._connected = connected
+        self._pids = pids
+        self._watch: Watch | None = None
+        self._desk: Desk | None = None
+        self._refresh: Timer | None = None
+        self._none_until = float("-inf")
+        self._nothing: list[Row] | None = []  # what there is to see until then
+
+    def tell(self, done: Callable[[dict[str, Any]], None], wait: bool) -> None:
+        """What `hello` and `inventory` say of them: at once where it is known, or after the first look if that may wait."""
+        told = self._known()
+        if told is not None or not wait:
+            done(told or _facts(None, []))
+            return
+        answered: list[bool] = []
+
+        def answer(_found: list[Row] | None) -> None:
+            if not answered:
+                answered.append(True)
+                timer.cancel()
+                done(self._known() or _facts(None, []))
+
+        timer = self.loop.at(time.monotonic() + FIRST_S, lambda: answer(None))
+        self.look(answer)
+
+    def look(self, done: Callable[[list[Row] | None], None]) -> None:
+        """Every GPU as it is after this call; None where the driver does not answer."""
+        rows = self._stand_in()
+        if rows is not None:
+            done(rows)
+        elif not self._may_look():
+            done(self._nothing if time.monotonic() < self._none_until else [])
+        else:
+            self._watching().ask(lambda found: done(self._looked(found)))
+
+    def lease(
+        self,
+        attempt: str,
+        spec: Spec,
+        go: Callable[[dict[str, str], list[int]], None],
+        refuse: Callable[[str], None],
+    ) -> Lease:
+        """A lease of what the spec names, not begun. See `Lease`."""
+        from .lease import Lease
+
+        return Lease(self.desk(), attempt, spec, go, refuse)
+
+    def desk(self) -> Desk:
+        from .lease import Desk
+
+        if self._desk is None:
+            self._desk = Desk(self)
+        return self._desk
+
+    def touch(self) -> None:
+        """Keep the lock files from being cleaned up."""
+        if self._desk is not None:
+            self._desk.locks.touch()
+
+    def leave(self) -> None:
+        """In a forked child: close what only the runner and the attempts may hold."""
+        for fd in self._desk.locks.descriptors if self._desk is not None else ():
+            os.close(fd)
+
+    def _known(self) -> dict[str, Any] | None:
+        """What can be told without waiting; None: nothing yet."""
+        rows = self._stand_in()
+        if rows is not None:
+            return _facts("file", self.desk().told(rows))
+        if not self._may_look():
+            return _facts(None, [])
+        watch = self._watching()
+        self._keep_fresh()
+        if watch.last is None or time.monotonic() - watch.last_at > OLD_S:
+            return None
+        age_s = time.monotonic() - watch.last_at
+        return _facts(watch.last["from"], self.desk().told(watch.last["rows"]), age_s)
+
+    def _stand_in(self) -> list[Row] | None:
+        if not os.path.exists(stand_in(self.spool)):
+            return None
+        from .probe import read_stand_in
+
+        return read_stand_in(self.spool, os.getpid())
+
+    def _may_look(self) -> bool:
+        return time.monotonic() >= self._none_until and may_have_gpus()
+
+    def _looked(self, found: dict[str, Any] | None) -> list[Row] | None:
+        if found is None or found["from"] is None:
+            self._none_until = time.monotonic() + NONE_S
+            self._nothing = None if found is None else []
+        return None if found is None else found["rows"]
+
+    def _watching(self) -> Watch:
+        if self._watch is None:
+            from .probe_process import Watch
+
+            self._watch = Watch(self.loop, self.spool, self._pids)
+        return self._watch
+
+    def _keep_fresh(self) -> None:
+        """Look every now and then while somebody listens."""
+        if self._refresh is None:
+            self._refresh = self.loop.at(time.monotonic() + REFRESH_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._refresh = None
+        if self._connected() and self._may_look():
+            self.look(lambda _rows: self._keep_fresh())
+
+
+def _facts(source: str | None, rows: list[Row], age_s: float = 0.0) -> dict[str, Any]:
+    return {"gpus": rows, "gpus_from": source, "gpus_age_s": round(age_s, 3)}

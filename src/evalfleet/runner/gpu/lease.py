@@ -1,0 +1,307 @@
+"""Leases of GPUs on this host: lock, look, start one after the other, and see that they are left clean."""
+
+from __future__ import annotations
+
+import time
+
+from .. import jsontext
+from . import rules as check
+from .locks import Held, Locks, end_orphans
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Dict
+
+    from ..attempt.spec import Spec
+    from .devices import Gpus
+
+    Row = Dict[str, Any]
+
+STARTUP_S = 30.0
+SETTLE_S = 10.0
+SETTLE_AGAIN_S = 0.15
+SHOWING_AGAIN_S = 0.5
+LEAVING_S = 1.5  # a process that was killed is on its GPU for some moments more
+LEAVING_AGAIN_S = 0.15
+ORPHAN_S = 0.2
+WAITING, LOOKING, STARTING, STARTED, GIVEN_BACK = "waiting", "looking", "starting", "started", "given back"
+UNANSWERED = "the driver of the GPUs does not answer"
+
+
+class Card:
+    """What this runner knows of one GPU while it has leases on it."""
+
+    def __init__(self) -> None:
+        self.leases: list[Lease] = []  # in the order of their coming
+        self.baseline_mb: int | None = None  # used before the first of them started
+        self.before: frozenset[int] = frozenset()  # who was on it then
+
+    def running(self) -> dict[str, int | None]:
+        return {lease.attempt: lease.memory_of(self) for lease in self.leases if lease.state in (STARTING, STARTED)}
+
+    def adopted(self, row: Row) -> frozenset[int]:
+        """Processes that cannot be seen here and that came while our attempts were on it."""
+        if not self.running():
+            return frozenset()
+        hidden = (process["pid"] for process in row["processes"] or () if process["hidden"])
+        return frozenset(hidden) - self.before
+
+
+class Desk:
+    """All leases of a runner."""
+
+    def __init__(self, gpus: Gpus) -> None:
+        self.gpus = gpus
+        self.locks = Locks(gpus.spool)
+        self._cards: dict[str, Card] = {}
+        self._watching = False
+
+    def card(self, uuid: str) -> Card:
+        return self._cards.setdefault(uuid, Card())
+
+    def told(self, rows: list[Row]) -> list[Row]:
+        """Rows for whoever asks: with who is foreign, what is unexplained, and who outside has the lock."""
+        return [self._told(row) for row in rows]
+
+    def _told(self, row: Row) -> Row:
+        card = self._cards.get(row["uuid"]) or Card()
+        adopted = card.adopted(row)
+        processes: list[Row] | None = row["processes"]
+        if processes is not None:
+            processes = [dict(one, ours=one["ours"] or one["pid"] in adopted) for one in processes]
+        return dict(
+            row,
+            processes=processes,
+            foreign=[process["pid"] for process in check.foreign(row, adopted)],
+            unexplained_mb=check.unexplained_mb(row, card.running(), adopted),
+            held=self.locks.outsider(row["uuid"]),
+        )
+
+    def next_turns(self) -> None:
+        """Let those begin to start up whose turn has come on every one of their GPUs."""
+        for lease in [lease for card in self._cards.values() for lease in card.leases]:
+            if lease.state == WAITING and lease.has_turn():
+                lease.check()
+        self._watch_showing()
+
+    def remove(self, uuid: str, lease: Lease) -> None:
+        card = self._cards[uuid]
+        card.leases.remove(lease)
+        if not card.leases:
+            del self._cards[uuid]
+
+    def _watch_showing(self) -> None:
+        """While somebody waits for a start-up on its GPU: look whether its memory has shown."""
+        if not self._watching and any(lease.blocks() for card in self._cards.values() for lease in card.leases):
+            self._watching = True
+            self.gpus.loop.at(time.monotonic() + SHOWING_AGAIN_S, lambda: self.gpus.look(self._looked))
+
+    def _looked(self, rows: list[Row] | None) -> None:
+        self._watching = False
+        found = {row["uuid"]: row for row in rows or ()}
+        for lease in [lease for card in self._cards.values() for lease in card.leases]:
+            lease.showing(found)
+        self.next_turns()
+
+
+class Lease:
+    """The GPUs of one attempt: `begin`, then `go` or `refuse` is called; after `go`, `settle` (or `give_back`) ends it."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        attempt: str,
+        spec: Spec,
+        go: Callable[[dict[str, str], list[int]], None],
+        refuse: Callable[[str], None],
+    ) -> None:
+        """
+        Args:
+            go: gets the variables and the open locks that the attempt's process inherits.
+            refuse: gets the reason why it must not start.
+        """
+        self.attempt = attempt
+        self.state = WAITING
+        self._desk = desk
+        self._gpus = desk.gpus
+        self._wanted = {gpu["uuid"]: gpu["memory_mb"] for gpu in spec.gpus}
+        self._style = spec.gpu_env
+        self._go = go
+        self._refuse = refuse
+        self._fds: list[int] = []
+        self._cards: dict[str, Card] = {}
+        self._showing: dict[str, check.Showing] = {}
+        self._before: dict[str, int | None] = {}
+        self._up_at = 0.0
+        self._refuse_at = 0.0
+        self._settle_s = SETTLE_S
+
+    def begin(self) -> None:
+        """Take the locks and wait for the turn."""
+        for uuid in sorted(self._wanted):
+            try:
+                self._fds.append(self._desk.locks.take(uuid, self.attempt))
+            except Held as held:
+                self._give_up("GPU %s is locked by %s" % (uuid, held.words))
+                return
+        for uuid, memory in self._wanted.items():
+            other = next(
+                (lease for lease in self._desk.card(uuid).leases if memory is None or lease.is_whole(uuid)), None
+            )
+            if other is not None:
+                self._give_up("GPU %s is leased by attempt %s, not to be shared" % (uuid, other.attempt))
+                return
+            self._cards[uuid] = self._desk.card(uuid)
+            self._cards[uuid].leases.append(self)
+        self._desk.next_turns()
+
+    def is_whole(self, uuid: str) -> bool:
+        return self._wanted[uuid] is None
+
+    def memory_of(self, card: Card) -> int | None:
+        return next(self._wanted[uuid] for uuid, one in self._cards.items() if one is card)
+
+    def has_turn(self) -> bool:
+        """Whether nobody who came earlier is still starting up, or waits to, on one of the GPUs."""
+        return all(
+            next((lease for lease in card.leases if lease.state != STARTED), None) is self
+            for card in self._cards.values()
+        )
+
+    def blocks(self) -> bool:
+        """Whether somebody waits until this one has started up."""
+        return self.state == STARTING and any(
+            lease.state == WAITING for card in self._cards.values() for lease in card.leases
+        )
+
+    def check(self) -> None:
+        """Look at the GPUs afresh; then go, or refuse."""
+        self.state = LOOKING
+        self._refuse_at = time.monotonic() + LEAVING_S
+        self._gpus.look(self._looked)
+
+    def _looked(self, rows: list[Row] | None) -> None:
+        if self.state != LOOKING:
+            return  # it was cancelled meanwhile
+        found = {row["uuid"]: row for row in rows or ()}
+        reason = UNANSWERED if rows is None else self._reason(found)
+        if reason is not None and rows is not None and time.monotonic() < self._refuse_at:
+            self._gpus.loop.at(time.monotonic() + LEAVING_AGAIN_S, lambda: self._gpus.look(self._looked))
+            return
+        if reason is not None:
+            self._give_up(reason)
+            return
+        limits_s = (0.0, 0.0)
+        for uuid, card in self._cards.items():
+            row = found[uuid]
+            if not card.running():
+                card.baseline_mb = row["used_mb"]
+                card.before = frozenset(process["pid"] for process in row["processes"] or ())
+            self._before[uuid] = row["used_mb"]
+            self._showing[uuid] = check.Showing(self._wanted[uuid])
+            # a stand-in may say that its cards are quicker
+            startup_s, settle_s = float(row.get("startup_s", STARTUP_S)), float(row.get("settle_s", SETTLE_S))
+            limits_s = (max(limits_s[0], startup_s), max(limits_s[1], settle_s))
+        self.state = STARTING if limits_s[0] > 0 else STARTED
+        self._up_at = time.monotonic() + limits_s[0]
+        self._settle_s = limits_s[1]
+        rows = [found[uuid] for uuid in self._wanted]
+        leased = [{"uuid": row["uuid"], "index": row["index"], "memory_mb": self._wanted[row["uuid"]]} for row in rows]
+        env = check.variables(rows, self._style)
+        env["EVALFLEET_GPUS"] = jsontext.encode(leased).decode().strip()
+        env["EVALFLEET_GPU_LOCK_FDS"] = ",".join(map(str, self._fds))
+        self._go(env, self._fds)
+        self._desk.next_turns()
+
+    def _reason(self, found: dict[str, Row]) -> str | None:
+        for uuid, card in self._cards.items():
+            row = found.get(uuid)
+            if row is None:
+                return "GPU %s is not on this host now; it has %s" % (uuid, ", ".join(sorted(found)) or "none")
+            others = {name: memory for name, memory in card.running().items() if name != self.attempt}
+            text = check.refusal(row, self._wanted[uuid], others, card.adopted(row))
+            if text is not None:
+                return text
+        return None
+
+    def showing(self, found: dict[str, Row]) -> None:
+        """What a look found while it starts up. Its own moment is the latest at which that is over."""
+        if self.state != STARTING:
+            return
+        now = time.monotonic()
+        shown = [
+            self._showing[uuid].feed(check.used_by(found[uuid], self.attempt, self._before[uuid]), now)
+            for uuid in self._wanted
+            if uuid in found
+        ]
+        if now >= self._up_at or (shown and all(shown)):
+            self.state = STARTED
+
+    def ready(self) -> None:
+        """The attempt said that it is ready: it has started up."""
+        if self.state == STARTING:
+            self.state = STARTED
+            self._desk.next_turns()
+
+    def give_back(self) -> None:
+        """Without a look: nothing was started, or nobody can wait."""
+        if self.state != GIVEN_BACK:
+            self._leave()
+
+    def _give_up(self, reason: str) -> None:
+        self._leave()
+        self._refuse(reason)
+
+    def settle(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
+        """The attempt's tree is dead: wait until its GPUs are clean, then give them back. `done` gets those that are not."""
+        deadline = time.monotonic() + self._settle_s
+        self.state = STARTED
+        self._desk.next_turns()
+
+        def look() -> None:
+            self._gpus.look(looked)
+
+        def looked(rows: list[Row] | None) -> None:
+            if self.state == GIVEN_BACK:
+                return
+            dirty = self._left_behind(rows)
+            if dirty and time.monotonic() < deadline:
+                self._gpus.loop.at(time.monotonic() + SETTLE_AGAIN_S, look)
+                return
+            known = {entry["uuid"] for entry in dirty}
+            done(dirty + [entry for entry in self._leave() if entry["uuid"] not in known])
+
+        look()
+
+    def _left_behind(self, rows: list[Row] | None) -> list[dict[str, Any]]:
+        found = {row["uuid"]: row for row in rows or ()}
+        dirty: list[dict[str, Any]] = []
+        for uuid, card in self._cards.items():
+            row = found.get(uuid)
+            if row is None:
+                reason = UNANSWERED if rows is None else "it is not there any more"
+                dirty.append({"uuid": uuid, "index": None, "reason": reason, "pids": []})
+                continue
+            alone = set(card.running()) <= {self.attempt}
+            text = check.left_behind(row, self.attempt, card.baseline_mb, alone, card.adopted(row))
+            if text is not None:
+                pids = [process["pid"] for process in check.computing(row)]
+                dirty.append({"uuid": uuid, "index": row["index"], "reason": text, "pids": pids})
+        return dirty
+
+    def _leave(self) -> list[dict[str, Any]]:
+        """Give everything back; returns the GPUs whose lock somebody of ours still has."""
+        self.state = GIVEN_BACK
+        dirty: list[dict[str, Any]] = []
+        for uuid in self._cards:
+            self._desk.remove(uuid, self)
+        for uuid in self._wanted:
+            if self._desk.locks.drop(uuid, self.attempt):
+                left = end_orphans(self._gpus.spool, uuid, ORPHAN_S)
+                if left is not None:
+                    dirty.append(
+                        {"uuid": uuid, "index": None, "reason": "it is locked by %s" % left.words, "pids": left.pids}
+                    )
+        self._desk.next_turns()
+        return dirty

@@ -1,0 +1,369 @@
+"""The spool folder: attempts, stored files, fences."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+
+from .. import jsontext
+from ..attempt.spec import SHA256, Refusal, bad
+from ..safe_files import open_below, open_folder, parts_of, remove
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..attempt.spec import Spec
+
+MAX_FENCES = 1000
+LOG_BYTES = 1 << 20
+COPY_BYTES = 1 << 20
+
+
+def write_atomically(path: str, data: bytes) -> None:
+    """Replace a file so that a reader sees the old or the new one, also after a crash or on a full disk.
+
+    Raises:
+        OSError: the old one is still there.
+    """
+    fresh = "%s.%d.new" % (path, os.getpid())
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        write_all(fd, data)
+        os.fsync(fd)
+        if os.fstat(fd).st_size != len(data):
+            raise OSError(errno.EIO, "written in part", fresh)
+        os.rename(fresh, path)
+    except OSError:
+        _gone(os.unlink, fresh)
+        raise
+    finally:
+        os.close(fd)
+    sync_folder(os.path.dirname(path))
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """A nearly full disk takes a part and says so only in the count."""
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def sync_folder(folder: str) -> None:
+    """A new name is kept over a power cut only once its folder is on the disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _move(folder: str, target: str) -> None:
+    try:
+        os.rename(folder, target)
+    except PermissionError:
+        if os.path.islink(folder):
+            raise
+        os.chmod(folder, 0o700)  # the task closed it, and only who may write into a folder may give it another parent
+        os.rename(folder, target)
+
+
+def _try_to(remove: Callable[[str], None], path: str, failed: list[OSError]) -> None:
+    try:
+        _gone(remove, path)
+    except OSError as error:
+        failed.append(error)
+
+
+def _gone(remove: Callable[[str], None], path: str) -> None:
+    try:
+        remove(path)
+    except FileNotFoundError:
+        pass
+
+
+class Spool:
+    """Paths and small files of one spool."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = os.path.realpath(folder)
+        self.attempts = os.path.join(self.folder, "attempts")
+        self.files = os.path.join(self.folder, "files")
+        self._trash = os.path.join(self.folder, "trash")
+        self._epochs_path = os.path.join(self.folder, "epochs.json")
+        self._log_path = os.path.join(self.folder, "runner.log")
+        self._epochs: dict[str, int] = {}
+        self._homes: dict[str, str] = {}
+        self._is_fenced = True  # what we know of the fences is on the disk
+        self.wanted: set[str] = set()  # files that connected controllers were told of
+
+    def foreign(self) -> str | None:
+        """A folder of somebody else that has the name of one of ours: a runner would clear it up as its own."""
+        if os.path.lexists(self.path("runner.lock")):
+            return None  # a runner was here before, and what is in them is its own
+        for folder in (self.attempts, self.files, self._trash):
+            if os.path.isdir(folder) and os.listdir(folder):
+                return folder
+        return None
+
+    def make(self) -> None:
+        for folder in (self.folder, self.attempts, self.files, self._trash):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+
+    def load(self) -> None:
+        """Read the fences. A damaged file is an error: without fences an old controller could act.
+
+        What connections of an earlier runner left half put is removed.
+        """
+        for name in os.listdir(self.files):
+            if name.startswith("."):
+                failed: list[OSError] = []
+                _try_to(os.unlink, os.path.join(self.files, name), failed)
+                for error in failed:
+                    self.log("a piece of a file stays: %s" % error)
+        try:
+            with open(self._epochs_path, "rb") as file:
+                self._epochs = {str(run): int(epoch) for run, epoch in json.load(file).items()}
+        except FileNotFoundError:
+            self._epochs = {}
+        except (ValueError, AttributeError, TypeError):
+            raise OSError("%s is damaged; remove it once no old controller is left" % self._epochs_path) from None
+
+        try:
+            with open(self.path("homes.json"), "rb") as file:
+                self._homes = {str(run): str(home) for run, home in json.load(file).items()}
+        except (OSError, ValueError, AttributeError):
+            self._homes = {}  # the next command of each run says whose it is
+
+    def age_s(self) -> float | None:
+        """For how long the spool has been here: its lock is made once and never written."""
+        import time
+
+        try:
+            return round(max(0.0, time.time() - os.stat(self.path("runner.lock")).st_mtime), 3)
+        except OSError:
+            return None
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+    def attempt(self, name: str) -> str:
+        return os.path.join(self.attempts, name)
+
+    def claim(self, run: str, home: str, former: list[str]) -> None:
+        """Keep to which home a run belongs. A copy of a home has the same runs; only one of both may act.
+
+        Args:
+            former: homes whose place that one took.
+
+        Raises:
+            Refusal: it belongs to another one.
+        """
+        known = self._homes.get(run)
+        if known == home:
+            return
+        if known is not None and known not in former:
+            raise Refusal(
+                "foreign_home",
+                "run %s belongs to home %s here, and this is home %s: one is a copy of the other, or has taken its place"
+                % (run, known[:12], home[:12]),
+            )
+        self._homes.pop(run, None)
+        self._homes[run] = home
+        while len(self._homes) > MAX_FENCES:
+            del self._homes[next(iter(self._homes))]
+        write_atomically(self.path("homes.json"), json.dumps(self._homes).encode())
+
+    def fence(self, run: str, epoch: int) -> None:
+        """Raise the fence of a run to `epoch`, for good.
+
+        Raises:
+            Refusal: a newer controller has taken the run.
+        """
+        known = self._epochs.get(run, -1)
+        if epoch < known:
+            raise Refusal("stale_epoch", "run %s is at epoch %d; this command is of epoch %d" % (run, known, epoch))
+        if epoch == known and self._is_fenced:
+            return
+        self._epochs.pop(run, None)
+        self._epochs[run] = epoch
+        while len(self._epochs) > MAX_FENCES:
+            del self._epochs[next(iter(self._epochs))]
+        self._is_fenced = False
+        write_atomically(self._epochs_path, json.dumps(self._epochs).encode())
+        self._is_fenced = True
+
+    def discard(self, name: str) -> None:
+        """Take an attempt's folder away; never fails.
+
+        It goes into the trash whole, so that half of it is never taken for an attempt. What cannot be deleted there (a file of
+        another user, as a container leaves them) stays and is logged; each new runner tries again.
+        """
+        folder, target = self.attempt(name), os.path.join(self._trash, name)
+        turn = 0
+        while os.path.lexists(target):
+            turn += 1
+            target = os.path.join(self._trash, "%s.%d" % (name, turn))
+        try:
+            _move(folder, target)
+        except FileNotFoundError:
+            return  # whoever has it now took it away
+        except OSError as error:
+            self.log("cannot remove %s: %s" % (folder, error))
+            return
+        self._report(target, remove(target))
+
+    def empty_trash(self) -> None:
+        """Try again to delete what could not be deleted; never fails."""
+        for name in os.listdir(self._trash):
+            path = os.path.join(self._trash, name)
+            self._report(path, remove(path))
+
+    def _report(self, path: str, error: OSError | None) -> None:
+        if error is not None:
+            self.log("%s stays in part: %s" % (path, error))
+
+    def log(self, text: str) -> None:
+        """One line into the runner's log; never fails. The log and its predecessor are capped."""
+        import time
+
+        line = "%s %s\n" % (time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), text.rstrip())
+        try:
+            fd = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, line.encode("utf-8", "replace"))
+                if os.fstat(fd).st_size > LOG_BYTES:
+                    os.rename(self._log_path, self._log_path + ".1")
+            finally:
+                os.close(fd)
+        except OSError:
+            pass
+
+    def mark_reapable(self, now: float) -> None:
+        """Leave word that nobody needs the host any more, and since when. The next runner takes it away."""
+        try:
+            with open(self.path("reapable"), "w", encoding="utf-8") as file:
+                file.write("%f\n" % now)
+        except OSError:
+            pass  # the spool itself may be gone: all the more reason to end
+
+    def has_file(self, digest: str) -> bool:
+        return os.path.exists(os.path.join(self.files, digest))
+
+    def put(self, digest: str, offset: int, data: bytes, last: bool, who: int) -> bool:
+        """Store one piece of a file. True when the file is there already and nothing was written.
+
+        Raises:
+            Refusal: a piece is missing, or the whole does not have that sum.
+        """
+        if not SHA256.fullmatch(digest):
+            raise bad("sha256 must be 64 hexadecimal digits")
+        self.wanted.add(digest)
+        if self.has_file(digest):
+            self._touch(digest)
+            return True
+        partial = os.path.join(self.files, ".%s.%d" % (digest, who))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_TRUNC if offset == 0 else 0)
+        fd = os.open(partial, flags, 0o600)
+        try:
+            if os.fstat(fd).st_size != offset:
+                raise bad("the next piece begins at %d, not at %d" % (os.fstat(fd).st_size, offset))
+            os.lseek(fd, 0, os.SEEK_END)
+            write_all(fd, data)
+            if last:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        if last:
+            if sha256_of(partial) != digest:
+                os.unlink(partial)
+                raise bad("the data does not have the sum %s" % digest)
+            os.rename(partial, os.path.join(self.files, digest))
+        return False
+
+    def _touch(self, digest: str) -> None:
+        """It is used: pruning looks at the time of its last change."""
+        os.utime(os.path.join(self.files, digest))
+
+    def stage(self, folder: str, spec: Spec) -> None:
+        """Copy the named files into the attempt's work folder: a task may change its copy, never the stored file.
+
+        Raises:
+            Refusal: a file was never put.
+        """
+        work = os.path.join(folder, "work")
+        if spec.files or spec.cwd is None:
+            os.mkdir(work, 0o700)
+        for path, digest in sorted(spec.files.items()):
+            if not self.has_file(digest):
+                raise bad("spec.files: %s (%s) was not put" % (path, digest))
+            self._touch(digest)
+            target = os.path.join(work, path)
+            os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+            _copy(os.path.join(self.files, digest), target)
+
+
+def write_task(folder: str, spec: Spec) -> None:
+    """What EVALFLEET_TASK points at."""
+    fd = os.open(folder + "/task.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        write_all(fd, jsontext.encode(spec.task()))
+    finally:
+        os.close(fd)
+
+
+def sha256_of(path: str) -> str:
+    import hashlib  # only `put` needs it
+
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while True:
+            data = file.read(COPY_BYTES)
+            if not data:
+                return digest.hexdigest()
+            digest.update(data)
+
+
+def _copy(source: str, target: str) -> None:
+    with open(source, "rb", buffering=0) as file:
+        # executable, because sums carry no mode and scripts are the usual case
+        out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755)
+        try:
+            while os.sendfile(out, file.fileno(), None, COPY_BYTES):
+                pass
+        finally:
+            os.close(out)
+
+
+def fetch(folder: str, path: str, offset: int, limit: int) -> tuple[bytes, int]:
+    """A piece of a regular file below a folder, and the file's size. No link is followed on the way.
+
+    Raises:
+        Refusal: the path leaves the folder, or is no regular file.
+    """
+    opened: list[int] = []
+    try:
+        parts_of(path)
+    except OSError:
+        raise bad("path must be a plain relative path") from None
+    try:
+        opened.append(open_folder(folder))
+        opened.append(open_below(opened[0], path))
+        return os.pread(opened[1], limit, offset), os.fstat(opened[1]).st_size
+    except OSError as error:
+        raise Refusal("io_error", "%s: %s" % (path, error.strerror), errno=error.errno) from None
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+def verify_private(folder: str) -> None:
+    """Refuse a runtime folder that somebody else could have prepared.
+
+    Raises:
+        PermissionError: it is not a folder of ours, closed to others.
+    """
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise PermissionError("%s must be a folder of uid %d with mode 0700" % (folder, os.getuid()))

@@ -1,0 +1,98 @@
+"""Small makers of what stores take, for tests: everything has a default, and a test names what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from evalfleet.model import (
+    Attempt,
+    Blame,
+    Failure,
+    Kind,
+    Outcome,
+    Policy,
+    Requests,
+    Run,
+    TaskSpec,
+    TaskState,
+    Verdict,
+)
+from evalfleet.store.base.store import Claim, Claimed, Finish, Finished, Store
+
+
+def task_spec(key: str, domain: str = "d", **fields: Any) -> TaskSpec:
+    return TaskSpec(key=key, domain=domain, command=("true",), **fields)
+
+
+def submit(store: Store, tasks: int | Iterable[str] = 1, policy: Policy | None = None, **fields: Any) -> Run:
+    """A new run with that many tasks, named task_1, task_2, ..., or with those keys."""
+    keys = [f"task_{number}" for number in range(1, tasks + 1)] if isinstance(tasks, int) else tasks
+    specs = [task_spec(key) for key in keys]
+    return store.submit("a run", policy or Policy(), specs, folder="/tmp", base_env={"PATH": "/bin"}, **fields)
+
+
+def drive(store: Store, tasks: int | Iterable[str] = 1, policy: Policy | None = None, **fields: Any) -> Run:
+    """A new run that is ours and runs."""
+    run = store.begin(store.take(submit(store, tasks, policy, **fields).id, "me"))
+    assert run is not None
+    return run
+
+
+def new_claim(task_number: int, *, worker: str = "w1", memory_mb: int = 0, limit_mb: int | None = None) -> Claim:
+    return Claim(
+        task_number=task_number,
+        worker=worker,
+        host="h1",
+        token="token",
+        lease_s=60.0,
+        requests=Requests(memory_mb=memory_mb),
+        host_memory_mb=limit_mb,
+    )
+
+
+def claimed(store: Store, run: Run, task_number: int = 1) -> Claimed:
+    found = store.claim(run, new_claim(task_number))
+    assert found is not None
+    return found
+
+
+def finished(store: Store, run: Run, finish: Finish) -> Finished:
+    found = store.finish(run, finish)
+    assert found is not None
+    return found
+
+
+def new_failure(kind: Kind = Kind.BAD_EXIT, *, consumes: bool = True, evidence: str = "exit 1") -> Failure:
+    return Failure(kind=kind, blame=Blame.TASK, retryable=True, consumes=consumes, evidence=evidence)
+
+
+def with_verdict(attempt: Attempt, score: float = 1.0, **fields: Any) -> Finish:
+    verdict = Verdict(score=score, success=score > 0.5, steps=3, metrics={"a": 1})
+    return Finish(attempt=attempt, outcome=Outcome.OK, verdict=verdict, **(_ENDED | fields))
+
+
+def with_failure(
+    attempt: Attempt,
+    next_state: TaskState = TaskState.QUEUED,
+    outcome: Outcome = Outcome.TASK_ERROR,
+    failure: Failure | None = None,
+    **fields: Any,
+) -> Finish:
+    """An end without verdict; `lost` ends do not consume."""
+    found = failure or new_failure(consumes=outcome is not Outcome.LOST)
+    more: dict[str, Any] = {"reason": "because", **fields}
+    return Finish(attempt=attempt, outcome=outcome, failure=found, next_state=next_state, **(_ENDED | more))
+
+
+_ENDED: dict[str, Any] = {
+    "ended_at": 1_000_010.0,
+    "duration_s": 7.0,
+    "started_at": 1_000_003.0,
+    "ready_at": None,
+    "cost_usd": 0.5,
+    "reported_usd": 0.25,
+    "last_event": 9,
+    "end": {"cause": "exited", "exit_code": 0},
+    "judge_version": 1,
+}

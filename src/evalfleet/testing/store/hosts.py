@@ -1,0 +1,138 @@
+"""The contract of a store: the machines that are made for pools."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from evalfleet.errors import NotFound, Owned, WrongState
+from evalfleet.model import HostState, Policy, Wish
+from evalfleet.store.base.store import Store
+from evalfleet.testing.clock import FakeClock
+from evalfleet.testing.store import cases
+
+
+class HostContract:
+    """Intent first: a machine is in the store before it is anywhere else."""
+
+    def test_machines_are_requested(self, store: Store) -> None:
+        store.create_pool("p", "azure-vm", {})
+        first, second = store.request_hosts("p", "eval-", [{"size": "a"}, {"size": "b"}])
+        assert (first.name, first.number, first.facts) == ("eval-1", 1, {"size": "a"})
+        assert (first.wish, first.state, first.gone_at) == (Wish.RUNNING, HostState.REQUESTED, None)
+        assert store.hosts("p") == [first, second]
+        assert [event.type for event in store.events("pool:p")] == ["pool.created", *["worker.requested"] * 2]
+
+    def test_a_name_is_given_once_in_a_home(self, store: Store) -> None:
+        pool = store.create_pool("p", "azure-vm", {})
+        other = store.create_pool("q", "azure-vm", {})
+        [first] = store.request_hosts(pool.name, "eval-", [{}])
+        [second] = store.request_hosts(other.name, "eval-", [{}])
+        owned = store.take_pool("p", "me")
+        store.move_host(owned, HostState.REQUESTED, replace(first, state=HostState.GONE))
+        [third] = store.request_hosts(pool.name, "eval-", [{}])
+        assert [first.name, second.name, third.name] == ["eval-1", "eval-2", "eval-3"]
+        assert [host.name for host in store.hosts("p")] == ["eval-3"]
+        assert [host.name for host in store.hosts("p", gone=True)] == ["eval-1", "eval-3"]
+
+    def test_only_the_owner_says_how_far_a_host_is(self, store: Store, clock: FakeClock) -> None:
+        store.create_pool("p", "azure-vm", {})
+        [host] = store.request_hosts("p", "eval-", [{}])
+        before = store.take_pool("p", "one")
+        owned = store.take_pool("p", "one again")
+        creating = replace(host, state=HostState.CREATING, facts={"region": "eastus"}, made_at=5.0, allocated_since=6.0)
+        assert store.move_host(before, HostState.REQUESTED, creating) is None
+        clock.advance(3)
+        moved = store.move_host(owned, HostState.REQUESTED, creating)
+        assert moved is not None
+        assert moved == replace(creating, updated_at=store.now())
+        assert store.move_host(owned, HostState.REQUESTED, creating) is None  # it is not as it was any more
+        last = store.last_event("pool:p")
+        assert last is not None
+        assert (last.type, last.data["host"], last.data["from"]) == ("worker.ordered", "eval-1", "requested")
+
+    def test_a_move_does_not_touch_a_wish(self, store: Store) -> None:
+        store.create_pool("p", "azure-vm", {})
+        [host] = store.request_hosts("p", "eval-", [{}])
+        owned = store.take_pool("p", "me")
+        [wished] = store.wish("p", ["eval-1"], Wish.GONE, "not needed")
+        assert wished.wish is Wish.GONE
+        moved = store.move_host(owned, HostState.REQUESTED, replace(host, state=HostState.CREATING))
+        assert moved is not None
+        assert moved.wish is Wish.GONE
+
+    def test_what_is_to_go_stays_so(self, store: Store) -> None:
+        store.create_pool("p", "azure-vm", {})
+        store.request_hosts("p", "eval-", [{}, {}])
+        assert [host.name for host in store.wish("p", ["eval-1", "eval-2"], Wish.STOPPED, "")] == ["eval-1", "eval-2"]
+        assert store.wish("p", ["eval-1"], Wish.STOPPED, "") == []
+        store.wish("p", ["eval-1"], Wish.GONE, "")
+        assert store.wish("p", ["eval-1"], Wish.RUNNING, "") == []
+        assert [host.wish for host in store.hosts("p")] == [Wish.GONE, Wish.STOPPED]
+        with pytest.raises(NotFound, match="eval-9"):
+            store.wish("p", ["eval-9"], Wish.GONE, "")
+
+    def test_who_insists_on_a_wish_is_heard_the_second_time_too(self, store: Store) -> None:
+        store.create_pool("p", "azure-vm", {})
+        store.request_hosts("p", "eval-", [{}])
+        assert [host.forced for host in store.wish("p", ["eval-1"], Wish.GONE, "")] == [False]
+        assert [host.forced for host in store.wish("p", ["eval-1"], Wish.GONE, "", force=True)] == [True]
+        assert store.wish("p", ["eval-1"], Wish.GONE, "", force=True) == []
+        assert store.wish("p", ["eval-1"], Wish.STOPPED, "", force=True) == []
+        assert [host.forced for host in store.hosts("p")] == [True]
+
+    def test_nothing_is_claimed_on_a_host_that_is_to_go(self, store: Store) -> None:
+        store.create_pool("p", "azure-vm", {})
+        store.request_hosts("p", "h", [{}])
+        run = cases.drive(store, 1)
+        store.wish("p", ["h1"], Wish.STOPPED, "")
+        assert store.claim(run, cases.new_claim(1)) is None
+        store.wish("p", ["h1"], Wish.RUNNING, "")
+        assert store.claim(run, cases.new_claim(1)) is not None
+
+    def test_a_pool_has_one_owner(self, store: Store, another: Store) -> None:
+        store.create_pool("p", "azure-vm", {})
+        owned = store.take_pool("p", "me")
+        assert (owned.owner, owned.epoch) == ("me", 1)
+        assert another.pool_owner("p") == "me"
+        with pytest.raises(Owned, match="me"):
+            another.take_pool("p", "other")
+        store.leave_pool(owned)
+        assert another.pool_owner("p") is None
+        assert another.take_pool("p", "other").epoch == 2
+
+    def test_a_pool_goes_after_its_machines(self, store: Store) -> None:
+        store.create_pool("p", "azure-vm", {})
+        [host] = store.request_hosts("p", "eval-", [{}])
+        assert store.doom_pool("p").deleting
+        assert store.hosts("p")[0].wish is Wish.GONE
+        with pytest.raises(WrongState, match="eval-1"):
+            store.delete_pool("p")
+        owned = store.take_pool("p", "me")
+        store.move_host(owned, HostState.REQUESTED, replace(host, state=HostState.GONE))
+        store.delete_pool("p")
+        assert store.pools() == []
+        assert store.hosts("p", gone=True) == []
+
+    def test_a_pool_that_a_run_wants_is_not_doomed(self, store: Store) -> None:
+        store.create_pool("p", "azure-vm", {})
+        store.request_hosts("p", "eval-", [{}])
+        cases.submit(store, policy=Policy(pool="p"))
+        with pytest.raises(WrongState, match="uses pool"):
+            store.doom_pool("p")
+        assert store.hosts("p")[0].wish is Wish.RUNNING
+
+    def test_why_a_pool_makes_no_more(self, store: Store) -> None:
+        store.create_pool("p", "azure-vm", {})
+        store.explain_pool("p", {"cause": "quota", "message": "ask for more"})
+        store.explain_pool("p", {"cause": "quota", "message": "ask for more"})
+        assert store.pool("p").reason == {"cause": "quota", "message": "ask for more"}
+        store.explain_pool("p", None)
+        assert store.pool("p").reason is None
+        types = [event.type for event in store.events("pool:p")]
+        assert types == ["pool.created", "pool.paused", "pool.resumed"]
+
+    def test_what_a_pool_should_be_may_change(self, store: Store) -> None:
+        store.create_pool("p", "azure-vm", {"workers": 2})
+        assert store.amend_pool("p", {"workers": 3}).settings == {"workers": 3}
+        assert store.pool("p").settings == {"workers": 3}

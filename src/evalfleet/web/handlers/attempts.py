@@ -1,0 +1,307 @@
+"""What the API tells of one task and one attempt, and of the files that it left or is just writing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct, field
+
+from evalfleet import config
+from evalfleet.core.secret_names import masked
+from evalfleet.errors import MissingSecret, NotFound
+from evalfleet.hosts import late_redaction, registry
+from evalfleet.hosts.access import Absent, Reachable
+from evalfleet.hosts.attempt_files import files_inside, open_inside, open_socket
+from evalfleet.hosts.local.backend import HOST as HERE
+from evalfleet.layout import Home
+from evalfleet.model import LIVE_ATTEMPT_STATES, Attempt, JsonObject, Run, Task
+from evalfleet.report.summary import task_row
+from evalfleet.report.trajectory import Film, film_of
+from evalfleet.store.base.store import StoreReader
+
+STREAMS = ("stdout", "stderr")
+_MOST_FILES = 2000
+_PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """One attempt, and where its files lie now."""
+
+    run: Run
+    task: Task
+    attempt: Attempt
+    folder: Path
+    away: Reachable | Absent | None = None  # the machine that has them, if it is not this one
+    is_raw: bool = False  # its runner has not taken secrets out of them yet
+
+    @property
+    def is_live(self) -> bool:
+        return self.attempt.state in LIVE_ATTEMPT_STATES
+
+
+class SeenFile(Struct, frozen=True, kw_only=True):
+    """An artifact on another machine, as it was when we looked."""
+
+    path: str
+    size: int
+    changed_at: float
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """How far an attempt on another machine is."""
+
+    folder: Path  # holds what its film is made of, as far as it was brought here
+    files: tuple[SeenFile, ...] = ()
+    logs: dict[str, int] = field(default_factory=dict[str, int])  # bytes by stream
+    socket: bool = False  # a desktop of its own can be watched
+    port: int | None = None  # of the machine, on which it shows what the attempt does
+    problem: str | None = None  # why nothing could be seen
+
+    @property
+    def has_screen(self) -> bool:
+        return self.socket or self.port is not None
+
+
+def place(store: StoreReader, home: Home, text: str, task_number: int, number: int) -> Place:
+    """Raises NotFound."""
+    run = store.find_run(text)
+    task = store.task_at(run.id, task_number)
+    for attempt in store.attempts(run.id, task_number):
+        if attempt.number == number:
+            collected = home.attempt(run.id, task.key, number)
+            if collected.is_dir():
+                return Place(run=run, task=task, attempt=attempt, folder=collected)
+            away = None if attempt.host == HERE else _host(store, run, attempt.host)
+            folder, is_raw = home.spooled(attempt.id), bool(task.spec.secrets)
+            return Place(run=run, task=task, attempt=attempt, folder=folder, away=away, is_raw=is_raw)
+    raise NotFound(f"task {task.key!r} of run {run.id} has no attempt {number}; it has {task.attempts}")
+
+
+def _host(store: StoreReader, run: Run, name: str) -> Reachable | Absent | None:
+    """How the machine is reached that an attempt ran on: as its pool says."""
+    if run.policy.pool is None:
+        return None
+    gone = Absent(pool=run.policy.pool, name=name, slots=0, why="does not belong to the pool any more")
+    try:
+        pool = store.pool(run.policy.pool)
+        hosts = registry.kind_of(pool).reachable(pool, store.hosts(pool.name))
+    except NotFound:
+        return gone
+    return next((host for host in hosts if host.name == name), gone)
+
+
+def task(store: StoreReader, home: Home, text: str, number: int) -> JsonObject:
+    with store.snapshot():
+        run = store.find_run(text)
+        found = store.task_at(run.id, number)
+        rows = store.tasks_page(run.id, after=number - 1, limit=1)
+        attempts = store.attempts(run.id, number)
+    spec = cast("JsonObject", msgspec.to_builtins(found.spec))
+    spec["env"] = masked(found.spec.env)
+    film = None
+    if attempts:
+        last = place(store, home, run.id, number, attempts[-1].number)
+        film = _shown_film(last, last.folder)
+    return {
+        "number": number,
+        **task_row(rows[0]),
+        "spec": {name: value for name, value in spec.items() if name not in ("key", "domain")},
+        "instruction": _instruction(found.spec.payload, film),
+        "not_before": found.not_before,
+        "hold_asked": found.hold_asked,
+        "expected_s": found.expected_s,
+        "consumed": found.consumed,
+        "lost": found.lost,
+        "attempt_list": [_attempt(one) for one in attempts],
+    }
+
+
+def attempt(
+    store: StoreReader, home: Home, text: str, task_number: int, number: int, seen: Seen | None = None
+) -> JsonObject:
+    """
+    Args:
+        seen: what its machine told of it, if that is not this one.
+    """
+    with store.snapshot():
+        found = place(store, home, text, task_number, number)
+    if found.away is None or seen is None:
+        seen, picture = _seen_here(found), newest_picture(found)
+    else:
+        picture = newest_of(film_of(seen.folder), seen.files)
+    film = _shown_film(found, seen.folder)
+    flagged = {str(one.get("path")) for one in (found.attempt.end or {}).get("artifacts", ()) if one.get("secret")}
+    files = [{"path": one.path, "size": one.size, "secret": one.path in flagged} for one in seen.files]
+    return {
+        **_attempt(found.attempt),
+        "key": found.task.key,
+        "run": found.run.id,
+        "task_state": str(found.task.state),
+        "end": found.attempt.end,
+        "film": _film(film),
+        "artifacts": files,
+        "logs": {stream: seen.logs.get(stream, 0) for stream in STREAMS},
+        "desktop": {"vnc": found.is_live and seen.has_screen, "screenshot": picture is not None},
+        "problem": seen.problem,
+    }
+
+
+def _seen_here(found: Place) -> Seen:
+    return Seen(
+        folder=found.folder,
+        files=tuple(_files(found.folder)),
+        logs={stream: _read(found.folder, f"{stream}.log", 0, 0)[1] for stream in STREAMS},
+        socket=_has_desktop(found),
+    )
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """Which piece of a log somebody asks for."""
+
+    stream: str
+    offset: int | None
+    limit: int
+    tail: int | None  # the last bytes, in the place of an offset
+
+    def begin(self, size: int) -> int:
+        return max(0, size - self.tail) if self.tail is not None else min(self.offset or 0, size)
+
+
+def log(found: Place, wanted: Wanted) -> JsonObject:
+    """A piece of what an attempt wrote, or writes here."""
+    name = f"{wanted.stream}.log"
+    _, size = _read(found.folder, name, 0, 0)
+    data, _ = _read(found.folder, name, wanted.begin(size), wanted.limit)
+    return log_row(found, wanted, size, data)
+
+
+def log_row(found: Place, wanted: Wanted, size: int, data: bytes) -> JsonObject:
+    begin = wanted.begin(size)
+    return {
+        "stream": wanted.stream,
+        "offset": begin,
+        "next": begin + len(data),
+        "size": size,
+        "live": found.is_live,
+        "text": data.decode("utf-8", "replace"),
+    }
+
+
+def cleaned(found: Place, data: bytes) -> bytes:
+    """What a task with secrets is just writing, without them.
+
+    Raises MissingSecret: this server does not know them.
+    """
+    return late_redaction.cleaned(data, config.secret_values(found.task.spec.secrets)) if found.is_raw else data
+
+
+def _shown_film(found: Place, folder: Path) -> Film | None:
+    try:
+        return film_of(folder, lambda data: cleaned(found, data))
+    except MissingSecret:
+        return None  # it is shown once it ended
+
+
+def opened(found: Place, name: str) -> int | None:
+    """Open one of its artifacts here; None where there is none of that name. The caller closes it."""
+    return open_inside(found.folder, f"artifacts/{name}")
+
+
+def newest_picture(found: Place) -> str | None:
+    """Name the last screenshot that the attempt made."""
+    film = film_of(found.folder)
+    for frame in reversed(film.frames if film else ()):
+        descriptor = opened(found, frame.picture) if frame.picture else None
+        if descriptor is not None:
+            os.close(descriptor)
+            return frame.picture
+    return newest_of(None, tuple(_files(found.folder)))
+
+
+def newest_of(film: Film | None, files: Sequence[SeenFile]) -> str | None:
+    """The last screenshot that an attempt made: the film's, else the newest picture among its files."""
+    known = {one.path for one in files}
+    named = [frame.picture for frame in film.frames if frame.picture] if film else []
+    for name in reversed(named):
+        if name in known:
+            return name
+    pictures = [one for one in files if one.path.lower().endswith(_PICTURES)]
+    newest = max(pictures, key=lambda one: one.changed_at, default=None)
+    return None if newest is None else newest.path
+
+
+def vnc_socket(found: Place) -> int | None:
+    """Open the way to the desktop of an attempt on this machine, which lets itself be watched by a socket beside its files."""
+    return open_socket(found.folder, "vnc.sock")
+
+
+def _has_desktop(found: Place) -> bool:
+    descriptor = vnc_socket(found)
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is not None
+
+
+def _attempt(one: Attempt) -> JsonObject:
+    return {
+        "id": one.id,
+        "task": one.task_number,
+        "number": one.number,
+        "state": str(one.state),
+        "outcome": one.outcome,
+        "host": one.host,
+        "worker": one.worker,
+        "claimed_at": one.claimed_at,
+        "started_at": one.started_at,
+        "ready_at": one.ready_at,
+        "ended_at": one.ended_at,
+        "duration_s": one.duration_s,
+        "step": one.step,
+        "cost_usd": one.cost_usd,
+        "reported_usd": one.reported_usd,
+        "verdict": one.verdict,
+        "failure": one.failure,
+        "live": one.state in LIVE_ATTEMPT_STATES,
+    }
+
+
+def _film(film: Film | None) -> Any:
+    return None if film is None else msgspec.to_builtins(film)
+
+
+def _instruction(payload: Any, film: Film | None) -> str | None:
+    if film is not None and film.goal:
+        return film.goal
+    if isinstance(payload, dict):
+        words = cast("dict[str, Any]", payload)
+        for name in ("instruction", "goal", "prompt"):
+            if isinstance(words.get(name), str):
+                return words[name]
+    return None
+
+
+def _files(folder: Path) -> Iterator[SeenFile]:
+    """Artifacts by path; a task that leaves a million is cut off."""
+    for path, known in files_inside(folder, "artifacts", _MOST_FILES):
+        if _is_text(path):
+            yield SeenFile(path=path, size=known.st_size, changed_at=known.st_mtime)
+
+
+def _is_text(path: str) -> bool:
+    """Whether the name can stand in JSON: a task may have written any bytes."""
+    return not any("\udc80" <= char <= "\udcff" for char in path)
+
+
+def _read(folder: Path, name: str, offset: int, limit: int) -> tuple[bytes, int]:
+    """A piece of a file in an attempt's folder, and how large the file is. Nothing where it is not there, or moves at this moment."""
+    descriptor = open_inside(folder, name)
+    if descriptor is None:
+        return b"", 0
+    try:
+        return os.pread(descriptor, limit, offset) if limit else b"", os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,130 @@
+"""Files that tasks left, given to a browser in a way that they can do nothing in it.
+
+Only pictures (known by their first bytes) and plain text are shown; everything else, pages and drawings with scripts too, is a download.
+Whatever it is, a sandbox without an origin of ours surrounds it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.web_request import BaseRequest
+
+from evalfleet.errors import MissingSecret, NotFound, Refused
+from evalfleet.hosts.attempt_files import open_inside
+from evalfleet.web import params
+from evalfleet.web.context import Site
+from evalfleet.web.handlers import attempts
+from evalfleet.web.handlers.attempts import Place
+
+SANDBOX = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; frame-ancestors 'none'"
+_PICTURES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
+_TEXTS = (".txt", ".log", ".json", ".jsonl", ".csv", ".md", ".toml", ".yaml", ".yml", ".py", ".patch", ".diff")
+_HEAD = 16
+_MOST_CLEANED = 64 << 20
+
+
+class Files:
+    """Handlers of the role reader."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    async def artifact(self, request: web.Request) -> web.StreamResponse:
+        found = await self._place(request)
+        name = request.match_info["path"]
+        copy = await self._site.remote.file(found, name)
+        file = await self._site.readers.call(lambda _: _opened(copy, found, name))
+        if file is None:
+            raise NotFound(f"attempt {found.attempt.id} has no file {name!r}")
+        if found.is_raw and not file.kind.startswith("image/"):
+            return await self._site.readers.call(lambda _: file.cleaned(found, download="download" in request.query))
+        return file.given(download="download" in request.query, private=found.is_live)
+
+    async def screenshot(self, request: web.Request) -> web.StreamResponse:
+        found = await self._place(request)
+        copy = await self._site.remote.picture(found)
+        file = await self._site.readers.call(
+            lambda _: _opened(copy, found, "" if copy else attempts.newest_picture(found) or "")
+        )
+        if file is None or not file.kind.startswith("image/"):
+            raise NotFound(f"attempt {found.attempt.id} has no screenshot yet")
+        return file.given(download=False, private=True)
+
+    async def _place(self, request: web.Request) -> Place:
+        text = request.match_info["run"]
+        task, number = params.number(request, "task"), params.number(request, "attempt")
+        home = self._site.home
+        return await self._site.readers.call(lambda store: attempts.place(store, home, text, task, number))
+
+
+class _Opened:
+    """A file that was looked at, and is sent as it is, whatever has its name by now."""
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        self.file = open(descriptor, "rb")  # noqa: SIM115 - closed once it was sent, or nobody wants it any more
+        self.name = name.rpartition("/")[2]
+        self.kind = _kind(os.pread(descriptor, _HEAD, 0), self.name)
+
+    def given(self, *, download: bool, private: bool) -> web.StreamResponse:
+        return _Sent(self.file, self._headers(download=download, private=private))
+
+    def cleaned(self, found: Place, *, download: bool) -> web.Response:
+        """What a task with secrets is just writing. Raises Refused: it is too large, or this server does not know the secrets."""
+        with self.file:
+            data = self.file.read(_MOST_CLEANED + 1)
+        if len(data) > _MOST_CLEANED:
+            raise Refused(
+                f"{self.name} has more than {_MOST_CLEANED >> 20} MB and may hold a secret until its attempt ended; wait for that"
+            )
+        try:
+            body = attempts.cleaned(found, data)
+        except MissingSecret as error:
+            raise Refused(f"{self.name} may hold a secret until its attempt ended: {error}") from None
+        return web.Response(body=body, headers=self._headers(download=download, private=True))
+
+    def _headers(self, *, download: bool, private: bool) -> dict[str, Any]:
+        headers: dict[str, Any] = {
+            "Content-Type": "text/plain; charset=utf-8" if self.kind == "text/plain" else self.kind,
+            "Content-Security-Policy": SANDBOX,
+            "Cache-Control": "no-cache" if private else "private, max-age=3600",
+        }
+        if download or self.kind == "application/octet-stream":
+            headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(self.name, safe='')}"
+        return headers
+
+
+class _Sent(web.FileResponse):
+    """Sends an open file: its name in /proc leads to that very file."""
+
+    def __init__(self, file: BinaryIO, headers: dict[str, Any]) -> None:
+        super().__init__(f"/proc/self/fd/{file.fileno()}", headers=headers)
+        self._opened = file
+
+    async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
+        with self._opened:
+            return await super().prepare(request)
+
+
+def _opened(copy: Path | None, found: Place, name: str) -> _Opened | None:
+    """
+    Args:
+        copy: of a file on another machine, made by this server.
+    """
+    descriptor = attempts.opened(found, name) if copy is None else open_inside(copy.parent, copy.name)
+    return None if descriptor is None else _Opened(descriptor, name if copy is None else copy.name)
+
+
+def _kind(head: bytes, name: str) -> str:
+    """What a browser may take it for."""
+    for mark, kind in _PICTURES:
+        if head.startswith(mark):
+            return kind
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "image/webp"
+    return "text/plain" if name.lower().endswith(_TEXTS) else "application/octet-stream"

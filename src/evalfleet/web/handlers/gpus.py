@@ -1,0 +1,34 @@
+"""GPUs over HTTP: who has which, who waits, and taking one back that was put aside."""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from evalfleet.report.gpus import gpus_facts
+from evalfleet.web import params
+from evalfleet.web.answers import answered
+from evalfleet.web.context import Site, bearer_of
+
+
+class OneGpu(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    host: str
+    uuid: str
+
+
+class Gpus:
+    """Handlers: one of the role reader, one of the role operator."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    async def listed(self, request: web.Request) -> web.Response:
+        del request
+        return await answered(self._site, ("gpus",), gpus_facts)
+
+    async def pardon(self, request: web.Request) -> web.Response:
+        """Let a GPU in quarantine be leased again. It is an event, with who did it."""
+        wanted = await params.body(request, OneGpu)
+        by = str(bearer_of(request))
+        await self._site.write(lambda store: store.pardon_gpu(wanted.host, wanted.uuid, by))
+        return web.json_response({"host": wanted.host, "uuid": wanted.uuid})

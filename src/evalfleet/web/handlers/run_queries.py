@@ -1,0 +1,225 @@
+"""The reading half of the API. Every handler is a question to `queries`, asked in a thread and answered for all who ask the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from fnmatch import fnmatchcase
+from typing import Any
+
+from aiohttp import web
+
+from evalfleet import __version__
+from evalfleet.daemon.alerts import state as alerts
+from evalfleet.model import JsonObject, RunState, TaskState
+from evalfleet.report import pools
+from evalfleet.report.terminal.events import as_object
+from evalfleet.store.base.store import StoreReader
+from evalfleet.web import params, queries
+from evalfleet.web.answers import answered
+from evalfleet.web.context import Site, bearer_of
+from evalfleet.web.handlers import attempts, series
+from evalfleet.web.handlers.attempts import Place, Wanted
+from evalfleet.web.queries import Choice, Page
+
+_RUN_STATES = tuple(str(state) for state in RunState)
+_TASK_STATES = tuple(str(state) for state in TaskState)
+
+
+class Reading:
+    """Handlers of the role reader."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    async def me(self, request: web.Request) -> web.Response:
+        bearer = bearer_of(request)
+        told: JsonObject = {
+            "role": str(bearer.role),
+            "name": bearer.name,
+            "version": __version__,
+            "drives": self._site.drivers is not None,
+            "home": str(self._site.settings.home),
+        }
+        return await self._told(request, None, lambda store: {**told, "now": store.now(), "event": store.last_number()})
+
+    async def runs(self, request: web.Request) -> web.Response:
+        page, search = params.page(request), params.text(request, "search")
+        states = params.words(request, "state", _RUN_STATES)
+        return await self._told(
+            request, ("runs", page, states, search), lambda store: queries.runs(store, page, states, search)
+        )
+
+    async def run(self, request: web.Request) -> web.Response:
+        text = _run(request)
+        return await self._told(request, ("run", text), lambda store: queries.run(store, text))
+
+    async def tasks(self, request: web.Request) -> web.Response:
+        text, page = _run(request), params.page(request)
+        choice = Choice(
+            states=params.words(request, "state", _TASK_STATES),
+            domain=params.text(request, "domain"),
+            search=params.text(request, "search"),
+            key=params.text(request, "key"),
+        )
+        return await self._told(
+            request, ("tasks", text, page, choice), lambda store: queries.tasks(store, text, page, choice)
+        )
+
+    async def grid(self, request: web.Request) -> web.Response:
+        text = _run(request)
+        return await self._told(request, ("grid", text), lambda store: queries.grid(store, text))
+
+    async def lanes(self, request: web.Request) -> web.Response:
+        text, since = _run(request), params.moment(request, "after_at")
+        return await self._told(request, ("lanes", text, since), lambda store: queries.lanes(store, text, since))
+
+    async def series(self, request: web.Request) -> web.Response:
+        text = _run(request)
+        return await self._told(request, ("series", text), lambda store: queries.series(store, text))
+
+    async def host_series(self, request: web.Request) -> web.Response:
+        text, host, since = _run(request), params.text(request, "host"), params.moment(request, "since_at")
+        return await self._told(
+            request, ("host_series", text, host, since), lambda store: series.host_series(store, text, host, since)
+        )
+
+    async def failures(self, request: web.Request) -> web.Response:
+        text, page = _run(request), params.page(request, parts=3)
+        kind, blame = params.text(request, "kind"), params.text(request, "blame")
+        return await self._told(
+            request,
+            ("failures", text, page, kind, blame),
+            lambda store: queries.failures(store, text, page, kind, blame),
+        )
+
+    async def queue(self, request: web.Request) -> web.Response:
+        text, limit = _run(request), params.page(request).limit
+        return await self._told(request, ("queue", text, limit), lambda store: queries.queue(store, text, limit))
+
+    async def events(self, request: web.Request) -> web.Response:
+        text, page = _run(request), params.page(request)
+        back = params.word(request, "order", ("asc", "desc")) == "desc"
+        name = "before" if back else "after"
+        edge = params.whole(request, name, None)
+        pattern, task = params.text(request, "type"), params.text(request, "task")
+
+        def ask(store: StoreReader) -> JsonObject:
+            run_id = store.find_run(text).id
+            start = int(page.cursor) if page.cursor is not None else edge
+            return _events(store, run_id, start, page, pattern, task, back=back)
+
+        return await self._told(request, None, ask)
+
+    async def task(self, request: web.Request) -> web.Response:
+        text, number, home = _run(request), params.number(request, "task"), self._site.home
+        return await self._told(request, None, lambda store: attempts.task(store, home, text, number))
+
+    async def attempt(self, request: web.Request) -> web.Response:
+        text, task, number = _attempt(request)
+        home = self._site.home
+        seen = await self._site.remote.seen_or_problem(await self._place(request))
+        return await self._told(request, None, lambda store: attempts.attempt(store, home, text, task, number, seen))
+
+    async def log(self, request: web.Request) -> web.Response:
+        offset, tail = params.whole(request, "offset", None), params.whole(request, "tail", None, 0, 1 << 20)
+        limit = params.whole(request, "limit", 1 << 18, 1, 1 << 20) or 1
+        stream = request.match_info["stream"]
+        wanted = Wanted(stream=stream, offset=offset, limit=max(limit, tail or 0), tail=tail)
+        found = await self._place(request)
+        remote = self._site.remote
+        seen = await remote.seen(found)
+        if seen is not None:
+            size = seen.logs.get(stream, 0)
+            data = await remote.log(found, stream, wanted.begin(size), wanted.limit)
+            return await self._told(request, None, lambda _: attempts.log_row(found, wanted, size, data))
+        text, task, number = _attempt(request)
+        home = self._site.home
+
+        def ask(store: StoreReader) -> JsonObject:
+            return attempts.log(attempts.place(store, home, text, task, number), wanted)
+
+        return await self._told(request, None, ask)
+
+    async def compare(self, request: web.Request) -> web.Response:
+        a, b = params.text(request, "a"), params.text(request, "b")
+        params.some(a and b, "one of the runs `a` and `b`")
+        different = params.text(request, "different") == "allowed"
+
+        def ask(store: StoreReader) -> Any:
+            return queries.compare(store, a or "", b or "", allow_different=different)
+
+        return await self._told(request, ("compare", a, b, different), ask)
+
+    async def pools(self, request: web.Request) -> web.Response:
+        speed = self._site.settings.azure_speed
+
+        def ask(store: StoreReader) -> JsonObject:
+            found = [pools.told(store, pool, speed) for pool in store.pools()]
+            return {"pools": [{**pool, "hosts": len(pool["hosts"])} for pool in found]}
+
+        return await self._told(request, ("pools",), ask)
+
+    async def pool(self, request: web.Request) -> web.Response:
+        name, speed = request.match_info["pool"], self._site.settings.azure_speed
+        return await self._told(request, ("pool", name), lambda store: pools.told(store, store.pool(name), speed))
+
+    async def alerts(self, request: web.Request) -> web.Response:
+        page, text = params.page(request), params.text(request, "run")
+        state = params.word(request, "state", ("firing", "resolved"))
+        settings = self._site.settings.alerts
+
+        def ask(store: StoreReader) -> JsonObject:
+            run = store.find_run(text).id if text else None
+            before = int(page.cursor) if page.cursor else None
+            found, following = alerts.listed(store, run=run, state=state, limit=page.limit, before=before)
+            return {
+                "alerts": found,
+                "next": None if following is None else str(following),
+                "rules": alerts.rules(settings),
+                "channels": [{"channel": name} for name in settings.channels],
+            }
+
+        return await self._told(request, ("alerts", page, text, state), ask)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        number = params.number(request, "request")
+        return await self._told(request, None, lambda store: {"number": number, "answer": store.answer(number)})
+
+    async def _place(self, request: web.Request) -> Place:
+        text, task, number = _attempt(request)
+        home = self._site.home
+        return await self._site.readers.call(lambda store: attempts.place(store, home, text, task, number))
+
+    async def _told(
+        self, request: web.Request, key: Hashable | None, ask: Callable[[StoreReader], Any]
+    ) -> web.Response:
+        """The answer as JSON. One without a key is computed for this request alone."""
+        del request  # who asks does not matter
+        return await answered(self._site, key, ask)
+
+
+def _run(request: web.Request) -> str:
+    return request.match_info["run"]
+
+
+def _attempt(request: web.Request) -> tuple[str, int, int]:
+    return _run(request), params.number(request, "task"), params.number(request, "attempt")
+
+
+def _events(
+    store: StoreReader, run_id: str, start: int | None, page: Page, pattern: str | None, task: str | None, *, back: bool
+) -> JsonObject:
+    """Up to a page of those that fit. Looks at a bounded number, so that a rare type does not hold a thread for long."""
+    found: list[JsonObject] = []
+    last = start
+    for _ in range(20):
+        read = store.events_before(run_id, last, params.MOST) if back else store.events(run_id, last or 0, params.MOST)
+        for event in read:
+            last = event.number
+            if (pattern is None or fnmatchcase(event.type, pattern)) and (task is None or event.task == task):
+                found.append(as_object(event))
+                if len(found) == page.limit:
+                    return {"events": found, "next": str(last)}
+        if len(read) < params.MOST:
+            return {"events": found, "next": None}
+    return {"events": found, "next": str(last)}
