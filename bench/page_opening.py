@@ -15,8 +15,8 @@ from evalfleet.model import Outcome, Policy, Requests, TaskSpec, Verdict
 from evalfleet.store.base.store import Claim, Finish
 from evalfleet.store.database.sqlite import open_store
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from pageview import BUILT, CHROMIUM, MISSING, View, viewed
+sys.path.append(str(Path(__file__).parents[1]))
+from tests.support.page_view import BUILT, CHROMIUM, MISSING, View, viewed
 
 TASKS = 10_000
 OPENINGS = 3

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-import machines
-from fleet import Fleet, fleet_at
-from machines import Hosts
+from tests.support import machines
+from tests.support.fleet import Fleet, fleet_at
+from tests.support.machines import Hosts
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support import sshd
+from tests.support.fleet import wait_for
 
-import sshd
 from evalfleet.hosts.base import Backend
 from evalfleet.hosts.local.backend import LocalBackend, LocalSettings
 from evalfleet.hosts.local.launcher import runner_info
@@ -16,7 +17,6 @@ from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 from evalfleet.layout import Home
 from evalfleet.testing.backend import FakeBackend
 from evalfleet.testing.backend_contract import BackendContract, launch
-from fleet import wait_for
 
 
 class TestLocalBackend(BackendContract):

@@ -56,7 +56,7 @@ class TestMiniwobWithAModel(BenchmarkContract):
     agent = "llm"
     sample = "click-button"
     more = {"model": "stub", "base_url": "http://127.0.0.1:9/v1"}  # noqa: RUF012 - as the contract declares it
-    has_episodes = False  # nobody answers there; acceptance/test_llm_runs.py lets a model act
+    has_episodes = False  # nobody answers there; acceptance/benchmarks/test_llm_runs.py lets a model act
 
     @pytest.fixture
     def benchmark(self) -> Benchmark:

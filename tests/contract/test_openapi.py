@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-
-from fleet import Fleet, fleet_at
-from webserver import Served, serve
+from tests.support.fleet import Fleet, fleet_at
+from tests.support.web_server import Served, serve
 
 schemathesis = pytest.importorskip("schemathesis")
 EXAMPLES = 8

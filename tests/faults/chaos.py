@@ -19,16 +19,16 @@ import time
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from faults import chaos_processes as processes
-from faults.chaos_checks import Check, Tally
-from faults.chaos_plan import FLAVOURS, flavour_of
-from faults.chaos_round import Round
-from faults.sharing.checks import Check as SharedCheck
-from faults.sharing.keeper import keeper_round
-from faults.sharing.trouble import KINDS
-from faults.sharing.world import World
+from tests.faults import chaos_processes as processes
+from tests.faults.chaos_checks import Check, Tally
+from tests.faults.chaos_plan import FLAVOURS, flavour_of
+from tests.faults.chaos_round import Round
+from tests.faults.sharing.checks import Check as SharedCheck
+from tests.faults.sharing.keeper import keeper_round
+from tests.faults.sharing.trouble import KINDS
+from tests.faults.sharing.world import World
 
 ROUND_LIMIT_S = 90.0
 KEEPER = "pool-keeper"

@@ -9,11 +9,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tests.faults import chaos_processes as processes
+from tests.faults.chaos_command import evalfleet
+from tests.faults.chaos_round import IDLE_S, Broken, Round
+from tests.faults.chaos_tasks import score_of
+
 from evalfleet.layout import Home
-from faults import chaos_processes as processes
-from faults.chaos_command import evalfleet
-from faults.chaos_round import IDLE_S, Broken, Round
-from faults.chaos_tasks import score_of
 
 
 @dataclass(slots=True)

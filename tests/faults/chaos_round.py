@@ -10,10 +10,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from faults import chaos_processes as processes
-from faults.chaos_command import EVALFLEET, environment
-from faults.chaos_plan import Kill, Target, When, plan
-from faults.chaos_tasks import Ledger, write_tasks
+from tests.faults import chaos_processes as processes
+from tests.faults.chaos_command import EVALFLEET, environment
+from tests.faults.chaos_plan import Kill, Target, When, plan
+from tests.faults.chaos_tasks import Ledger, write_tasks
 
 IDLE_S = 3  # a runner whose run is over before its controller could say so ends by itself
 POLL_S = 0.004

@@ -12,9 +12,9 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from fleet import Fleet, fleet_at
+from tests.support.fleet import Fleet, fleet_at
 
 APPLICATIONS = ("Xvfb", "openbox", "dbus-daemon", "soffice", "mousepad", "galculator", "pcmanfm", "xterm")
 

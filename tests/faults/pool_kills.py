@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from tests.site import NAME, Site
+from tests.support.web_site import NAME, Site
 
 from evalfleet.emulator import app
 from evalfleet.emulator.context import Dropped

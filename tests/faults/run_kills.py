@@ -9,8 +9,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from fleet import wait_for
-from rented import Rented, rented
+from tests.support.fleet import wait_for
+from tests.support.rented import Rented, rented
 
 TASKS = 20
 MACHINES = 3

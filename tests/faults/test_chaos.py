@@ -8,11 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-
-from faults import chaos_processes as processes
-from faults.chaos import one_round
-from faults.chaos_command import EVALFLEET, environment
-from faults.chaos_tasks import write_tasks
+from tests.faults import chaos_processes as processes
+from tests.faults.chaos import one_round
+from tests.faults.chaos_command import EVALFLEET, environment
+from tests.faults.chaos_tasks import write_tasks
 
 pytestmark = pytest.mark.slow
 

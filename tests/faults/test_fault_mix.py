@@ -8,8 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
-from faults.chaos_command import evalfleet
+from tests.faults.chaos_command import evalfleet
 
 pytestmark = pytest.mark.slow
 

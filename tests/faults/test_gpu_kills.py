@@ -16,8 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-
-from fleet import Fleet, fleet_at, wait_for
+from tests.support.fleet import Fleet, fleet_at, wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 GPUS, TRIALS = 3, 14

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-
-from faults.chaos_command import environment, evalfleet
+from tests.faults.chaos_command import environment, evalfleet
 
 pytestmark = pytest.mark.slow
 

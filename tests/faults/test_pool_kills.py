@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.faults.pool_kills import How, Keepers, Point, aimed, check
-from tests.site import NAME, Site, site
+from tests.support.web_site import NAME, Site, site
 
 from evalfleet.model import Wish
 

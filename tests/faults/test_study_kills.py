@@ -1,6 +1,6 @@
 """Kill -9 of a study's controller at any moment: no trial is lost, none is made twice, and the count is exact.
 
-A short one is in tests/acceptance/test_tuning.py.
+A short one is in tests/acceptance/studies/test_tuning.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from fleet import Fleet, fleet_at
+from tests.support.fleet import Fleet, fleet_at
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

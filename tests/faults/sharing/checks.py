@@ -7,9 +7,9 @@ import time
 from collections import Counter
 from typing import Any
 
-from faults.chaos_processes import left_of
-from faults.chaos_round import Broken
-from faults.sharing.world import Submitted, World
+from tests.faults.chaos_processes import left_of
+from tests.faults.chaos_round import Broken
+from tests.faults.sharing.world import Submitted, World
 
 _END_S = 20.0
 

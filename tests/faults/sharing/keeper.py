@@ -11,8 +11,8 @@ from collections import Counter
 from pathlib import Path
 from subprocess import Popen
 
-from faults.chaos_round import Broken
-from rented import PATIENCE_S, Rented, rented
+from tests.faults.chaos_round import Broken
+from tests.support.rented import PATIENCE_S, Rented, rented
 
 TASKS = 8
 SPEED = 100

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from faults.chaos_round import Broken
-from faults.sharing.world import World
+from tests.faults.chaos_round import Broken
+from tests.faults.sharing.world import World
 
 TASKS = 12
 

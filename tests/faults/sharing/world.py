@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import sshd
-from faults.chaos_round import Broken
-from fleet import Fleet
-from sshd import Sshd
+from tests.faults.chaos_round import Broken
+from tests.support import sshd
+from tests.support.fleet import Fleet
+from tests.support.sshd import Sshd
 
 SLOTS = {"a": 2, "b": 1}
 POLL_S = 0.02

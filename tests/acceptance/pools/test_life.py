@@ -1,0 +1,275 @@
+"""What happens to a pool while it lives: evictions, deadlines, other hands, money, demand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+from tests.support.cloud import Cloud
+from tests.support.web_site import NAME, Site, site
+
+from evalfleet.azure import prices
+from evalfleet.cli.pools.shared.table import page
+from evalfleet.core.hosts.lifecycle import HOUR_S
+from evalfleet.emulator.scenario import Scenario, Times
+from evalfleet.layout import Home
+from evalfleet.model import Wish
+from evalfleet.pools.controller import Steward
+from evalfleet.report.pools import told
+
+pytestmark = pytest.mark.anyio
+USD = 0.452  # an hour of the default size in eastus
+KEPT = 19.71 / 730 + 0.005  # of its disk and its address
+
+
+async def cost_is_right(here: Site) -> None:
+    assert here.shown_usd() == pytest.approx(await here.billed_usd(), rel=0.05)
+
+
+async def gone_without_a_trace(here: Site) -> None:
+    here.store.doom_pool(NAME)
+    await here.settle()
+    assert await here.leaks() == {"leaks": [], "resources": {}}
+
+
+def know_spot_prices(here: Site, cloud: Cloud) -> None:
+    rows = prices.refresh(cloud.settings.prices_url, ["eastus"], "2026-11-01")
+    prices.store(Home(here.settings.home).prices, rows)
+
+
+@pytest.mark.parametrize("silent", [False, True])
+async def test_evicted_machines_are_replaced_while_somebody_serves(tmp_path: Path, silent: bool) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=5, spot=True)
+        async with here.served():
+            await here.until(lambda: here.count("ready") == 5)
+            body = {"share": 0.6, "silent": silent}
+            taken = (await here.cloud.control("POST", "evictions", body))["evicted"]
+            assert len(taken) == 3
+            await here.until(lambda: here.count("ready") == 5 and not set(taken) & set(here.states()))
+        assert here.creations() == 8
+        assert all(here.facts(name).preempted for name in taken)
+        assert {here.host(name).reason for name in taken} == {"taken back by the cloud"}
+        assert here.told("worker.lost") == ["worker.lost"] * 3
+        assert not any(host.reason for host in here.hosts())
+        await gone_without_a_trace(here)
+
+
+async def test_the_cost_of_spot_machines_is_that_of_the_bill(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        await anyio.to_thread.run_sync(know_spot_prices, here, here.cloud)
+        here.wants(workers=3, spot=True)
+        await here.settle()
+        here.advance(2 * HOUR_S)
+        await cost_is_right(here)
+        assert here.shown_usd() < 3 * 2 * USD / 2
+
+
+async def test_a_spot_machine_whose_price_is_not_known_is_shown_with_the_most_that_it_can_cost(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=1, spot=True)
+        await here.settle()
+        shown = page(told(here.store, here.store.pool(NAME)))
+        assert "at most 0.452 $/h, the price on demand" in shown
+        assert "now at most $0.4" in shown
+        await anyio.to_thread.run_sync(know_spot_prices, here, here.cloud)
+        here.wants(workers=2)
+        await here.settle()
+        [_, second] = told(here.store, here.store.pool(NAME))["hosts"]
+        assert (second["price"], second["price_usd_per_hour"]) == ("known", pytest.approx(0.452 * 0.2, rel=0.01))
+
+
+async def test_a_machine_whose_order_nobody_followed_is_shown_with_its_price(tmp_path: Path) -> None:
+    async with site(tmp_path, Scenario(times=Times(create=600)), speed=10) as here:
+        here.wants(workers=1)
+        async with here.steward() as steward, anyio.create_task_group() as tasks:
+            tasks.start_soon(steward.settle)
+            await here.until(lambda: any(host.facts.get("deadline_at") for host in here.hosts()))
+            tasks.cancel_scope.cancel()
+        answer = told(here.store, here.store.pool(NAME), 10)
+        assert [row["state"] for row in answer["hosts"]] == ["creating"]
+        assert answer["usd_per_hour"] == pytest.approx(USD + KEPT, rel=0.01)
+        assert answer["hosts"][0]["deadline_at"] is not None
+
+
+async def test_a_pool_that_loses_machine_after_machine_stops_replacing_them(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=1, spot=True)
+        async with here.served():
+            for number in range(1, 4):
+                await here.until(lambda n=number: here.states() == {f"waa-eval-{n}": "ready"})
+                await here.cloud.control("POST", f"vms/waa-eval-{number}/evict")
+            await here.until(lambda: here.reason()[0] == "replaced")
+        assert here.creations() == 3
+        assert "3 machines were lost within an hour, of a pool of 1" in here.reason()[1]
+        assert f"evalfleet events pool:{NAME}" in here.reason()[1]
+
+
+async def test_a_deadline_stops_a_machine_with_nobody_there(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=2, max_hours=4)
+        await here.settle()
+        here.advance(6 * HOUR_S)  # the controller is off
+        while set((await here.powers()).values()) != {"deallocated"}:
+            await here.cloud.until("vm.deallocated")
+        assert set(here.states().values()) == {"ready"}  # nobody has looked
+        await here.settle()
+        assert set(here.states().values()) == {"ready"}
+        assert set((await here.powers()).values()) == {"running"}
+        assert here.creations() == 2
+        assert here.told("worker.stopped") == ["worker.stopped"] * 2
+        # The emulator's clock jumped over the deadline, so that its bill has all six hours; Azure's would have four.
+        shown = here.shown_usd()
+        assert shown == pytest.approx(2 * (4 * USD + 6 * KEPT), rel=0.02)
+        here.advance(3 * HOUR_S)
+        assert here.shown_usd() - shown == pytest.approx(2 * 3 * (USD + KEPT), rel=0.02)
+        assert (await here.leaks())["leaks"] == []
+        await gone_without_a_trace(here)
+
+
+async def test_a_deadline_is_moved_while_somebody_serves(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=1, max_hours=4)
+        async with here.served():
+            await here.until(lambda: here.count("ready") == 1)
+            for _ in range(4):
+                before = here.facts("waa-eval-1").deadline_at
+                here.advance(1.5 * HOUR_S)
+                await here.until(lambda at=before: here.facts("waa-eval-1").deadline_at != at)
+        assert here.cloud.events("vm.deallocated") == []
+        assert here.cloud.events("schedule.due") == []
+
+
+async def test_who_leaves_lets_machines_stop_soon_and_who_comes_back_does_not(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=1, max_hours=4)
+        async with here.steward() as steward:
+            await steward.settle()
+            await steward.part()
+        left = here.facts("waa-eval-1").deadline_at
+        assert left is not None
+        assert left - here.store.now() == pytest.approx(1800, abs=60)
+        async with here.served():
+            await here.until(lambda: (here.facts("waa-eval-1").deadline_at or 0) > here.store.now() + 3.9 * HOUR_S)
+        here.advance(HOUR_S)
+        assert await here.powers() == {"waa-eval-1": "running"}
+
+
+async def test_a_machine_deleted_by_another_hand_is_replaced_and_said_so(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=2)
+        await here.settle()
+        [vm] = [each for each in await here.cloud.vms.owned(NAME) if each.id.endswith("/virtualMachines/waa-eval-1")]
+        await here.cloud.vms.delete_owned(vm)  # as the portal does: the schedule stays
+        await here.settle()
+        assert here.states() == {"waa-eval-2": "ready", "waa-eval-3": "ready"}
+        assert here.host("waa-eval-1").reason == "deleted by somebody else"
+        assert here.told("worker.lost") == ["worker.lost"]
+        here.advance(HOUR_S)
+        await cost_is_right(here)
+        await gone_without_a_trace(here)
+
+
+async def test_at_its_budget_a_pool_stops(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=2, budget_usd=1.0)
+        async with here.served():
+            await here.until(lambda: here.count("ready") == 2)
+            here.advance(1.07 * HOUR_S)
+            await here.until(lambda: here.count("stopped") == 2)
+        assert here.reason()[0] == "budget"
+        assert here.reason()[1].startswith("spent $1.")
+        assert "of $1.00" in here.reason()[1]
+        assert here.told("pool.paused") == ["pool.paused"]
+        await cost_is_right(here)
+        here.wants(workers=4)  # more are not made, by the next command either
+        here.wish(Wish.RUNNING)
+        await here.settle()
+        assert set(here.states().values()) == {"stopped"}
+        assert here.creations() == 2
+        here.wants(budget_usd=100.0)
+        here.wish(Wish.RUNNING)
+        await here.settle()
+        assert list(here.states().values()) == ["ready"] * 4
+        assert here.reason() == ("", "")
+
+
+async def test_a_pool_grows_and_shrinks(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=2)
+        await here.settle()
+        here.wants(workers=6)
+        await here.settle()
+        assert here.count("ready") == 6
+        here.advance(HOUR_S)
+        here.wants(workers=1)
+        here.wish(Wish.GONE, *list(here.states())[1:])
+        await here.settle()
+        assert here.states() == {"waa-eval-1": "ready"}
+        assert here.creations() == 6
+        assert await here.powers() == {"waa-eval-1": "running"}
+        here.advance(HOUR_S)
+        await cost_is_right(here)
+        await gone_without_a_trace(here)
+
+
+async def test_stopped_machines_cost_their_disk(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=2)
+        await here.settle()
+        here.advance(HOUR_S)
+        here.wish(Wish.STOPPED)
+        await here.settle()
+        spent = here.shown_usd()
+        assert spent == pytest.approx(2 * (USD + KEPT), rel=0.02)
+        here.advance(24 * HOUR_S)
+        await cost_is_right(here)
+        assert 0.5 < here.shown_usd() - spent < 2.0
+
+
+async def test_a_scaling_pool_follows_its_run_and_sheds_what_is_idle(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=4, scales=True, least=1, most=4, idle_s=600.0)
+        async with here.served() as steward:
+            _need(steward, 9)
+            await here.until(lambda: here.count("ready") == 4)
+            steward.busy = {"waa-eval-1": 1, "waa-eval-4": 1}
+            _need(steward, 2)
+            await here.looked()
+            here.advance(500)
+            await here.looked()
+            assert here.count("ready") == 4
+            here.advance(200)
+            await here.until(lambda: here.count("stopped") == 2)
+            assert {name for name, state in here.states().items() if state == "ready"} == {"waa-eval-1", "waa-eval-4"}
+            _need(steward, 3)
+            await here.until(lambda: here.count("ready") == 3)
+            assert here.creations() == 4  # one that was stopped is started before a new one is made
+            steward.busy = {}
+            _need(steward, 0)
+            await here.looked()
+            here.advance(700)
+            await here.until(lambda: here.count("ready") == 1)
+        assert here.creations() == 4
+
+
+async def test_work_ends_before_its_machine_is_stopped(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=2)
+        async with here.served() as steward:
+            await here.until(lambda: here.count("ready") == 2)
+            steward.busy = {"waa-eval-1": 1}
+            here.wish(Wish.STOPPED)
+            steward.poke()
+            await here.until(lambda: here.states() == {"waa-eval-1": "draining", "waa-eval-2": "stopped"})
+            assert (await here.powers())["waa-eval-1"] == "running"
+            steward.busy = {}
+            steward.poke()
+            await here.until(lambda: here.count("stopped") == 2)
+
+
+def _need(steward: Steward, workers: int) -> None:
+    steward.wanted = {"r": workers}
+    steward.poke()

@@ -1,0 +1,132 @@
+"""Where a pool's machines are is part of the pool, and "not found" is no proof that they are gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from tests.support.cloud import cloud
+from tests.support.web_site import NAME, Site, opened, site
+
+from evalfleet.azure import clients
+from evalfleet.azure.vms import Refusal, Vms
+from evalfleet.emulator.faults import Fault
+from evalfleet.emulator.scenario import Scenario, Times
+from evalfleet.errors import InputError, WrongState
+from evalfleet.pools import commands
+from evalfleet.pools.options import wanted_pool
+
+pytestmark = pytest.mark.anyio
+WANTED = {"workers": 1, "regions": "eastus"}
+
+
+def elsewhere(here: Site, **settings: str) -> Site:
+    """The same home, in another shell."""
+    return Site(here.cloud, replace(here.settings, **settings), here.store, here.kept, here.clerk)
+
+
+@pytest.mark.parametrize(
+    "other", [{"azure_resource_group": "theirs"}, {"azure_subscription": "00000000-0000-0000-0000-000000000bad"}]
+)
+async def test_a_command_in_another_shell_is_refused_and_names_both_places(
+    tmp_path: Path, other: dict[str, str]
+) -> None:
+    async with site(tmp_path) as here:
+        commands.rent(here.settings, here.store, NAME, wanted_pool({}, WANTED))
+        await here.settle()
+        stranger = elsewhere(here, **other)
+        commands.delete(here.store, here.store.pool(NAME), None)
+        with pytest.raises(InputError, match="resource group evalfleet; this shell names") as caught:
+            await stranger.settle()
+        assert next(iter(other.values())) in str(caught.value)
+        assert await here.powers() == {"waa-eval-1": "running"}
+        with pytest.raises(InputError, match="this shell names"):
+            commands.rent(stranger.settings, here.store, NAME, wanted_pool({}, WANTED))
+        await here.settle()
+        assert here.store.pools() == []
+
+
+async def test_a_pool_is_ordered_again_as_it_is_however_it_stands(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        commands.rent(here.settings, here.store, NAME, wanted_pool({}, WANTED))
+        commands.stop(here.store, here.store.pool(NAME), None)
+        commands.rent(here.settings, here.store, NAME, wanted_pool({}, WANTED))
+        with pytest.raises(WrongState, match="it is another"):
+            commands.rent(here.settings, here.store, NAME, wanted_pool({}, {**WANTED, "workers": 2}))
+
+
+async def test_a_subscription_that_is_not_found_is_no_empty_one() -> None:
+    async with cloud() as here:
+        await here.made(here.spec())
+        wrong = replace(here.settings, subscription="00000000-0000-0000-0000-000000000bad")
+        async with clients.opened(wrong) as opened_there:
+            vms = Vms(opened_there)
+            for ask in (vms.list(), vms.owned(), vms.view("waa-eval-1"), vms.delete("waa-eval-1")):
+                with pytest.raises(Refusal, match="SubscriptionNotFound"):
+                    await ask
+
+
+async def test_a_group_that_is_not_found_is_gone_only_if_a_list_of_groups_says_so() -> None:
+    async with cloud() as here:
+        await here.made(here.spec())
+        await here.fault(op="vm.*", preset="group_not_found")
+        for ask in (here.vms.list(), here.vms.view("waa-eval-1"), here.vms.delete("waa-eval-1")):
+            with pytest.raises(Refusal, match="ResourceGroupNotFound"):
+                await ask
+        async with clients.opened(replace(here.settings, resource_group="never-made")) as opened_there:
+            assert await Vms(opened_there).list() == []
+            assert await Vms(opened_there).view("waa-eval-1") is None
+
+
+async def test_a_machine_that_is_not_found_at_first_is_not_abandoned(tmp_path: Path) -> None:
+    async with site(tmp_path, Scenario(times=Times(lag=0.6))) as here:
+        here.wants(workers=2)
+        await here.settle()
+        assert list(here.states().values()) == ["ready"] * 2
+        assert here.creations() == 2
+        assert here.told("worker.lost") == []
+
+
+async def test_who_deletes_a_machine_that_is_not_found_yet_waits_for_it(tmp_path: Path) -> None:
+    async with site(tmp_path, Scenario(times=Times(lag=0.6))) as here:
+        here.wants(workers=1)
+        async with here.steward() as steward:
+            await _ordered(here, steward)
+        here.store.doom_pool(NAME)
+        await here.settle()
+        assert here.store.pools() == []
+        assert await here.cloud.vms.list() == []
+        assert await here.leaks() == {"leaks": [], "resources": {}}
+
+
+async def _ordered(here: Site, steward: object) -> None:
+    import anyio
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(steward.settle)  # pyright: ignore[reportAttributeAccessIssue]
+        await here.cloud.until("vm.creating")
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_new_group_that_is_not_found_at_once_costs_no_machine(tmp_path: Path) -> None:
+    async with site(tmp_path, Scenario(times=Times(group_lag=0.6))) as here:
+        here.wants(workers=2)
+        await here.settle()
+        assert list(here.states().values()) == ["ready"] * 2
+        assert here.reason() == ("", "")
+
+
+async def test_one_group_not_found_on_the_first_request_costs_no_machine(tmp_path: Path) -> None:
+    fault = Fault(op="vm.create", preset="group_not_found", times=1)
+    async with site(tmp_path, Scenario(fault=[fault])) as here:
+        here.wants(workers=2)
+        await here.settle()
+        assert list(here.states().values()) == ["ready"] * 2
+
+
+async def test_another_home_sees_its_own_place(tmp_path: Path) -> None:
+    async with site(tmp_path) as here, opened(here.cloud, tmp_path / "other") as other:
+        commands.rent(here.settings, here.store, NAME, wanted_pool({}, WANTED))
+        assert here.store.pool(NAME).settings["resource_group"] == "evalfleet"
+        commands.rent(other.settings, other.store, NAME, wanted_pool({}, {**WANTED, "prefix": "other"}))

@@ -1,0 +1,106 @@
+"""Machines that are of no use are stopped, so that nobody pays for them, and replaced within limits; paused runs pay for none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.acceptance.pools.test_work import begun, claimed
+from tests.support.web_site import NAME, Site, site
+
+from evalfleet.emulator.scenario import Scenario
+from evalfleet.pools import commands
+from evalfleet.testing.store import cases
+
+pytestmark = pytest.mark.anyio
+ONE, TWO, THREE = "waa-eval-1", "waa-eval-2", "waa-eval-3"
+SILENT = "it does not answer, and run r has given it up"
+
+
+def is_replaced(here: Site) -> bool:
+    return here.states() == {ONE: "stopped", TWO: "ready", THREE: "ready"}
+
+
+async def test_a_machine_that_the_run_has_given_up_is_stopped_and_replaced(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=2)
+        async with here.served() as steward:
+            steward.wanted = {"r": 2}
+            await here.until(lambda: here.count("ready") == 2)
+            steward.given_up = {ONE: SILENT}
+            steward.poke()
+            await here.until(lambda: is_replaced(here))
+            assert (await here.powers())[ONE] == "deallocated"
+            assert here.host(ONE).reason == SILENT
+            await here.looked()
+            assert is_replaced(here)  # no run starts it again
+        commands.start(here.store, here.store.pool(NAME), ONE)  # a person has seen to it
+        await here.settle()
+        assert here.states()[ONE] == "ready"
+
+
+async def test_what_has_ended_there_and_is_not_collected_stays_on_its_disk(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=2)
+        async with here.served() as steward:
+            await here.until(lambda: here.count("ready") == 2)
+            run = begun(here)
+            here.store.finish(run, cases.with_verdict(claimed(here, run, ONE)))
+            steward.given_up = {ONE: SILENT}
+            steward.poke()
+            await here.until(lambda: is_replaced(here))
+            assert here.cloud.events("vm.deleted") == []
+
+
+async def test_a_machine_on_which_another_run_works_is_left(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=1)
+        async with here.served() as steward:
+            await here.until(lambda: here.count("ready") == 1)
+            claimed(here, begun(here), ONE)
+            steward.given_up = {ONE: SILENT}
+            steward.poke()
+            await here.looked()
+            assert here.states() == {ONE: "ready"}
+
+
+async def test_machines_in_quarantine_are_replaced_but_not_without_end(tmp_path: Path) -> None:
+    """Its setup fails everywhere: what made one unwell makes the next one so, too."""
+    async with site(tmp_path, Scenario()) as here:
+        here.wants(workers=1, setup="exit 1", idle_s=600.0)
+        async with here.served() as steward:
+            steward.wanted = {"r": 1}
+            await here.until(lambda: here.states() == {ONE: "stopped", TWO: "stopped", THREE: "quarantined"})
+            await here.looked()
+            assert here.count("quarantined") == 1
+            assert here.creations() == 3
+            here.advance(700)  # nobody has looked at it: it is not paid for any longer
+            await here.until(lambda: here.count("stopped") == 3)
+            assert here.creations() == 3
+        assert all("setup: exit status 1" in (host.reason or "") for host in here.hosts())
+
+
+async def test_a_person_finds_a_machine_in_quarantine_as_it_is(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=1, setup="exit 1")
+        await here.settle()
+        assert here.states() == {ONE: "quarantined"}
+
+
+async def test_machines_of_a_paused_run_stop_and_start_again_with_it(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=2, idle_s=600.0)
+        async with here.served() as steward:
+            steward.wanted = {"r": 2}
+            await here.until(lambda: here.count("ready") == 2)
+            steward.wanted = {"r": 0}
+            await here.looked()
+            here.advance(500)
+            await here.looked()
+            assert here.count("ready") == 2
+            here.advance(200)
+            await here.until(lambda: here.count("stopped") == 2)
+            steward.wanted = {"r": 1}
+            steward.poke()
+            await here.until(lambda: here.count("ready") == 1)
+        assert here.creations() == 2

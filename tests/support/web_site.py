@@ -1,0 +1,152 @@
+"""A home with a store and pools, in front of an emulated cloud: what the tests of pools share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+from tests.support.cloud import PATIENCE_S, Cloud, cloud
+
+from evalfleet import config
+from evalfleet.azure.pool import AzurePool
+from evalfleet.azure.vm_facts import VmFacts, facts_of
+from evalfleet.core.hosts.lifecycle import total_usd
+from evalfleet.emulator.faults import Fault
+from evalfleet.emulator.scenario import Scenario
+from evalfleet.model import PoolHost, Wish
+from evalfleet.pools.controller import Steward
+from evalfleet.pools.ownership import keeping
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.thread import Clerk
+
+NAME = "p1"
+
+
+@dataclass
+class Site:
+    """One home. Its store has the clock of the cloud, which a test can move."""
+
+    cloud: Cloud
+    settings: config.Settings
+    store: Any
+    kept: Any  # the keeper's own: a store is used by one thread, and a keeper has another than the test
+    clerk: Clerk
+
+    def wants(self, **wanted: Any) -> None:
+        """Make the pool, or change what it should be."""
+        known = any(pool.name == NAME for pool in self.store.pools())
+        before = self.store.pool(NAME).settings if known else {"workers": 2, "regions": ("eastus",)}
+        made = msgspec.to_builtins(msgspec.convert({**before, **wanted}, AzurePool))
+        if known:
+            self.store.amend_pool(NAME, made)
+        else:
+            self.store.create_pool(NAME, "azure-vm", made)
+
+    @asynccontextmanager
+    async def steward(self, process: str = "test") -> AsyncGenerator[Steward]:
+        async with keeping(self.settings, self.kept, self.clerk, NAME, process) as steward:
+            yield steward
+
+    async def settle(self) -> None:
+        with anyio.fail_after(PATIENCE_S):
+            async with self.steward() as steward:
+                await steward.settle()
+
+    @asynccontextmanager
+    async def served(self) -> AsyncGenerator[Steward]:
+        """A steward that serves meanwhile, as beside a run."""
+        async with self.steward() as steward, anyio.create_task_group() as tasks:
+            tasks.start_soon(steward.serve)
+            yield steward
+            tasks.cancel_scope.cancel()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds; another process may be the one that sees to it."""
+        with anyio.fail_after(PATIENCE_S):
+            while not holds():  # noqa: ASYNC110 - a store tells nobody
+                await anyio.sleep(0.02)
+
+    async def looked(self) -> None:
+        """Wait until whoever keeps the pool has looked at it, from now on, and acted on what it saw."""
+        before = len(self.cloud.exchanges("GET", "/virtualMachines"))
+        await self.until(lambda: len(self.cloud.exchanges("GET", "/virtualMachines")) >= before + 4)
+
+    # Looking
+
+    def hosts(self, *, gone: bool = False) -> list[PoolHost]:
+        return self.store.hosts(NAME, gone=gone)
+
+    def host(self, name: str) -> PoolHost:
+        return next(host for host in self.hosts(gone=True) if host.name == name)
+
+    def facts(self, name: str) -> VmFacts:
+        return facts_of(self.host(name))
+
+    def count(self, state: str) -> int:
+        return list(self.states().values()).count(state)
+
+    def states(self, *, gone: bool = False) -> dict[str, str]:
+        return {host.name: str(host.state) for host in self.hosts(gone=gone)}
+
+    def reason(self) -> tuple[str, str]:
+        """Why the pool makes no more machines: cause and message; empty where it says nothing."""
+        reason = self.store.pool(NAME).reason
+        return (reason["cause"], reason["message"]) if reason else ("", "")
+
+    def told(self, *types: str) -> list[str]:
+        """The types of the pool's events, of those that are named or of all."""
+        return [event.type for event in self.store.events(f"pool:{NAME}") if not types or event.type in types]
+
+    def wish(self, wish: Wish, *names: str) -> None:
+        self.store.wish(NAME, list(names) or [host.name for host in self.hosts()], wish, "test")
+
+    def creations(self) -> int:
+        """How often the cloud was asked for a VM, whatever it said."""
+        return len(self.cloud.exchanges("PUT", "virtualMachines/"))
+
+    async def powers(self) -> dict[str, str | None]:
+        return {view.name: view.power for view in await self.cloud.vms.list(NAME)}
+
+    # Money and time
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, for the cloud and for the store."""
+        self.cloud.emulator.world.clock.advance(seconds)
+
+    def fault(self, **fault: Any) -> None:
+        self.cloud.emulator.world.faults.add(Fault(**fault))
+
+    def shown_usd(self) -> float:
+        return total_usd(self.hosts(gone=True), self.store.now())
+
+    async def billed_usd(self) -> float:
+        return (await self.cloud.control("GET", "bill"))["usd"]
+
+    async def leaks(self) -> dict[str, Any]:
+        """What is left in the cloud but for the group itself."""
+        found = await self.cloud.control("GET", "leaks")
+        left = {kind: count for kind, count in found["resources"].items() if "resourceGroups" not in kind}
+        return {**found, "resources": left}
+
+
+@asynccontextmanager
+async def site(folder: Path, scenario: Scenario | None = None, **options: Any) -> AsyncGenerator[Site]:
+    async with cloud(scenario, **options) as here, opened(here, folder / "home") as made:
+        yield made
+
+
+@asynccontextmanager
+async def opened(here: Cloud, home: Path) -> AsyncGenerator[Site]:
+    """Another home in front of the same cloud."""
+    settings = config.load(home, environ=here.emulator.settings(), folder=home.parent)
+    store, kept = (open_store(settings.home, here.emulator.world.clock.now) for _ in range(2))
+    try:
+        yield Site(here, settings, store, kept, Clerk())
+    finally:
+        store.close()
+        kept.close()

@@ -1,0 +1,173 @@
+"""The request bodies: what is in them, by the library's models, and by the official OpenAPI files."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from azure.mgmt.compute import models as compute
+from azure.mgmt.network import models as network
+from msgspec.structs import replace
+from tests.support import azure_bodies
+
+from evalfleet.azure import hostkey, sizes
+from evalfleet.azure.requests import vm
+from evalfleet.azure.requests.vm import HostKey, VmSpec
+from evalfleet.azure.settings import AzureSettings
+from evalfleet.errors import ConfigError, NotFound
+
+KEY = HostKey(public="ssh-ed25519 AAAA", private="PRIVATE-HALF\n")
+SPEC = VmSpec(
+    name="waa-eval-1",
+    worker="w1",
+    pool="p1",
+    run="r1",
+    owner="me",
+    expires_at=1_800_000_000,
+    region="eastus",
+    login_key="ssh-ed25519 BBBB",
+    host_key=KEY,
+)
+SPOT = replace(SPEC, spot=True, max_price_usd=0.1)
+OLD = replace(SPEC, size="Standard_D8_v3")
+IDS = {"subnet_id": "/x/subnets/workers", "nsg_id": "/x/nsg"}
+LABELS = vm.network_tags("p1", "me")
+
+
+def body(spec: VmSpec) -> dict[str, Any]:
+    return vm.vm_body(spec, **IDS)
+
+
+@pytest.mark.parametrize("spec", [SPEC, SPOT, OLD, replace(SPEC, image="/x/images/golden")])
+def test_vm_body_fits_the_librarys_models(spec: VmSpec):
+    assert list(azure_bodies.by_model(body(spec), compute.VirtualMachine)) == []
+
+
+def test_a_wrong_body_is_seen():
+    wrong = body(SPEC)
+    wrong["properties"]["hardwareProfil"] = wrong["properties"].pop("hardwareProfile")
+    wrong["properties"]["osProfile"]["computerName"] = 3
+    assert len(list(azure_bodies.by_model(wrong, compute.VirtualMachine))) == 2
+
+
+# Members that are newer than the files, which are of October 2024.
+NEWER = {".tags: not in the schema"}
+
+
+@pytest.mark.skipif(not azure_bodies.SPECS.exists(), reason="the official files are not here")
+@pytest.mark.parametrize("spec", [SPEC, SPOT, OLD])
+def test_vm_body_fits_the_official_schema(spec: VmSpec):
+    file, schema = azure_bodies.schema_of(azure_bodies.COMPUTE / "virtualMachine.json", "VirtualMachine")
+    faults = list(azure_bodies.by_schema(body(spec), file, schema))
+    assert [fault for fault in faults if not fault.endswith(tuple(NEWER))] == []
+
+
+@pytest.mark.skipif(not azure_bodies.SPECS.exists(), reason="the official files are not here")
+@pytest.mark.parametrize(
+    ("document", "name", "made"),
+    [
+        ("networkSecurityGroup.json", "NetworkSecurityGroup", vm.nsg_body("eastus", "203.0.113.7/32", LABELS)),
+        ("virtualNetwork.json", "VirtualNetwork", vm.vnet_body("eastus", LABELS)),
+    ],
+)
+def test_network_bodies_fit_the_official_schema(document: str, name: str, made: dict[str, Any]):
+    file, schema = azure_bodies.schema_of(azure_bodies.NETWORK / document, name)
+    assert list(azure_bodies.by_schema(made, file, schema)) == []
+
+
+def test_network_bodies_fit_the_librarys_models():
+    nsg = vm.nsg_body("eastus", "203.0.113.7/32", LABELS)
+    assert list(azure_bodies.by_model(nsg, network.NetworkSecurityGroup)) == []
+    assert list(azure_bodies.by_model(vm.vnet_body("eastus", LABELS), network.VirtualNetwork)) == []
+
+
+def places(value: Any, name: str) -> list[Any]:
+    """Every value of that name, however deep."""
+    if isinstance(value, dict):
+        here = [value[name]] if name in value else []
+        return here + [found for each in value.values() for found in places(each, name)]
+    return [found for each in value for found in places(each, name)] if isinstance(value, list) else []
+
+
+def test_one_delete_removes_all():
+    assert places(body(SPEC), "deleteOption") == ["Delete"] * 3  # disk, interface, address
+
+
+def test_security_type_is_said():
+    assert body(SPEC)["properties"]["securityProfile"] == {"securityType": "Standard"}
+
+
+@pytest.mark.parametrize(
+    ("size", "sku", "disk"),
+    [("Standard_D8ds_v5", "server", "Premium_LRS"), ("Standard_D8_v3", "server-gen1", "StandardSSD_LRS")],
+)
+def test_image_and_disk_fit_the_size(size: str, sku: str, disk: str):
+    storage = body(replace(SPEC, size=size))["properties"]["storageProfile"]
+    assert storage["imageReference"]["sku"] == sku
+    assert storage["osDisk"]["managedDisk"]["storageAccountType"] == disk
+
+
+def test_tags_tell_whose_it_is_and_until_when():
+    made = body(SPEC)
+    wanted = {"pool": "p1", "run": "r1", "worker": "w1", "owner": "me", "expires": "2027-01-15T08:00:00Z"}
+    assert made["tags"] == {f"evalfleet-{name}": value for name, value in wanted.items()}
+    assert places(made["properties"], "tags") == [made["tags"]] * 2
+    assert vm.expires_of(made["tags"]) == SPEC.expires_at
+    assert vm.expires_of({}) is None
+    assert vm.TAG_RUN not in vm.tags(replace(SPEC, run=""))
+
+
+def test_spot_fields_only_for_spot():
+    properties = body(SPOT)["properties"]
+    assert (properties["priority"], properties["evictionPolicy"]) == ("Spot", "Delete")
+    assert properties["billingProfile"] == {"maxPrice": 0.1}
+    assert body(replace(SPOT, max_price_usd=None))["properties"]["billingProfile"] == {"maxPrice": -1}
+    assert not {"priority", "evictionPolicy", "billingProfile"} & body(SPEC)["properties"].keys()
+
+
+def test_cloud_init_carries_the_host_key_and_nothing_else_does():
+    made = body(SPEC)
+    text = base64.b64decode(made["properties"]["osProfile"].pop("customData")).decode()
+    first, _, rest = text.partition("\n")
+    assert first == "#cloud-config"
+    assert json.loads(rest)["ssh_keys"] == {"ed25519_private": KEY.private, "ed25519_public": KEY.public}
+    assert "PRIVATE-HALF" not in json.dumps(made)
+    assert "PRIVATE-HALF" not in repr(SPEC)
+
+
+def test_fresh_host_keys_differ():
+    one, other = hostkey.fresh_host_key(), hostkey.fresh_host_key()
+    assert one.public.startswith("ssh-ed25519 ")
+    assert "OPENSSH PRIVATE KEY" in one.private
+    assert one.public != other.public
+
+
+def test_security_group_lets_one_network_in():
+    (rule,) = vm.nsg_body("eastus", "203.0.113.7/32", LABELS)["properties"]["securityRules"]
+    assert rule["properties"]["sourceAddressPrefix"] == "203.0.113.7/32"
+    assert rule["properties"]["destinationPortRange"] == "22"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [(None, "not set"), ("here", "is no address"), ("0.0.0.0/0", "whole Internet")]
+)
+def test_the_admitted_network_must_be_named(given: str | None, said: str):
+    with pytest.raises(ConfigError, match=said):
+        AzureSettings(subscription="s", ssh_from=given).admitted()
+    assert AzureSettings(subscription="s", ssh_from="203.0.113.7").admitted() == "203.0.113.7/32"
+
+
+def test_sizes():
+    assert sizes.find("standard_d8DS_v5").name == "Standard_D8ds_v5"
+    assert sizes.find("Standard_D8ds_v5").memory_gb == 32
+    assert not sizes.find("Standard_D8as_v4").nested
+    with pytest.raises(NotFound, match="did you mean Standard_D8ds_v5"):
+        sizes.find("Standard_D8ds_v55")
+
+
+def test_shutdown_is_at_the_minute():
+    made = vm.shutdown_body("eastus", "/x/vm", 1_800_000_000, LABELS)
+    assert made["properties"]["dailyRecurrence"] == {"time": "0800"}
+    assert made["properties"]["targetResourceId"] == "/x/vm"

@@ -1,0 +1,190 @@
+"""What a runner sees of GPUs: against a library and a tool that answer as NVIDIA's do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support import nvidia
+
+from evalfleet.hosts.base import gpus_of
+from evalfleet.runner.gpu import smi
+from evalfleet.runner.gpu.devices import may_have_gpus
+from evalfleet.runner.gpu.nvml import Nvml
+from evalfleet.runner.gpu.probe import Look, Whose, read_stand_in
+from evalfleet.runner.gpu.smi import Smi
+
+UUIDS = ("GPU-2", "MIG-100", "MIG-102", "GPU-1")  # in the order of the bus; the one without a name is left out
+
+
+def test_what_the_library_says(tmp_path: Path):
+    nvidia.put(tmp_path, 900, 4_000_000)
+    rows = {row["uuid"]: row for row in Nvml(nvidia.library(tmp_path)).rows()}
+    assert tuple(rows) == UUIDS
+    first = rows["GPU-2"]
+    assert (first["index"], first["pci"], first["name"]) == (0, "00000000:21:00.0", "NVIDIA Fake")
+    assert (first["memory_mb"], first["used_mb"], first["reserved_mb"], first["utilization"]) == (81920, 900, 615, 7)
+    assert [(one["pid"], one["memory_mb"], one["kind"]) for one in first["processes"]] == [
+        (4_000_000, 900, "compute"),
+        (1, 30, "graphics"),
+    ]
+    assert (rows["GPU-1"]["index"], rows["GPU-1"]["mig"], first["mig"]) == (3, None, False)
+    assert (first["links"], rows["GPU-1"]["links"]) == ({"GPU-1": 4}, {"GPU-2": 4})
+    many = rows["GPU-1"]["processes"]  # more than the first question had room for
+    assert [one["pid"] for one in many] == list(range(4_000_000, 4_000_070))
+    assert (many[0]["memory_mb"], many[69]["memory_mb"]) == (900, None)
+
+
+def test_the_parts_of_a_split_card_are_the_devices(tmp_path: Path):
+    rows = Nvml(nvidia.library(tmp_path, linked=True)).rows()
+    parts = [row for row in rows if row["mig"]]
+    assert [(row["index"], row["uuid"], row["parent"]) for row in parts] == [
+        (3000, "MIG-100", "GPU-4"),
+        (3002, "MIG-102", "GPU-4"),
+    ]
+    assert [len(row["processes"]) for row in parts] == [1, 0]  # of the whole card's, those of its instance
+    assert [(row["utilization"], row["links"]) for row in parts] == [(None, {}), (None, {})]
+    assert rows[0]["links"] == {"GPU-1": 0}
+
+
+def test_an_old_driver_and_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    rows = {row["uuid"]: row for row in Nvml(nvidia.library(tmp_path, old=True)).rows()}
+    assert (rows["GPU-1"]["used_mb"], rows["GPU-1"]["reserved_mb"], rows["GPU-1"]["mig"]) == (615, None, None)
+    assert (rows["GPU-4"]["memory_mb"], rows["GPU-4"]["used_mb"]) == (None, None)  # it does not tell
+    assert rows["GPU-1"]["processes"][0]["pid"] == 7
+    assert rows["GPU-1"]["links"] == {}
+    names = ("libnothing.so.9", nvidia.library(tmp_path, init=9))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in names:
+        monkeypatch.setenv("EVALFLEET_NVML", name)
+        with pytest.raises(OSError):  # noqa: PT011
+            Look(str(tmp_path), os.getpid())
+    monkeypatch.delenv("EVALFLEET_NVML")
+    monkeypatch.setattr("evalfleet.runner.gpu.devices.SIGNS", ())
+    assert not may_have_gpus()
+
+
+GPUS = """\
+0, GPU-a, 00000000:18:00.0, 81559, 3, 0, 594, Disabled, NVIDIA H100 80GB HBM3
+1, GPU-b, 00000000:2A:00.0, 81559, [N/A], [Not Supported], [N/A], Enabled, NVIDIA H100, special
+2, [Unknown Error], N/A, N/A, N/A, N/A, N/A, N/A, [GPU is lost]
+3, GPU-d, 00000000:3A:00.0, 81559, 5, N/A, 594, [N/A], [N/A]
+"""
+APPS = "GPU-a, 4000001, 518, python, -m server\nGPU-a, 4000002, [N/A], [Not Found]\nGPU-b, 4000003, 20, x\n"
+LIST = """\
+GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-a)
+GPU 1: NVIDIA H100, special (UUID: GPU-b)
+  MIG 1g.10gb     Device  0: (UUID: MIG-x)
+  MIG 2g.20gb     Device  1: (UUID: MIG-y)
+"""
+TOPO = (
+    "\t\x1b[4mGPU0\tGPU1\tGPU3\tNIC0\tCPU Affinity\x1b[0m\n"
+    "GPU0\t X \tNV18\tPXB\tSYS\t0-47\nGPU1\tNV18\t X \tSYS\tPIX\t0-47\nGPU3\tPXB\tSYS\t X \tPIX\t0-47\n"
+    "NIC0\tSYS\tPIX\tPIX\t X \n\nLegend:\n\n  X    = Self\n"
+)
+
+
+def test_what_the_tool_says(tmp_path: Path):
+    rows = Smi(str(nvidia.tool(tmp_path, gpus=GPUS, apps=APPS, list=LIST, topo=TOPO))).rows()
+    assert [(row["index"], row["uuid"]) for row in rows] == [
+        (0, "GPU-a"),
+        (2000, "MIG-x"),
+        (2001, "MIG-y"),
+        (3, "GPU-d"),
+    ]
+    first, part, _, last = rows
+    assert (first["memory_mb"], first["used_mb"], first["reserved_mb"], first["utilization"]) == (81559, 3, 594, 0)
+    assert [(one["pid"], one["memory_mb"], one["name"]) for one in first["processes"]] == [
+        (4000001, 518, "python, -m server"),
+        (4000002, None, None),
+    ]
+    assert (last["utilization"], last["mig"], last["name"], last["processes"]) == (None, None, None, [])
+    assert (first["links"], last["links"]) == ({"GPU-d": 2}, {"GPU-a": 2})
+    assert (part["name"], part["memory_mb"], part["parent"]) == ("NVIDIA H100, special MIG 1g.10gb", None, "GPU-b")
+    strangers = Whose(str(tmp_path), os.getpid()).told(part)["processes"]
+    assert [(one["pid"], one["ours"], one["hidden"]) for one in strangers] == [(4000003, False, True)]
+
+
+def test_an_old_tool_and_none(tmp_path: Path):
+    lines = "0, GPU-a, 00000000:18:00.0, 16160, 3, 0, Tesla V100\n"
+    rows = Smi(str(nvidia.tool(tmp_path, newer=False, gpus=lines))).rows()  # it does not list processes either
+    assert (rows[0]["name"], rows[0]["reserved_mb"], rows[0]["mig"], rows[0]["processes"]) == (
+        "Tesla V100",
+        None,
+        None,
+        None,
+    )
+    with pytest.raises(OSError, match="nvidia-nothing"):
+        Smi("nvidia-nothing")
+    assert [smi.whole(text) for text in (" 12", "[N/A]", "N/A", "[Not Supported]", "", "-1")] == [12] + [None] * 5
+
+
+def test_whose_a_process_is(tmp_path: Path):
+    """An attempt's, by its own mark, or because its parent's parent is one; also one that hid below the runner."""
+    spool = str(tmp_path)
+    nested = "import os, subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]], env={})"
+    leaf = "import os; print(os.getpid(), flush=True); input()"
+    for task, known in (
+        (f"{spool}/attempts/a/task.json", (True, "a")),
+        (f"{spool}-2/attempts/a/task.json", (False, None)),
+        ("", (False, None)),
+    ):
+        with subprocess.Popen(
+            [sys.executable, "-c", nested, leaf],
+            env={"EVALFLEET_TASK": task},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None
+            pid = int(process.stdout.readline())
+            assert Whose(spool, 0).attempt_of(pid) == known
+            assert Whose(spool, os.getpid()).attempt_of(pid) == (known if known[0] else (True, None))
+            process.communicate(b"\n")
+
+
+def test_a_file_takes_the_place_of_the_driver(tmp_path: Path):
+    spool = str(tmp_path)
+    assert read_stand_in(spool, 0) is None
+    (tmp_path / "gpus.json").write_text(
+        json.dumps([{"index": 0, "uuid": "GPU-a", "processes": [1, {"pid": 2}]}, 7, {}])
+    )
+    (row,) = read_stand_in(spool, 0) or []
+    assert (row["index"], row["uuid"], row["used_mb"], row["links"]) == (0, "GPU-a", None, {})
+    assert [(one["pid"], one["memory_mb"], one["ours"]) for one in row["processes"]] == [
+        (1, None, False),
+        (2, None, False),
+    ]
+    for text in ("{", "{}", "[", "3"):
+        (tmp_path / "gpus.json").write_text(text)
+        assert read_stand_in(spool, 0) == []
+
+
+def test_what_a_runner_tells_is_read_as_it_is_and_no_word_is_a_number():
+    rows = [
+        {"index": 0, "uuid": "GPU-a", "memory_mb": 100, "used_mb": "[N/A]", "utilization": None, "processes": None},
+        {
+            "index": 1,
+            "uuid": "GPU-b",
+            "memory_mb": True,
+            "used_mb": 3,
+            "processes": [7],
+            "foreign": [7],
+            "links": {"GPU-a": 0},
+        },
+        {"index": 2},
+        {"uuid": "GPU-c"},
+    ]
+    first, second = gpus_of("here", rows)
+    assert (first.host, first.memory_mb, first.used_mb, first.utilization, first.processes) == (
+        "here",
+        100,
+        None,
+        None,
+        None,
+    )
+    assert (second.memory_mb, second.foreign, second.processes) == (None, (7,), ({"pid": 7},))
+    assert second.links == {"GPU-a": 0}

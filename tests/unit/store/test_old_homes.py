@@ -1,0 +1,81 @@
+"""Homes of earlier versions are brought up to date, or left as they were; migrations do not change."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.support.old_homes import FOREIGN, OLD, unpacked
+
+from evalfleet.errors import StoreForeign
+from evalfleet.model import TaskState
+from evalfleet.store.database import sqlite, statements
+from evalfleet.store.database.sqlite import open_reader, open_store
+
+FILE = "evalfleet.db"
+# A migration that a user's home may have seen never changes. Add a line when one is added.
+FROZEN = {
+    "0001_initial.sql": "505f1b0a27fed975",
+    "0002_pools.sql": "e1e6f12f79cb3df1",
+    "0003_hosts.sql": "882eea7ca9ab126a",
+    "0004_web.sql": "b5ce1671ae37f44c",
+    "0005_worker_events.sql": "306efc7a1d83ebb1",
+    "0006_gpus.sql": "f7c382ba92f0def2",
+    "0007_loads.sql": "609ec90703bb8bb6",
+    "0008_gpu_leases.sql": "64ba38bd31a0c118",
+    "0009_gpu_line.sql": "519ec7dafe6014e6",
+    "0010_forced_wishes.sql": "76a561599996238a",
+    "0011_attempt_price.sql": "de434e4b165bbc3b",
+    "0012_judged_at.sql": "d25d21c8cd0efb5b",
+    "0013_pausing.sql": "f28bf94947bc72bf",
+    "0014_home.sql": "cd07069fe060f6ed",
+}
+
+
+def dump(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return [str(connection.execute("pragma user_version").fetchone()[0]), *connection.iterdump()]
+
+
+@pytest.mark.parametrize("commit", OLD)
+def test_an_old_home_is_brought_up_to_date_after_a_copy(commit: str, tmp_path: Path):
+    home = unpacked(commit, tmp_path)
+    before = dump(home / FILE)
+    reader = open_reader(home)
+    assert reader is not None
+    with closing(reader):
+        (run,) = reader.runs()
+        tasks = {task.spec.key: task for task in reader.tasks(run.id)}
+        assert {key: task.verdict and task.verdict.score for key, task in tasks.items()} == {
+            "good": 0.5,
+            "plain": 1.0,
+            "bad": None,
+        }
+        assert tasks["bad"].state is TaskState.FAILED
+        assert len(reader.attempts(run.id, tasks["bad"].number)) == 2
+        assert list(reader.events(run.id))
+    if OLD[commit] < len(statements.migrations(sqlite.DIALECT)):
+        assert dump(home / f"{FILE}.schema-{OLD[commit]}") == before
+    with closing(sqlite3.connect(home / FILE)) as connection:
+        assert connection.execute("pragma user_version").fetchone()[0] == len(statements.migrations(sqlite.DIALECT))
+        assert connection.execute("pragma foreign_key_check").fetchall() == []
+
+
+@pytest.mark.parametrize("commit", FOREIGN)
+@pytest.mark.parametrize("opener", [open_store, open_reader])
+def test_a_home_that_cannot_be_brought_up_to_date_is_left_as_it_was(commit: str, opener, tmp_path: Path):
+    home = unpacked(commit, tmp_path)
+    before = dump(home / FILE)
+    with pytest.raises(StoreForeign, match="left as it was") as caught:
+        opener(home)
+    assert FOREIGN[commit] in str(caught.value)
+    assert dump(home / FILE) == before
+    assert not list(home.glob(f"{FILE}.schema-*"))
+
+
+def test_migrations_are_frozen():
+    folder = Path(statements.__file__).parents[1] / "migrations" / sqlite.DIALECT
+    assert {path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in folder.glob("*.sql")} == FROZEN
