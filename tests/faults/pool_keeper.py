@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 
 from evalfleet import config
-from evalfleet.pools.ownership import keeping
+from evalfleet.pools.ownership import own_pool
 from evalfleet.store.database.sqlite import open_store
 from evalfleet.store.thread import Clerk
 
@@ -24,7 +24,7 @@ from evalfleet.store.thread import Clerk
 async def keep(order: dict[str, Any]) -> None:
     settings = config.load(Path(order["home"]), environ=order["environ"], folder=Path(order["home"]))
     store = open_store(settings.home)
-    async with keeping(settings, store, Clerk(), order["pool"], f"keeper {os.getpid()}") as steward:
+    async with own_pool(settings, store, Clerk(), order["pool"], f"keeper {os.getpid()}") as steward:
         await steward.settle()
     store.close()
 

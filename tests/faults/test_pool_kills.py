@@ -10,7 +10,7 @@ import pytest
 from tests.faults.pool_kills import How, Keepers, Point, aimed, check
 from tests.support.web_site import NAME, Site, site
 
-from evalfleet.model import Wish
+from evalfleet.model import DesiredState
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(300)]
 SPEED = 400  # a creation takes 0.1 s: long enough to be seen on the way
@@ -46,7 +46,7 @@ async def test_a_death_at_the_order_itself_makes_no_second_machine(
         check(here, await here.powers(), {"ready": 2})
         assert [event["type"] for event in here.cloud.events()].count("vm.creating") == 2
         assert all(host.made_at for host in here.hosts())
-        here.store.doom_pool(NAME)
+        here.store.mark_pool_for_deletion(NAME)
         await here.settle()
         assert await here.leaks() == {"leaks": [], "resources": {}}
 
@@ -87,11 +87,11 @@ def _begin(here: Site, part: str) -> None:
         case "grow":
             here.wants(workers=4)
         case "stop":
-            here.wish(Wish.STOPPED)
+            here.set_desired(DesiredState.STOPPED)
         case "start":
-            here.wish(Wish.RUNNING)
+            here.set_desired(DesiredState.RUNNING)
         case "shrink":
             here.wants(workers=1)
-            here.wish(Wish.GONE, *[host.name for host in here.hosts()][1:])
+            here.set_desired(DesiredState.GONE, *[host.name for host in here.hosts()][1:])
         case _:
-            here.store.doom_pool(NAME)
+            here.store.mark_pool_for_deletion(NAME)

@@ -18,9 +18,9 @@ from evalfleet.azure.vm_facts import VmFacts, facts_of
 from evalfleet.core.hosts.lifecycle import total_usd
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario
-from evalfleet.model import PoolHost, Wish
-from evalfleet.pools.controller import Steward
-from evalfleet.pools.ownership import keeping
+from evalfleet.model import DesiredState, PoolHost
+from evalfleet.pools.controller import PoolController
+from evalfleet.pools.ownership import own_pool
 from evalfleet.store.database.sqlite import open_store
 from evalfleet.store.thread import Clerk
 
@@ -48,8 +48,8 @@ class Site:
             self.store.create_pool(NAME, "azure-vm", made)
 
     @asynccontextmanager
-    async def steward(self, process: str = "test") -> AsyncGenerator[Steward]:
-        async with keeping(self.settings, self.kept, self.clerk, NAME, process) as steward:
+    async def steward(self, process: str = "test") -> AsyncGenerator[PoolController]:
+        async with own_pool(self.settings, self.kept, self.clerk, NAME, process) as steward:
             yield steward
 
     async def settle(self) -> None:
@@ -58,7 +58,7 @@ class Site:
                 await steward.settle()
 
     @asynccontextmanager
-    async def served(self) -> AsyncGenerator[Steward]:
+    async def served(self) -> AsyncGenerator[PoolController]:
         """A steward that serves meanwhile, as beside a run."""
         async with self.steward() as steward, anyio.create_task_group() as tasks:
             tasks.start_soon(steward.serve)
@@ -102,8 +102,8 @@ class Site:
         """The types of the pool's events, of those that are named or of all."""
         return [event.type for event in self.store.events(f"pool:{NAME}") if not types or event.type in types]
 
-    def wish(self, wish: Wish, *names: str) -> None:
-        self.store.wish(NAME, list(names) or [host.name for host in self.hosts()], wish, "test")
+    def set_desired(self, desired: DesiredState, *names: str) -> None:
+        self.store.set_desired(NAME, list(names) or [host.name for host in self.hosts()], desired, "test")
 
     def creations(self) -> int:
         """How often the cloud was asked for a VM, whatever it said."""

@@ -391,7 +391,7 @@ export interface HostRow {
   busy: number;
   price_usd_per_hour: number | null;
   state?: string;
-  wish?: string;
+  desired?: string;
   rung?: string | null;
   age_s?: number | null;
   cost_usd?: number | null;

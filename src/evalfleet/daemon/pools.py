@@ -26,7 +26,7 @@ from evalfleet.azure import settings as azure_settings
 from evalfleet.core.hosts.lifecycle import total_usd
 from evalfleet.daemon.file_limit import lower_file_limit
 from evalfleet.daemon.readers import Readers
-from evalfleet.model import Pool, Wish
+from evalfleet.model import DesiredState, Pool
 from evalfleet.pools.convergence import is_settled
 from evalfleet.store.base.store import StoreReader
 
@@ -209,6 +209,6 @@ def standings(store: StoreReader) -> dict[str, Standing]:
 def _is_overspent(store: StoreReader, pool: Pool) -> bool:
     """Whether machines run that the pool's budget does not allow any more: then somebody must stop them."""
     limit: float | None = pool.settings.get("budget_usd")
-    if limit is None or not any(host.wish is Wish.RUNNING for host in store.hosts(pool.name)):
+    if limit is None or not any(host.desired is DesiredState.RUNNING for host in store.hosts(pool.name)):
         return False
     return total_usd(store.hosts(pool.name, gone=True), store.now()) >= limit

@@ -287,7 +287,7 @@ class Backend(Protocol):
         ...
 
 
-class Fate(Struct, frozen=True, kw_only=True):
+class Departure(Struct, frozen=True, kw_only=True):
     """What became of a host, for the attempts that it had. Neither cause counts against their tasks."""
 
     cause: Literal["preempted", "worker_lost"]
@@ -306,12 +306,12 @@ class Fleet(Protocol):
         """Hosts among them that end what they have and get no more."""
         ...
 
-    def fate(self, host: str) -> Fate | None:
+    def departure(self, host: str) -> Departure | None:
         """What became of a host that is not among them. None: that is not known yet, and its attempts wait for it."""
         ...
 
     async def changed(self) -> None:
-        """Return when `backends` or a fate may differ from the last look. May be cancelled and called again."""
+        """Return when `backends` or a departure may differ from the last look. May be cancelled and called again."""
         ...
 
     def waits_for(self) -> str:
@@ -355,8 +355,8 @@ class FixedFleet:
     def draining(self) -> Collection[str]:
         return ()
 
-    def fate(self, host: str) -> Fate:
-        return Fate(cause="worker_lost", message=f"its host {host} does not belong to the pool any more")
+    def departure(self, host: str) -> Departure:
+        return Departure(cause="worker_lost", message=f"its host {host} does not belong to the pool any more")
 
     async def changed(self) -> None:
         await anyio.sleep_forever()

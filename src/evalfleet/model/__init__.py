@@ -12,11 +12,11 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from evalfleet.model.pools import DesiredState as DesiredState
 from evalfleet.model.pools import HostState as HostState
 from evalfleet.model.pools import Pool as Pool
 from evalfleet.model.pools import PoolHost as PoolHost
 from evalfleet.model.pools import RunDemand as RunDemand
-from evalfleet.model.pools import Wish as Wish
 
 JsonObject = dict[str, Any]
 PYTHON = "{python}"  # as a task's program: the Python that has what the run's tasks need, on whatever host they start

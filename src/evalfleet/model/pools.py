@@ -25,7 +25,7 @@ class Pool(Struct, frozen=True, kw_only=True):
     )
 
 
-class Wish(StrEnum):
+class DesiredState(StrEnum):
     """What a host should be."""
 
     RUNNING = "running"
@@ -53,7 +53,7 @@ class PoolHost(Struct, frozen=True, kw_only=True):
     name: str
     pool: str
     number: int
-    wish: Wish
+    desired: DesiredState
     state: HostState
     reason: str | None  # why it is so, for a person
     rung: str | None  # of the readiness ladder: the last that was tried
@@ -66,7 +66,7 @@ class PoolHost(Struct, frozen=True, kw_only=True):
     created_at: float
     updated_at: float
     gone_at: float | None
-    forced: bool = False  # its wish holds although work is on it
+    forced: bool = False  # its desired state holds although work is on it
 
 
 class RunDemand(Struct, frozen=True, kw_only=True):

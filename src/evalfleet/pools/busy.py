@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from evalfleet.hosts.azure_pool import settings_of
-from evalfleet.model import AttemptState, HostWork, Wish
+from evalfleet.model import AttemptState, DesiredState, HostWork
 from evalfleet.store.base.store import Store, StoreReader
 
 _NAMED = 3  # tasks
@@ -26,7 +26,11 @@ def waits_for(store: StoreReader, work: Sequence[HostWork]) -> str:
 def waiting(store: StoreReader, pool: str) -> dict[str, str]:
     """Machines of the pool that are to go and have work, and what each waits for."""
     work = store.host_work()
-    hosts = [host for host in store.hosts(pool) if host.wish is Wish.GONE and not host.forced and host.name in work]
+    hosts = [
+        host
+        for host in store.hosts(pool)
+        if host.desired is DesiredState.GONE and not host.forced and host.name in work
+    ]
     return {host.name: waits_for(store, work[host.name]) for host in hosts}
 
 

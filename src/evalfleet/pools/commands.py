@@ -18,7 +18,7 @@ from evalfleet.azure.settings import AzureSettings
 from evalfleet.errors import InputError, NotFound, WrongState
 from evalfleet.hosts import registry
 from evalfleet.hosts.azure_pool import settings_of
-from evalfleet.model import HostState, JsonObject, Pool, Wish
+from evalfleet.model import DesiredState, HostState, JsonObject, Pool
 from evalfleet.pools.options import require_limits
 from evalfleet.store.base.store import Store, StoreReader
 from evalfleet.store.pools.pools import pool_subject
@@ -87,16 +87,16 @@ def keep(store: Store, name: str, hosts: JsonObject, *, replace: bool = False, b
 
 
 def start(store: Store, pool: Pool, worker: str | None, by: str | None = None) -> list[str]:
-    """Wish all its machines running, or one. Returns their names."""
+    """Ask for all its machines, or one, to run. Returns their names."""
     require_rented(pool)
     with store.batch():
         if worker is None and pool.settings.get("stopped_at") is not None:
             store.amend_pool(pool.name, {**pool.settings, "stopped_at": None})
-        return _wish_all(store, pool, worker, Wish.RUNNING, "start", by)
+        return _set_all(store, pool, worker, DesiredState.RUNNING, "start", by)
 
 
 def stop(store: Store, pool: Pool, worker: str | None, by: str | None = None, *, force: bool = False) -> list[str]:
-    """Wish all its machines stopped, or one. Returns their names. A pool that is stopped makes no machines.
+    """Ask for all its machines, or one, to be stopped. Returns their names. A pool that is stopped makes no machines.
 
     Args:
         force: do not wait for work that is on them.
@@ -105,7 +105,7 @@ def stop(store: Store, pool: Pool, worker: str | None, by: str | None = None, *,
     with store.batch():
         if worker is None:
             store.amend_pool(pool.name, merged(pool, stopped_at=store.now()))
-        return _wish_all(store, pool, worker, Wish.STOPPED, "stop", by, force=force)
+        return _set_all(store, pool, worker, DesiredState.STOPPED, "stop", by, force=force)
 
 
 def scale(
@@ -141,7 +141,7 @@ def scale(
 
 
 def delete(store: Store, pool: Pool, worker: str | None, by: str | None = None, *, force: bool = False) -> list[str]:
-    """Wish it gone with all its machines, or one of them. Returns their names. Raises WrongState while a run uses it.
+    """Mark it for deletion with all its machines, or one of them. Returns their names. Raises WrongState while a run uses it.
 
     Args:
         force: do not wait for work that is on them.
@@ -154,10 +154,10 @@ def delete(store: Store, pool: Pool, worker: str | None, by: str | None = None, 
         require_rented(pool)
         names = machines(store, pool, worker)
         if worker is None:
-            store.doom_pool(pool.name, force=force)
+            store.mark_pool_for_deletion(pool.name, force=force)
         else:
             store.amend_pool(pool.name, merged(pool, workers=max(0, pool.settings["workers"] - 1)))
-            store.wish(pool.name, names, Wish.GONE, _why("delete", by), force=force)
+            store.set_desired(pool.name, names, DesiredState.GONE, _why("delete", by), force=force)
         return names
 
 
@@ -177,25 +177,34 @@ def merged(pool: Pool, **changes: Any) -> JsonObject:
     return {**pool.settings, **{name: value for name, value in changes.items() if value is not None}}
 
 
-def _wish_all(
-    store: Store, pool: Pool, worker: str | None, wish: Wish, verb: str, by: str | None, *, force: bool = False
+def _set_all(
+    store: Store,
+    pool: Pool,
+    worker: str | None,
+    desired: DesiredState,
+    verb: str,
+    by: str | None,
+    *,
+    force: bool = False,
 ) -> list[str]:
     require_rented(pool)
     names = machines(store, pool, worker)
     with store.batch():
         _note(store, pool.name, by, verb, {"worker": worker} if worker else {})
-        store.wish(pool.name, names, wish, _why(verb, by), force=force)
+        store.set_desired(pool.name, names, desired, _why(verb, by), force=force)
         store.explain_pool(pool.name, None)
     return names
 
 
 def _shed(store: Store, pool: str, workers: int, *, force: bool) -> list[str]:
-    """Wish those gone that are too many: those without work first, of them those that do not run, then the youngest."""
+    """Mark those for deletion that are too many: those without work first, of them those that do not run, then the youngest."""
     work = store.host_work()
-    hosts = [host for host in store.hosts(pool) if host.wish is not Wish.GONE and host.state is not HostState.LOST]
-    order = sorted(hosts, key=lambda host: (host.name in work, host.wish is Wish.RUNNING, -host.number))
+    hosts = [
+        host for host in store.hosts(pool) if host.desired is not DesiredState.GONE and host.state is not HostState.LOST
+    ]
+    order = sorted(hosts, key=lambda host: (host.name in work, host.desired is DesiredState.RUNNING, -host.number))
     names = [host.name for host in order[: max(0, len(hosts) - workers)]]
-    store.wish(pool, names, Wish.GONE, f"the pool is scaled to {workers}", force=force)
+    store.set_desired(pool, names, DesiredState.GONE, f"the pool is scaled to {workers}", force=force)
     return names
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evalfleet.hosts.azure_pool import settings_of
-from evalfleet.model import HostState, Pool, PoolHost, Wish
+from evalfleet.model import DesiredState, HostState, Pool, PoolHost
 
 _REACHED = {
-    Wish.RUNNING: (HostState.READY, HostState.QUARANTINED),
-    Wish.STOPPED: (HostState.STOPPED,),
-    Wish.GONE: (HostState.GONE,),
+    DesiredState.RUNNING: (HostState.READY, HostState.QUARANTINED),
+    DesiredState.STOPPED: (HostState.STOPPED,),
+    DesiredState.GONE: (HostState.GONE,),
 }
 
 
@@ -19,7 +19,7 @@ def is_settled(pool: Pool, hosts: Sequence[PoolHost]) -> bool:
 
     A pool that said why it makes no more machines waits for a person, or for a run.
     """
-    if pool.deleting or not all(host.state in _REACHED[host.wish] for host in hosts):
+    if pool.deleting or not all(host.state in _REACHED[host.desired] for host in hosts):
         return False
     wanted = settings_of(pool)
     have = sum(1 for host in hosts if host.state is not HostState.LOST)

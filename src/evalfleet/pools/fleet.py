@@ -17,14 +17,14 @@ from evalfleet.core.hosts.health import OtherWay
 from evalfleet.errors import BackendError, NotFound, Owned, Refused
 from evalfleet.hosts.azure_pool import settings_of, spec_of
 from evalfleet.hosts.azure_vm import AzureVmBackend
-from evalfleet.hosts.base import Fate
+from evalfleet.hosts.base import Departure
 from evalfleet.hosts.ssh.tools import fallen
-from evalfleet.model import HostState, Pool, PoolHost, Run, Wish
+from evalfleet.model import DesiredState, HostState, Pool, PoolHost, Run
 from evalfleet.pools.busy import waiting
 from evalfleet.pools.commands import require_place
-from evalfleet.pools.controller import Steward
-from evalfleet.pools.ownership import keeping
-from evalfleet.pools.reconcile import fulfil
+from evalfleet.pools.controller import PoolController
+from evalfleet.pools.ownership import own_pool
+from evalfleet.pools.reconcile import reconcile_pool
 from evalfleet.store.base.store import Store, StoreReader
 from evalfleet.store.database.sqlite import open_store
 from evalfleet.store.home.facts import identified
@@ -64,7 +64,7 @@ class PoolFleet:
         self._rows: dict[str, PoolHost] = {row.name: row for row in reader.hosts(pool.name, gone=True)}
         self._known: dict[str, tuple[object, AzureVmBackend]] = {}
         self._changed = anyio.Event()
-        self._steward: Steward | None = None
+        self._controller: PoolController | None = None
         self._vms: Vms | None = None
         self._wanted = 0
         self._busy: dict[str, int] = {}
@@ -89,17 +89,21 @@ class PoolFleet:
     def draining(self) -> frozenset[str]:
         """Those that get no new work: they are in quarantine, or on their way to be stopped or deleted."""
         return frozenset(
-            row.name for row in self._rows.values() if row.state is not HostState.READY or row.wish is not Wish.RUNNING
+            row.name
+            for row in self._rows.values()
+            if row.state is not HostState.READY or row.desired is not DesiredState.RUNNING
         )
 
-    def fate(self, host: str) -> Fate | None:
+    def departure(self, host: str) -> Departure | None:
         row = self._rows.get(host)
         if row is None:
-            return Fate(cause="worker_lost", message=f"its host {host} does not belong to the pool any more")
+            return Departure(cause="worker_lost", message=f"its host {host} does not belong to the pool any more")
         if facts_of(row).preempted:
-            return Fate(cause="preempted", message=f"its host {host} was taken back by the cloud")
+            return Departure(cause="preempted", message=f"its host {host} was taken back by the cloud")
         if row.state in (HostState.GONE, HostState.LOST, HostState.STOPPED):
-            return Fate(cause="worker_lost", message=f"its host {host} is {row.state}: {row.reason or 'as wished'}")
+            return Departure(
+                cause="worker_lost", message=f"its host {host} is {row.state}: {row.reason or 'as wished'}"
+            )
         return None
 
     async def changed(self) -> None:
@@ -131,9 +135,9 @@ class PoolFleet:
         try:
             own = settings_of(self._pool).run is not None
             if own and over:
-                await clerk.call(partial(store.doom_pool, self._name))
+                await clerk.call(partial(store.mark_pool_for_deletion, self._name))
                 self._notice(f"pool {self._name} was made for this run, and is deleted now")
-                await fulfil(self._settings, store, self._name, self._process, lambda _: None, waits=False)
+                await reconcile_pool(self._settings, store, self._name, self._process, lambda _: None, waits=False)
                 for host, why in (await clerk.call(partial(waiting, store, self._name))).items():
                     self._notice(
                         f"{host} stays until its deadline: it {why} (`evalfleet pool delete {self._name} --force`)"
@@ -148,8 +152,8 @@ class PoolFleet:
     async def _loosen(self, store: Store, clerk: Clerk) -> None:
         if await clerk.call(partial(store.pool_owner, self._name)) is not None:
             return  # somebody else has use for it
-        async with keeping(self._settings, store, clerk, self._name, self._process) as steward:
-            until = await steward.part()
+        async with own_pool(self._settings, store, clerk, self._name, self._process) as controller:
+            until = await controller.part()
         if until is not None:
             when = time.strftime("%H:%M", time.localtime(until))
             rows = await clerk.call(partial(store.hosts, self._name))
@@ -187,11 +191,11 @@ class PoolFleet:
         told = ""
         while True:
             try:
-                async with keeping(self._settings, store, clerk, self._name, self._process, self._note) as steward:
-                    self._steward = steward
-                    steward.stopped_at = self._stopped_at
+                async with own_pool(self._settings, store, clerk, self._name, self._process, self._note) as controller:
+                    self._controller = controller
+                    controller.stopped_at = self._stopped_at
                     self._pass_on()
-                    await steward.serve()
+                    await controller.serve()
                     return
             except Owned:
                 pass
@@ -202,7 +206,7 @@ class PoolFleet:
                     told = str(error)
                     self._notice(told)
             finally:
-                self._steward = None
+                self._controller = None
             await anyio.sleep(_AGAIN_S)
 
     async def _follow(self, store: Store, clerk: Clerk) -> None:
@@ -218,8 +222,8 @@ class PoolFleet:
                 self._note(row)
             unwell, self._unwell = self._unwell, {}
             for host, reason in unwell.items():
-                if self._steward is not None:  # else whoever keeps the pool finds out by itself
-                    await self._steward.quarantine(host, reason)
+                if self._controller is not None:  # else whoever keeps the pool finds out by itself
+                    await self._controller.quarantine(host, reason)
             blamed, self._blamed = self._blamed, []
             for host, reason in blamed:
                 data = {"host": host, "reason": reason}
@@ -251,11 +255,11 @@ class PoolFleet:
             self._changed.set()
 
     def _pass_on(self) -> None:
-        if self._steward is not None:
-            self._steward.wanted = {self._run_id: self._wanted}
-            self._steward.busy = dict(self._busy)
-            self._steward.given_up = self._given_up
-            self._steward.poke()
+        if self._controller is not None:
+            self._controller.wanted = {self._run_id: self._wanted}
+            self._controller.busy = dict(self._busy)
+            self._controller.given_up = self._given_up
+            self._controller.poke()
 
     async def _ask(self, name: str) -> OtherWay | None:
         """What the cloud says of a machine that is silent; None: that it runs, or nothing."""

@@ -16,9 +16,9 @@ from evalfleet.hosts.azure_pool import settings_of
 from evalfleet.layout import Home
 from evalfleet.model import PoolHost
 from evalfleet.pools.commands import require_place
-from evalfleet.pools.controller import Steward
+from evalfleet.pools.controller import PoolController
 from evalfleet.pools.login_key import login_key
-from evalfleet.pools.machine.context import Ground
+from evalfleet.pools.machine.context import PoolContext
 from evalfleet.store.base.store import Store
 from evalfleet.store.thread import Clerk
 
@@ -26,9 +26,9 @@ Tell = Callable[[PoolHost], None]
 
 
 @asynccontextmanager
-async def keeping(
+async def own_pool(
     settings: config.Settings, store: Store, clerk: Clerk, name: str, process: str, tell: Tell = lambda _: None
-) -> AsyncGenerator[Steward]:
+) -> AsyncGenerator[PoolController]:
     """Own the pool inside the block.
 
     Raises:
@@ -45,7 +45,7 @@ async def keeping(
         try:
             wanted = settings_of(pool)
             identity = await clerk.call(store.identity)
-            ground = Ground(
+            context = PoolContext(
                 store=store,
                 clerk=clerk,
                 home=home,
@@ -62,6 +62,6 @@ async def keeping(
                 tell=tell,
                 rng=random.Random(),
             )
-            yield Steward(ground)
+            yield PoolController(context)
         finally:
             await clerk.finish(partial(store.leave_pool, pool))

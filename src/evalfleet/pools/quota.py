@@ -11,22 +11,22 @@ from evalfleet.azure.quota import Usages
 from evalfleet.azure.vm_facts import facts_of
 from evalfleet.azure.vms import Refusal
 from evalfleet.model import JsonObject, PoolHost
-from evalfleet.pools.machine.context import Ground
+from evalfleet.pools.machine.context import PoolContext
 from evalfleet.store.pools.pools import QUOTA_SEEN, pool_subject
 
 
-async def note_quota(ground: Ground, hosts: Sequence[PoolHost]) -> None:
+async def note_quota(context: PoolContext, hosts: Sequence[PoolHost]) -> None:
     """Ask for the quota that binds the pool most, and write it down if it is another than before. A refusal says nothing."""
-    size, region = _place(ground.wanted, hosts)
+    size, region = _place(context.wanted, hosts)
     try:
-        usages = await ground.vms.usages(region)
+        usages = await context.vms.usages(region)
     except Refusal:
         return
-    found = tightest(usages, size, region, spot=ground.wanted.spot)
-    subject = pool_subject(ground.pool.name)
-    before = await ground.clerk.call(partial(ground.store.last_event, subject, QUOTA_SEEN))
+    found = tightest(usages, size, region, spot=context.wanted.spot)
+    subject = pool_subject(context.pool.name)
+    before = await context.clerk.call(partial(context.store.last_event, subject, QUOTA_SEEN))
     if found is not None and (before is None or before.data != found):
-        await ground.clerk.call(partial(ground.store.note, subject, QUOTA_SEEN, found))
+        await context.clerk.call(partial(context.store.note, subject, QUOTA_SEEN, found))
 
 
 def tightest(usages: Usages, size: str, region: str, *, spot: bool) -> JsonObject | None:

@@ -11,7 +11,7 @@ from evalfleet.azure.requests.image import TAG_IMAGE
 from evalfleet.azure.requests.vm import TAG_OWNER, TAG_POOL, expires_of
 from evalfleet.azure.responses import Owned
 from evalfleet.azure.vms import Verb, Vms
-from evalfleet.model import Wish
+from evalfleet.model import DesiredState
 from evalfleet.store.base.store import StoreReader
 
 _VM = "microsoft.compute/virtualmachines"
@@ -128,7 +128,7 @@ def purposes_of(store: StoreReader, *, named: Collection[str] = (), force: bool 
         force: end what those have made even before the moment that it carries.
     """
     pools = [pool.name for pool in store.pools() if pool.backend == "azure-vm"]
-    hosts = {host.name for pool in pools for host in store.hosts(pool) if host.wish is not Wish.GONE}
+    hosts = {host.name for pool in pools for host in store.hosts(pool) if host.desired is not DesiredState.GONE}
     hosts |= store.host_work().keys()  # whatever else is written: results lie there
     us = store.identity()
     return Purposes(

@@ -10,14 +10,14 @@ from evalfleet import config
 from evalfleet.errors import NotFound, Owned
 from evalfleet.model import PoolHost
 from evalfleet.pools.convergence import is_settled
-from evalfleet.pools.ownership import Tell, keeping
+from evalfleet.pools.ownership import Tell, own_pool
 from evalfleet.store.base.store import Store
 from evalfleet.store.thread import Clerk
 
 _LOOK_S = 0.5
 
 
-async def fulfil(
+async def reconcile_pool(
     settings: config.Settings,
     store: Store,
     name: str,
@@ -42,11 +42,11 @@ async def fulfil(
     clerk = Clerk()
     while True:
         try:
-            async with keeping(settings, store, clerk, name, process, tell) as steward:
-                steward.makes = makes
+            async with own_pool(settings, store, clerk, name, process, tell) as controller:
+                controller.makes = makes
                 if again:
-                    await steward.pardon()
-                await steward.settle(waits=waits)
+                    await controller.retry_quarantined()
+                await controller.settle(waits=waits)
                 return
         except NotFound:
             return  # somebody else saw to it that it is gone

@@ -11,7 +11,7 @@ from typing import Any
 
 from evalfleet.azure.vm_facts import facts_of
 from evalfleet.hosts.azure_pool import settings_of
-from evalfleet.model import HostState, Pool, PoolHost, Wish
+from evalfleet.model import DesiredState, HostState, Pool, PoolHost
 
 _STATUS = {
     HostState.REQUESTED: "creating",
@@ -64,7 +64,7 @@ def _worker(host: PoolHost, tally: Mapping[str, Any] | None, benchmark: str | No
 
 def _is_refused(host: PoolHost) -> bool:
     """Whether it went although nobody wished it to."""
-    return host.state is HostState.GONE and host.wish is not Wish.GONE
+    return host.state is HostState.GONE and host.desired is not DesiredState.GONE
 
 
 def _iso(at: float) -> str:

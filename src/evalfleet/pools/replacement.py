@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from evalfleet.azure.vm_facts import facts_of
 from evalfleet.core.hosts.lifecycle import HOUR_S
-from evalfleet.model import AttemptState, HostState, HostWork, PoolHost, Wish
-from evalfleet.pools.machine.context import Ground
-from evalfleet.pools.machine.controller import Tender
+from evalfleet.model import AttemptState, DesiredState, HostState, HostWork, PoolHost
+from evalfleet.pools.machine.context import PoolContext
+from evalfleet.pools.machine.controller import MachineController
 
 REPLACED_LEAST = 2  # machines that a pool replaces in an hour, however small it is
 REPLACED_SHARE = 4  # else one in so many: what made so many unwell would make the next ones so, too
@@ -33,7 +33,7 @@ def is_replaced(host: PoolHost) -> bool:
 
 
 async def set_aside(
-    ground: Ground,
+    context: PoolContext,
     hosts: Iterable[PoolHost],
     given_up: Mapping[str, str],
     work: Mapping[str, Sequence[HostWork]],
@@ -41,31 +41,36 @@ async def set_aside(
     """Stop what is of no use. A machine on which another run's attempts live is left until that run gives it up, too."""
     for host in hosts:
         live = [one for one in work.get(host.name, ()) if one.state is not AttemptState.COLLECTING]
-        if host.wish is not Wish.RUNNING or live:
+        if host.desired is not DesiredState.RUNNING or live:
             continue
-        tender = Tender(ground, host)
+        machine = MachineController(context, host)
         if host.state is HostState.READY and host.name in given_up:
-            await tender.move(state=HostState.QUARANTINED, reason=given_up[host.name])
-        if tender.host.state is HostState.QUARANTINED:
-            await _stop(ground, tender)
+            await machine.move(state=HostState.QUARANTINED, reason=given_up[host.name])
+        if machine.host.state is HostState.QUARANTINED:
+            await _stop(context, machine)
 
 
-async def _stop(ground: Ground, tender: Tender) -> None:
-    now = await ground.now()
-    may_replace = await _replaced_lately(ground, now) < max(REPLACED_LEAST, ground.wanted.limit // REPLACED_SHARE)
-    if not may_replace and now - tender.host.updated_at < ground.wanted.idle_s:
+async def _stop(context: PoolContext, machine: MachineController) -> None:
+    now = await context.now()
+    may_replace = await _replaced_lately(context, now) < max(REPLACED_LEAST, context.wanted.limit // REPLACED_SHARE)
+    if not may_replace and now - machine.host.updated_at < context.wanted.idle_s:
         return  # a person may want to look at it as it is
-    reason = tender.host.reason or "it is in quarantine"
-    facts = replace(tender.facts, unwell=reason, unwell_at=now, replaced=may_replace)
-    await tender.move(facts=facts)
+    reason = machine.host.reason or "it is in quarantine"
+    facts = replace(machine.facts, unwell=reason, unwell_at=now, replaced=may_replace)
+    await machine.move(facts=facts)
     said = "another takes its place" if may_replace else "none takes its place: too many were replaced within an hour"
-    wish = partial(
-        ground.store.wish, ground.pool.name, [tender.host.name], Wish.STOPPED, f"{reason}; {said}", force=True
+    stop = partial(
+        context.store.set_desired,
+        context.pool.name,
+        [machine.host.name],
+        DesiredState.STOPPED,
+        f"{reason}; {said}",
+        force=True,
     )
-    await ground.clerk.call(wish)
+    await context.clerk.call(stop)
 
 
-async def _replaced_lately(ground: Ground, now: float) -> int:
-    rows = await ground.clerk.call(partial(ground.store.hosts, ground.pool.name, gone=True))
+async def _replaced_lately(context: PoolContext, now: float) -> int:
+    rows = await context.clerk.call(partial(context.store.hosts, context.pool.name, gone=True))
     facts = [facts_of(row) for row in rows]
     return sum(one.replaced and one.unwell_at is not None and now - one.unwell_at < HOUR_S for one in facts)

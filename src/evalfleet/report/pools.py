@@ -57,7 +57,7 @@ def _rented(
         facts = facts_of(row)
         told_host |= {
             "state": row.state,
-            "wish": row.wish,
+            "desired": row.desired,
             "rung": row.rung,
             "reason": row.reason,
             "size": facts.size or None,

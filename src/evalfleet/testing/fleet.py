@@ -7,7 +7,7 @@ from typing import Literal
 
 import anyio
 
-from evalfleet.hosts.base import Backend, Fate
+from evalfleet.hosts.base import Backend, Departure
 
 
 class FakeFleet:
@@ -15,7 +15,7 @@ class FakeFleet:
 
     def __init__(self, *backends: Backend) -> None:
         self._backends = {backend.name: backend for backend in backends}
-        self._fates: dict[str, Fate] = {}
+        self._departures: dict[str, Departure] = {}
         self._changed = anyio.Event()
         self.wanted: list[int] = []  # each number that differs from the one before
         self.loads: dict[str, int] = {}
@@ -28,7 +28,7 @@ class FakeFleet:
     # What a test does
 
     def add(self, backend: Backend) -> None:
-        self._fates.pop(backend.name, None)
+        self._departures.pop(backend.name, None)
         self._backends[backend.name] = backend
         self._changed.set()
 
@@ -40,7 +40,7 @@ class FakeFleet:
     def decide(self, host: str, cause: Literal["preempted", "worker_lost"] | None) -> None:
         """Say what became of a host that left."""
         if cause is not None:
-            self._fates[host] = Fate(cause=cause, message=f"host {host} left the fleet")
+            self._departures[host] = Departure(cause=cause, message=f"host {host} left the fleet")
         self._changed.set()
 
     # `Fleet`
@@ -58,8 +58,8 @@ class FakeFleet:
     async def part(self, *, over: bool) -> None:
         self.parted = over
 
-    def fate(self, host: str) -> Fate | None:
-        return self._fates.get(host)
+    def departure(self, host: str) -> Departure | None:
+        return self._departures.get(host)
 
     async def changed(self) -> None:
         await self._changed.wait()

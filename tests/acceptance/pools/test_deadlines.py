@@ -13,7 +13,7 @@ from evalfleet.core.hosts.lifecycle import HOUR_S
 from evalfleet.emulator.arm.resources import SCHEDULE, VM
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario, Times
-from evalfleet.model import Wish
+from evalfleet.model import DesiredState
 
 pytestmark = pytest.mark.anyio
 ONE = "waa-eval-1"
@@ -103,10 +103,10 @@ async def test_a_deadline_that_another_hand_took_is_set_again_before_the_machine
     async with site(tmp_path) as here:
         here.wants(workers=1)
         await here.settle()
-        here.wish(Wish.STOPPED)
+        here.set_desired(DesiredState.STOPPED)
         await here.settle()
         await here.cloud.vms.drop_deadline(ONE)
-        here.wish(Wish.RUNNING)
+        here.set_desired(DesiredState.RUNNING)
         await here.settle()
         assert here.states() == {ONE: "ready"}
         assert unprotected(here) == []
@@ -118,7 +118,7 @@ async def test_a_deletion_that_fails_leaves_the_deadline(tmp_path: Path) -> None
         here.wants(workers=1)
         await here.settle()
         here.wants(workers=0)
-        here.wish(Wish.GONE)
+        here.set_desired(DesiredState.GONE)
         async with here.steward() as steward, anyio.create_task_group() as tasks:
             tasks.start_soon(steward.settle)
             while here.states():

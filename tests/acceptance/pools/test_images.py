@@ -43,7 +43,7 @@ async def settle(here: Site, *, pardon: bool = False) -> None:
     with anyio.fail_after(240):
         async with here.steward() as steward:
             if pardon:
-                await steward.pardon()
+                await steward.retry_quarantined()
             await steward.settle()
 
 

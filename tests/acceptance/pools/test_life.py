@@ -15,8 +15,8 @@ from evalfleet.cli.pools.shared.table import page
 from evalfleet.core.hosts.lifecycle import HOUR_S
 from evalfleet.emulator.scenario import Scenario, Times
 from evalfleet.layout import Home
-from evalfleet.model import Wish
-from evalfleet.pools.controller import Steward
+from evalfleet.model import DesiredState
+from evalfleet.pools.controller import PoolController
 from evalfleet.report.pools import told
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +29,7 @@ async def cost_is_right(here: Site) -> None:
 
 
 async def gone_without_a_trace(here: Site) -> None:
-    here.store.doom_pool(NAME)
+    here.store.mark_pool_for_deletion(NAME)
     await here.settle()
     assert await here.leaks() == {"leaks": [], "resources": {}}
 
@@ -185,12 +185,12 @@ async def test_at_its_budget_a_pool_stops(tmp_path: Path) -> None:
         assert here.told("pool.paused") == ["pool.paused"]
         await cost_is_right(here)
         here.wants(workers=4)  # more are not made, by the next command either
-        here.wish(Wish.RUNNING)
+        here.set_desired(DesiredState.RUNNING)
         await here.settle()
         assert set(here.states().values()) == {"stopped"}
         assert here.creations() == 2
         here.wants(budget_usd=100.0)
-        here.wish(Wish.RUNNING)
+        here.set_desired(DesiredState.RUNNING)
         await here.settle()
         assert list(here.states().values()) == ["ready"] * 4
         assert here.reason() == ("", "")
@@ -205,7 +205,7 @@ async def test_a_pool_grows_and_shrinks(tmp_path: Path) -> None:
         assert here.count("ready") == 6
         here.advance(HOUR_S)
         here.wants(workers=1)
-        here.wish(Wish.GONE, *list(here.states())[1:])
+        here.set_desired(DesiredState.GONE, *list(here.states())[1:])
         await here.settle()
         assert here.states() == {"waa-eval-1": "ready"}
         assert here.creations() == 6
@@ -220,7 +220,7 @@ async def test_stopped_machines_cost_their_disk(tmp_path: Path) -> None:
         here.wants(workers=2)
         await here.settle()
         here.advance(HOUR_S)
-        here.wish(Wish.STOPPED)
+        here.set_desired(DesiredState.STOPPED)
         await here.settle()
         spent = here.shown_usd()
         assert spent == pytest.approx(2 * (USD + KEPT), rel=0.02)
@@ -261,7 +261,7 @@ async def test_work_ends_before_its_machine_is_stopped(tmp_path: Path) -> None:
         async with here.served() as steward:
             await here.until(lambda: here.count("ready") == 2)
             steward.busy = {"waa-eval-1": 1}
-            here.wish(Wish.STOPPED)
+            here.set_desired(DesiredState.STOPPED)
             steward.poke()
             await here.until(lambda: here.states() == {"waa-eval-1": "draining", "waa-eval-2": "stopped"})
             assert (await here.powers())["waa-eval-1"] == "running"
@@ -270,6 +270,6 @@ async def test_work_ends_before_its_machine_is_stopped(tmp_path: Path) -> None:
             await here.until(lambda: here.count("stopped") == 2)
 
 
-def _need(steward: Steward, workers: int) -> None:
+def _need(steward: PoolController, workers: int) -> None:
     steward.wanted = {"r": workers}
     steward.poke()

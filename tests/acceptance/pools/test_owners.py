@@ -15,7 +15,7 @@ from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario
 from evalfleet.errors import Owned
 from evalfleet.layout import Home
-from evalfleet.model import Wish
+from evalfleet.model import DesiredState
 from evalfleet.pools.machine.context import NotOurs
 
 pytestmark = pytest.mark.anyio
@@ -83,7 +83,7 @@ async def test_a_wish_that_changes_on_the_way_is_followed_at_once(tmp_path: Path
         async with here.steward() as steward, anyio.create_task_group() as tasks:
             tasks.start_soon(steward.settle)
             await here.until(lambda: [host.rung for host in here.hosts()] == ["ssh", "ssh"])
-            here.store.doom_pool(NAME)
+            here.store.mark_pool_for_deletion(NAME)
             await here.until(lambda: here.store.pools() == [])
         assert await here.leaks() == {"leaks": [], "resources": {}}
 
@@ -96,7 +96,7 @@ async def test_machines_of_another_home_with_the_same_name_are_left_alone(tmp_pa
         await other.settle()
         assert other.states() == {"waa-eval-3": "ready"}
         assert "there is a machine 'waa-eval-1' that" in (other.host("waa-eval-1").reason or "")
-        other.store.doom_pool(NAME)
+        other.store.mark_pool_for_deletion(NAME)
         await other.settle()
         assert here.states() == {"waa-eval-1": "ready", "waa-eval-2": "ready"}
         assert {view.name: view.power for view in await here.cloud.vms.list()} == dict.fromkeys(
@@ -105,7 +105,7 @@ async def test_machines_of_another_home_with_the_same_name_are_left_alone(tmp_pa
         assert len(here.cloud.events("vm.deleted")) == 1
         await here.settle()
         assert len(here.cloud.events("vm.creating")) == 3
-        here.store.doom_pool(NAME)
+        here.store.mark_pool_for_deletion(NAME)
         await here.settle()
         assert await here.leaks() == {"leaks": [], "resources": {}}
 
@@ -116,7 +116,7 @@ async def test_a_cloud_that_is_away_for_seconds_is_waited_for(tmp_path: Path, aw
     async with site(tmp_path) as here:
         here.wants(workers=2)
         await here.settle()
-        here.wish(Wish.STOPPED)
+        here.set_desired(DesiredState.STOPPED)
         async with anyio.create_task_group() as tasks:
             here.fault(op="vm.*", drop=True)
             tasks.start_soon(here.settle)

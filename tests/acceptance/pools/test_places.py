@@ -93,7 +93,7 @@ async def test_who_deletes_a_machine_that_is_not_found_yet_waits_for_it(tmp_path
         here.wants(workers=1)
         async with here.steward() as steward:
             await _ordered(here, steward)
-        here.store.doom_pool(NAME)
+        here.store.mark_pool_for_deletion(NAME)
         await here.settle()
         assert here.store.pools() == []
         assert await here.cloud.vms.list() == []

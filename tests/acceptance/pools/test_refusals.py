@@ -11,7 +11,7 @@ from evalfleet.azure.error_causes import Action, Cause
 from evalfleet.azure.vms import Refusal
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario
-from evalfleet.model import Wish
+from evalfleet.model import DesiredState
 from evalfleet.pools import controller
 
 pytestmark = pytest.mark.anyio
@@ -20,7 +20,7 @@ FAMILY = "standardDDSv5Family"  # of the default size, with 8 cores
 
 
 async def gone_without_a_trace(here: Site) -> None:
-    here.store.doom_pool(NAME)
+    here.store.mark_pool_for_deletion(NAME)
     await here.settle()
     assert await here.leaks() == {"leaks": [], "resources": {}}
 
@@ -170,10 +170,10 @@ async def test_a_machine_that_cannot_be_started_is_tried_three_times(tmp_path: P
     async with site(tmp_path) as here:
         here.wants(workers=2)
         await here.settle()
-        here.wish(Wish.STOPPED)
+        here.set_desired(DesiredState.STOPPED)
         await here.settle()
         here.fault(op="vm.start", match={"name": "waa-eval-1"}, preset="allocation_failed")
-        here.wish(Wish.RUNNING)
+        here.set_desired(DesiredState.RUNNING)
         with pytest.raises(Refusal, match="no machine free"):
             await here.settle()
         assert here.states() == {"waa-eval-1": "stopped", "waa-eval-2": "ready"}

@@ -9,7 +9,7 @@ from tests.support.web_site import NAME, site
 
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario
-from evalfleet.model import Wish
+from evalfleet.model import DesiredState
 
 pytestmark = pytest.mark.anyio
 
@@ -21,14 +21,14 @@ async def test_from_zero_to_nothing(tmp_path: Path) -> None:
         assert here.states() == {"waa-eval-1": "ready", "waa-eval-2": "ready", "waa-eval-3": "ready"}
         first = here.facts("waa-eval-1")
         assert first.host_key not in first.keys.values()  # the one that we made is not in use any more
-        here.wish(Wish.STOPPED)
+        here.set_desired(DesiredState.STOPPED)
         await here.settle()
         assert set(here.states().values()) == {"stopped"}
         assert set((await here.powers()).values()) == {"deallocated"}
-        here.wish(Wish.RUNNING)
+        here.set_desired(DesiredState.RUNNING)
         await here.settle()
         assert set(here.states().values()) == {"ready"}
-        here.store.doom_pool(NAME)
+        here.store.mark_pool_for_deletion(NAME)
         await here.settle()
         assert here.store.pools() == []
         assert await here.cloud.vms.list() == []

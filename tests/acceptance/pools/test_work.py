@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.support.web_site import NAME, Site, site
 
 from evalfleet.core.hosts.lifecycle import HOUR_S
-from evalfleet.model import Attempt, Policy, Run, Wish
+from evalfleet.model import Attempt, DesiredState, Policy, Run
 from evalfleet.pools import commands
 from evalfleet.testing.store import cases
 
@@ -85,7 +85,7 @@ async def test_who_waits_for_a_run_that_nobody_drives_is_told_how_it_ends(tmp_pa
         claimed(here, run, ONE)
         here.store.leave(run)
         here.wants(workers=0)
-        here.wish(Wish.GONE, ONE)
+        here.set_desired(DesiredState.GONE, ONE)
         async with settling(here) as done:
             await here.until(lambda: here.count("draining") == 1)
             assert f"nobody drives it: `evalfleet resume {run.id}` collects its results" in (
@@ -94,7 +94,7 @@ async def test_who_waits_for_a_run_that_nobody_drives_is_told_how_it_ends(tmp_pa
             await here.looked()
             assert not done.is_set()
             assert await here.powers() == {ONE: "running"}
-            here.store.wish(NAME, [ONE], Wish.GONE, "a person insists", force=True)
+            here.store.set_desired(NAME, [ONE], DesiredState.GONE, "a person insists", force=True)
             await here.until(done.is_set)
         assert here.states() == {}
 
@@ -107,7 +107,7 @@ async def test_a_deadline_that_stopped_a_machine_does_not_make_its_results_worth
         here.advance(6 * HOUR_S)
         await here.cloud.until("vm.deallocated")
         here.wants(workers=0)
-        here.wish(Wish.GONE, ONE)
+        here.set_desired(DesiredState.GONE, ONE)
         async with settling(here) as done:
             await here.until(lambda: here.count("draining") == 1)
             await here.looked()
@@ -175,9 +175,9 @@ async def test_a_machine_that_is_to_go_gets_no_more_work(tmp_path: Path) -> None
         here.wants(workers=1)
         await here.settle()
         run = begun(here, tasks=2)
-        here.wish(Wish.STOPPED)
+        here.set_desired(DesiredState.STOPPED)
         assert here.store.claim(run, replace(cases.new_claim(1), host=ONE)) is None
-        here.wish(Wish.RUNNING)
+        here.set_desired(DesiredState.RUNNING)
         assert here.store.claim(run, replace(cases.new_claim(1), host=ONE)) is not None
 
 
@@ -186,7 +186,7 @@ async def test_scale_takes_machines_without_work_first_also_where_others_are_sto
         here.wants(workers=2)
         await here.settle()
         claimed(here, begun(here), TWO)
-        here.wish(Wish.STOPPED, TWO)
+        here.set_desired(DesiredState.STOPPED, TWO)
         assert commands.scale(here.store, here.store.pool(NAME), {"workers": 1}) == [ONE]
 
 

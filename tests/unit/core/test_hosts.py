@@ -22,7 +22,7 @@ from evalfleet.core.hosts.lifecycle import (
     next_step,
     total_usd,
 )
-from evalfleet.model import HostState, PoolHost, Wish
+from evalfleet.model import DesiredState, HostState, PoolHost
 
 POWERS = (None, "running", "starting", "stopping", "stopped", "deallocating", "deallocated", "unknown")
 PROVISIONINGS = ("Creating", "Succeeded", "Failed", "Updating", "Deleting")
@@ -34,7 +34,7 @@ SEEN = (
 
 def host(number: int = 1, **changes: object) -> PoolHost:
     made = PoolHost(
-        name=f"w-{number}", pool="p", number=number, wish=Wish.RUNNING, state=HostState.READY, reason=None, rung=None,
+        name=f"w-{number}", pool="p", number=number, desired=DesiredState.RUNNING, state=HostState.READY, reason=None, rung=None,
         facts={}, usd_per_hour=1.0, kept_usd_per_hour=0.1, made_at=None, allocated_since=None, allocated_s=0.0,
         created_at=0.0, updated_at=0.0, gone_at=None,
     )  # fmt: skip
@@ -42,47 +42,47 @@ def host(number: int = 1, **changes: object) -> PoolHost:
 
 
 @pytest.mark.parametrize("state", list(HostState))
-@pytest.mark.parametrize("wish", list(Wish))
-def test_no_situation_leads_astray(wish: Wish, state: HostState) -> None:
+@pytest.mark.parametrize("desired", list(DesiredState))
+def test_no_situation_leads_astray(desired: DesiredState, state: HostState) -> None:
     for seen, busy in itertools.product(SEEN, (False, True)):
-        step = next_step(host(wish=wish, state=state), seen, busy=busy)
+        step = next_step(host(desired=desired, state=state), seen, busy=busy)
         case = f"{seen} busy={busy}: {step}"
         if state is HostState.GONE:
             assert step is Step.REST, case
         if seen is None:  # no order can be given to what is not there
-            assert step in (Step.REST, Step.CREATE, Step.MOURN, Step.GONE), case
+            assert step in (Step.REST, Step.CREATE, Step.MARK_LOST, Step.GONE), case
         else:  # nothing is made twice, nor written off while it is there
             assert step not in (Step.CREATE, Step.GONE), case
         if busy and step in (Step.DELETE, Step.DEALLOCATE):  # work is cut short only where there can be none any more
             is_off = seen is not None and seen.power in ("stopped", "deallocated", "deallocating")
             assert state is HostState.LOST or is_off, case
         if step in (Step.CLIMB, Step.START, Step.CREATE):
-            assert wish is Wish.RUNNING, case
+            assert desired is DesiredState.RUNNING, case
         if step is Step.DEALLOCATE:
-            assert wish is Wish.STOPPED, case
+            assert desired is DesiredState.STOPPED, case
         if step is Step.DELETE:
-            assert wish is Wish.GONE or state is HostState.LOST, case
+            assert desired is DesiredState.GONE or state is HostState.LOST, case
 
 
 @pytest.mark.parametrize(
-    ("wish", "state", "seen", "step"),
+    ("desired", "state", "seen", "step"),
     [
-        (Wish.RUNNING, HostState.READY, Seen(provisioning="Succeeded", power="deallocated", spot=True), Step.MOURN),
-        (Wish.RUNNING, HostState.STOPPED, Seen(provisioning="Succeeded", power="deallocated", spot=True), Step.START),
-        (Wish.RUNNING, HostState.DRAINING, Seen(provisioning="Succeeded", power="deallocated", spot=True), Step.START),
-        (Wish.RUNNING, HostState.READY, Seen(provisioning="Succeeded", power="deallocated"), Step.START),
-        (Wish.RUNNING, HostState.CREATING, Seen(provisioning="Failed"), Step.CLEAR),
-        (Wish.RUNNING, HostState.QUARANTINED, Seen(provisioning="Succeeded", power="running"), Step.REST),
-        (Wish.STOPPED, HostState.REQUESTED, None, Step.GONE),
-        (Wish.STOPPED, HostState.READY, Seen(provisioning="Succeeded", power="stopped"), Step.DEALLOCATE),
-        (Wish.STOPPED, HostState.STOPPED, Seen(provisioning="Succeeded", power="deallocated"), Step.REST),
-        (Wish.GONE, HostState.CREATING, Seen(provisioning="Creating"), Step.DELETE),
-        (Wish.RUNNING, HostState.READY, None, Step.MOURN),
-        (Wish.RUNNING, HostState.LOST, None, Step.GONE),
+        (DesiredState.RUNNING, HostState.READY, Seen(provisioning="Succeeded", power="deallocated", spot=True), Step.MARK_LOST),
+        (DesiredState.RUNNING, HostState.STOPPED, Seen(provisioning="Succeeded", power="deallocated", spot=True), Step.START),
+        (DesiredState.RUNNING, HostState.DRAINING, Seen(provisioning="Succeeded", power="deallocated", spot=True), Step.START),
+        (DesiredState.RUNNING, HostState.READY, Seen(provisioning="Succeeded", power="deallocated"), Step.START),
+        (DesiredState.RUNNING, HostState.CREATING, Seen(provisioning="Failed"), Step.CLEAR),
+        (DesiredState.RUNNING, HostState.QUARANTINED, Seen(provisioning="Succeeded", power="running"), Step.REST),
+        (DesiredState.STOPPED, HostState.REQUESTED, None, Step.GONE),
+        (DesiredState.STOPPED, HostState.READY, Seen(provisioning="Succeeded", power="stopped"), Step.DEALLOCATE),
+        (DesiredState.STOPPED, HostState.STOPPED, Seen(provisioning="Succeeded", power="deallocated"), Step.REST),
+        (DesiredState.GONE, HostState.CREATING, Seen(provisioning="Creating"), Step.DELETE),
+        (DesiredState.RUNNING, HostState.READY, None, Step.MARK_LOST),
+        (DesiredState.RUNNING, HostState.LOST, None, Step.GONE),
     ],
 )  # fmt: skip
-def test_the_steps_that_matter(wish: Wish, state: HostState, seen: Seen | None, step: Step) -> None:
-    assert next_step(host(wish=wish, state=state), seen) is step
+def test_the_steps_that_matter(desired: DesiredState, state: HostState, seen: Seen | None, step: Step) -> None:
+    assert next_step(host(desired=desired, state=state), seen) is step
 
 
 @dataclass
@@ -129,7 +129,7 @@ class Model:
                 self.seen = replace(self._there(), provisioning="Deleting")
                 keeps = state in (HostState.LOST, HostState.REQUESTED, HostState.CREATING)
                 state = state if keeps else HostState.DRAINING
-            case Step.MOURN:
+            case Step.MARK_LOST:
                 state = HostState.LOST
             case Step.STOPPED:
                 state = HostState.STOPPED
@@ -158,36 +158,36 @@ def is_reached(model: Model) -> bool:
     state, seen = model.host.state, model.seen
     if state is HostState.GONE:
         return seen is None
-    if model.host.wish is Wish.STOPPED:
+    if model.host.desired is DesiredState.STOPPED:
         return state is HostState.STOPPED and seen is not None and seen.power == "deallocated"
     return state in (HostState.READY, HostState.QUARANTINED) and seen is not None and seen.power not in ("deallocated",)
 
 
 @pytest.mark.parametrize("state", list(HostState))
-@pytest.mark.parametrize("wish", list(Wish))
-def test_every_situation_ends(wish: Wish, state: HostState) -> None:
+@pytest.mark.parametrize("desired", list(DesiredState))
+def test_every_situation_ends(desired: DesiredState, state: HostState) -> None:
     # A row is closed only when its machine is gone; what comes to be later is a stray, which has no row.
     for seen in SEEN if state is not HostState.GONE else [None]:
-        model = Model(host(wish=wish, state=state), seen)
+        model = Model(host(desired=desired, state=state), seen)
         model.run()
         assert is_reached(model), f"{seen}: {model}"
-        if wish is Wish.GONE:
+        if desired is DesiredState.GONE:
             assert model.host.state is HostState.GONE
         assert model.born <= 1
 
 
-_WISHES = st.lists(st.tuples(st.sampled_from(Wish), st.integers(0, 6)), max_size=6)
+_WISHES = st.lists(st.tuples(st.sampled_from(DesiredState), st.integers(0, 6)), max_size=6)
 _BLOWS = st.sampled_from(["nothing", "evicted", "deleted", "deadline"])
 
 
 @given(changes=_WISHES, blow=_BLOWS, spot=st.booleans(), fails=st.integers(0, 2))
 def test_wishes_that_change_on_the_way_are_reached(
-    changes: list[tuple[Wish, int]], blow: str, spot: bool, fails: int
+    changes: list[tuple[DesiredState, int]], blow: str, spot: bool, fails: int
 ) -> None:
     model = Model(host(state=HostState.REQUESTED), None, fails=fails)
-    for wish, looks in changes:
-        if model.host.wish is not Wish.GONE:  # as in the store: what is to go stays so
-            model.host = replace(model.host, wish=wish)
+    for desired, looks in changes:
+        if model.host.desired is not DesiredState.GONE:  # as in the store: what is to go stays so
+            model.host = replace(model.host, desired=desired)
         for _ in range(looks):
             model.act(next_step(model.host, model.seen))
             model.settle()
@@ -242,11 +242,11 @@ def _follow(
 
 
 def test_what_is_stopped_is_started_before_more_is_asked_for() -> None:
-    asleep = [host(n, wish=Wish.STOPPED, state=HostState.STOPPED) for n in (1, 2)]
+    asleep = [host(n, desired=DesiredState.STOPPED, state=HostState.STOPPED) for n in (1, 2)]
     assert _follow(asleep, 3) == Change(start=("w-1", "w-2"), request=1)
-    falling_asleep = [host(1, wish=Wish.STOPPED, state=HostState.DRAINING)]
+    falling_asleep = [host(1, desired=DesiredState.STOPPED, state=HostState.DRAINING)]
     assert _follow(falling_asleep, 1) == Change(start=("w-1",))
-    leaving = [host(1, wish=Wish.GONE, state=HostState.DRAINING), host(2, state=HostState.LOST)]
+    leaving = [host(1, desired=DesiredState.GONE, state=HostState.DRAINING), host(2, state=HostState.LOST)]
     assert _follow(leaving, 1) == Change(request=1)
 
 
@@ -263,15 +263,15 @@ def test_only_what_was_idle_for_long_is_let_go() -> None:
     assert _follow(hosts, 0, idle=idle, busy=("w-3",)) == Change(shed=("w-1",))
 
 
-_HOSTS = st.lists(st.tuples(st.sampled_from(Wish), st.sampled_from(HostState)), max_size=8)
+_HOSTS = st.lists(st.tuples(st.sampled_from(DesiredState), st.sampled_from(HostState)), max_size=8)
 
 
 @given(kinds=_HOSTS, wanted=st.integers(0, 10))
-def test_following_is_done_at_once(kinds: list[tuple[Wish, HostState]], wanted: int) -> None:
-    hosts = [host(n, wish=wish, state=state) for n, (wish, state) in enumerate(kinds, 1)]
+def test_following_is_done_at_once(kinds: list[tuple[DesiredState, HostState]], wanted: int) -> None:
+    hosts = [host(n, desired=desired, state=state) for n, (desired, state) in enumerate(kinds, 1)]
     change = _follow(hosts, wanted, idle={each.name: 0.0 for each in hosts})
-    started = [replace(each, wish=Wish.RUNNING) if each.name in change.start else each for each in hosts]
-    shed = [replace(each, wish=Wish.STOPPED) if each.name in change.shed else each for each in started]
+    started = [replace(each, desired=DesiredState.RUNNING) if each.name in change.start else each for each in hosts]
+    shed = [replace(each, desired=DesiredState.STOPPED) if each.name in change.shed else each for each in started]
     after = [*shed, *(host(100 + n, state=HostState.REQUESTED) for n in range(change.request))]
     assert not (change.shed and (change.start or change.request))
     assert _follow(after, wanted, idle={each.name: 0.0 for each in after}) == Change()

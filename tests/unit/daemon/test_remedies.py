@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from evalfleet.daemon.alerts.actions import _take, due  # pyright: ignore[reportPrivateUsage]
 from evalfleet.daemon.alerts.state import FIRED, RESOLVED
 from evalfleet.engine.requests import barred
-from evalfleet.model import HostState, RunState, Wish
+from evalfleet.model import DesiredState, HostState, RunState
 from evalfleet.store.database.sqlite import open_store
 from evalfleet.store.runs.transitions import Writing
 from evalfleet.testing.store import cases
@@ -103,12 +103,12 @@ def test_a_machine_that_we_made_is_stopped_and_then_started(store: Writing):
     number = fire(store, "host:p-1", "overload", "restart_worker", host="p-1")
     assert act(store) == ["stop"]
     (host,) = store.hosts("p")
-    assert host.wish is Wish.STOPPED
+    assert host.desired is DesiredState.STOPPED
     store.note("host:p-1", RESOLVED, {"alert": number})  # it says nothing any more while it is off
     assert act(store) == [], "it is not off yet"
     store.move_host(pool, HostState.READY, replace(host, state=HostState.STOPPED))
     assert (act(store), act(store)) == (["start"], [])
-    assert store.hosts("p")[0].wish is Wish.RUNNING
+    assert store.hosts("p")[0].desired is DesiredState.RUNNING
     reasons = [event.data["reason"] for event in store.events("pool:p") if event.type == "worker.wished"]
     assert reasons == ["alert overload"] * 2
 

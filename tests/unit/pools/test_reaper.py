@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from evalfleet.azure.requests.image import TAG_IMAGE
 from evalfleet.azure.requests.vm import TAG_OWNER, TAG_POOL
 from evalfleet.azure.responses import Owned
-from evalfleet.pools.machine.context import Ground
+from evalfleet.pools.machine.context import PoolContext
 from evalfleet.pools.reaper import Finding, Purposes, findings, others
 
 NOW = 1_800_000_000.0
@@ -141,12 +141,12 @@ def test_the_parts_of_a_machine_that_another_keeps_stay_with_it():
 
 
 def test_whoever_keeps_a_pool_knows_what_it_made_under_each_of_its_labels():
-    ground = Ground.__new__(Ground)  # nothing else of it is asked
-    ground._labels, ground._legacy = {"me@here-1", "me@there-0"}, "me@ci-old"
+    context = PoolContext.__new__(PoolContext)  # nothing else of it is asked
+    context._labels, context._legacy = {"me@here-1", "me@there-0"}, "me@ci-old"
     for owner in ("me@here-1", "me@there-0"):
-        assert ground.has_made("any", {TAG_OWNER: owner}, ())
+        assert context.has_made("any", {TAG_OWNER: owner}, ())
     for name in ("waa-eval-3", "shutdown-computevm-waa-eval-3"):
-        assert ground.has_made(name, {TAG_OWNER: "me@ci-old"}, {"waa-eval-3"})
-    assert not ground.has_made("waa-eval-4", {TAG_OWNER: "me@ci-old"}, {"waa-eval-3"})
-    assert not ground.has_made("waa-eval-3", {TAG_OWNER: "you@there-2"}, {"waa-eval-3"})
-    assert not ground.has_made("waa-eval-3", {}, {"waa-eval-3"})
+        assert context.has_made(name, {TAG_OWNER: "me@ci-old"}, {"waa-eval-3"})
+    assert not context.has_made("waa-eval-4", {TAG_OWNER: "me@ci-old"}, {"waa-eval-3"})
+    assert not context.has_made("waa-eval-3", {TAG_OWNER: "you@there-2"}, {"waa-eval-3"})
+    assert not context.has_made("waa-eval-3", {}, {"waa-eval-3"})

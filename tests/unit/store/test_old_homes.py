@@ -32,6 +32,7 @@ FROZEN = {
     "0012_judged_at.sql": "d25d21c8cd0efb5b",
     "0013_pausing.sql": "f28bf94947bc72bf",
     "0014_home.sql": "cd07069fe060f6ed",
+    "0015_desired_state.sql": "66c609e817154c60",
 }
 
 

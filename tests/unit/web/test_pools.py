@@ -13,7 +13,7 @@ from tests.support.web_client import Client, serving
 
 from evalfleet.azure.quota import Usage, by_name
 from evalfleet.daemon.pools import Standing, again_after_s, standings
-from evalfleet.model import HostState, Policy, Wish
+from evalfleet.model import DesiredState, HostState, Policy
 from evalfleet.pools.quota import tightest
 from evalfleet.store.database.sqlite import open_store
 from evalfleet.web.server import Options
@@ -33,7 +33,7 @@ class Ordered:
 
 
 @asynccontextmanager
-async def keeping(home: Path) -> AsyncGenerator[tuple[Client, Ordered]]:
+async def own_pool(home: Path) -> AsyncGenerator[tuple[Client, Ordered]]:
     """A server that would keep pools, of a cloud that nobody asks."""
     async with serving(home) as client:
         site, ordered = client.server.site, Ordered()
@@ -85,7 +85,7 @@ async def test_a_pool_of_machines_that_exist(home: Path, client: Client):
 
 
 async def test_wishes_for_rented_machines_are_written_and_told(home: Path):
-    async with keeping(home) as (client, ordered):
+    async with own_pool(home) as (client, ordered):
         assert (await client.post("pools", {**VMS, "min": 0, "max": 4, "idle": "5m"}, 201))["by"] == "this server"
         with closing(open_store(home)) as store:
             wanted = store.pool("p1").settings
@@ -102,7 +102,7 @@ async def test_wishes_for_rented_machines_are_written_and_told(home: Path):
         with closing(open_store(home)) as store:
             events = store.events("pool:p1")
             assert store.pool("p1").deleting
-            assert {host.wish for host in store.hosts("p1")} == {Wish.GONE}
+            assert {host.desired for host in store.hosts("p1")} == {DesiredState.GONE}
         asked = [(event.data["verb"], event.data.get("worker")) for event in events if event.type == "pool.requested"]
         assert asked == [
             ("create", None),
@@ -117,7 +117,7 @@ async def test_wishes_for_rented_machines_are_written_and_told(home: Path):
 
 
 async def test_who_keeps_the_pool_is_told(home: Path):
-    async with keeping(home) as (client, _):
+    async with own_pool(home) as (client, _):
         await client.post("pools", VMS, 201)
         with closing(open_store(home)) as store:
             pool = store.take_pool("p1", "somebody")
@@ -126,7 +126,7 @@ async def test_who_keeps_the_pool_is_told(home: Path):
 
 
 async def test_the_same_pool_again_is_the_same_and_another_is_refused(home: Path):
-    async with keeping(home) as (client, ordered):
+    async with own_pool(home) as (client, ordered):
         await client.post("pools", VMS, 201)
         await client.post("pools", VMS, 201)
         assert len(ordered.wanted) == 2
@@ -159,7 +159,7 @@ WRONG: list[tuple[dict[str, Any], int, str]] = [
 
 
 async def test_what_is_wrong_with_a_pool_is_said(home: Path):
-    async with keeping(home) as (client, ordered):
+    async with own_pool(home) as (client, ordered):
         for change, status, said in WRONG:
             reply = await client.ask("/api/v1/pools", "POST", data={**VMS, **change})
             assert (reply.status, said in reply.json["error"]["message"]) == (status, True), reply.json
@@ -192,7 +192,7 @@ async def test_a_cloud_that_is_not_set_up_is_said_before_anything_is_written(hom
 
 
 async def test_machines_and_pools_that_are_not_there_are_missed(home: Path):
-    async with keeping(home) as (client, ordered):
+    async with own_pool(home) as (client, ordered):
         await client.post("pools", VMS, 201)
         machines(home, HostState.READY)
         for path, body in (("p1/stop", {"worker": "vm-9"}), ("p2/stop", {}), ("p1%2F..%2Fp2/delete", {})):
@@ -226,7 +226,7 @@ def test_what_failed_is_tried_again_later_and_what_is_done_is_left_alone():
 
 
 async def test_how_a_pool_stands_is_read_from_what_is_written(home: Path):
-    async with keeping(home) as (client, _):
+    async with own_pool(home) as (client, _):
         await client.post("pools", {**VMS, "budget_usd": 1.0}, 201)
 
         def standings_now() -> Standing:
@@ -253,13 +253,13 @@ async def test_how_a_pool_stands_is_read_from_what_is_written(home: Path):
             assert store.move_host(pool, HostState.READY, dear)
             store.leave_pool(pool)
             assert not standings(store)["p1"].settled, "its budget is spent, and machines run"
-            store.wish("p1", [first, second], Wish.STOPPED, "")
+            store.set_desired("p1", [first, second], DesiredState.STOPPED, "")
             pool = store.take_pool("p1", "me")
             for host in store.hosts("p1"):
                 assert store.move_host(pool, HostState.READY, replace(host, state=HostState.STOPPED))
             store.leave_pool(pool)
             assert standings(store)["p1"].settled, "they are stopped"
-            store.wish("p1", [first], Wish.GONE, "")
+            store.set_desired("p1", [first], DesiredState.GONE, "")
             assert not standings(store)["p1"].settled
 
 

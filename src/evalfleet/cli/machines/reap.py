@@ -102,7 +102,7 @@ def _in_the_cloud(
     from evalfleet.engine.supervisor import owner_name
     from evalfleet.pools import reaper
     from evalfleet.pools.busy import waiting
-    from evalfleet.pools.reconcile import fulfil
+    from evalfleet.pools.reconcile import reconcile_pool
 
     elsewhere = _elsewhere(settings, store)
 
@@ -110,14 +110,14 @@ def _in_the_cloud(
         kept = len(elsewhere)
         if not dry_run:
             for name in _over(store):
-                store.doom_pool(name, force=force)
+                store.mark_pool_for_deletion(name, force=force)
             for pool in store.pools():
                 if pool.deleting and pool.name not in elsewhere:
                     waits = waiting(store, pool.name)
                     kept += len(waits)
                     for host, why in waits.items():
                         click.echo(f"evalfleet: {host} of pool {pool.name} stays: it {why}", err=True)
-                    await fulfil(settings, store, pool.name, owner_name(), lambda _: None, waits=False)
+                    await reconcile_pool(settings, store, pool.name, owner_name(), lambda _: None, waits=False)
         async with clients.opened(azure_settings.of(settings)) as opened:
             vms = Vms(opened)
             purposes = reaper.purposes_of(store, named=owners, force=force)

@@ -49,7 +49,7 @@ machine_options = gathered(
     ),
     click.option("--keep", is_flag=True, help="--backend: keep them as a pool."),
     click.option("--size", metavar="SIZES", help="--backend: of the machines; others after a comma."),
-    click.option("--regions", metavar="REGIONS", help="--backend: where, in the order of wish."),
+    click.option("--regions", metavar="REGIONS", help="--backend: where, in order of preference."),
     click.option("--spot", is_flag=True, default=None, help="--backend: cheaper, and taken away at any moment."),
     click.option(
         "--max-hours", type=click.FloatRange(0.5, 720), help="--backend: stop by themselves so long after us."

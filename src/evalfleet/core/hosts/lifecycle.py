@@ -12,7 +12,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalfleet.model import HostState, PoolHost, Wish
+from evalfleet.model import DesiredState, HostState, PoolHost
 
 HOUR_S = 3600.0
 _UNBORN = (HostState.REQUESTED, HostState.CREATING)
@@ -30,7 +30,7 @@ class Step(StrEnum):
     START = "start"
     DEALLOCATE = "deallocate"
     DELETE = "delete"
-    MOURN = "mourn"  # somebody took it away
+    MARK_LOST = "mark_lost"  # somebody took it away
     STOPPED = "stopped"  # reached: write it down
     GONE = "gone"  # reached: write it down
 
@@ -44,28 +44,32 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 
 def next_step(host: PoolHost, seen: Seen | None, *, busy: bool = False) -> Step:
-    """The next step towards the host's wish.
+    """The next step towards the host's desired state.
 
     Args:
         seen: None where the cloud has no such machine.
-        busy: whether any run has work on it: it ends, and is collected, first. A wish that a person forces does not wait.
+        busy: whether any run has work on it: it ends, and is collected, first. A desired state that a person forces does not wait.
     """
     busy = busy and not host.forced
     if host.state is HostState.GONE:
         return Step.REST
-    if host.wish is Wish.GONE or host.state is HostState.LOST:
+    if host.desired is DesiredState.GONE or host.state is HostState.LOST:
         return _towards_gone(host, seen, busy=busy)
     if seen is None:
         if host.state not in _UNBORN:
-            return Step.MOURN
-        return Step.CREATE if host.wish is Wish.RUNNING else Step.GONE  # there is nothing that could be kept
+            return Step.MARK_LOST
+        return Step.CREATE if host.desired is DesiredState.RUNNING else Step.GONE  # there is nothing that could be kept
     if seen.provisioning == "Deleting":
         return Step.WAIT
     if seen.provisioning == "Failed" and host.state in _UNBORN:
         return Step.CLEAR
     if seen.provisioning == "Creating" or seen.power in _MOVING:
         return Step.WAIT
-    return _towards_stopped(host, seen, busy=busy) if host.wish is Wish.STOPPED else _towards_running(host, seen)
+    return (
+        _towards_stopped(host, seen, busy=busy)
+        if host.desired is DesiredState.STOPPED
+        else _towards_running(host, seen)
+    )
 
 
 def _towards_gone(host: PoolHost, seen: Seen | None, *, busy: bool) -> Step:
@@ -87,7 +91,7 @@ def _towards_running(host: PoolHost, seen: Seen) -> Step:
     if seen.power in _OFF:
         # A machine of the spot market that is off, and not by our order, was taken; it would be started in vain.
         by_order = host.state in (HostState.STOPPED, HostState.DRAINING)
-        return Step.MOURN if seen.spot and not by_order else Step.START
+        return Step.MARK_LOST if seen.spot and not by_order else Step.START
     if host.state in (HostState.READY, HostState.QUARANTINED):
         return Step.REST
     return Step.CLIMB
@@ -118,7 +122,7 @@ def total_usd(hosts: Iterable[PoolHost], now: float) -> float:
 def counts_as_worker(host: PoolHost) -> bool:
     """Whether the host is one of those that the pool should have running. One in quarantine is: it waits for a person,
     and what made it unwell would make the next one so, too."""
-    return host.wish is Wish.RUNNING and host.state not in (HostState.LOST, HostState.GONE)
+    return host.desired is DesiredState.RUNNING and host.state not in (HostState.LOST, HostState.GONE)
 
 
 class Demand(Struct, frozen=True, kw_only=True):
@@ -158,7 +162,7 @@ def follow(
     have = [host for host in all_hosts if counts_as_worker(host)]
     target = max(demand.least, min(demand.most, demand.wanted))
     if len(have) < target:
-        asleep = [host.name for host in all_hosts if host.wish is Wish.STOPPED]
+        asleep = [host.name for host in all_hosts if host.desired is DesiredState.STOPPED]
         started = tuple(asleep[: target - len(have)])
         return Change(start=started, request=target - len(have) - len(started))
     tired = [

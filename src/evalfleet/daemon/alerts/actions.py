@@ -17,7 +17,7 @@ from evalfleet.core.alerts.rules import Action
 from evalfleet.daemon.alerts.state import ACTED, fold
 from evalfleet.daemon.readers import Readers
 from evalfleet.errors import EvalfleetError, NotFound
-from evalfleet.model import HostState, JsonObject, PoolHost, RunState, Verb, Wish
+from evalfleet.model import DesiredState, HostState, JsonObject, PoolHost, RunState, Verb
 from evalfleet.operations.steer import ask_or_do
 from evalfleet.store.base.store import Store, StoreReader
 
@@ -92,7 +92,7 @@ def _next(store: StoreReader, alert: JsonObject) -> Step | None:
     last = taken[-1]
     if last == "stop":
         row = _rented(store, alert["host"])
-        is_off = row is not None and row.state is HostState.STOPPED and row.wish is Wish.STOPPED
+        is_off = row is not None and row.state is HostState.STOPPED and row.desired is DesiredState.STOPPED
         return Step(alert=alert, name="start", act=_start) if is_off else None
     if last == "quarantine" and alert["state"] == "resolved":
         return Step(alert=alert, name="pardon", act=_pardon)
@@ -144,18 +144,18 @@ def _rented(store: StoreReader, host: str | None) -> PoolHost | None:
 
 
 def _stop(store: Store, alert: JsonObject) -> JsonObject:
-    return _wished(store, alert, Wish.STOPPED)
+    return _wished(store, alert, DesiredState.STOPPED)
 
 
 def _start(store: Store, alert: JsonObject) -> JsonObject:
-    return _wished(store, alert, Wish.RUNNING)
+    return _wished(store, alert, DesiredState.RUNNING)
 
 
-def _wished(store: Store, alert: JsonObject, wish: Wish) -> JsonObject:
+def _wished(store: Store, alert: JsonObject, desired: DesiredState) -> JsonObject:
     row = _rented(store, alert["host"])
     if row is None:
         raise NotFound(f"the machine {alert['host']} is not there any more")
-    store.wish(row.pool, [row.name], wish, _by(alert))
+    store.set_desired(row.pool, [row.name], desired, _by(alert))
     return {"host": row.name, "pool": row.pool}
 
 

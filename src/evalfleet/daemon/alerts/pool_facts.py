@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from evalfleet.core.alerts.host_checks import HostFacts, PoolFacts, Reaped
 from evalfleet.daemon.alerts.run_facts import pulling
 from evalfleet.hosts import registry
-from evalfleet.model import Event, HostState, Pool, PoolHost, Wish
+from evalfleet.model import DesiredState, Event, HostState, Pool, PoolHost
 from evalfleet.store.base.store import StoreReader
 
 _MARGIN_S = 30.0
@@ -63,7 +63,7 @@ def pool_facts(store: StoreReader, pool: Pool, idleness: Idleness, speed: float)
 
 def _fell(row: PoolHost) -> bool:
     """Whether its ladder broke: the reason begins with the rung that did not hold."""
-    wanted = row.wish is Wish.RUNNING and row.state is not HostState.GONE
+    wanted = row.desired is DesiredState.RUNNING and row.state is not HostState.GONE
     return wanted and bool(row.rung and row.reason) and str(row.reason).startswith(f"{row.rung}: ")
 
 

@@ -66,7 +66,7 @@ class Stations:
         self._buried: set[str] = set()  # attempts that we said have ended
         self._told: Counter[str] = Counter()  # how busy the fleet thinks each host is
         self._waits = False  # a person was told that there is no host
-        self._look = anyio.Event()  # a station was closed: the fleet may have its host again, or know its fate
+        self._look = anyio.Event()  # a station was closed: the fleet may have its host again, or know its departure
         self._stepped = anyio.Event()
 
     @property
@@ -186,8 +186,8 @@ class Stations:
         station.scope.cancel()
         del self._stations[name]
         self._homeless += station.recorder.surrender()
-        fate = self._fleet.fate(name)
-        said = {"cause": fate.cause, "message": fate.message} if fate else {}
+        departure = self._fleet.departure(name)
+        said = {"cause": departure.cause, "message": departure.message} if departure else {}
         await self._note("worker.left", {"host": name, **said})
         self._look.set()
 
@@ -206,10 +206,10 @@ class Stations:
     async def _bury(self) -> None:
         """End the live attempts of hosts that are not there, where the fleet knows what became of them: nobody can ask them."""
         for host in await self._clerk.call(self._dispatcher.live.hosts) - self._stations.keys():
-            fate = self._fleet.fate(host)
-            if fate is None:
+            departure = self._fleet.departure(host)
+            if departure is None:
                 continue
-            end: JsonObject = {"cause": fate.cause, "message": fate.message}
+            end: JsonObject = {"cause": departure.cause, "message": departure.message}
             lost = (await self._clerk.call(partial(self._dispatcher.live.on, host))).keys() - self._buried
             self._buried |= lost
             self._inbox.put([Observation(one, 1 << 30, 0.0, "ended", end) for one in sorted(lost)])

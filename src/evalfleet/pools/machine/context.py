@@ -23,7 +23,7 @@ from evalfleet.azure.vms import Network, Refusal, Vms
 from evalfleet.core.hosts.lifecycle import HOUR_S, total_usd
 from evalfleet.errors import BackendError
 from evalfleet.layout import Home
-from evalfleet.model import HostState, JsonObject, Pool, PoolHost, Wish
+from evalfleet.model import DesiredState, HostState, JsonObject, Pool, PoolHost
 from evalfleet.pools.login_key import LoginKey
 from evalfleet.pools.reaper import is_part
 from evalfleet.store.base.store import Store
@@ -40,7 +40,7 @@ class NotOurs(BackendError):
     """The pool has another owner now."""
 
 
-class Ground:
+class PoolContext:
     """Used in the loop's thread; speaks to the store through the clerk."""
 
     def __init__(
@@ -107,7 +107,7 @@ class Ground:
         return moved
 
     async def fresh(self, host: PoolHost) -> PoolHost:
-        """The host with the wish that it has now."""
+        """The host with the desired state that it has now."""
         rows = await self.clerk.call(partial(self.store.hosts, self.pool.name, gone=True))
         found = next((row for row in rows if row.name == host.name), None)
         if found is None:
@@ -160,7 +160,7 @@ class Ground:
             await self.vms.drop_network(self.pool.name, region)
             self._networks.pop(region, None)
 
-    # Making, a few at a time
+    # MachineCreation, a few at a time
 
     @asynccontextmanager
     async def permission(self) -> AsyncGenerator[bool]:
@@ -201,7 +201,7 @@ class Ground:
             return length_s
         rows = await self.clerk.call(partial(self.store.hosts, self.pool.name, gone=True))
         now = await self.now()
-        there = [row for row in rows if row.gone_at is None and row.wish is Wish.RUNNING]
+        there = [row for row in rows if row.gone_at is None and row.desired is DesiredState.RUNNING]
         usd_per_hour = sum(row.usd_per_hour + row.kept_usd_per_hour for row in there)
         left = self.wanted.budget_usd - total_usd(rows, now)
         # A schedule has whole minutes: it must not come before the money is spent.

@@ -15,9 +15,9 @@ from evalfleet.azure.responses import VmView
 from evalfleet.azure.vm_facts import Operation, VmFacts, facts_of
 from evalfleet.azure.vms import Refusal, Verb
 from evalfleet.core.hosts.lifecycle import HOUR_S, Seen, Step, metered, next_step
-from evalfleet.model import HostState, PoolHost, Wish
-from evalfleet.pools.machine.context import SCHEDULE_S, Ground
-from evalfleet.pools.machine.creation import Making
+from evalfleet.model import DesiredState, HostState, PoolHost
+from evalfleet.pools.machine.context import SCHEDULE_S, PoolContext
+from evalfleet.pools.machine.creation import MachineCreation
 
 PATIENCE = 20  # refused looks and orders in a row, each after a longer pause
 FAILURES = 3  # of operations that the cloud accepted: starts, stops, deletions
@@ -33,18 +33,18 @@ class Failed(Refusal):
     """An operation that the cloud accepted has failed."""
 
 
-class Tender:
+class MachineController:
     """One host. Everything that it decides by is in the store or in the cloud; nothing is only in its memory."""
 
-    def __init__(self, ground: Ground, host: PoolHost, waits: Waits | None = None) -> None:
+    def __init__(self, context: PoolContext, host: PoolHost, waits: Waits | None = None) -> None:
         """
         Args:
             waits: which work on the host must end, or be collected, before it is stopped or deleted; None: there is none.
         """
-        self.ground = ground
+        self.context = context
         self.host = host
         self._waits = waits
-        self._vms = ground.vms
+        self._vms = context.vms
         self._unprotected = 0  # times in a row that a deadline was refused
         self._protect_at = 0.0  # when it may be asked for again
         self._powers: set[str | None] = set()  # that we saw ourselves: what happened before nobody can tell exactly
@@ -53,8 +53,8 @@ class Tender:
     def facts(self) -> VmFacts:
         return facts_of(self.host)
 
-    async def tend(self) -> PoolHost:
-        """Bring the host to its wish; return when it rests, or waits for its work to end.
+    async def reconcile(self) -> PoolHost:
+        """Bring the host to its desired state; return when it rests, or waits for its work to end.
 
         Raises:
             NotOurs: the pool has another owner.
@@ -70,17 +70,17 @@ class Tender:
                 failed += 1
                 if failed >= FAILURES:
                     raise
-                await anyio.sleep(self.ground.pause_s(failed, error))
+                await anyio.sleep(self.context.pause_s(failed, error))
             except Refusal as error:
                 refused += 1
                 # Also what nobody will ever allow is tried twice: the machine may have gone between look and order.
                 if refused >= (2 if error.problem.action is Action.GIVE_UP else PATIENCE):
                     raise
-                await anyio.sleep(self.ground.pause_s(refused, error))
+                await anyio.sleep(self.context.pause_s(refused, error))
 
     async def _step(self) -> bool:
         """Look, and do one thing. True: there is nothing more to do."""
-        self.host = await self.ground.fresh(self.host)
+        self.host = await self.context.fresh(self.host)
         if self._must_wait():
             await self.protect()
             if not await self.look():
@@ -96,7 +96,7 @@ class Tender:
         return await self._towards(view)
 
     async def _towards(self, view: VmView | None) -> bool:
-        is_to_go = self.host.wish is not Wish.RUNNING
+        is_to_go = self.host.desired is not DesiredState.RUNNING
         waits = await self._waits() if self._waits is not None and is_to_go else None
         match next_step(self.host, _seen(view), busy=waits is not None):
             case Step.REST:
@@ -108,12 +108,12 @@ class Tender:
             case Step.WAIT:
                 await self._wait()
             case Step.CREATE:
-                await Making(self).make()
+                await MachineCreation(self).create()
             case Step.CLEAR:
                 await self._clear(view, self.facts.problem)
             case Step.CLIMB:
                 assert view is not None
-                return await self._climb(view)
+                return await self._check_readiness(view)
             case Step.START:
                 await self._start()
             case Step.DEALLOCATE:
@@ -121,8 +121,8 @@ class Tender:
                 await self.begin(Verb.DEALLOCATE, await self._vms.deallocate(self.host.name))
             case Step.DELETE:
                 await self._delete()
-            case Step.MOURN:
-                await self._mourn()
+            case Step.MARK_LOST:
+                await self._mark_lost()
             case Step.STOPPED:
                 facts = replace(self.facts, operation=None, problem=None)
                 await self._stop_meter(state=HostState.STOPPED, facts=facts, reason=facts.unwell, rung=None)
@@ -136,7 +136,7 @@ class Tender:
         """Write down how far the host is."""
         before = self.host.state
         written = self.host.facts if facts is None else facts.to_json()
-        self.host = await self.ground.move(replace(self.host, facts=written, **changes), before)
+        self.host = await self.context.move(replace(self.host, facts=written, **changes), before)
 
     async def begin(self, verb: Verb, continuation: str) -> None:
         await self.move(facts=replace(self.facts, operation=Operation(verb=verb, continuation=continuation)))
@@ -161,25 +161,25 @@ class Tender:
 
     async def _is_sure(self, view: VmView | None) -> bool:
         """False: the cloud took the order for it a moment ago and does not show it yet; it is there all the same, and costs."""
-        at, lag_s = self.facts.accepted_at, LAGS * self.ground.azure.poll_s
+        at, lag_s = self.facts.accepted_at, LAGS * self.context.azure.poll_s
         if at is None or self.facts.problem is not None:
             return True
         if view is not None:
             await self.move(facts=replace(self.facts, accepted_at=None))
             return True
-        return await self.ground.now() - at >= lag_s
+        return await self.context.now() - at >= lag_s
 
     def _must_wait(self) -> bool:
         """Whether what was ordered must end before anything else is; only a machine that is to go need not start first."""
         operation = self.facts.operation
-        return operation is not None and (self.host.wish is not Wish.GONE or operation.verb == Verb.DELETE)
+        return operation is not None and (self.host.desired is not DesiredState.GONE or operation.verb == Verb.DELETE)
 
     async def _wait(self) -> None:
-        await anyio.sleep(self.ground.azure.poll_s)
+        await anyio.sleep(self.context.azure.poll_s)
 
     async def _stop_meter(self, **changes: Any) -> None:
         """The machine does not run any more. Since when, where it stopped with nobody looking, is a fair guess."""
-        now, deadline_at = await self.ground.now(), self.facts.deadline_at
+        now, deadline_at = await self.context.now(), self.facts.deadline_at
         at = now if deadline_at is None else min(now, deadline_at)
         if self.host.state is HostState.DRAINING and _ON not in self._powers:
             at = min(at, self.host.updated_at)  # when it was ordered
@@ -208,11 +208,11 @@ class Tender:
 
     # Getting ready
 
-    async def _climb(self, view: VmView) -> bool:
+    async def _check_readiness(self, view: VmView) -> bool:
         """True: it is ready, or rests in quarantine."""
         from evalfleet.pools.machine.readiness import (  # brings SSH, which stopping and deleting do without
-            Fallen,
-            Ladder,
+            CheckFailed,
+            ReadinessChecks,
         )
 
         if self.host.state is not HostState.PREPARING or self.facts.address is None:
@@ -223,16 +223,16 @@ class Tender:
         if not await self._has_deadline(view):
             return False
         try:
-            await Ladder(self).climb()
-        except Fallen as fallen:
+            await ReadinessChecks(self).run()
+        except CheckFailed as fallen:
             if not fallen.replace:
                 await self.move(state=HostState.QUARANTINED, reason=str(fallen))
                 return True
             problem = Problem(cause=Cause.PROVISIONING, action=Action.NEXT_REGION, message=str(fallen))
             await self._clear(view, problem)
             return False
-        self.host = await self.ground.fresh(self.host)
-        if self.host.wish is not Wish.RUNNING or not await self._has_deadline(view):
+        self.host = await self.context.fresh(self.host)
+        if self.host.desired is not DesiredState.RUNNING or not await self._has_deadline(view):
             return False
         await self.move(state=HostState.READY, reason=None)
         return True
@@ -240,8 +240,8 @@ class Tender:
     async def _await_address(self, view: VmView) -> None:
         """Without a public address nobody reaches it; a new one may come a moment later than its machine."""
         since = self.host.allocated_since or self.host.updated_at
-        limit_s = self.ground.wanted.deadlines.get("ssh", ADDRESS_S)
-        if await self.ground.now() - since < limit_s:
+        limit_s = self.context.wanted.deadlines.get("ssh", ADDRESS_S)
+        if await self.context.now() - since < limit_s:
             await self._wait()
             return
         said = f"it has no public address after {limit_s:g} s; a policy of the subscription may forbid one"
@@ -249,8 +249,8 @@ class Tender:
 
     async def _arrive(self, view: VmView) -> None:
         """The machine runs: from now on it costs, and has a deadline that does not need us."""
-        self.ground.made()
-        now = await self.ground.now()
+        self.context.made()
+        now = await self.context.now()
         # One that ran already when we came has done so since it was ordered, which was written down just before.
         since = now if len(self._powers) > 1 else self.host.updated_at
         self.host = metered(replace(self.host, made_at=self.host.made_at or since), since, running=True)
@@ -260,8 +260,8 @@ class Tender:
         facts = replace(
             facts,
             address=await self._vms.address(view),
-            port=self.ground.azure.ssh_port,
-            login_key=str(self.ground.login.path.absolute()),
+            port=self.context.azure.ssh_port,
+            login_key=str(self.context.login.path.absolute()),
             host_key=facts.host_key or made_with,
             region=view.region,
             size=view.size,
@@ -276,9 +276,9 @@ class Tender:
 
     async def renew(self, view: VmView) -> None:
         """Move the machine's deadline: it stops by itself so long after we were last here."""
-        await self.expire(view, await self.ground.deadline_s())
-        length_s = self.ground.wanted.max_hours * HOUR_S
-        await self._vms.renew(view, await self.ground.now() + length_s)
+        await self.expire(view, await self.context.deadline_s())
+        length_s = self.context.wanted.max_hours * HOUR_S
+        await self._vms.renew(view, await self.context.now() + length_s)
 
     async def expire(self, view: VmView, left_s: float) -> None:
         """Let the machine stop by itself after so much time, but for the next `renew`."""
@@ -301,16 +301,16 @@ class Tender:
                 if view is None:
                     return
                 tags = view.tags
-            await self._set_deadline(facts.region, tags, await self.ground.deadline_s())
+            await self._set_deadline(facts.region, tags, await self.context.deadline_s())
         except Refusal as error:
             await self._refused_deadline(error)
 
     async def _has_deadline(self, view: VmView) -> bool:
         """Whether the cloud has its deadline, as it says itself; else it is given one. One that cannot have any is deleted."""
         at = self.facts.deadline_at
-        now = await self.ground.now()
+        now = await self.context.now()
         try:
-            is_near = at is None or at - now < (1 - RENEW_AT) * await self.ground.deadline_s()
+            is_near = at is None or at - now < (1 - RENEW_AT) * await self.context.deadline_s()
             if at is None or is_near or not await self._vms.has_deadline(self.host.name, at):
                 await self.renew(view)
             return True
@@ -325,16 +325,16 @@ class Tender:
 
     async def _refused_deadline(self, error: Refusal) -> None:
         self._unprotected += 1
-        pause_s = self.ground.azure.poll_s * 2 ** min(self._unprotected, 6)
+        pause_s = self.context.azure.poll_s * 2 ** min(self._unprotected, 6)
         self._protect_at = anyio.current_time() + pause_s
         facts = replace(self.facts, deadline_refused=str(error))
         await self.move(facts=facts, reason=f"has no deadline yet: {error}")
 
     async def _set_deadline(self, region: str, tags: Mapping[str, str], left_s: float) -> None:
-        at = await self.ground.now() + min(left_s, SCHEDULE_S)
+        at = await self.context.now() + min(left_s, SCHEDULE_S)
         await self._vms.set_deadline(self.host.name, region, tags, at)
         self._unprotected = 0
-        self.host = await self.ground.fresh(self.host)
+        self.host = await self.context.fresh(self.host)
         facts = replace(self.facts, deadline_at=at, deadline_refused=None)
         await self.move(facts=facts, reason=None if self.facts.deadline_refused else self.host.reason)
 
@@ -370,7 +370,7 @@ class Tender:
         if continuation is not None:
             await self.begin(Verb.DELETE, continuation)
 
-    async def _mourn(self) -> None:
+    async def _mark_lost(self) -> None:
         facts = self.facts
         reason = "taken back by the cloud" if facts.spot else "deleted by somebody else"
         facts = replace(facts, preempted=facts.spot, operation=None)

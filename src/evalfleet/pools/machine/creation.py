@@ -14,38 +14,38 @@ from evalfleet.azure.requests.vm import VmSpec
 from evalfleet.azure.vm_facts import Operation, mark_of
 from evalfleet.azure.vms import Network, Refusal, Verb
 from evalfleet.core.hosts.lifecycle import HOUR_S
-from evalfleet.model import HostState, Wish
+from evalfleet.model import DesiredState, HostState
 
 if TYPE_CHECKING:
-    from evalfleet.pools.machine.controller import Tender
+    from evalfleet.pools.machine.controller import MachineController
 
 _ORDER_S = 120.0  # for an order and its deadline, where we are interrupted
 _FULL_SPREAD_S = 5.0  # pauses that only spread requests are as long as planned where polling takes so long
 
 
-class Making:
+class MachineCreation:
     """One try. After it the host's facts hold the running operation, or the problem that the next try must heed."""
 
-    def __init__(self, tender: Tender) -> None:
-        self._tender = tender
-        self._ground = tender.ground
+    def __init__(self, machine: MachineController) -> None:
+        self._tender = machine
+        self._context = machine.context
 
-    async def make(self) -> None:
+    async def create(self) -> None:
         """Hold one's turn until the VM is there or refused, so that a cloud that fails late is not asked too often."""
-        tender = self._tender
-        async with self._ground.permission() as allowed:
-            tender.host = await self._ground.fresh(tender.host)
-            if tender.host.wish is not Wish.RUNNING:
+        machine = self._tender
+        async with self._context.permission() as allowed:
+            machine.host = await self._context.fresh(machine.host)
+            if machine.host.desired is not DesiredState.RUNNING:
                 return  # not wanted any more when its turn came
             chosen = self._choose()
             if not allowed and not isinstance(chosen, Stop):
-                before = tender.facts.problem
+                before = machine.facts.problem
                 reason = before.message if before else "not asked for: the others of its pool were refused"
-                await tender.move(state=HostState.GONE, reason=reason)
+                await machine.move(state=HostState.GONE, reason=reason)
                 return
             if isinstance(chosen, Stop):
-                await self._ground.refused(chosen)
-                await tender.move(state=HostState.GONE, reason=chosen.message)
+                await self._context.refused(chosen)
+                await machine.move(state=HostState.GONE, reason=chosen.message)
                 return
             offering, pause_s = chosen
             await anyio.sleep(pause_s)
@@ -54,33 +54,35 @@ class Making:
                 await self._watch()
             except Refusal as error:
                 problem = error.problem
-                await tender.move(facts=replace(tender.facts, problem=problem, operation=None), reason=problem.message)
-            if tender.facts.problem is not None:
-                self._ground.failed(tender.facts.problem, offering, await self._ground.now())
-            elif tender.host.wish is Wish.RUNNING:
-                self._ground.made()
+                await machine.move(
+                    facts=replace(machine.facts, problem=problem, operation=None), reason=problem.message
+                )
+            if machine.facts.problem is not None:
+                self._context.failed(machine.facts.problem, offering, await self._context.now())
+            elif machine.host.desired is DesiredState.RUNNING:
+                self._context.made()
 
     def _choose(self) -> Stop | tuple[Offering, float]:
         """What to ask for, after how long. An offer that was chosen and perhaps never asked for is chosen again."""
-        facts, ground = self._tender.facts, self._ground
-        self._plan = facts.plan or Plan(offers=ground.wanted.offers())
+        facts, context = self._tender.facts, self._context
+        self._plan = facts.plan or Plan(offers=context.wanted.offers())
         if self._plan.current is not None and facts.problem is None:
             return self._plan.current, 0.0
         now = self._tender.host.updated_at
-        self._plan, ground.closed, step = next_offer(self._plan, facts.problem, ground.closed, now, ground.rng)
+        self._plan, context.closed, step = next_offer(self._plan, facts.problem, context.closed, now, context.rng)
         if isinstance(step, Stop):
             return step
         told_s = min(step.after_s, facts.problem.wait_s if facts.problem else 0.0)  # what the cloud itself asked for
-        spread_s = (step.after_s - told_s) * min(1.0, ground.azure.poll_s / _FULL_SPREAD_S)
+        spread_s = (step.after_s - told_s) * min(1.0, context.azure.poll_s / _FULL_SPREAD_S)
         return step.offering, told_s + spread_s
 
     async def _ask(self, offering: Offering) -> None:
         """The intent is stored, with the public half of the key that the VM will show, before the cloud is asked."""
-        ground, tender = self._ground, self._tender
+        context, machine = self._context, self._tender
         key = fresh_host_key()
         mark = mark_of(key.public)
-        tender.host = ground.priced(tender.host, offering)
-        before = tender.facts
+        machine.host = context.priced(machine.host, offering)
+        before = machine.facts
         facts = replace(
             before,
             plan=self._plan,
@@ -96,24 +98,24 @@ class Making:
             deadline_at=None,
             deadline_refused=None,
         )
-        await tender.move(state=HostState.CREATING, facts=facts, reason=None, rung="arm")
-        image = await ground.image()
-        network = await ground.network(offering.region)
-        now = await ground.now()
+        await machine.move(state=HostState.CREATING, facts=facts, reason=None, rung="arm")
+        image = await context.image()
+        network = await context.network(offering.region)
+        now = await context.now()
         spec = VmSpec(
-            name=tender.host.name,
-            worker=f"{tender.host.name}.{mark}",
-            pool=ground.pool.name,
-            run=ground.wanted.run or "",
-            owner=ground.owner,
-            expires_at=now + ground.wanted.max_hours * HOUR_S,
+            name=machine.host.name,
+            worker=f"{machine.host.name}.{mark}",
+            pool=context.pool.name,
+            run=context.wanted.run or "",
+            owner=context.owner,
+            expires_at=now + context.wanted.max_hours * HOUR_S,
             size=offering.size,
             region=offering.region,
             spot=offering.spot,
-            max_price_usd=ground.wanted.max_price_usd,
+            max_price_usd=context.wanted.max_price_usd,
             image=image,
-            disk_gb=ground.wanted.disk_gb,
-            login_key=ground.login.public,
+            disk_gb=context.wanted.disk_gb,
+            login_key=context.login.public,
             host_key=key,
         )
         # Whoever interrupts us waits for this: a VM that nobody knows of has no deadline either, and runs for ever.
@@ -122,21 +124,23 @@ class Making:
 
     async def _order(self, spec: VmSpec, network: Network, now: float) -> None:
         """Have the VM made, and from the moment that this is accepted have a deadline that does not need us."""
-        ground, tender = self._ground, self._tender
-        continuation = await ground.vms.create(spec, network)
-        if tender.host.made_at is None:
-            tender.host = replace(tender.host, made_at=now)
-        facts = replace(tender.facts, accepted_at=now)
+        context, machine = self._context, self._tender
+        continuation = await context.vms.create(spec, network)
+        if machine.host.made_at is None:
+            machine.host = replace(machine.host, made_at=now)
+        facts = replace(machine.facts, accepted_at=now)
         if continuation is None:
-            await tender.move(facts=facts)  # there already, by the request of an owner that died; the VM tells the rest
+            await machine.move(
+                facts=facts
+            )  # there already, by the request of an owner that died; the VM tells the rest
         else:
-            await tender.move(facts=replace(facts, operation=Operation(verb=Verb.CREATE, continuation=continuation)))
-        await tender.protect(vm.tags(spec))
+            await machine.move(facts=replace(facts, operation=Operation(verb=Verb.CREATE, continuation=continuation)))
+        await machine.protect(vm.tags(spec))
 
     async def _watch(self) -> None:
-        tender = self._tender
-        while tender.facts.operation is not None and tender.host.wish is Wish.RUNNING:
-            await tender.protect()
-            if not await tender.look():
-                await anyio.sleep(self._ground.azure.poll_s)
-            tender.host = await self._ground.fresh(tender.host)
+        machine = self._tender
+        while machine.facts.operation is not None and machine.host.desired is DesiredState.RUNNING:
+            await machine.protect()
+            if not await machine.look():
+                await anyio.sleep(self._context.azure.poll_s)
+            machine.host = await self._context.fresh(machine.host)

@@ -33,7 +33,7 @@ from evalfleet.model import JsonObject, Tools
 from evalfleet.pools.machine import readiness_scripts
 
 if TYPE_CHECKING:
-    from evalfleet.pools.machine.controller import Tender
+    from evalfleet.pools.machine.controller import MachineController
 
 DEADLINES_S = {
     "ssh": 300.0,
@@ -47,7 +47,7 @@ DEADLINES_S = {
 Connection = asyncssh.SSHClientConnection
 
 
-class Fallen(EvalfleetError):
+class CheckFailed(EvalfleetError):
     """A rung does not hold."""
 
     def __init__(self, rung: str, message: str, *, replace: bool) -> None:
@@ -56,20 +56,20 @@ class Fallen(EvalfleetError):
         self.replace = replace  # whether another machine might do better
 
 
-class Ladder:
+class ReadinessChecks:
     """One climb on one machine. Every rung may be tried again after a crash."""
 
-    def __init__(self, tender: Tender) -> None:
-        self._tender = tender
-        self._ground = tender.ground
-        self._wanted = tender.ground.wanted
-        self._pause_s = min(2.0, 5 * tender.ground.azure.poll_s)
+    def __init__(self, machine: MachineController) -> None:
+        self._tender = machine
+        self._context = machine.context
+        self._wanted = machine.context.wanted
+        self._pause_s = min(2.0, 5 * machine.context.azure.poll_s)
         self._line = AsyncExitStack()
         self._connection: tuple[str | None, Connection] | None = None  # and the host key that it was verified by
         self._heard = ""  # the latest of the rung that is tried: where its time runs out, that is why
 
-    async def climb(self) -> None:
-        """Raises Fallen at the first rung that does not hold in its time."""
+    async def run(self) -> None:
+        """Raises CheckFailed at the first rung that does not hold in its time."""
         async with self._line:
             await self._rung("ssh", self._banner, replace=True)
             await self._rung("host_key", self._verified, replace=True)
@@ -95,12 +95,12 @@ class Ladder:
                     said = str(error)
                     await self._hang_up()
                 except (Unwell, HostRefused) as error:
-                    raise Fallen(name, str(error), replace=replace) from None
+                    raise CheckFailed(name, str(error), replace=replace) from None
                 if said is None:
                     return
                 self._hear(said)
                 await anyio.sleep(self._pause_s)
-        raise Fallen(name, f"does not hold after {limit_s:g} s: {self._heard}", replace=replace)
+        raise CheckFailed(name, f"does not hold after {limit_s:g} s: {self._heard}", replace=replace)
 
     def _hear(self, text: str) -> None:
         self._heard = text
@@ -190,7 +190,7 @@ class Ladder:
     async def _benchmark(self) -> str | None:
         """What its tasks need is brought, and the benchmark's own ladder climbed."""
         assert self._wanted.benchmark is not None
-        settings = self._ground.settings
+        settings = self._context.settings
         tools = tools_of(registry.find(self._wanted.benchmark, settings), settings)
         connection = await self._connected()
         tried = await self._prepare(connection, tools)
@@ -222,8 +222,8 @@ class Ladder:
         raise AssertionError("a block that raises nothing has returned")
 
     async def _note(self, event: str, data: JsonObject) -> None:
-        about, ground = f"pool:{self._ground.pool.name}", self._ground
-        await ground.clerk.call(partial(ground.store.note, about, event, {"host": self._tender.host.name, **data}))
+        about, context = f"pool:{self._context.pool.name}", self._context
+        await context.clerk.call(partial(context.store.note, about, event, {"host": self._tender.host.name, **data}))
 
     # The way there
 
@@ -237,7 +237,7 @@ class Ladder:
         if self._connection is not None and self._connection[0] == spec.host_key:
             return self._connection[1]
         await self._hang_up()
-        keys = HostKeys(self._ground.home.known_hosts, (), trust_first_use=False, notice=lambda _: None)
+        keys = HostKeys(self._context.home.known_hosts, (), trust_first_use=False, notice=lambda _: None)
         connection = await self._line.enter_async_context(connected(spec, keys, Keepalive()))
         self._connection = spec.host_key, connection
         return connection

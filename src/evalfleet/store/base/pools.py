@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from evalfleet.model import HostState, HostWork, JsonObject, Pool, PoolHost, RunDemand, Wish
+from evalfleet.model import DesiredState, HostState, HostWork, JsonObject, Pool, PoolHost, RunDemand
 
 
 class PoolReader(Protocol):
@@ -77,8 +77,9 @@ class PoolWriter(Protocol):
         """Say why it makes no more hosts, or that it does again. Event `pool.paused` or `pool.resumed`."""
         ...
 
-    def doom_pool(self, name: str, *, force: bool = False) -> Pool:
-        """Wish all its hosts gone, and the pool with the last of them; `force` as in `wish`. Event `pool.doomed`. Raises NotFound, and
+    def mark_pool_for_deletion(self, name: str, *, force: bool = False) -> Pool:
+        """Mark all its hosts for deletion, and the pool with the last of them; `force` as in `set_desired`. Event
+        `pool.doomed`. Raises NotFound, and
         WrongState while a run that is not over uses it."""
         ...
 
@@ -87,16 +88,18 @@ class PoolWriter(Protocol):
         them. Numbers are not used again in a pool, nor names in a home. Event `worker.requested`. Raises NotFound."""
         ...
 
-    def wish(self, pool: str, names: Sequence[str], wish: Wish, reason: str, *, force: bool = False) -> list[PoolHost]:
+    def set_desired(
+        self, pool: str, names: Sequence[str], desired: DesiredState, reason: str, *, force: bool = False
+    ) -> list[PoolHost]:
         """Say what hosts should be; the pool's owner follows. Returns those for which it is new: one that is to go
         stays so. From now on nothing is claimed on a host that is not to run. Event `worker.wished`. Raises NotFound.
 
         Args:
-            force: although work is on it. Else it keeps what it has, and the wish waits until that has ended.
+            force: although work is on it. Else it keeps what it has, and the new state waits until that has ended.
         """
         ...
 
     def move_host(self, pool: Pool, before: HostState, host: PoolHost) -> PoolHost | None:
-        """Store how far a host is, if it is still as `before`, and the pool still ours; all but its wish. Event
+        """Store how far a host is, if it is still as `before`, and the pool still ours; all but its desired state. Event
         where the state is another. None: not ours any more."""
         ...

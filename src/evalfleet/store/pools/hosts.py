@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evalfleet.errors import NotFound, Owned
-from evalfleet.model import HostState, JsonObject, Pool, PoolHost, Wish
+from evalfleet.model import DesiredState, HostState, JsonObject, Pool, PoolHost
 from evalfleet.store.pools.pools import Pooling, pool_subject
 from evalfleet.store.runs import rows
 
@@ -60,14 +60,14 @@ class Hosting(Pooling):
             if self._db.rows("explain_pool", name=name, reason=text):
                 self._event(pool_subject(name), "pool.resumed" if reason is None else "pool.paused", reason or {})
 
-    def doom_pool(self, name: str, *, force: bool = False) -> Pool:
+    def mark_pool_for_deletion(self, name: str, *, force: bool = False) -> Pool:
         with self._db.transaction():
             self.pool(name)
             self._refuse_wanted(name)
-            doomed = rows.pool(self._db.rows("doom_pool", name=name)[0])
+            doomed = rows.pool(self._db.rows("mark_pool_for_deletion", name=name)[0])
             self._event(pool_subject(name), "pool.doomed", {})
             names = [host.name for host in self.hosts(name)]
-            self.wish(name, names, Wish.GONE, "the pool is deleted", force=force)
+            self.set_desired(name, names, DesiredState.GONE, "the pool is deleted", force=force)
             return doomed
 
     def request_hosts(self, pool: str, names: str, facts: Sequence[JsonObject]) -> list[PoolHost]:
@@ -88,7 +88,9 @@ class Hosting(Pooling):
                 number += 1
             return made
 
-    def wish(self, pool: str, names: Sequence[str], wish: Wish, reason: str, *, force: bool = False) -> list[PoolHost]:
+    def set_desired(
+        self, pool: str, names: Sequence[str], desired: DesiredState, reason: str, *, force: bool = False
+    ) -> list[PoolHost]:
         with self._db.transaction():
             known = {host.name for host in self.hosts(pool, gone=True)}
             changed: list[PoolHost] = []
@@ -97,9 +99,9 @@ class Hosting(Pooling):
                     raise NotFound(
                         f"pool {pool!r} has no machine {name!r}; it has: {', '.join(sorted(known)) or 'none'}"
                     )
-                for row in self._db.rows("wish_host", name=name, wish=wish, forced=force, now=self.now()):
+                for row in self._db.rows("set_desired", name=name, desired=desired, forced=force, now=self.now()):
                     changed.append(rows.host(row))
-                    data = {"host": name, "wish": wish, "reason": reason, **({"forced": True} if force else {})}
+                    data = {"host": name, "desired": desired, "reason": reason, **({"forced": True} if force else {})}
                     self._event(pool_subject(pool), "worker.wished", data)
             return changed
 

@@ -13,6 +13,7 @@ from evalfleet.model import (
     Attempt,
     AttemptState,
     Blame,
+    DesiredState,
     Device,
     Event,
     Failure,
@@ -33,7 +34,6 @@ from evalfleet.model import (
     TaskState,
     Verb,
     Verdict,
-    Wish,
 )
 
 Row = Mapping[str, Any]
@@ -107,7 +107,7 @@ def host(row: Row) -> PoolHost:
     return record(
         PoolHost,
         row,
-        wish=Wish(row["wish"]),
+        desired=DesiredState(row["desired"]),
         state=HostState(row["state"]),
         facts=from_json(row["facts"]) or {},
         forced=bool(row["forced"]),

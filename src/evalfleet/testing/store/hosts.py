@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from evalfleet.errors import NotFound, Owned, WrongState
-from evalfleet.model import HostState, Policy, Wish
+from evalfleet.model import DesiredState, HostState, Policy
 from evalfleet.store.base.store import Store
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.store import cases
@@ -19,7 +19,7 @@ class HostContract:
         store.create_pool("p", "azure-vm", {})
         first, second = store.request_hosts("p", "eval-", [{"size": "a"}, {"size": "b"}])
         assert (first.name, first.number, first.facts) == ("eval-1", 1, {"size": "a"})
-        assert (first.wish, first.state, first.gone_at) == (Wish.RUNNING, HostState.REQUESTED, None)
+        assert (first.desired, first.state, first.gone_at) == (DesiredState.RUNNING, HostState.REQUESTED, None)
         assert store.hosts("p") == [first, second]
         assert [event.type for event in store.events("pool:p")] == ["pool.created", *["worker.requested"] * 2]
 
@@ -55,39 +55,42 @@ class HostContract:
         store.create_pool("p", "azure-vm", {})
         [host] = store.request_hosts("p", "eval-", [{}])
         owned = store.take_pool("p", "me")
-        [wished] = store.wish("p", ["eval-1"], Wish.GONE, "not needed")
-        assert wished.wish is Wish.GONE
+        [wished] = store.set_desired("p", ["eval-1"], DesiredState.GONE, "not needed")
+        assert wished.desired is DesiredState.GONE
         moved = store.move_host(owned, HostState.REQUESTED, replace(host, state=HostState.CREATING))
         assert moved is not None
-        assert moved.wish is Wish.GONE
+        assert moved.desired is DesiredState.GONE
 
     def test_what_is_to_go_stays_so(self, store: Store) -> None:
         store.create_pool("p", "azure-vm", {})
         store.request_hosts("p", "eval-", [{}, {}])
-        assert [host.name for host in store.wish("p", ["eval-1", "eval-2"], Wish.STOPPED, "")] == ["eval-1", "eval-2"]
-        assert store.wish("p", ["eval-1"], Wish.STOPPED, "") == []
-        store.wish("p", ["eval-1"], Wish.GONE, "")
-        assert store.wish("p", ["eval-1"], Wish.RUNNING, "") == []
-        assert [host.wish for host in store.hosts("p")] == [Wish.GONE, Wish.STOPPED]
+        assert [host.name for host in store.set_desired("p", ["eval-1", "eval-2"], DesiredState.STOPPED, "")] == [
+            "eval-1",
+            "eval-2",
+        ]
+        assert store.set_desired("p", ["eval-1"], DesiredState.STOPPED, "") == []
+        store.set_desired("p", ["eval-1"], DesiredState.GONE, "")
+        assert store.set_desired("p", ["eval-1"], DesiredState.RUNNING, "") == []
+        assert [host.desired for host in store.hosts("p")] == [DesiredState.GONE, DesiredState.STOPPED]
         with pytest.raises(NotFound, match="eval-9"):
-            store.wish("p", ["eval-9"], Wish.GONE, "")
+            store.set_desired("p", ["eval-9"], DesiredState.GONE, "")
 
     def test_who_insists_on_a_wish_is_heard_the_second_time_too(self, store: Store) -> None:
         store.create_pool("p", "azure-vm", {})
         store.request_hosts("p", "eval-", [{}])
-        assert [host.forced for host in store.wish("p", ["eval-1"], Wish.GONE, "")] == [False]
-        assert [host.forced for host in store.wish("p", ["eval-1"], Wish.GONE, "", force=True)] == [True]
-        assert store.wish("p", ["eval-1"], Wish.GONE, "", force=True) == []
-        assert store.wish("p", ["eval-1"], Wish.STOPPED, "", force=True) == []
+        assert [host.forced for host in store.set_desired("p", ["eval-1"], DesiredState.GONE, "")] == [False]
+        assert [host.forced for host in store.set_desired("p", ["eval-1"], DesiredState.GONE, "", force=True)] == [True]
+        assert store.set_desired("p", ["eval-1"], DesiredState.GONE, "", force=True) == []
+        assert store.set_desired("p", ["eval-1"], DesiredState.STOPPED, "", force=True) == []
         assert [host.forced for host in store.hosts("p")] == [True]
 
     def test_nothing_is_claimed_on_a_host_that_is_to_go(self, store: Store) -> None:
         store.create_pool("p", "azure-vm", {})
         store.request_hosts("p", "h", [{}])
         run = cases.drive(store, 1)
-        store.wish("p", ["h1"], Wish.STOPPED, "")
+        store.set_desired("p", ["h1"], DesiredState.STOPPED, "")
         assert store.claim(run, cases.new_claim(1)) is None
-        store.wish("p", ["h1"], Wish.RUNNING, "")
+        store.set_desired("p", ["h1"], DesiredState.RUNNING, "")
         assert store.claim(run, cases.new_claim(1)) is not None
 
     def test_a_pool_has_one_owner(self, store: Store, another: Store) -> None:
@@ -104,8 +107,8 @@ class HostContract:
     def test_a_pool_goes_after_its_machines(self, store: Store) -> None:
         store.create_pool("p", "azure-vm", {})
         [host] = store.request_hosts("p", "eval-", [{}])
-        assert store.doom_pool("p").deleting
-        assert store.hosts("p")[0].wish is Wish.GONE
+        assert store.mark_pool_for_deletion("p").deleting
+        assert store.hosts("p")[0].desired is DesiredState.GONE
         with pytest.raises(WrongState, match="eval-1"):
             store.delete_pool("p")
         owned = store.take_pool("p", "me")
@@ -119,8 +122,8 @@ class HostContract:
         store.request_hosts("p", "eval-", [{}])
         cases.submit(store, policy=Policy(pool="p"))
         with pytest.raises(WrongState, match="uses pool"):
-            store.doom_pool("p")
-        assert store.hosts("p")[0].wish is Wish.RUNNING
+            store.mark_pool_for_deletion("p")
+        assert store.hosts("p")[0].desired is DesiredState.RUNNING
 
     def test_why_a_pool_makes_no_more(self, store: Store) -> None:
         store.create_pool("p", "azure-vm", {})

@@ -88,10 +88,10 @@ def made_true(
     import anyio
 
     from evalfleet.engine.supervisor import owner_name
-    from evalfleet.pools.reconcile import fulfil
+    from evalfleet.pools.reconcile import reconcile_pool
 
     teller = Teller(quiet=as_json)
-    anyio.run(partial(fulfil, settings, store, name, owner_name(), teller, again=again, makes=makes))
+    anyio.run(partial(reconcile_pool, settings, store, name, owner_name(), teller, again=again, makes=makes))
     left = [pool for pool in store.pools() if pool.name == name]
     if not left:
         click.echo(json.dumps({"deleted": name}) if as_json else f"pool {name} is deleted: nothing of it is left")

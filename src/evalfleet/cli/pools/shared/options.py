@@ -62,7 +62,7 @@ def rented_options(function: F) -> F:
             click.option(
                 "--size", metavar="SIZES", help="azure-vm: of the machines; others after a comma, as second choice."
             ),
-            click.option("--regions", metavar="REGIONS", help="azure-vm: where, in the order of wish, with commas."),
+            click.option("--regions", metavar="REGIONS", help="azure-vm: where, in order of preference, with commas."),
             click.option(
                 "--spot", is_flag=True, default=None, help="azure-vm: spot: cheaper, and taken away at any moment."
             ),

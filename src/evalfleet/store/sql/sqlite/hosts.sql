@@ -10,7 +10,7 @@ update pool set settings = :settings where name = :name returning *;
 -- name: explain_pool
 update pool set reason = :reason where name = :name and reason is not :reason returning *;
 
--- name: doom_pool
+-- name: mark_pool_for_deletion
 update pool set deleting = 1 where name = :name returning *;
 
 -- name: select_hosts
@@ -25,15 +25,15 @@ select distinct host from attempt where state <> 'ended';
 select coalesce(max(number), 0) + 1 as number from host where pool = :pool;
 
 -- name: insert_host
-insert into host (name, pool, number, wish, state, facts, created_at, updated_at)
+insert into host (name, pool, number, desired, state, facts, created_at, updated_at)
 values (:name, :pool, :number, 'running', 'requested', :facts, :now, :now)
 returning *;
 
--- name: wish_host
+-- name: set_desired
 -- What is to go stays so: whoever wants such a machine again asks for a new one. Who insists is heard the second time, too.
-update host set wish = :wish, forced = :forced, updated_at = :now
+update host set desired = :desired, forced = :forced, updated_at = :now
  where name = :name and state <> 'gone'
-   and ((wish <> :wish and wish <> 'gone') or (wish = :wish and :forced and forced = 0))
+   and ((desired <> :desired and desired <> 'gone') or (desired = :desired and :forced and forced = 0))
 returning *;
 
 -- name: move_host

@@ -43,7 +43,7 @@ update task
    set state = 'running', attempts = attempts + 1, worker = :worker
  where run_id = :run_id and number = :number and state = 'queued' and hold_asked = 0 and not_before <= :now
    and exists (select 1 from run where id = :run_id and epoch = :epoch and state = 'running')
-   and not exists (select 1 from host where host.name = :host and host.wish <> 'running')
+   and not exists (select 1 from host where host.name = :host and host.desired <> 'running')
    and (:memory_mb = 0 or :host_memory_mb is null or :memory_mb + (
         select coalesce(sum(memory_mb), 0) from attempt
          where host = :host and state in ('leased', 'starting', 'running')
