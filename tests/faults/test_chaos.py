@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from tests.faults import chaos_processes as processes
-from tests.faults.chaos import one_round
+from tests.faults.chaos import KEEPER, one_round
 from tests.faults.chaos_command import EVALFLEET, environment
 from tests.faults.chaos_tasks import write_tasks
+from tests.faults.sharing.trouble import KINDS
 
 pytestmark = pytest.mark.slow
 
@@ -24,6 +25,15 @@ def test_nothing_is_lost_when_anything_is_killed(tmp_path: Path, flavour: str) -
     assert (tally.lost, tally.twice, tally.restarted, tally.left) == (0, 0, 0, 0)
     if flavour == "controller":
         assert tally.reattached > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [*KINDS, KEEPER])
+def test_nothing_is_lost_where_machines_and_homes_are_shared(tmp_path: Path, kind: str) -> None:
+    """Each kind checks itself against a ledger outside and raises where something was lost, doubled, left or blamed wrongly."""
+    tally = one_round(tmp_path / "round", 5, 0, tasks=120, workers=8, only=kind)
+
+    assert (tally.tasks > 0, tally.attempts >= tally.tasks) == (True, True)
 
 
 @pytest.mark.parametrize("moment", ["before it connects", "while tasks run"])
