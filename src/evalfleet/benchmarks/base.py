@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 from msgspec import Struct
 
 from evalfleet.agents.base import Action, Observation
-from evalfleet.core.readiness import Rung
+from evalfleet.core.readiness import Rung, Update
 from evalfleet.environments.base import Requirement
 from evalfleet.model import Tools, Verdict
 
@@ -134,13 +134,13 @@ class Prepares(Protocol):
     """Capability: can make the machine that it is on ready. Of others the requirements are looked at."""
 
     def prepare(
-        self, tell: Callable[[Rung], None], say: Callable[[str], None], secrets: Mapping[str, str]
+        self, tell: Callable[[Rung], None], say: Callable[[Update], None], secrets: Mapping[str, str]
     ) -> list[Rung]:
         """Try rung after rung, each with a deadline, and end with the first that does not hold.
 
         Args:
             tell: hears of each rung as it is tried.
-            say: hears what goes on inside a rung, in words.
+            say: hears what goes on inside a rung: a line for people, or a `Pull` while an image is pulled.
             secrets: values of the variables that `tools.secrets` names, as far as they are set. Not to be kept.
         """
         ...
@@ -149,8 +149,8 @@ class Prepares(Protocol):
         """Look quickly whether the machine still is ready while tasks run; what is dead there is restarted once.
 
         Args:
-            restarted: what was restarted before, by the rungs' `of`; it is not again. A rung whose `seen` is "restarted" is
-                to be added to it by the caller.
+            restarted: what was restarted before, by the rungs' `of`; it is not again. The caller adds the rungs that
+                are marked as `restarted`.
         """
         ...
 

@@ -2,8 +2,8 @@
 
 As a program, `python -m evalfleet.benchmarks.readiness`, it reads one line of JSON (`benchmark`, `settings` of the machine that
 asks, values of `secrets`, and `restarted`: null to prepare, a list to check again) and answers in marked lines, because a login
-shell may say things first: ``tell`` (what goes on), ``rung``, and at last ``done`` or ``error``. It ends when its standard
-input does, and what it started ends with it.
+shell may say things first: ``tell`` (a line for people), ``pull`` (how far the pull of an image is), ``rung``, and at last
+``done`` or ``error``. It ends when its standard input does, and what it started ends with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from evalfleet import config
 from evalfleet.benchmarks import registry
 from evalfleet.benchmarks.base import Benchmark, Prepares
-from evalfleet.core.readiness import Rung
+from evalfleet.core.readiness import Pull, Rung, Update
 from evalfleet.errors import EvalfleetError
 
 MARK = "EVALFLEET-HOST "
@@ -29,7 +29,7 @@ CLEAN_UP_S = 5.0  # such as a login that must not stay
 
 
 def prepare(
-    benchmark: Benchmark, tell: Callable[[Rung], None], say: Callable[[str], None], secrets: Mapping[str, str]
+    benchmark: Benchmark, tell: Callable[[Rung], None], say: Callable[[Update], None], secrets: Mapping[str, str]
 ) -> list[Rung]:
     """Make this machine ready for a benchmark as far as it can be; see `Prepares`."""
     if isinstance(benchmark, Prepares):
@@ -62,6 +62,13 @@ def _tell(rung: Rung) -> None:
     _print(rung=rung.row())
 
 
+def _say(update: Update) -> None:
+    if isinstance(update, Pull):
+        _print(pull=update.row())
+    else:
+        _print(tell=update)
+
+
 def _end_with_input() -> None:
     """Nobody listens any more: end all that was started, and this program, which may clean up first."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # it is the main thread that it must wake
@@ -87,7 +94,7 @@ def main() -> None:
     try:
         benchmark = registry.find(orders["benchmark"], config.from_controller(orders["settings"]))
         if orders["restarted"] is None:
-            prepare(benchmark, _tell, lambda text: _print(tell=text), orders["secrets"])
+            prepare(benchmark, _tell, _say, orders["secrets"])
         else:
             for rung in recheck(benchmark, orders["restarted"]):
                 _tell(rung)

@@ -11,7 +11,7 @@ from evalfleet.core.breaker import Limits
 from evalfleet.core.failures.judge import BUILTIN, Pattern
 from evalfleet.core.hosts.health import Patience
 from evalfleet.engine.hosts.fleet import fleet_of
-from evalfleet.engine.hosts.image_pulls import Pulls
+from evalfleet.engine.hosts.host_events import HostEvents
 from evalfleet.engine.orders import Mode
 from evalfleet.engine.requests import amended
 from evalfleet.engine.settings import EngineSettings
@@ -81,8 +81,8 @@ async def drive(
 
     Raises NotFound and ConfigError where its pool cannot be used.
     """
-    pulls = Pulls(notice)
-    fleet = fleet_of(settings, store, run, pulls)
+    host_events = HostEvents(notice)
+    fleet = fleet_of(settings, store, run, host_events)
     supervisor = Supervisor(
         store=store,
         home=Home(settings.home),
@@ -92,7 +92,7 @@ async def drive(
         secrets=config.secret_values,
         spectators=spectators,
         notice=notice,
-        pulls=pulls,
+        host_events=host_events,
     )
     try:
         ending = await supervisor.drive(signals=signals, mode=mode)

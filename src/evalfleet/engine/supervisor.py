@@ -26,7 +26,7 @@ import anyio.to_thread
 
 from evalfleet.engine.dispatcher import Dispatcher, Secrets
 from evalfleet.engine.hosts.collector import Recorder
-from evalfleet.engine.hosts.image_pulls import Pulls
+from evalfleet.engine.hosts.host_events import HostEvents
 from evalfleet.engine.hosts.metrics import Meter
 from evalfleet.engine.hosts.sessions import Stations
 from evalfleet.engine.orders import Mode, Orders
@@ -76,7 +76,7 @@ class Supervisor:
         spectators: Sequence[Spectator] = (),
         notice: Callable[[str], None] = lambda _: None,
         rng: random.Random | None = None,
-        pulls: Pulls | None = None,
+        host_events: HostEvents | None = None,
     ) -> None:
         self._store = store
         self._home = home
@@ -98,7 +98,7 @@ class Supervisor:
         self._stations = Stations(
             fleet, backends, self._dispatcher, self._clerk, self._inbox, store, settings, record, notice
         )
-        self._meter = Meter(store, self._clerk, run, lambda: self._stations.reached, settings.ping_s, pulls)
+        self._meter = Meter(store, self._clerk, run, lambda: self._stations.reached, settings.ping_s, host_events)
         self._ending = Ending.SETTLED
         self._loop = anyio.CancelScope()  # around the dispatch loop; whoever insists on leaving cancels it
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from evalfleet.core.hosts.health import OtherWay
+from evalfleet.core.readiness import Notice
 from evalfleet.hosts.base import CanarySpec
 from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
@@ -18,9 +19,7 @@ AskCloud: TypeAlias = Callable[[str], Awaitable[OtherWay | None]]
 class AzureVmBackend(SshBackend):
     """Implements `Backend`. Before a silent VM is asked by SSH, the cloud says whether it is still there."""
 
-    def __init__(
-        self, home: Home, spec: SshHostSpec, ask: AskCloud, notice: Callable[[str], None], tools: Tools | None
-    ) -> None:
+    def __init__(self, home: Home, spec: SshHostSpec, ask: AskCloud, notice: Notice, tools: Tools | None) -> None:
         """
         Args:
             ask: what the cloud says of the machine of that name; None: that it is there, or nothing.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import anyio
@@ -14,6 +14,7 @@ from evalfleet.azure import settings as azure_settings
 from evalfleet.azure.vm_facts import facts_of
 from evalfleet.azure.vms import Refusal, Vms
 from evalfleet.core.hosts.health import OtherWay
+from evalfleet.core.readiness import Notice
 from evalfleet.errors import BackendError, NotFound, Owned, Refused
 from evalfleet.hosts.azure_pool import settings_of, spec_of
 from evalfleet.hosts.azure_vm import AzureVmBackend
@@ -48,7 +49,7 @@ class PoolFleet:
         pool: Pool,
         run: Run,
         process: str,
-        notice: Callable[[str], None],
+        notice: Notice,
     ) -> None:
         """Raises InputError where the settings name another place than the pool's."""
         require_place(pool, azure_settings.of(settings))
@@ -244,7 +245,7 @@ class PoolFleet:
                     rungs = await backend.recheck(self._tools, restarted.setdefault(name, set()))
                 except BackendError:
                     continue  # whether it is there at all is for others to find out
-                restarted[name] |= {rung.of for rung in rungs if rung.of and rung.seen == "restarted"}
+                restarted[name] |= {rung.of for rung in rungs if rung.of and rung.restarted}
                 bad = fallen(rungs)
                 if bad is not None:
                     self._unwell[name] = bad.said()

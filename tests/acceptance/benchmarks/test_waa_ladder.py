@@ -19,7 +19,7 @@ from evalfleet import config
 from evalfleet.benchmarks.waa import docker_install, readiness
 from evalfleet.benchmarks.waa.image import Layers, registry_of
 from evalfleet.config import WaaSettings
-from evalfleet.core.readiness import Rung
+from evalfleet.core.readiness import Rung, Update
 from evalfleet.testing.waa.arena import Arena, arena
 
 PASSWORD = "a-password-that-nobody-sees"
@@ -41,7 +41,9 @@ class Climb:
 
     def __init__(self, settings: WaaSettings, **secrets: str) -> None:
         self.said: list[str] = []
-        means = readiness.Means(say=self.said.append, secrets=secrets, pauses_s=(0.01, 0.01))
+        means = readiness.Means(
+            say=lambda update: self.said.append(str(update)), secrets=secrets, pauses_s=(0.01, 0.01)
+        )
         self.rungs = readiness.prepare(settings, lambda _: None, means)
 
     @property
@@ -104,7 +106,7 @@ def test_a_pull_that_nobody_waits_for_any_more_ends_and_leaves_no_login(waa: Are
     try:
         process.stdin.write(json.dumps(orders).encode() + b"\n")
         process.stdin.flush()
-        while b"pulls windowsarena/winarena:latest" not in process.stdout.readline():
+        while b'"pull": {"image": "windowsarena/winarena:latest"' not in process.stdout.readline():
             assert process.poll() is None
         folder = Path(next(call for call in waa.calls() if "login" in call)[1])
         assert folder.is_dir()
@@ -121,7 +123,7 @@ def test_a_pull_that_nobody_waits_for_any_more_ends_and_leaves_no_login(waa: Are
 
 
 def test_a_pull_is_told_now_and_then():
-    said: list[str] = []
+    said: list[Update] = []
     layers = Layers("it", said.append, 0.0)
     for second in range(200):
         if second == 1:
@@ -130,7 +132,7 @@ def test_a_pull_is_told_now_and_then():
         if second == 9:
             layers.read("0a1b2c3d: Pull complete")
         layers.look(float(second))
-    assert said == [
+    assert [str(update) for update in said] == [
         "pulls it: no layer yet, 0 s",
         "pulls it: 0 of 1 layers, 5 s",
         "pulls it: 1 of 1 layers, 10 s",
@@ -209,7 +211,7 @@ def test_a_dead_container_is_restarted_once(waa: Arena, tmp_path: Path):
     (name,) = waa.containers
     assert [(rung.seen, rung.holds) for rung in readiness.recheck(settings)] == [("answers", True)]
     waa.end(name)
-    assert [(rung.seen, rung.holds) for rung in readiness.recheck(settings)] == [("restarted", True)]
+    assert [(rung.restarted, rung.holds) for rung in readiness.recheck(settings)] == [(True, True)]
     assert waa.restarts() == 1
     waa.end(name)
     (rung,) = readiness.recheck(settings, restarted={name})

@@ -165,7 +165,7 @@ _EVENT = re.compile(r"(?:run|task|attempt|lease|worker|gpu|host|pool|breaker|bac
 def written_types() -> set[str]:
     """The types that some writing part of the source names."""
     found: set[str] = set()
-    for folder in ("store", "engine", "pools", "daemon", "web"):
+    for folder in ("core", "store", "engine", "pools", "daemon", "web"):
         for path in (SOURCE / folder).rglob("*.py"):
             for part in ast.walk(ast.parse(path.read_text("utf-8"))):
                 if isinstance(part, ast.Constant) and isinstance(part.value, str) and _EVENT.fullmatch(part.value):

@@ -16,6 +16,7 @@ from evalfleet.benchmarks.selection import Chosen, choose
 from evalfleet.benchmarks.waa import readiness
 from evalfleet.benchmarks.waa.catalogue import ALL, FOLDER, Checkout, Domains, index, infos, parse_list
 from evalfleet.benchmarks.waa.docker import Docker, DockerError
+from evalfleet.core.readiness import Update
 from evalfleet.errors import InputError
 from evalfleet.model import PYTHON
 
@@ -59,7 +60,7 @@ class Waa:
         ]
 
     def prepare(
-        self, tell: Callable[[Rung], None], say: Callable[[str], None], secrets: Mapping[str, str]
+        self, tell: Callable[[Rung], None], say: Callable[[Update], None], secrets: Mapping[str, str]
     ) -> list[Rung]:
         return readiness.prepare(self._waa, tell, readiness.Means(say=say, secrets=secrets))
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from evalfleet.benchmarks.waa.docker import Docker, DockerError
 from evalfleet.config import WaaSettings
-from evalfleet.core.readiness import pull_said
+from evalfleet.core.readiness import Pull, Update
 
 PAUSES_S = (5.0, 20.0)  # before the second and third try
 LOGIN_S = 60.0
@@ -33,7 +33,7 @@ def registry_of(image: str) -> str | None:
 def pull(
     docker: Docker,
     settings: WaaSettings,
-    say: Callable[[str], None],
+    say: Callable[[Update], None],
     secrets: Mapping[str, str],
     *,
     pauses_s: Sequence[float] = PAUSES_S,
@@ -79,7 +79,7 @@ def _login(docker: Docker, settings: WaaSettings, secrets: Mapping[str, str]) ->
         yield options
 
 
-def _pull(docker: Docker, settings: WaaSettings, options: Sequence[str], say: Callable[[str], None]) -> None:
+def _pull(docker: Docker, settings: WaaSettings, options: Sequence[str], say: Callable[[Update], None]) -> None:
     try:
         process = subprocess.Popen(
             [docker.program, *options, "pull", settings.image],
@@ -131,7 +131,7 @@ def _follow(process: subprocess.Popen[bytes], layers: Layers, until: float) -> s
 class Layers:
     """How far a pull is, from what Docker prints without a terminal: a line when something happens to a layer."""
 
-    def __init__(self, image: str, say: Callable[[str], None], now: float) -> None:
+    def __init__(self, image: str, say: Callable[[Update], None], now: float) -> None:
         self._image = image
         self._say = say
         self._begun = now
@@ -154,4 +154,4 @@ class Layers:
         since = now - self._told_at
         if last or self._told == "" or (said != self._told and since >= _TOLD_S) or since >= _STILL_S:
             self._told, self._told_at = said, now
-            self._say(pull_said(self._image, said, now - self._begun))
+            self._say(Pull(image=self._image, progress=said, took_s=now - self._begun))

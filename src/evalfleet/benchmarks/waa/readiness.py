@@ -24,7 +24,7 @@ from evalfleet.benchmarks.waa.docker import LABEL, Docker, DockerError
 from evalfleet.benchmarks.waa.docker_install import install_docker
 from evalfleet.benchmarks.waa.image import PAUSES_S, pull
 from evalfleet.config import WaaSettings
-from evalfleet.core.readiness import Rung
+from evalfleet.core.readiness import Rung, Update
 from evalfleet.errors import EnvironmentFailed
 
 RECHECK_S = 10.0  # a Windows that works answers in a fraction of it
@@ -45,7 +45,7 @@ class Fallen(EnvironmentFailed):
 class Means(Struct, frozen=True, kw_only=True):
     """What may be used to make a rung hold. Without them a machine is only looked at."""
 
-    say: Callable[[str], None]  # hears what goes on
+    say: Callable[[Update], None]  # hears what goes on
     secrets: Mapping[str, str]  # by the names of their variables
     pauses_s: Sequence[float] = PAUSES_S  # between tries to pull
 
@@ -103,7 +103,7 @@ def recheck(settings: WaaSettings, restarted: Collection[str] = ()) -> list[Rung
         restarted: those that were restarted before; they are not again.
 
     Returns:
-        A rung for each container: it holds if Windows answers in it; `seen` is "restarted" where that was needed.
+        A rung for each container: it holds if Windows answers in it; `restarted` where that was needed.
     """
     docker, quick = Docker(settings.docker), replace(settings, guest_timeout_s=RECHECK_S)
     found: list[Rung] = []
@@ -117,7 +117,7 @@ def recheck(settings: WaaSettings, restarted: Collection[str] = ()) -> list[Rung
             except DockerError as error:
                 rung = replace(rung, seen=f"{rung.seen}; {error}")
             took_s = round(time.monotonic() - begun, 3)
-            rung = rung or Rung(name="guest", of=container, holds=True, seen="restarted", took_s=took_s)
+            rung = rung or Rung(name="guest", of=container, holds=True, seen="restarted", restarted=True, took_s=took_s)
         found.append(rung or Rung(name="guest", of=container, holds=True, seen="answers"))
     return found
 

@@ -15,7 +15,7 @@ from evalfleet.cli.shared.options import home_option, json_option, wheels_option
 if TYPE_CHECKING:
     from evalfleet.benchmarks.base import Benchmark
     from evalfleet.config import Settings
-    from evalfleet.core.readiness import Rung
+    from evalfleet.core.readiness import Rung, Update
     from evalfleet.hosts.access import Absent, Reachable
     from evalfleet.hosts.ssh.tools import Parcel
     from evalfleet.layout import Home
@@ -114,8 +114,8 @@ async def _all(
             rows[host.name] = [rung]
             return
         shared = SshSettings(trust_first_use=host.trust_first_use, known_hosts=host.known_hosts)
-        backend = SshBackend(home, host.spec, shared, _say)
-        rows[host.name] = await backend.prepare(tools, tell, lambda text: _say(f"{host.name}: {text}"), parcel)
+        backend = SshBackend(home, host.spec, shared, lambda text: _say(str(text)))
+        rows[host.name] = await backend.prepare(tools, tell, lambda update: _say(f"{host.name}: {update}"), parcel)
 
     async with anyio.create_task_group() as group:
         for host in hosts:
@@ -137,7 +137,7 @@ def _show(rung: Rung, as_json: bool, host: str = "") -> None:
     sys.stdout.flush()
 
 
-def _say(text: str) -> None:
+def _say(update: Update) -> None:
     from evalfleet.report.text import printable
 
-    click.echo(f"evalfleet: {printable(text)}", err=True)
+    click.echo(f"evalfleet: {printable(str(update))}", err=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from evalfleet import config
+from evalfleet.core.readiness import Notice
 from evalfleet.hosts import registry
 from evalfleet.hosts.base import FixedFleet, Fleet
 from evalfleet.hosts.local.backend import LocalBackend, LocalSettings
@@ -14,7 +13,7 @@ from evalfleet.store.base.store import StoreReader
 from evalfleet.store.home.facts import identified
 
 
-def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: Callable[[str], None]) -> Fleet:
+def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: Notice) -> Fleet:
     """Those of the run's pool, or this machine.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Keeps what the hosts of a run say of themselves: how busy they are, written down now and then for all at once; and what they pull."""
+"""Writes down what the hosts of a run report: how busy they are, now and then for all at once, and their events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 import anyio
 
 from evalfleet.core.hosts.load import Load, Sample
-from evalfleet.engine.hosts.image_pulls import Pulls
+from evalfleet.engine.hosts.host_events import HostEvents
 from evalfleet.hosts.base import HostInfo
 from evalfleet.model import Run
 from evalfleet.store.base.store import Store
@@ -23,7 +23,7 @@ class Meter:
     Args:
         hosts: those that are reached now, with the load that each said last.
         ping_s: how often they are asked.
-        pulls: what was heard of images that they pull, if somebody listens.
+        host_events: the events that they reported.
     """
 
     def __init__(
@@ -33,10 +33,10 @@ class Meter:
         run: Run,
         hosts: Callable[[], Iterable[HostInfo]],
         ping_s: float,
-        pulls: Pulls | None = None,
+        host_events: HostEvents | None = None,
     ) -> None:
         self._run = run
-        self._pulls = pulls
+        self._host_events = host_events
         self._store = store
         self._clerk = clerk
         self._hosts = hosts
@@ -49,10 +49,9 @@ class Meter:
         looks = 0
         while True:
             await anyio.sleep(self._pause_s)
-            hosts = list(self._hosts())
-            await self._look(hosts)
-            for event, data in self._pulls.news([info.name for info in hosts]) if self._pulls else ():
-                await self._clerk.call(partial(self._store.note, self._run.id, event, data))
+            await self._look(list(self._hosts()))
+            for event in self._host_events.take() if self._host_events else ():
+                await self._clerk.call(partial(self._store.note, self._run.id, event.type, event.data))
             looks += 1
             if looks % _LOOKS == 0 and self._seen:
                 seen, self._seen = self._seen, {}

@@ -6,7 +6,7 @@ connection; whoever connects next goes on from the last event that was seen.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Generator
+from collections.abc import AsyncGenerator, Collection, Generator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalfleet.core.hosts.health import OtherWay
-from evalfleet.core.readiness import Rung
+from evalfleet.core.readiness import Notice, Rung
 from evalfleet.errors import BackendError, ConfigError, RunnerRefused, RunnerUnavailable
 from evalfleet.hosts.access import USERS
 from evalfleet.hosts.base import CanarySpec, HostInfo, Inbox, gpus_of, single_error
@@ -68,12 +68,12 @@ class SshBackend:
         home: Home,
         spec: SshHostSpec,
         settings: SshSettings,
-        notice: Callable[[str], None] = lambda _: None,
+        notice: Notice = lambda _: None,
         tools: Tools | None = None,
     ) -> None:
         """
         Args:
-            notice: told what a person should know, such as a host key that was learned.
+            notice: told what a person should know, such as a host key that was learned, and the events of the host.
             tools: brought to the host, and its readiness proved, when a run connects to it first.
         """
         self.name = spec.name

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from evalfleet.core.readiness import Notice
 from evalfleet.hosts.access import Absent, Reachable
 from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec, load, read
 from evalfleet.layout import Home
@@ -46,7 +47,7 @@ def slots(pool: Pool) -> int:
     return sum(host.slots for host in hosts(pool))
 
 
-def backends(pool: Pool, home: Home, notice: Callable[[str], None], tools: Tools | None = None) -> list[SshBackend]:
+def backends(pool: Pool, home: Home, notice: Notice, tools: Tools | None = None) -> list[SshBackend]:
     from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 
     shared = SshSettings(trust_first_use=pool.settings["trust_first_use"])

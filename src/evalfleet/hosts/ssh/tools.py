@@ -22,7 +22,7 @@ import asyncssh
 from msgspec import Struct
 
 from evalfleet import config
-from evalfleet.core.readiness import Rung
+from evalfleet.core.readiness import HostEvent, Notice, Pull, PullEvents, Rung, Update
 from evalfleet.errors import ConfigError, HostRefused, HostUnreachable, InputError
 from evalfleet.hosts.ssh.channel import NO_PYTHON, PYTHONS, Process, program_text, started, waiting_python
 from evalfleet.hosts.ssh.connection import words_of
@@ -42,7 +42,7 @@ MOST_WHEELS = 1 << 30
 _THERE = Path(__file__).with_name("tools_there.py")
 _PROGRAM = "evalfleet.benchmarks.readiness"
 
-Say = Callable[[str], None]
+Say = Callable[[Update], None]
 Tell = Callable[[Rung], None]
 
 
@@ -131,8 +131,9 @@ async def install(connection: asyncssh.SSHClientConnection, spec: SshHostSpec, p
                             await _send(process, wheel.data)
                     case {"python": str(python), "fresh": bool(fresh)}:
                         return Installed(python=python, fresh=fresh)
-                    case {"error": str(text)}:
-                        raise HostRefused(f"the tools cannot be installed there{_advice(text, parcel)}: {text}")
+                    case {"error": str(text), **rest}:
+                        advice = _advice(parcel) if rest.get("step") == "pip" else ""
+                        raise HostRefused(f"the tools cannot be installed there{advice}: {text}")
                     case _:
                         raise HostRefused(f"the program that installs the tools said {json.dumps(line)[:200]}")
             raise await _no_word(process)
@@ -142,9 +143,7 @@ async def install(connection: asyncssh.SSHClientConnection, spec: SshHostSpec, p
         process.close()
 
 
-def _advice(text: str, parcel: Parcel) -> str:
-    if "pip failed" not in text:
-        return ""
+def _advice(parcel: Parcel) -> str:
     if parcel.orders["no_index"]:
         return " (the folder of --wheels must hold all that is needed, for the host's Python and processor)"
     return " (if the host reaches no index, bring the packages: evalfleet prepare --pool NAME --wheels DIR)"
@@ -185,13 +184,17 @@ async def climb(
                 match line:
                     case {"tell": str(text)}:
                         say(text)
+                    case {"pull": row}:
+                        say(Pull.of_row(row))
                     case {"rung": row}:
                         rungs.append(Rung.of_row(row))
                         tell(rungs[-1])
                     case {"error": str(text)}:
                         raise HostRefused(text)
-                    case _:
+                    case {"done": True}:
                         return rungs
+                    case _:
+                        raise HostRefused(f"the readiness program said {json.dumps(line)[:200]}")
             raise await _no_word(process)
     except TimeoutError:
         raise HostUnreachable(f"the host was not ready within {CLIMB_S / 3600:.0f} hours") from None
@@ -214,7 +217,7 @@ async def prepare_host(
         spec: of the host.
         tools: of a run, or of a benchmark (`benchmarks.equipment.tools_of`).
         tell: hears of each rung as it is tried.
-        say: hears what goes on inside a rung, in words.
+        say: hears what goes on inside a rung.
         parcel: of the tools, where it was packed already.
 
     Raises:
@@ -245,10 +248,11 @@ async def prepare_host(
 class Equipment:
     """The tools of one run on one host, brought when they are first needed."""
 
-    def __init__(self, spec: SshHostSpec, tools: Tools, notice: Say) -> None:
+    def __init__(self, spec: SshHostSpec, tools: Tools, notice: Notice) -> None:
         self._spec = spec
         self._tools = tools
         self._notice = notice
+        self._pulls = PullEvents(spec.name)
         self._is_proved = False
         self._refusal: HostRefused | None = None
         self._refused_until = 0.0
@@ -271,21 +275,32 @@ class Equipment:
                 raise HostRefused(str(error)) from error
             there = await install(connection, self._spec, parcel, self._say)
             if self._tools.benchmark is not None and not busy and (there.fresh or not self._is_proved):
-                rung = fallen(await climb(connection, there.python, self._tools, lambda _: None, self._say))
+                rung = fallen(await climb(connection, there.python, self._tools, self._tried, self._say))
                 if rung is not None:
                     raise HostRefused(f"is not ready for {self._tools.benchmark}: {rung.said()}")
         except HostRefused as error:
+            self._report(self._pulls.end(str(error)))
             if str(error) != str(self._refusal):  # it is tried again and again; to be told once is enough
                 self._say(f"gets no work: {error}")
             self._refusal, self._refused_until = error, anyio.current_time() + AGAIN_S
             raise
         if there.fresh:
             self._say("has the tools of the run now")
+        self._report(self._pulls.end(None))  # a host that gets work has its image
         self._is_proved = self._is_proved or not busy
         return there.python
 
-    def _say(self, text: str) -> None:
-        self._notice(f"host {self._spec.name}: {text}")
+    def _say(self, update: Update) -> None:
+        self._notice(f"host {self._spec.name}: {update}")
+        if isinstance(update, Pull):
+            self._report(self._pulls.update(update))
+
+    def _tried(self, rung: Rung) -> None:
+        self._report(self._pulls.end(None if rung.holds else rung.seen))
+
+    def _report(self, event: HostEvent | None) -> None:
+        if event is not None:
+            self._notice(event)
 
 
 async def recheck_host(

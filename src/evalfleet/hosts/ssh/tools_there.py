@@ -1,8 +1,8 @@
 """Sent to a host: makes a virtual environment there for the tasks of a run, or finds the one that is there. Standard library only.
 
 After this text come one line of JSON with its orders and, if it asks for them, the bytes of the wheels in their order. It
-answers in marked lines: ``tell`` (what it does now), ``send`` (it wants the wheels), and at last ``python`` or ``error``. It ends
-when its standard input does, and with it all that it started: nobody waits for the result any more.
+answers in marked lines: ``tell`` (what it does now), ``send`` (it wants the wheels), and at last ``python``, or ``error`` with
+the ``step`` that failed. It ends when its standard input does, and with it all that it started: nobody waits for the result any more.
 
 The environment is there whole or not at all: a lock keeps others away as long as anything works in the folder, also when this
 program was killed and pip lives on; a file written last says that it is finished; what has none is removed and made anew.
@@ -38,7 +38,11 @@ SHOWN = ("Collecting ", "Downloading ", "Installing collected packages")
 
 
 class Failed(Exception):
-    """What is wrong, and what to do."""
+    """What is wrong, and what to do; `step` is the program that failed, where one did."""
+
+    def __init__(self, message: str, step: str = "") -> None:
+        super().__init__(message)
+        self.step = step
 
 
 def say(**line: Any) -> None:
@@ -173,7 +177,7 @@ class Steps:
         if self._ended:
             raise Failed(self._ended)
         if status:
-            raise Failed(f"{what} failed with status {status}: {' | '.join(lines) or 'it said nothing'}")
+            raise Failed(f"{what} failed with status {status}: {' | '.join(lines) or 'it said nothing'}", what)
 
     def _watch(self) -> None:
         while True:
@@ -246,7 +250,7 @@ def main() -> None:
     try:
         install(orders)
     except Failed as error:
-        say(error=str(error))
+        say(error=str(error), step=error.step)
     except OSError as error:
         say(error=f"{error.filename or orders['folder']}: {error.strerror or error}")
 

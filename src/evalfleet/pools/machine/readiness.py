@@ -20,7 +20,7 @@ from evalfleet.azure import hostkey
 from evalfleet.benchmarks import registry
 from evalfleet.benchmarks.worker_tools import tools_of
 from evalfleet.core.failures.kinds import one_line
-from evalfleet.core.readiness import Rung, pull_in
+from evalfleet.core.readiness import HostEvent, Pull, PullEvents, Rung, Update
 from evalfleet.errors import BackendError, EvalfleetError, HostRefused, HostUnreachable
 from evalfleet.hosts.azure_pool import spec_of
 from evalfleet.hosts.base import single_error
@@ -29,7 +29,7 @@ from evalfleet.hosts.ssh.connection import Keepalive, connected
 from evalfleet.hosts.ssh.login.host_keys import HostKeys
 from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
 from evalfleet.hosts.ssh.tools import CLIMB_S, INSTALL_S, fallen, prepare_host
-from evalfleet.model import JsonObject, Tools
+from evalfleet.model import Tools
 from evalfleet.pools.machine import readiness_scripts
 
 if TYPE_CHECKING:
@@ -201,29 +201,26 @@ class ReadinessChecks:
 
     async def _prepare(self, connection: Connection, tools: Tools) -> list[Rung]:
         """A pull may take long, so that one that begins or ends is an event."""
-        pull: JsonObject = {}
+        pulls = PullEvents(self._tender.host.name)
         with single_error():
             async with anyio.create_task_group() as group:
 
-                def hear(text: str) -> None:
-                    self._hear(text)
-                    said = pull_in(text)
-                    if said is not None and not pull:
-                        group.start_soon(self._note, "worker.pulling", said)
-                    pull.update(said or {})
+                def hear(update: Update) -> None:
+                    self._hear(str(update))
+                    if isinstance(update, Pull):
+                        group.start_soon(self._note, pulls.update(update))
 
                 def tell(rung: Rung) -> None:
                     self._hear(rung.said())
-                    if rung.name == "image" and pull:
-                        error = None if rung.holds else rung.seen
-                        group.start_soon(self._note, "worker.pulled", {**pull, "error": error})
+                    group.start_soon(self._note, pulls.end(None if rung.holds else rung.seen))
 
                 return await prepare_host(connection, self._spec(), tools, tell, hear)
         raise AssertionError("a block that raises nothing has returned")
 
-    async def _note(self, event: str, data: JsonObject) -> None:
-        about, context = f"pool:{self._context.pool.name}", self._context
-        await context.clerk.call(partial(context.store.note, about, event, {"host": self._tender.host.name, **data}))
+    async def _note(self, event: HostEvent | None) -> None:
+        if event is not None:
+            about, context = f"pool:{self._context.pool.name}", self._context
+            await context.clerk.call(partial(context.store.note, about, event.type, event.data))
 
     # The way there
 
