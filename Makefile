@@ -9,7 +9,7 @@ JOBS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: help setup page demo test check unit long bench chaos desk fmt lock clean
+.PHONY: help setup page demo test check unit long bench chaos desk fmt docs lock clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -25,12 +25,13 @@ demo: setup ## run a real benchmark with two agents on 4 local workers and show 
 
 test: check unit ## everything that must hold before a change goes in
 
-check: setup ## format, lint, types, layers
+check: setup ## format, lint, types, layers, links of the docs
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 	@scripts/page types
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir .site
 
 unit: setup ## the tests alone
 	@scripts/page
@@ -60,9 +61,12 @@ fmt: setup ## format, and repair what can be repaired
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+docs: setup ## the documentation as a site on a port of this machine
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
 lock: ## pin every dependency anew in constraints.txt
 	@scripts/lock
 
 clean: ## remove what the targets made
-	rm -rf .venv .bench .setup.lock .page.lock frontend/node_modules src/evalfleet/web/static .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .site .bench .setup.lock .page.lock frontend/node_modules src/evalfleet/web/static .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
