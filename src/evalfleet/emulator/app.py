@@ -26,6 +26,7 @@ from evalfleet.emulator.arm.vms import VirtualMachines
 from evalfleet.emulator.context import Dropped, World
 from evalfleet.emulator.control import Control
 from evalfleet.emulator.docker.daemon import Dockerd
+from evalfleet.emulator.machines.docker_machine import VmDocker
 from evalfleet.emulator.machines.guests import Guests
 from evalfleet.emulator.machines.imds import Imds
 from evalfleet.emulator.machines.machines import Machines
@@ -41,7 +42,7 @@ def build(world: World, gateway: str | None) -> tuple[web.Application, Machines,
     galleries = Galleries(world, snapshots)
     vms.machines.images = galleries.content
     guests = Guests(world, vms.machines, gateway)
-    dockerd = Dockerd(world, vms.machines, guests)
+    dockerd = Dockerd(lambda name: VmDocker(world, vms.machines, guests, vms.machines.named(name)))
     routes: Routes = {
         **Providers(world).routes(),
         **network.routes(),

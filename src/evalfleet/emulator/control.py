@@ -133,7 +133,7 @@ class Control:
         return web.Response(status=204)
 
     async def _kill(self, request: web.Request) -> web.Response:
-        await self._dockerd.kill(self._machines.named(request.match_info["vm"]), request.match_info["container"])
+        await self._dockerd.kill(request.match_info["vm"], request.match_info["container"])
         return web.Response(status=204)
 
     async def _crash(self, request: web.Request) -> web.Response:

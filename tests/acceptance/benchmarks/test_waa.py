@@ -359,7 +359,7 @@ def test_prepare(waa: Arena, fleet: Fleet):
     ]
     configure(fleet, waa, docker="docker")
     done = fleet.command("prepare", PATH=f"{waa.docker}:{os.environ['PATH']}")
-    assert "+ docker: version 28.0.0-stand-in" in done.stdout
+    assert "+ docker: version 28.0.0-emulated" in done.stdout
     assert done.stdout.endswith("waa is ready\n")
 
 

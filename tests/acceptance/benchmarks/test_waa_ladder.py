@@ -182,7 +182,7 @@ def test_a_full_disk_is_swept_and_then_said(waa: Arena, tmp_path: Path):
     assert f"GB free in {waa.docker}, after our own leftovers were removed" in climb.last.seen
     assert "[waa] disk_gb" in climb.last.remedy
     assert ["container", "prune", "--force", "--filter", "label=evalfleet=waa"] in waa.calls()
-    (waa.docker / "no-image").unlink()
+    waa.bring_image()
     assert Climb(settings_of(waa, tmp_path, disk_gb=1e9)).ready, "an image that is there needs no room"
 
 
@@ -231,14 +231,14 @@ def test_docker_is_installed_where_it_is_missing(waa: Arena, tmp_path: Path, mon
     apt = programs / "apt-get"
     apt.write_text(
         f'#!/bin/sh\necho "$@" >> {asked}\ncase "$*" in *install*) /bin/cp {waa.docker}/docker {programs}/docker; '
-        f"/bin/ln -s {waa.docker}/docker.sock {programs}/docker.sock;; esac\n"
+        f"/bin/ln -s {waa.folder}/etc {tmp_path}/etc;; esac\n"
     )
     apt.chmod(0o755)
     os.symlink("/usr/bin/env", programs / "env")
     assert not Climb(replace(settings, install_docker=False)).ready
     climb = Climb(settings)
     assert climb.ready, climb.last
-    assert [rung.seen for rung in climb.rungs if rung.name == "docker"] == ["installed, version 28.0.0-stand-in"]
+    assert [rung.seen for rung in climb.rungs if rung.name == "docker"] == ["installed, version 28.0.0-emulated"]
     assert asked.read_text().splitlines() == ["-q update", "-q install -y --no-install-recommends docker.io"]
     assert "installs docker.io with apt-get" in climb.said
 

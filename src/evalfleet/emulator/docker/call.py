@@ -1,4 +1,4 @@
-"""One call of `docker` on an emulated machine, and what every command of it needs."""
+"""One call of `docker` on a machine, and what every command of it needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import json
 import os
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,22 +15,22 @@ from msgspec import Struct
 
 from evalfleet.emulator.docker import state
 from evalfleet.emulator.docker.command_line import Asked
+from evalfleet.emulator.docker.machine import DockerMachine
 from evalfleet.emulator.docker.state import Container, Shelf
-from evalfleet.emulator.machines.machines import Machine
 from evalfleet.emulator.presets import Mishap
 
 HEAD = struct.Struct(">BI")
 OUT, ERROR, END = 1, 2, 3
+HUB = "https://index.docker.io/v1/"
 
 
 class Call(Struct):
-    """One call of `docker` on one machine, and the way back to who made it."""
+    """One call of `docker` on one machine, and the connection to its client."""
 
-    machine: Machine
+    machine: DockerMachine
     asked: Asked
     environ: Mapping[str, str]
     password: str | None
-    shelf: Shelf
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
@@ -45,16 +46,24 @@ class Call(Struct):
         self.send(ERROR, text.encode() + b"\n")
         return status
 
+    def shelf(self) -> Shelf:
+        """Read what the machine has now; other calls change it at the same time."""
+        return state.load(self.machine.folder)
+
+    @contextmanager
+    def change(self) -> Generator[Shelf]:
+        """Change what the machine has. Nothing may be awaited inside, so that no other call comes between."""
+        shelf = self.shelf()
+        yield shelf
+        state.save(self.machine.folder, shelf)
+
     def container(self) -> Container:
         """Return the container that the call names.
 
         Raises:
             KeyError: there is none.
         """
-        return self.shelf.containers[self.asked.words[0]]
-
-    def save(self) -> None:
-        state.save(self.machine.host.docker_folder, self.shelf)
+        return self.shelf().containers[self.asked.words[0]]
 
 
 Command: TypeAlias = Callable[[Call], Awaitable[int]]
@@ -65,18 +74,24 @@ def mishap(call: Call, what: Mishap) -> int:
     return call.complain(what.stderr.format(image=image), what.exit)
 
 
-def folder_of(machine: Machine, container: str) -> Path:
-    return machine.host.docker_folder / "containers" / container
+def folder_of(machine: DockerMachine, container: str) -> Path:
+    return machine.folder / "containers" / container
 
 
 def tagged(image: str) -> str:
     return image if ":" in image.rpartition("/")[2] or "@" in image else f"{image}:latest"
 
 
+def registry_of(image: str) -> str:
+    head, slash, _ = image.partition("/")
+    return head if slash and (set(head) & {".", ":"} or head == "localhost") else HUB
+
+
 def config_file(call: Call) -> Path:
     """Where the caller's Docker keeps its logins."""
-    folder = call.environ.get("DOCKER_CONFIG") or os.path.join(call.environ.get("HOME", "/"), ".docker")
-    return call.machine.host.outside(Path(folder)) / "config.json"
+    default = os.path.join(call.environ.get("HOME", "/"), ".docker")
+    folder = call.asked.option("--config") or call.environ.get("DOCKER_CONFIG") or default
+    return call.machine.outside(Path(folder)) / "config.json"
 
 
 def auths(file: Path) -> dict[str, Any]:

@@ -54,9 +54,10 @@ _OWN = {"ps": {"-f": "--filter"}, "images": {"-f": "--filter"}, "login": {"-u": 
 _SWITCH_F = {"rm", "rmi", "system prune", "container prune", "image prune", "logs"}  # whose -f takes no value
 _SAME = {"container ls": "ps", "container ps": "ps", "image ls": "images", "image pull": "pull", "image rm": "rmi"}
 _OF_CONTAINERS = {"inspect", "start", "stop", "restart", "run", "exec", "rm", "kill", "logs"}
+_BEFORE = {"--config", "--context", "--host", "-H", "--log-level", "-l"}  # valued options that stand before the command
 _GROUPS = {"image", "container", "system", "volume", "network"}
 _ENDS_OPTIONS = {"run", "exec"}  # what follows their first word is another program's
-_PLACE = re.compile(r"\{\{\s*(json\s+)?\.([\w.]*)\s*\}\}")
+_PLACE = re.compile(r"\{\{\s*(json\s+|index\s+)?\.([\w.]*)\s*(?:\"([^\"]*)\"\s*)?\}\}")
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -82,8 +83,11 @@ class Asked(Struct, frozen=True, kw_only=True):
 def read(args: Sequence[str]) -> Asked:
     """Read the words after `docker`."""
     rest = list(args)
+    options: dict[str, list[str]] = {}
     while rest and rest[0].startswith("-"):
-        rest.pop(0)
+        before = rest.pop(0)
+        if before in _BEFORE and rest:
+            options[before] = [rest.pop(0)]
     command = rest.pop(0) if rest else ""
     if command in _GROUPS and rest:
         command = f"{command} {rest.pop(0)}"
@@ -91,7 +95,6 @@ def read(args: Sequence[str]) -> Asked:
         if command.startswith("container ") and command.split()[1] in _OF_CONTAINERS:
             command = command.removeprefix("container ")
     valued = set(_VALUED.get(command, "").split())
-    options: dict[str, list[str]] = {}
     words: list[str] = []
     while rest and not (words and command in _ENDS_OPTIONS):
         word = rest.pop(0)
@@ -126,6 +129,8 @@ def shown(template: str | None, value: Mapping[str, Any]) -> str:
         inner: Any = value
         for name in filter(None, found[2].split(".")):
             inner = cast("Mapping[str, Any]", inner).get(name) if isinstance(inner, dict) else None
+        if found[3] is not None:
+            return str(cast("Mapping[str, Any]", inner or {}).get(found[3], ""))
         if found[1]:
             return json.dumps(inner)
         return str(inner).lower() if isinstance(inner, bool) else str("<no value>" if inner is None else inner)

@@ -1,4 +1,4 @@
-"""Docker for all machines: one daemon inside the emulator, a state file on each machine's disk, real processes.
+"""A fake Docker for many machines: one daemon, a state file on each machine's disk, real processes.
 
 A container is a name: what `docker exec` starts in it are processes of its machine, which die with it. What a call
 does before it is carried out, a fault of "host.docker" says; its `command` is the whole line after `docker`.
@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from evalfleet.emulator.arm.protocol import ArmError
-from evalfleet.emulator.context import World
 from evalfleet.emulator.docker import command_line, state
 from evalfleet.emulator.docker.call import END, ERROR, OUT, Call, Command, folder_of, mishap, tagged
-from evalfleet.emulator.docker.images import Images
+from evalfleet.emulator.docker.images import Images, begin_pull
+from evalfleet.emulator.docker.machine import DockerMachine
 from evalfleet.emulator.docker.state import Container
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.machines import processes
-from evalfleet.emulator.machines.guests import GUEST, Guests
-from evalfleet.emulator.machines.machines import Machine, Machines
 from evalfleet.emulator.presets import DOCKER
 
 KILLED = 137
@@ -28,13 +27,15 @@ CHUNK = 65536
 
 
 class Dockerd:
-    """The daemon."""
+    """The daemon of all machines.
 
-    def __init__(self, world: World, machines: Machines, guests: Guests) -> None:
-        self._world = world
-        self._machines = machines
-        self._guests = guests
-        self._images = Images(world, machines)
+    Args:
+        find: gives the machine of a name, or raises ArmError.
+    """
+
+    def __init__(self, find: Callable[[str], DockerMachine]) -> None:
+        self._find = find
+        self._images = Images()
         self._commands: dict[str, Command] = {
             **self._images.commands(),
             "run": self._run,
@@ -53,11 +54,9 @@ class Dockerd:
         """Serve one call."""
         try:
             first: Any = json.loads(await reader.readline())
-            machine = self._machines.named(first["vm"])
-            asked = command_line.read(first["args"])
-            shelf = state.load(machine.host.docker_folder)
-            call = Call(machine, asked, first["environ"], first.get("password"), shelf, reader, writer)
-            status = await self._obeyed(call, " ".join(first["args"]))
+            machine, asked = self._find(first["vm"]), command_line.read(first["args"])
+            call = Call(machine, asked, first["environ"], first.get("password"), reader, writer)
+            status = await self._obeyed(call, first["args"])
             call.send(END, str(status if status >= 0 else 128 - status).encode())
             await writer.drain()
         except (OSError, ValueError, ArmError):
@@ -65,12 +64,12 @@ class Dockerd:
         finally:
             writer.close()
 
-    async def _obeyed(self, call: Call, line: str) -> int:
+    async def _obeyed(self, call: Call, args: Sequence[str]) -> int:
         machine = call.machine
         if not machine.condition.docker:
             return call.complain("Cannot connect to the Docker daemon. Is the docker daemon running?")
-        self._world.journal.tell("docker.called", machine.name, command=line[:500])
-        fault = self._world.fault_of("host.docker", {**machine.attributes(), "command": line})
+        machine.called(args)
+        fault = machine.fault(" ".join(args))
         if fault is not None and (status := await self._faulty(call, fault)) is not None:
             return status
         command = self._commands.get(call.asked.command)
@@ -87,7 +86,7 @@ class Dockerd:
         await asyncio.sleep(fault.delay)
         if fault.hang:
             if call.asked.command == "pull":
-                call.say("Using default tag: latest\na1b2c3d4e5f6: Downloading")
+                begin_pull(call)
             while await call.reader.read(CHUNK):
                 pass
             raise ConnectionResetError
@@ -97,43 +96,41 @@ class Dockerd:
             return call.complain(fault.stderr, fault.exit)
         if fault.preset == "container_dies":
             name = call.asked.option("--name") or (call.asked.words or [""])[0]
-            self._world.tasks.start_soon(self._die, call.machine, name, fault.seconds or 0.0)
+            call.machine.start_soon(self._die, call.machine, name, fault.seconds or 0.0)
             return None
         if fault.preset == "pull_fills_disk":
             condition = call.machine.condition
-            condition.waste_gb += condition.free_gb(call.shelf.images_gb())
-            await self._machines.show(call.machine)
+            condition.waste_gb += condition.free_gb(call.shelf().images_gb())
+            await call.machine.show_disk()
         return mishap(call, DOCKER[fault.preset]) if fault.preset else None
 
-    async def _die(self, machine: Machine, name: str, seconds: float) -> None:
+    async def _die(self, machine: DockerMachine, name: str, seconds: float) -> None:
         await asyncio.sleep(max(seconds, 0.05))  # not before it runs
-        await self.kill(machine, name)
+        await self._kill(machine, name)
 
-    async def kill(self, machine: Machine, name: str) -> None:
+    async def kill(self, vm: str, name: str) -> None:
         """Let a container die, as if its main process had been killed.
 
         Raises:
             ArmError: there is none.
         """
-        folder = machine.host.docker_folder
-        shelf = state.load(folder)
-        if name not in shelf.containers:
-            raise ArmError(404, "ResourceNotFound", f"{machine.name} has no container {name}.")
-        await self._ended(machine, shelf.containers[name], KILLED)
-        state.save(folder, shelf)
-        self._world.journal.tell("container.died", machine.name, container=name)
+        await self._kill(self._find(vm), name)
 
-    async def _ended(self, machine: Machine, container: Container, code: int) -> None:
-        container.running, container.exit_code = False, code
-        await asyncio.to_thread(processes.end_all, folder_of(machine, container.name))
+    async def _kill(self, machine: DockerMachine, name: str) -> None:
+        try:
+            await _end(machine, name, KILLED)
+        except KeyError:
+            raise ArmError(404, "ResourceNotFound", f"There is no container {name}.") from None
+        machine.changed("container.died", name)
 
     async def _run(self, call: Call) -> int:
         asked = call.asked
         image, *command = asked.words
-        if tagged(image) not in call.shelf.images and (status := await self._images.pull(call)):
+        if tagged(image) not in call.shelf().images and (status := await self._images.pull(call)):
             return status
-        name = asked.option("--name") or f"container{len(call.shelf.containers) + 1}"
-        if name in call.shelf.containers:
+        known = call.shelf().containers
+        name = asked.option("--name") or f"container{len(known) + 1}"
+        if name in known:
             return call.complain(
                 f'docker: Error response from daemon: Conflict. The container name "/{name}" is already in use.', 125
             )
@@ -144,7 +141,8 @@ class Dockerd:
             boot=call.machine.boots,
             command=[*([entry] if entry else []), *command],
             restart=asked.option("--restart") or "no",
-            started_at=self._world.clock.now(),
+            started_at=call.machine.now(),
+            labels=dict(word.split("=", 1) for word in asked.options.get("--label", ()) if "=" in word),
         )
         if "--device" in asked.options and not call.machine.condition.kvm and "/dev/kvm" in str(asked.options):
             return call.complain(
@@ -152,37 +150,39 @@ class Dockerd:
                 '"/dev/kvm": no such file or directory.',
                 125,
             )
-        call.shelf.containers[name] = made
-        call.save()
-        self._world.journal.tell("container.started", call.machine.name, container=name)
+        with call.change() as shelf:
+            shelf.containers[name] = made
+        call.machine.changed("container.started", name)
         if "--detach" in asked.options or not command:
-            await self._guests.open(call.machine)
+            await call.machine.open_guest()
             return call.say(made.id)
-        status = await self._execute(call, made, made.command)
-        made.running, made.exit_code = False, status
-        if "--rm" in asked.options:
-            del call.shelf.containers[name]
-        call.save()
-        return status
+        made.exit_code = await self._execute(call, made, made.command)
+        made.running = False
+        with call.change() as shelf:
+            shelf.containers[name] = made
+            if "--rm" in asked.options:
+                del shelf.containers[name]
+        return made.exit_code
 
     async def _start(self, call: Call) -> int:
-        container = call.container()
-        if not container.runs(call.machine.boots):
-            container.running, container.boot, container.started_at = True, call.machine.boots, self._world.clock.now()
-            call.save()
-            self._world.journal.tell("container.started", call.machine.name, container=container.name)
-        await self._guests.open(call.machine)
-        return call.say(container.name)
+        machine, name = call.machine, call.asked.words[0]
+        if not call.container().runs(machine.boots):
+            with call.change() as shelf:
+                container = shelf.containers[name]
+                container.running, container.boot, container.started_at = True, machine.boots, machine.now()
+            machine.changed("container.started", name)
+        await machine.open_guest()
+        return call.say(name)
 
     async def _stop(self, call: Call) -> int:
-        await self._ended(call.machine, call.container(), KILLED if call.asked.command == "kill" else 0)
-        call.save()
+        await _end(call.machine, call.asked.words[0], KILLED if call.asked.command == "kill" else 0)
         return call.say(call.asked.words[0])
 
     async def _restart(self, call: Call) -> int:
-        container = call.container()
-        await self._ended(call.machine, container, 0)
-        container.restarts += 1
+        name = call.asked.words[0]
+        await _end(call.machine, name, 0)
+        with call.change() as shelf:
+            shelf.containers[name].restarts += 1
         return await self._start(call)
 
     async def _remove(self, call: Call) -> int:
@@ -191,15 +191,15 @@ class Dockerd:
             return call.complain(
                 f'Error response from daemon: cannot remove container "/{container.name}": container is running'
             )
-        await self._ended(call.machine, container, KILLED)
-        del call.shelf.containers[container.name]
-        call.save()
+        await _end(call.machine, container.name, KILLED)
+        with call.change() as shelf:
+            del shelf.containers[container.name]
         return call.say(container.name)
 
     async def _ps(self, call: Call) -> int:
         boots = call.machine.boots
         wanted = [value.partition("name=")[2] for value in call.asked.options.get("--filter", ()) if "name=" in value]
-        for each in call.shelf.containers.values():
+        for each in call.shelf().containers.values():
             runs = each.runs(boots)
             if not (runs or "--all" in call.asked.options) or any(part not in each.name for part in wanted):
                 continue
@@ -211,7 +211,7 @@ class Dockerd:
         return 0
 
     async def _inspect(self, call: Call) -> int:
-        if call.asked.words and tagged(call.asked.words[0]) in call.shelf.images:
+        if call.asked.words and tagged(call.asked.words[0]) in call.shelf().images:
             return await self._images.inspect(call)
         return call.say(command_line.shown(call.asked.option("--format"), call.container().inspect(call.machine.boots)))
 
@@ -225,15 +225,13 @@ class Dockerd:
             return call.complain(f"Error response from daemon: container {container.id} is not running")
         return await self._execute(call, container, call.asked.words[1:])
 
-    async def _execute(self, call: Call, container: Container, words: Any) -> int:
+    async def _execute(self, call: Call, container: Container, words: Sequence[str]) -> int:
         """Run a program in a container, with the caller's input and output."""
         home = folder_of(call.machine, container.name)
         home.mkdir(parents=True, exist_ok=True)
-        # In a container Windows has an address of its own; here it has the machine's.
-        argv = [word.replace(GUEST, self._guests.address(call.machine)) for word in words]
         environ = {"LANG": "C.UTF-8", "HOME": str(home), **call.asked.environment(call.environ)}
         try:
-            process = await call.machine.host.spawn(argv, environ, call.asked.option("--workdir") or str(home))
+            process = await call.machine.spawn(words, environ, call.asked.option("--workdir") or str(home))
         except OSError as error:
             return call.complain(f"OCI runtime exec failed: exec failed: {error}", 126 if error.errno != 2 else 127)
         assert process.stdout is not None
@@ -248,6 +246,15 @@ class Dockerd:
             status = await process.wait()
             feeding.cancel()
         return status
+
+
+async def _end(machine: DockerMachine, name: str, code: int) -> None:
+    """End a container and all processes in it. Raises KeyError where there is none."""
+    shelf = state.load(machine.folder)
+    container = shelf.containers[name]
+    container.running, container.exit_code = False, code
+    state.save(machine.folder, shelf)
+    await asyncio.to_thread(processes.end_all, folder_of(machine, name))
 
 
 async def _feed(call: Call, process: asyncio.subprocess.Process) -> None:

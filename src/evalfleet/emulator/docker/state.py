@@ -29,6 +29,7 @@ class Container(msgspec.Struct):
     image: str
     boot: int  # of the machine, at its last start: a machine that went off took it along
     command: list[str] = []
+    labels: dict[str, str] = {}
     restart: str = "no"
     running: bool = True
     exit_code: int = 0
@@ -44,7 +45,7 @@ class Container(msgspec.Struct):
             "Name": f"/{self.name}",
             "RestartCount": self.restarts,
             "State": state,
-            "Config": {"Image": self.image, "Cmd": self.command},
+            "Config": {"Image": self.image, "Cmd": self.command, "Labels": self.labels},
         }
 
     def runs(self, boot: int) -> bool:

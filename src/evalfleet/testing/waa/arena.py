@@ -14,6 +14,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from evalfleet.benchmarks.waa.catalogue import ALL, FOLDER, index
+from evalfleet.emulator.docker import state
+from evalfleet.emulator.docker.state import Image
+from evalfleet.emulator.machines import programs
+from evalfleet.testing.waa.daemon import IMAGE
 
 _HERE = Path(__file__).parent
 _START_S = 30.0
@@ -59,19 +63,27 @@ class Arena(Struct, frozen=True, kw_only=True):
 
     def restarts(self) -> int:
         """How often a container was restarted."""
-        file = self.docker / "restarts"
-        return len(file.read_text("utf-8").splitlines()) if file.exists() else 0
+        return sum(container.restarts for container in state.load(self.docker).containers.values())
 
     def lose_image(self, *faults: str) -> None:
         """Let the image be gone, and the next pulls of it fail, each in its way: `fail` or `hang`."""
-        (self.docker / "no-image").touch()
+        self._set_images({})
         folder = self.docker / "pulls"
         folder.mkdir(exist_ok=True)
         for number, fault in enumerate(faults, 1):
             (folder / f"{number}-{fault}").touch()
 
+    def bring_image(self) -> None:
+        """Let the image be there again."""
+        self._set_images({IMAGE: Image(name=IMAGE, gb=0)})
+
+    def _set_images(self, images: dict[str, Image]) -> None:
+        shelf = state.load(self.docker)
+        shelf.images = images
+        state.save(self.docker, shelf)
+
     def want_login(self, password: str) -> None:
-        """Let the registry give the image only to whoever has logged in."""
+        """Let the registry want a login with that password."""
         (self.docker / "registry-password").write_text(password, "utf-8")
 
     def break_container(self, container: str) -> None:
@@ -96,10 +108,7 @@ def arena(folder: Path, containers: tuple[str, ...], *, pause_s: float = 0.05) -
     """Set up a stand-in in an empty folder, and end all of it afterwards. A step of a task takes `pause_s`."""
     commands, client = folder / "bin", folder / "client"
     commands.mkdir(parents=True)
-    docker = commands / "docker"
-    # -I and -S: it imports nothing of ours, and starts in a hundredth of a second.
-    docker.write_text(f"#!{sys.executable} -IS\n" + (_HERE / "docker.py").read_text("utf-8"), "utf-8")
-    docker.chmod(0o755)
+    programs.install(commands, ("docker",))
     daemon = subprocess.Popen(
         [sys.executable, "-m", "evalfleet.testing.waa.daemon", str(commands), *containers], start_new_session=True
     )

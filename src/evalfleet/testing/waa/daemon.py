@@ -1,38 +1,45 @@
-"""Stands in for Docker's daemon and for Windows: containers are names, their processes are this program's children.
+"""The daemon behind the stand-in's `docker`: the emulator's fake Docker on one machine that is a folder, and Windows.
 
     python -m evalfleet.testing.waa.daemon FOLDER CONTAINER…
 
-Listens on FOLDER/docker.sock, and answers `/probe` and `/screenshot` as Windows would on a port of its own, written to
-FOLDER/guest-port; while there is a file FOLDER/silent it does not answer. `docker run` makes a container of any name.
-
-The image is there unless there is a file FOLDER/no-image. A pull brings it, and wants a login where there is a file
-FOLDER/registry-password; a file FOLDER/pulls/<n>-<fault> spoils one pull: `fail`, or `hang` until nobody waits any more. A
-file FOLDER/broken-<container> keeps that container from being started. FOLDER/calls tells of every call.
+The containers run from the beginning. These files in FOLDER make things go wrong: `registry-password` (a pull wants a
+login with it), `pulls/<n>-<fault>` (spoils one pull: `fail`, or `hang` until the client is gone), `broken-<container>`
+(it cannot be started, until it is removed) and `silent` (Windows does not answer). FOLDER/calls records every call.
 """
 
 from __future__ import annotations
 
-import base64
+import asyncio
 import contextlib
 import json
 import os
 import signal
-import socketserver
-import subprocess
 import sys
 import threading
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from evalfleet import config
-from evalfleet.benchmarks.waa.in_container import end_all
-from evalfleet.testing.pages import picture
-from evalfleet.testing.waa.docker import END, ERROR, HEAD, OUT
+from msgspec import Struct, field
 
-_OPTIONS = {"--workdir", "--env", "-t", "--format", "--name", "--platform", "--cap-add", "--stop-timeout", "--device",
-            "--volume", "--entrypoint", "--config", "--username", "--filter", "--label", "--tail"}  # fmt: skip
-LAYERS = ("0a1b2c3d4e5f", "1a1b2c3d4e5f", "2a1b2c3d4e5f")
+from evalfleet import config
+from evalfleet.config import WaaSettings
+from evalfleet.emulator.docker import state
+from evalfleet.emulator.docker.daemon import Dockerd
+from evalfleet.emulator.docker.images import IMAGE_GB
+from evalfleet.emulator.docker.state import Container, Image
+from evalfleet.emulator.faults import Fault
+from evalfleet.emulator.machines import condition, processes
+from evalfleet.emulator.machines.condition import Condition, Surroundings
+from evalfleet.testing.pages import picture
+
+IMAGE = WaaSettings().image
+_RESET = "error pulling image configuration: read tcp: connection reset by peer"
+_FAULTS = {"fail": Fault(op="host.docker", exit=1, stderr=_RESET), "hang": Fault(op="host.docker", hang=True)}
+_BROKEN = Fault(op="host.docker", exit=1, stderr="Error response from daemon: failed to create task for container")
 
 
 class Guest(BaseHTTPRequestHandler):
@@ -54,282 +61,86 @@ class Guest(BaseHTTPRequestHandler):
         pass
 
 
-class Containers:
-    """Which containers there are, and what runs in them."""
+class FolderMachine(Struct, frozen=True, kw_only=True):
+    """Implements `DockerMachine`: this machine, with Docker's state and what goes wrong in a folder."""
 
-    def __init__(self, folder: Path, names: list[str]) -> None:
-        self._folder = folder
-        self._states = dict.fromkeys(names, "running")
-        self._labels: dict[str, str] = {}
-        self._processes: dict[str, list[subprocess.Popen[bytes]]] = {}
-        self._lock = threading.Lock()
+    folder: Path
+    boots: int = 1
+    condition: Condition = field(default_factory=Condition)
 
-    def inspect(self, name: str, form: str) -> str:
-        with self._lock:
-            state = self._states[name]
-            if "Labels" in form:
-                return self._labels.get(name, "<no value>")
-            return str(state == "running").lower() if "Running" in form else state
+    def now(self) -> float:
+        return time.time()
 
-    def start(self, name: str) -> None:
-        with self._lock:
-            if self._states[name] and (self._folder / f"broken-{name}").exists():
-                raise OSError("failed to create task for container")
-            self._states[name] = "running"
-
-    def make(self, name: str, label: str) -> None:
-        with self._lock:
-            if name in self._states:
-                raise OSError(f"the container name {name} is already in use")
-            self._states[name] = "running"
-            self._labels[name] = label.partition("=")[2]
-
-    def end(self, name: str) -> None:
-        """As when the machine in it broke down."""
-        with self._lock:
-            self._states[name] = "exited"
-
-    def remove(self, name: str) -> None:
-        with self._lock:
-            del self._states[name]
-            (self._folder / f"broken-{name}").unlink(missing_ok=True)
-
-    def prune(self) -> None:
-        with self._lock:
-            for name in [name for name, state in self._states.items() if state != "running" and name in self._labels]:
-                del self._states[name]
-
-    def restart(self, name: str) -> None:
-        """End all that runs in a container; a line in FOLDER/restarts tells of it."""
-        with self._lock:
-            if name not in self._states:
-                raise KeyError(name)
-            with (self._folder / "restarts").open("a", encoding="utf-8") as file:
-                file.write(f"{name}\n")
-            self._states[name] = "running"
-            processes = self._processes.pop(name, [])
-        for process in processes:
-            if process.returncode is None:
-                process.kill()
-        end_all(name)
-
-    def spawn(self, name: str, command: list[str], env: dict[str, str], folder: str | None) -> subprocess.Popen[bytes]:
-        with self._lock:
-            if self._states[name] != "running":
-                raise OSError(f"container {name} is not running")
-            process = subprocess.Popen(
-                command,
-                env=env,
-                cwd=folder,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-            self._processes.setdefault(name, []).append(process)
-            return process
-
-
-class Connection(socketserver.StreamRequestHandler):
-    """One client."""
-
-    containers = Containers(Path(), [])
-    folder = Path()
-
-    def setup(self) -> None:
-        super().setup()
-        self._sending = threading.Lock()
-
-    def handle(self) -> None:
-        asked = json.loads(self.rfile.readline())
-        try:
-            self._end(self._obey(asked["args"], asked["environ"]))
-        except KeyError as error:
-            self._send(ERROR, f"Error: No such container: {error.args[0]}\n".encode())
-            self._end(1)
-        except OSError as error:
-            self._send(ERROR, f"OCI runtime exec failed: {error}\n".encode())
-            self._end(126)
-
-    def _obey(self, args: list[str], environ: dict[str, str]) -> int:
-        options, words = _parse(args)
+    def called(self, args: Sequence[str]) -> None:
         with (self.folder / "calls").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(args[:12]) + "\n")
-        match words:
-            case ["version"]:
-                self._send(OUT, b"28.0.0-stand-in\n")
-            case ["info"]:
-                self._send(OUT, str(self.folder).encode() + b"\n")
-            case ["login", *_]:
-                return self._login(options)
-            case ["pull", image]:
-                return self._pull(image, options)
-            case ["image", *rest]:
-                return self._image(rest)
-            case ["exec", name, *command]:
-                return self._exec(name, command, options, environ)
-            case _:
-                return self._container(words, options)
-        return 0
+            file.write(json.dumps(list(args[:12])) + "\n")
 
-    def _container(self, words: list[str], options: dict[str, list[str]]) -> int:
-        match words:
-            case ["container", "inspect", name]:
-                self._send(OUT, self.containers.inspect(name, options["--format"][0]).encode() + b"\n")
-            case ["container", "prune"]:
-                self.containers.prune()
-            case ["start", name]:
-                self.containers.start(name)
-            case ["restart", name]:
-                self.containers.restart(name)
-            case ["kill", name]:
-                self.containers.end(name)
-            case ["rm", name]:
-                self.containers.remove(name)
-            case ["logs", name]:
-                self._send(OUT, f"{name} said this last\n".encode())
-            case ["run", *_]:
-                self.containers.make(options["--name"][0], options.get("--label", [""])[0])
-            case _:
-                self._send(ERROR, f"docker: unknown command: {' '.join(words)[:100]}\n".encode())
-                return 1
-        return 0
+    def changed(self, what: str, container: str) -> None:
+        pass  # the calls tell
 
-    def _image(self, words: list[str]) -> int:
-        if words[0] == "inspect":
-            if (self.folder / "no-image").exists():
-                self._send(ERROR, f"Error: No such image: {words[1]}\n".encode())
-                return 1
-            self._send(OUT, b"sha256:0\n")
-        return 0
+    def fault(self, line: str) -> Fault | None:
+        words = [word for word in line.split(" ") if not word.startswith("-")]
+        broken = self.folder / f"broken-{words[-1]}"
+        if words[0] == "start" and broken.exists():
+            return _BROKEN
+        if words[0] == "rm":
+            broken.unlink(missing_ok=True)
+        if "pull" in words[:2]:
+            with contextlib.suppress(OSError, ValueError):
+                first = min((self.folder / "pulls").iterdir())
+                first.unlink()
+                return _FAULTS[first.name.partition("-")[2]]
+        return None
 
-    def _login(self, options: dict[str, list[str]]) -> int:
-        """As Docker does, with what it leaves in the folder of its configuration."""
-        given = self.rfile.read()
-        if given != (self.folder / "registry-password").read_bytes():
-            self._send(ERROR, b"Error response from daemon: unauthorized: authentication required\n")
-            return 1
-        auth = base64.b64encode(options["--username"][0].encode() + b":" + given).decode()
-        Path(options["--config"][0], "config.json").write_text(json.dumps({"auths": {"it": {"auth": auth}}}), "utf-8")
-        return 0
+    def wants_login(self, registry: str) -> bool:
+        return (self.folder / "registry-password").exists()
 
-    def _pull(self, image: str, options: dict[str, list[str]]) -> int:
-        login = Path(options["--config"][0], "config.json") if "--config" in options else None
-        if (self.folder / "registry-password").exists() and (login is None or not login.exists()):
-            self._send(ERROR, f"Error response from daemon: pull access denied for {image}\n".encode())
-            return 1
-        fault = self._fault()
-        for layer in LAYERS:
-            self._send(OUT, f"{layer}: Pulling fs layer\n".encode())
-        self._send(OUT, f"{LAYERS[0]}: Pull complete\n".encode())
-        if fault == "hang":
-            self.connection.recv(1)  # nothing comes but the client's end
-            return 1
-        if fault == "fail":
-            self._send(ERROR, b"error pulling image configuration: read tcp: connection reset by peer\n")
-            return 1
-        for layer in LAYERS[1:]:
-            self._send(OUT, f"{layer}: Pull complete\n".encode())
-        (self.folder / "no-image").unlink(missing_ok=True)
-        return 0
+    def takes_password(self, password: str) -> bool:
+        return password == (self.folder / "registry-password").read_text("utf-8")
 
-    def _fault(self) -> str:
-        """What spoils this pull; it is used up."""
-        with contextlib.suppress(OSError, ValueError):
-            first = min((self.folder / "pulls").iterdir())
-            first.unlink()
-            return first.name.partition("-")[2]
-        return ""
+    def outside(self, path: Path) -> Path:
+        return path
 
-    def _exec(self, name: str, command: list[str], options: dict[str, list[str]], environ: dict[str, str]) -> int:
-        env = {"PATH": config.environment()["PATH"], "LANG": "C.UTF-8"}
-        for word in options.get("--env", []):
-            variable, given, value = word.partition("=")
-            env[variable] = value if given else environ.get(variable, "")
-        process = self.containers.spawn(name, command, env, options.get("--workdir", [None])[0])
-        assert process.stdin
-        assert process.stdout
-        assert process.stderr
-        threads = [
-            threading.Thread(target=self._relay, args=(process.stdout.fileno(), OUT)),
-            threading.Thread(target=self._relay, args=(process.stderr.fileno(), ERROR)),
-        ]
-        for thread in threads:
-            thread.start()
-        if "--interactive" in options:
-            threading.Thread(target=self._feed, args=(process,), daemon=True).start()
-        else:
-            process.stdin.close()
-        for thread in threads:
-            thread.join()
-        return process.wait()
+    async def spawn(self, argv: Sequence[str], environ: Mapping[str, str], folder: str) -> Process:
+        env = {"PATH": config.environment()["PATH"], **environ}
+        return await asyncio.create_subprocess_exec(
+            *argv, env=env, cwd=folder, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+        )
 
-    def _relay(self, source: int, stream: int) -> None:
-        """Pass on what comes; while nobody listens any more, take it all the same, as Docker does."""
-        while data := os.read(source, 65536):
-            with contextlib.suppress(OSError):
-                self._send(stream, data)
+    async def open_guest(self) -> None:
+        pass  # it is there from the beginning
 
-    def _feed(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin
-        with contextlib.suppress(OSError):
-            while data := self.connection.recv(65536):
-                process.stdin.write(data)
-                process.stdin.flush()
-        with contextlib.suppress(OSError):
-            process.stdin.close()
+    async def wait_for_layer(self) -> None:
+        pass
 
-    def _send(self, stream: int, data: bytes) -> None:
-        with self._sending:
-            self.connection.sendall(HEAD.pack(stream, len(data)) + data)
+    async def show_disk(self) -> None:
+        pass
 
-    def _end(self, status: int) -> None:
-        with contextlib.suppress(OSError):
-            self._send(END, str(status if status >= 0 else 128 - status).encode())
+    def start_soon(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
+        raise NotImplementedError("no fault here starts anything")
 
 
-def _parse(args: list[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """Docker's options stand before the container's name; what follows it is a command and is left alone."""
-    options: dict[str, list[str]] = {}
-    words: list[str] = []
-    rest = list(args)
-    while rest and not (words and words[0] in ("exec", "run") and len(words) > 1):
-        word = rest.pop(0)
-        if word in _OPTIONS:
-            options.setdefault(word, []).append(rest.pop(0))
-        elif word.startswith("-"):
-            options[word] = []
-        else:
-            words.append(word)
-    return options, words + rest
-
-
-class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-
-def _stop(_signal: int, _frame: object) -> None:
-    sys.exit(0)
-
-
-def main() -> None:
-    folder, *names = sys.argv[1:]
-    Guest.folder = Connection.folder = Path(folder)
-    Connection.containers = Containers(Path(folder), names)
+async def serve(folder: Path, names: Sequence[str]) -> None:
+    """Serve until SIGTERM; then nothing runs in the containers any more."""
+    containers = {name: Container(name=name, image=IMAGE, boot=1) for name in names}
+    state.save(folder, state.Shelf(images={IMAGE: Image(name=IMAGE, gb=IMAGE_GB)}, containers=containers))
+    machine = FolderMachine(folder=folder)
+    Guest.folder = folder
     guest = ThreadingHTTPServer(("127.0.0.1", 0), Guest)
     threading.Thread(target=guest.serve_forever, daemon=True).start()
-    with Server(str(Path(folder, "docker.sock")), Connection) as server:
-        signal.signal(signal.SIGTERM, _stop)
-        partial = Path(folder, "guest-port.partial")
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    async with await asyncio.start_server(Dockerd(lambda _: machine).serve, "127.0.0.1", 0, backlog=128) as server:
+        docker = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        where = Surroundings(path="", vm="stand-in", docker=docker, images_gb=IMAGE_GB, clock=True)
+        condition.write(machine.condition, folder.parent, where)
+        partial = folder / "guest-port.partial"
         partial.write_text(str(guest.server_port), "utf-8")
-        partial.rename(Path(folder, "guest-port"))
-        try:
-            server.serve_forever(poll_interval=0.05)
-        finally:
-            for name in names:
-                Connection.containers.restart(name)
+        partial.rename(folder / "guest-port")
+        await stop.wait()
+        processes.end_all(folder / "containers")
+        os._exit(0)  # clients that hang are not waited for
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2:]))
