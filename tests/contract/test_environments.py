@@ -17,9 +17,9 @@ from evalfleet.environments.browser import environment as browser
 from evalfleet.environments.desktop import environment as desktop
 from evalfleet.environments.desktop import sandbox
 from evalfleet.environments.desktop.sandbox import Mode
-from evalfleet.environments.guest.client import GuestClient
 from evalfleet.environments.guest.server import Guest
 from evalfleet.testing.environment_contract import EnvironmentContract, mark, wait_until
+from evalfleet.testing.guest_client import GuestClient
 
 __all__ = ["mark"]
 

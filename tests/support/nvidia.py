@@ -1,4 +1,4 @@
-"""A library and a tool that answer as NVIDIA's do."""
+"""A library that answers as NVIDIA's does."""
 
 from __future__ import annotations
 
@@ -71,17 +71,6 @@ int nvmlDeviceGetTopologyCommonAncestor(void *a, void *b, unsigned *level) { *le
 #endif
 """
 
-SMI = """#!/bin/sh
-case "$*" in
-*memory.reserved*) {newer};;
-*query-gpu=*) cat "{folder}/gpus.csv";;
-*query-compute-apps=*) cat "{folder}/apps.csv";;
--L) cat "{folder}/list.txt";;
-"topo -m") cat "{folder}/topo.txt";;
-*) exit 2;;
-esac
-"""
-
 
 def library(folder: Path, *, init: int = 0, old: bool = False, linked: bool = False) -> str:
     """Compile the library; what is on its cards stands in `folder/state`."""
@@ -99,15 +88,3 @@ def put(folder: Path, used_mb: int, pid: int, pause_ms: int = 0) -> None:
     """Change what is on the cards of the library."""
     (folder / "new").write_text(f"{used_mb} {pid} {pause_ms}")
     (folder / "new").rename(folder / "state")
-
-
-def tool(folder: Path, *, newer: bool = True, **files: str) -> Path:
-    """A nvidia-smi that prints these files: gpus, apps (comma-separated), list, topo."""
-    names = {"gpus": "gpus.csv", "apps": "apps.csv", "list": "list.txt", "topo": "topo.txt"}
-    for name, text in files.items():
-        (folder / names[name]).write_text(text)
-    program = folder / "nvidia-smi"
-    answer = f'cat "{folder}/gpus.csv"' if newer else "echo 'Field \"memory.reserved\" is not a valid field'; exit 2"
-    program.write_text(SMI.format(folder=folder, newer=answer))
-    program.chmod(0o755)
-    return program

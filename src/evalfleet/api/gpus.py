@@ -188,7 +188,7 @@ class _Waiting:
         asked = Requests(gpus=ask.gpus, gpu_memory_mb=ask.least_mb)
         why = never(asked, ask.places, {HOST: seen.cards})
         if why is not None:
-            raise NoSuchGpus(f"{self.program.name} {why}" + (f" ({gpus_here.NO_GPUS})" if seen.source is None else ""))
+            raise NoSuchGpus(f"{self.program.name} {why}" + (f" ({seen.problem})" if seen.problem else ""))
         await self._clerk.call(partial(self._keep, seen.cards, now))
         return began
 

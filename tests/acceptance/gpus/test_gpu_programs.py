@@ -290,5 +290,5 @@ def test_what_a_person_sees(fleet: Fleet, holders: Holders):
     assert told["gpus"][0]["holders"] == facts(fleet)["gpus"][0]["holders"]
     assert [row["pid"] for row in told["gpus"][1]["foreign"]] == [1]
     empty = Fleet(folder=fleet.folder, home=Path(f"{fleet.home}-2"))
-    assert "No GPUs: neither NVIDIA's library" in empty.command("gpus", PATH="").stdout
+    assert "No GPUs: this machine has no NVIDIA driver, and no host of a pool" in empty.command("gpus", PATH="").stdout
     assert empty.json("gpus", PATH="") == {"gpus": [], "waiting": []}

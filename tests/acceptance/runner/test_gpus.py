@@ -379,13 +379,13 @@ def _environ(pid: int) -> bytes:
     return Path(f"/proc/{pid}/environ").read_bytes()
 
 
-def test_the_tool_where_the_library_is_missing(driver: Driver, tmp_path: Path) -> None:
-    lines = "0, GPU-a, 00000000:18:00.0, 81559, 3, [N/A], 594, [N/A], NVIDIA H200\n"
-    nvidia.tool(tmp_path, gpus=lines, apps=f"GPU-a, {os.getpid()}, 1, python\n")
+def test_a_library_that_cannot_be_loaded_is_told(driver: Driver, tmp_path: Path) -> None:
+    """nvidia-smi is there, but what it loads is not: no GPU is leased, and the inventory says why."""
+    (tmp_path / "nvidia-smi").touch(0o755)
     driver.start(EVALFLEET_NVML="libnothing.so.9", PATH=f"{tmp_path}:{os.defpath}")
     with driver.spool.client() as client:
         found = client.must("inventory")
-        assert (found["gpus_from"], found["gpus"][0]["utilization"]) == ("nvidia-smi", None)
+        assert (found["gpus_from"], found["gpus"]) == (None, [])
+        assert "NVIDIA's library cannot be loaded (libnothing.so.9" in found["gpus_problem"]
+        assert "EVALFLEET_NVML" in found["gpus_problem"]
         assert client.run("a", "true", gpus=[{"uuid": "GPU-a"}])["cause"] == "gpu_taken"
-        (tmp_path / "apps.csv").write_text("")
-        assert client.run("b", "true", gpus=[{"uuid": "GPU-a"}])["cause"] == "exited"

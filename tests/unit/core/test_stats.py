@@ -6,28 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalfleet.core.statistics.scores import Interval, eta, percentile, retry_bias, scores, scores_of, wilson
-from evalfleet.model import Task, TaskSpec, TaskState, Verdict
-
-
-def task(state: TaskState, score: float | None = None) -> Task:
-    verdict = None if score is None else Verdict(score=score, success=score >= 1)
-    return Task(
-        run_id="r", number=1, spec=TaskSpec(key="k", domain="d", command=("x",)), state=state, not_before=0.0,
-        hold_asked=False, consumed=0, lost=0, attempts=1, expected_s=None, verdict=verdict, failure=None, reason=None,
-        duration_s=None, worker=None,
-    )  # fmt: skip
+from evalfleet.core.statistics.scores import Interval, eta, percentile, retry_bias, scores, wilson
 
 
 def test_both_scores():
-    """2 good, 1 half, 1 failed by its own fault, and one of each that is left out of valid."""
-    found = scores_of(
-        [
-            task(TaskState.SUCCEEDED, 1.0), task(TaskState.SUCCEEDED, 1.0), task(TaskState.SUCCEEDED, 0.5),
-            task(TaskState.FAILED), task(TaskState.HELD), task(TaskState.CANCELLED), task(TaskState.QUEUED),
-            task(TaskState.RUNNING),
-        ]
-    )  # fmt: skip
+    """2 passed, 1 got half, 1 failed by its own fault; held, cancelled, queued and running are left out of valid."""
+    found = scores(total=8, verdicts=3, score_sum=2.5, failed=1)
     assert found.strict == pytest.approx(2.5 / 8)
     assert found.valid == pytest.approx(2.5 / 4)
     assert found.coverage == 0.5
@@ -44,9 +28,9 @@ def test_crashing_on_hard_tasks_pays_nothing():
 
 
 def test_scores_of_nothing():
-    empty = scores_of([])
+    empty = scores(total=0, verdicts=0, score_sum=0, failed=0)
     assert (empty.strict, empty.valid, empty.coverage, empty.ci95_strict) == (None, None, 0.0, None)
-    held = scores_of([task(TaskState.HELD)])
+    held = scores(total=1, verdicts=0, score_sum=0, failed=0)
     assert (held.strict, held.valid, held.coverage, held.ci95_valid) == (0.0, None, 0.0, None)
 
 

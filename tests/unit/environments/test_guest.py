@@ -16,9 +16,9 @@ from evalfleet.actions import Action, Click, Press, Wait, Write
 from evalfleet.environments.base import LARGEST_FILE, LARGEST_OUTPUT, Executed, Probe, Size
 from evalfleet.environments.desktop import init
 from evalfleet.environments.guest import messages
-from evalfleet.environments.guest.client import GuestClient
 from evalfleet.environments.guest.server import Guest
 from evalfleet.errors import EnvironmentFailed, EpisodeOver, InputError
+from evalfleet.testing.guest_client import GuestClient
 
 
 class Pretended:

@@ -39,29 +39,30 @@ def _show(settings: Settings, *, as_json: bool) -> None:
 
     from evalfleet.report.terminal import lines
 
-    facts, now = _facts(settings)
+    facts, now, problem = _facts(settings)
     if as_json:
         click.echo(json.dumps(facts))
     else:
-        lines.write(_lines(facts, now), colour=settings.colour)
+        lines.write(_lines(facts, now, problem), colour=settings.colour)
 
 
-def _lines(facts: dict[str, Any], now: float) -> list[Any]:
-    from evalfleet.hosts.local.gpus import NO_GPUS
+def _lines(facts: dict[str, Any], now: float, problem: str | None) -> list[Any]:
     from evalfleet.report.terminal import lines
     from evalfleet.report.terminal.gpus import gpu_lines
 
     if facts["gpus"]:
         return gpu_lines(facts, now, lines.columns())
+    why = f"No GPUs: {problem}, and no host" if problem else "No GPUs: no host"
     return [
-        lines.line(f"No GPUs: {NO_GPUS}, and no host of a pool has shown one."),
+        lines.line(f"{why} of a pool has shown one."),
         lines.line(
             "Tasks that ask for GPUs are held. A file spool/gpus.json in the home stands in for GPUs, to try things."
         ),
     ]
 
 
-def _facts(settings: Settings) -> tuple[dict[str, Any], float]:
+def _facts(settings: Settings) -> tuple[dict[str, Any], float, str | None]:
+    """The GPUs of all hosts, the time, and why this machine shows none."""
     import time
 
     from evalfleet.report.gpus import gpus_facts
@@ -70,12 +71,12 @@ def _facts(settings: Settings) -> tuple[dict[str, Any], float]:
     with opened(settings.home) as store:
         now = time.time() if store is None else store.now()
         known = [] if store is None else store.gpus()
-        seen = _looked(settings, known, now)
-        return gpus_facts(store, seen), now
+        seen, problem = _looked(settings, known, now)
+        return gpus_facts(store, seen), now, problem
 
 
-def _looked(settings: Settings, known: list[Card], now: float) -> list[Card]:
-    """What this machine shows, unless somebody who drives a run just looked."""
+def _looked(settings: Settings, known: list[Card], now: float) -> tuple[list[Card], str | None]:
+    """What this machine shows, unless a controller looked just now; and why it shows nothing."""
     from msgspec.structs import replace
 
     from evalfleet.hosts.local.backend import HOST
@@ -84,8 +85,9 @@ def _looked(settings: Settings, known: list[Card], now: float) -> list[Card]:
 
     seen_at = max((card.seen_at for card in known if card.host == HOST), default=0.0)
     if now - seen_at < _FRESH_S:
-        return []
-    return [replace(card, seen_at=now) for card in look(Home(settings.home).spool).cards]
+        return [], None
+    seen = look(Home(settings.home).spool)
+    return [replace(card, seen_at=now) for card in seen.cards], seen.problem
 
 
 def _watch(settings: Settings) -> None:
@@ -98,9 +100,9 @@ def _watch(settings: Settings) -> None:
     home = "\x1b[H\x1b[J" if is_terminal(sys.stdout) else ""
     try:
         while True:
-            facts, now = _facts(settings)
+            facts, now, problem = _facts(settings)
             click.echo(home, nl=False)
-            lines.write(_lines(facts, now), colour=settings.colour)
+            lines.write(_lines(facts, now, problem), colour=settings.colour)
             time.sleep(_REDRAW_S)
     except KeyboardInterrupt:
         click.echo()

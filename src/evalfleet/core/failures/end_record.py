@@ -1,4 +1,4 @@
-"""End records as JSON and back.
+"""End records from JSON.
 
 A runner may be of another version, and its spool may be damaged: reading accepts any object, ignores members that it
 does not know, and gives a member of the wrong type its default.
@@ -18,14 +18,6 @@ _WHOLE = ("exit_code", "signal", "errno", "steps")
 _FLAGS = ("oom", "disk_full", "has_result")
 _AMOUNTS = ("reported_usd", "duration_s", "idle_s")
 _MAYBE = ("started_at", "ready_at", "ended_at", "cpu_s", "max_rss_mb")
-_NAMES = EndRecord.__struct_fields__
-
-
-def end_to_json(end: EndRecord) -> JsonObject:
-    """The record as a JSON object; `end_from_json` gives it back."""
-    data: JsonObject = {name: getattr(end, name) for name in _NAMES}
-    data["artifacts"] = [dict(artifact) for artifact in end.artifacts]
-    return data
 
 
 def end_from_json(data: Mapping[str, Any]) -> EndRecord:

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from evalfleet.model import Task, TaskState
-
 _Z95 = 1.959963984540054
 _STUDENT = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571)  # by degrees of freedom; from 6 on a series is good enough
 
@@ -115,18 +113,6 @@ def scores(*, total: int, verdicts: int, score_sum: float, failed: int) -> Score
         ci95_strict=wilson(score_sum, total),
         ci95_valid=wilson(score_sum, counted),
     )
-
-
-def scores_of(tasks: Iterable[Task]) -> Scores:
-    """Both scores of these tasks."""
-    total = failed = 0
-    values: list[float] = []
-    for task in tasks:
-        total += 1
-        if task.state is TaskState.SUCCEEDED and task.verdict is not None:
-            values.append(task.verdict.score)
-        failed += task.state is TaskState.FAILED
-    return scores(total=total, verdicts=len(values), score_sum=math.fsum(values), failed=failed)
 
 
 def retry_bias(decided: Iterable[tuple[int, float]]) -> RetryBias:

@@ -18,12 +18,12 @@ from evalfleet.hosts.base import gpus_of
 from evalfleet.hosts.local.backend import HOST
 from evalfleet.runner.gpu import devices, locks, probe, rules
 
-NO_GPUS = "neither NVIDIA's library (libnvidia-ml.so.1) nor nvidia-smi finds a driver on this machine"
+NO_DRIVER = "this machine has no NVIDIA driver"
 
 
 class Seen(Struct, frozen=True, kw_only=True):
     cards: tuple[Card, ...]
-    source: str | None  # nvml, nvidia-smi, or file: a stand-in; None: there is no way to see any
+    problem: str | None = None  # why none can be seen
 
 
 class Held(Exception):
@@ -34,14 +34,13 @@ def look(spool: Path) -> Seen:
     """Every GPU as it is now. Takes seconds where the driver must wake up; call it beside an event loop."""
     rows = probe.read_stand_in(str(spool), os.getpid())
     if rows is not None:
-        return Seen(cards=_cards(spool, rows), source="file")
+        return Seen(cards=_cards(spool, rows))
     if not devices.may_have_gpus():
-        return Seen(cards=(), source=None)
+        return Seen(cards=(), problem=NO_DRIVER)
     try:
-        way = probe.Look(str(spool), os.getpid())
-        return Seen(cards=_cards(spool, way.rows()), source=way.source)
-    except OSError:
-        return Seen(cards=(), source=None)
+        return Seen(cards=_cards(spool, probe.Look(str(spool), os.getpid()).rows()))
+    except OSError as error:
+        return Seen(cards=(), problem=str(error))
 
 
 def _cards(spool: Path, rows: Iterable[dict[str, Any]]) -> tuple[Card, ...]:

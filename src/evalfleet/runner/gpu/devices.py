@@ -59,6 +59,7 @@ class Gpus:
         self._refresh: Timer | None = None
         self._none_until = float("-inf")
         self._nothing: list[Row] | None = []  # what there is to see until then
+        self._problem: str | None = None  # why the GPUs of a host with signs of a driver cannot be seen
 
     def tell(self, done: Callable[[dict[str, Any]], None], wait: bool) -> None:
         """What `hello` and `inventory` say of them: at once where it is known, or after the first look if that may wait."""
@@ -122,7 +123,7 @@ class Gpus:
         if rows is not None:
             return _facts("file", self.desk().told(rows))
         if not self._may_look():
-            return _facts(None, [])
+            return _facts(None, [], problem=self._problem)
         watch = self._watching()
         self._keep_fresh()
         if watch.last is None or time.monotonic() - watch.last_at > OLD_S:
@@ -144,6 +145,7 @@ class Gpus:
         if found is None or found["from"] is None:
             self._none_until = time.monotonic() + NONE_S
             self._nothing = None if found is None else []
+        self._problem = "the driver does not answer" if found is None else found.get("problem")
         return None if found is None else found["rows"]
 
     def _watching(self) -> Watch:
@@ -164,5 +166,5 @@ class Gpus:
             self.look(lambda _rows: self._keep_fresh())
 
 
-def _facts(source: str | None, rows: list[Row], age_s: float = 0.0) -> dict[str, Any]:
-    return {"gpus": rows, "gpus_from": source, "gpus_age_s": round(age_s, 3)}
+def _facts(source: str | None, rows: list[Row], age_s: float = 0.0, problem: str | None = None) -> dict[str, Any]:
+    return {"gpus": rows, "gpus_from": source, "gpus_problem": problem, "gpus_age_s": round(age_s, 3)}

@@ -89,7 +89,7 @@ class Nvml:
         named = library or os.environ.get(LIBRARY)
         self._nvml = _open((named,) if named else LIBRARIES)
         if self._ask("nvmlInit_v2") != 0:
-            raise OSError("NVML does not find a driver")
+            raise OSError("NVIDIA's library finds no driver")
         self._links: dict[str, dict[str, int]] = {}
         self._linked: list[str] = []
 
@@ -239,13 +239,16 @@ class Nvml:
 
 
 def _open(names: tuple[str, ...]) -> ctypes.CDLL:
-    """The first that can be loaded. Raises OSError."""
-    for name in names[:-1]:
+    """The first that can be loaded. Raises OSError with what the loader said of the first."""
+    said: list[str] = []
+    for name in names:
         try:
             return ctypes.CDLL(name)
-        except OSError:
-            continue
-    return ctypes.CDLL(names[-1])
+        except OSError as error:
+            said.append(str(error))
+    raise OSError(
+        "NVIDIA's library cannot be loaded (%s); if it lies elsewhere, name its file in %s" % (said[0], LIBRARY)
+    )
 
 
 def _process(found: Any) -> dict[str, Any]:

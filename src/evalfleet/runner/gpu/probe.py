@@ -14,39 +14,30 @@ from .devices import stand_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol
-
-    class Source(Protocol):
-        def rows(self) -> list[dict[str, Any]]: ...
-
+    from typing import Any
 
 MOST_ANCESTORS = 64
 KNOWN = ("index", "uuid", "name", "pci", "memory_mb", "used_mb", "reserved_mb", "utilization", "mig")
 
 
 class Look:
-    """Looks by the best way that this host has. Raises OSError where there is none."""
+    """Looks at the GPUs through NVIDIA's library. Raises OSError where it cannot be loaded or finds no driver."""
 
     def __init__(self, spool: str, runner: int) -> None:
         """
         Args:
             runner: the process below which everybody is an attempt's.
         """
-        self._whose = Whose(spool, runner)
-        self.source = "nvml"
         try:
             from .nvml import Nvml
-
-            self._way: Source = Nvml()
-        except (OSError, ImportError):
-            from .smi import Smi
-
-            self._way = Smi()
-            self.source = "nvidia-smi"
+        except ImportError as error:  # this Python was built without ctypes
+            raise OSError("this Python cannot load NVIDIA's library: %s" % error) from None
+        self._whose = Whose(spool, runner)
+        self._nvml = Nvml()
 
     def rows(self) -> list[dict[str, Any]]:
         """Raises OSError: the driver went away."""
-        return [self._whose.told(row) for row in self._way.rows()]
+        return [self._whose.told(row) for row in self._nvml.rows()]
 
 
 def read_stand_in(spool: str, runner: int) -> list[dict[str, Any]] | None:
@@ -76,8 +67,7 @@ class Whose:
         full["links"] = as_object(row.get("links")) or {}
         processes = as_list(row.get("processes"))
         if processes is not None:
-            told = [self._process(process) for process in processes]
-            processes = [one for one in told if not (one.pop("unplaced", False) and one["ours"])]
+            processes = [self._process(process) for process in processes]
         full["processes"] = processes
         return full
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     Done = Callable[[Optional[Dict[str, Any]]], None]
 
+NVML = "nvml"
 LOOK_S = 10.0  # a driver that nobody keeps loaded takes seconds to wake up
 
 
@@ -46,7 +47,10 @@ class Watch:
         self.last_at = float("-inf")
 
     def ask(self, done: Done) -> None:
-        """Have a look that begins after now; `done` gets `{"from", "rows"}`, or None if nothing came."""
+        """Have a look that begins after now; `done` gets `{"from", "rows"}`, or None if nothing came.
+
+        Without a driver `from` is None, and `problem` says why.
+        """
         self._next.append(done)
         if not self._asked:
             self._begin()
@@ -132,9 +136,10 @@ def _serve(spool: str, runner: int, orders: int, answers: int) -> None:
     while os.read(orders, 1):
         try:
             look = look or Look(spool, runner)
-            told: dict[str, Any] = {"from": look.source, "rows": look.rows()}
-        except OSError:
-            told = {"from": None, "rows": []}  # the runner ends us: a driver that comes back wants a new process
+            told: dict[str, Any] = {"from": NVML, "rows": look.rows()}
+        except OSError as error:
+            # the runner ends us: a driver that comes back wants a new process
+            told = {"from": None, "rows": [], "problem": str(error)}
         data = jsontext.encode(told)
         while data:
             data = data[os.write(answers, data) :]
