@@ -24,8 +24,9 @@ from evalfleet.web.security.connections import Door
 from evalfleet.web.security.tokens import Bearer
 
 if TYPE_CHECKING:
-    from evalfleet.daemon.pools import Stewards
-    from evalfleet.daemon.runs import Drivers
+    from evalfleet.daemon.pool_children import PoolStanding
+    from evalfleet.daemon.run_children import RunStanding
+    from evalfleet.daemon.supervisor import ChildSupervisor
 
 T = TypeVar("T")
 
@@ -40,8 +41,8 @@ class Site(Struct, kw_only=True):
     readers: Readers
     feed: Feed
     remote: Remote
-    drivers: Drivers | None = None  # None: this server drives no runs
-    stewards: Stewards | None = None  # None: it keeps no pools
+    run_supervisor: ChildSupervisor[RunStanding] | None = None  # None: this server starts no controllers of runs
+    pool_supervisor: ChildSupervisor[PoolStanding] | None = None  # None: nor of pools
     door: Door = field(default_factory=lambda: Door(1000, shared=False))
     latency: Latency = field(default_factory=Latency)
     writers: ThreadPoolExecutor = field(

@@ -15,12 +15,14 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from msgspec import Struct
 
+from evalfleet.azure import settings as azure_settings
 from evalfleet.config import Settings
 from evalfleet.daemon.alerts.watch import Watch
 from evalfleet.daemon.file_limit import raise_file_limit
-from evalfleet.daemon.pools import Stewards
+from evalfleet.daemon.pool_children import PoolChildren
 from evalfleet.daemon.readers import Readers
-from evalfleet.daemon.runs import Drivers
+from evalfleet.daemon.run_children import RunChildren
+from evalfleet.daemon.supervisor import ChildSupervisor
 from evalfleet.errors import InputError
 from evalfleet.layout import Home
 from evalfleet.model import Event
@@ -108,8 +110,6 @@ async def running(
         watch.look_soon(events)
 
     feed = Feed(settings.home, happened)
-    drivers = Drivers(settings=settings, readers=readers, most=options.runs, notice=notice) if options.drive else None
-    stewards = Stewards(settings=settings, readers=readers, notice=notice) if options.drive else None
     lines = Lines(Home(settings.home))
     remote = Remote(lines, settings.waa)
     site = Site(
@@ -119,9 +119,9 @@ async def running(
         readers=readers,
         feed=feed,
         remote=remote,
-        drivers=drivers,
-        stewards=stewards,
     )
+    if options.drive:
+        _supervise(site, options, notice)
     watch = Watch(settings=settings, readers=readers, write=site.write, notice=notice)
     await feed.open()
     runner, unheed = await _set_up(site)
@@ -131,9 +131,9 @@ async def running(
             group.start_soon(feed.serve)
             group.start_soon(watch.serve)
             group.start_soon(lines.serve)
-            for keeper in (drivers, stewards):
-                if keeper is not None:
-                    group.start_soon(keeper.serve)
+            for supervisor in (site.run_supervisor, site.pool_supervisor):
+                if supervisor is not None:
+                    group.start_soon(supervisor.serve)
             yield _server(options, port, start_token, site)
             group.cancel_scope.cancel()
     finally:
@@ -145,6 +145,23 @@ async def running(
             site.writers.shutdown(wait=True)
             site.waiters.shutdown(wait=True)
             readers.close()
+
+
+def _supervise(site: Site, options: Options, notice: Callable[[str], None]) -> None:
+    site.run_supervisor = ChildSupervisor(
+        settings=site.settings,
+        readers=site.readers,
+        write=site.write,
+        notice=notice,
+        of=RunChildren(most=options.runs),
+    )
+    site.pool_supervisor = ChildSupervisor(
+        settings=site.settings,
+        readers=site.readers,
+        write=site.write,
+        notice=notice,
+        of=PoolChildren(reachable=azure_settings.reachable(site.settings)),
+    )
 
 
 async def _set_up(site: Site) -> tuple[web.AppRunner, Callable[[], None]]:

@@ -33,6 +33,7 @@ FROZEN = {
     "0013_pausing.sql": "f28bf94947bc72bf",
     "0014_home.sql": "cd07069fe060f6ed",
     "0015_desired_state.sql": "66c609e817154c60",
+    "0016_daemon.sql": "2a5d679ede6d1cb4",
 }
 
 

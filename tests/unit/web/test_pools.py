@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.support.web_client import Client, serving
 
 from evalfleet.azure.quota import Usage, by_name
-from evalfleet.daemon.pools import Standing, again_after_s, standings
+from evalfleet.daemon.pool_children import PoolChildren, PoolStanding, standings
 from evalfleet.model import DesiredState, HostState, Policy
 from evalfleet.pools.quota import tightest
 from evalfleet.store.database.sqlite import open_store
@@ -28,8 +28,8 @@ class Ordered:
     def __init__(self) -> None:
         self.wanted: list[tuple[str, bool]] = []
 
-    def want(self, name: str, *, again: bool = False) -> None:
-        self.wanted.append((name, again))
+    async def request(self, name: str, *, retry: bool = False) -> None:
+        self.wanted.append((name, retry))
 
 
 @asynccontextmanager
@@ -37,7 +37,7 @@ async def own_pool(home: Path) -> AsyncGenerator[tuple[Client, Ordered]]:
     """A server that would keep pools, of a cloud that nobody asks."""
     async with serving(home) as client:
         site, ordered = client.server.site, Ordered()
-        site.stewards = ordered  # pyright: ignore[reportAttributeAccessIssue] - it has all that handlers use
+        site.pool_supervisor = ordered  # pyright: ignore[reportAttributeAccessIssue] - it has all that handlers use
         site.settings = replace(
             site.settings, azure_profile="emulator", azure_emulator="http://127.0.0.1:9", azure_speed=1.0
         )
@@ -185,7 +185,7 @@ async def test_what_is_wrong_with_hosts_is_said(client: Client):
 
 async def test_a_cloud_that_is_not_set_up_is_said_before_anything_is_written(home: Path):
     async with serving(home) as client:
-        client.server.site.stewards = Ordered()  # pyright: ignore[reportAttributeAccessIssue]
+        client.server.site.pool_supervisor = Ordered()  # pyright: ignore[reportAttributeAccessIssue]
         reply = await client.ask("/api/v1/pools", "POST", data=VMS)
         assert (reply.status, "azure.subscription: not set" in reply.json["error"]["message"]) == (400, True)
         assert (await client.get("pools"))["pools"] == []
@@ -209,15 +209,15 @@ async def test_a_server_that_keeps_no_pools_refuses_before_it_writes(home: Path,
 
 async def test_a_server_that_only_looks_starts_nobody(home: Path):
     async with serving(home, Options(port=0, drive=False)) as client:
-        assert client.server.site.stewards is None
+        assert client.server.site.pool_supervisor is None
 
 
-def standing(**changes: bool) -> Standing:
-    return Standing(**{"kept": False, "settled": False, "used": False, **changes})
+def standing(**changes: bool) -> PoolStanding:
+    return PoolStanding(**{"owned": False, "settled": False, "used": False, **changes})
 
 
 def test_what_failed_is_tried_again_later_and_what_is_done_is_left_alone():
-    assert again_after_s(0, None, 0) is None  # it is gone, as wished
+    again_after_s = PoolChildren(reachable=True).delay_s
     assert again_after_s(0, standing(settled=True), 0) is None
     assert again_after_s(3, standing(settled=True), 0) is None  # it said why not
     assert again_after_s(-9, standing(settled=True), 0) == 5.0  # killed: who knows
@@ -229,7 +229,7 @@ async def test_how_a_pool_stands_is_read_from_what_is_written(home: Path):
     async with own_pool(home) as (client, _):
         await client.post("pools", {**VMS, "budget_usd": 1.0}, 201)
 
-        def standings_now() -> Standing:
+        def standings_now() -> PoolStanding:
             with closing(open_store(home)) as store:
                 return standings(store)["p1"]
 
@@ -240,7 +240,7 @@ async def test_how_a_pool_stands_is_read_from_what_is_written(home: Path):
             store.explain_pool("p1", {"cause": "quota", "message": "no more"})
             assert not standings(store)["p1"].settled, "what is there is still looked after"
             pool = store.take_pool("p1", "me")
-            assert standings(store)["p1"].kept
+            assert standings(store)["p1"].owned
             hosts = {host.name: host for host in store.hosts("p1")}
             ready = replace(hosts[second], state=HostState.READY)
             assert store.move_host(pool, HostState.PREPARING, ready)

@@ -37,6 +37,7 @@ from evalfleet.model import (
     Verb,
     Verdict,
 )
+from evalfleet.store.base.daemon import DaemonReader, DaemonWriter
 from evalfleet.store.base.gpus import GpuReader, GpuWriter
 from evalfleet.store.base.money import MoneyReader
 from evalfleet.store.base.pools import PoolReader, PoolWriter
@@ -113,7 +114,7 @@ class Finished(Struct, frozen=True, kw_only=True):
     siblings: tuple[Attempt, ...]  # live attempts of the same task, to be cancelled when this one brought the verdict
 
 
-class StoreReader(PoolReader, GpuReader, PageReader, SeriesReader, MoneyReader, Protocol):
+class StoreReader(DaemonReader, PoolReader, GpuReader, PageReader, SeriesReader, MoneyReader, Protocol):
     """Reading. Any number of readers; none blocks a writer."""
 
     def close(self) -> None: ...
@@ -264,7 +265,7 @@ class StoreReader(PoolReader, GpuReader, PageReader, SeriesReader, MoneyReader, 
         ...
 
 
-class Store(PoolWriter, GpuWriter, SeriesWriter, StoreReader, Protocol):
+class Store(DaemonWriter, PoolWriter, GpuWriter, SeriesWriter, StoreReader, Protocol):
     """Reading and writing."""
 
     def batch(self) -> AbstractContextManager[None]:

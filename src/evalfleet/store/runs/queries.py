@@ -261,6 +261,9 @@ class Reading(GpuReading, Paging, SeriesReading):
     def durations(self, run_id: str, limit: int = 20_000) -> list[float]:
         return [row["duration_s"] for row in self._db.rows("select_durations", run_id=run_id, limit=limit)]
 
+    def children(self, kind: str) -> dict[str, bool]:
+        return {row["name"]: bool(row["retry"]) for row in self._db.rows("select_children", kind=kind)}
+
     def held(self, run_id: str, limit: int) -> list[dict[str, Any]]:
         return [dict(row) for row in self._db.rows("select_held", run_id=run_id, limit=limit)]
 

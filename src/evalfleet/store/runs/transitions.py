@@ -9,6 +9,7 @@ from typing import Any
 from evalfleet.model import Attempt, AttemptState, Failure, JsonObject, Outcome, Policy, Run, Task, TaskState
 from evalfleet.store.access import Access
 from evalfleet.store.base.store import Claim, Claimed, Finish, Finished, Progress
+from evalfleet.store.daemon import Daemon
 from evalfleet.store.gpus.leases import Leasing
 from evalfleet.store.home import identity
 from evalfleet.store.home.facts import Identity
@@ -27,7 +28,7 @@ _TASK_EVENTS = {
 }
 
 
-class Writing(Submitting, Steering, Hosting, Leasing, Access, SeriesKeeping):
+class Writing(Submitting, Steering, Hosting, Leasing, Access, Daemon, SeriesKeeping):
     """Implements `Store`."""
 
     def adopt(self, home: Path) -> tuple[Identity, Identity] | None:

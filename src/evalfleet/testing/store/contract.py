@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from evalfleet.testing.store.access import AccessContract
 from evalfleet.testing.store.attempts import AttemptContract
+from evalfleet.testing.store.daemon import DaemonContract
 from evalfleet.testing.store.devices import DeviceContract
 from evalfleet.testing.store.gpus import GpuContract
 from evalfleet.testing.store.hosts import HostContract
@@ -36,6 +37,7 @@ class StoreContract(
     PoolContract,
     HostContract,
     AccessContract,
+    DaemonContract,
     LoadContract,
 ):
     """All promises of `evalfleet.store.base.store.Store` that one store can show."""

@@ -131,7 +131,7 @@ class Pools:
         wrong = next((name for name in given if name in _SSH), None)
         if wrong is not None:
             raise InputError(f"{wrong}: is for ssh; azure-vm makes its machines")
-        self._require_steward(wanted.name, f"create {wanted.name}")
+        self._require_supervisor(wanted.name, f"create {wanted.name}")
         deadlines: dict[str, str] = given.pop("deadline", {})
         values = {_RENAMED.get(name, name): value for name, value in given.items()}
         if wanted.idle is not None:
@@ -155,7 +155,7 @@ class Pools:
         pool = await self._pool(request)
         commands.require_rented(pool)
         if await self._keeper(pool.name) is None:
-            self._require_steward(pool.name, f"{request.path.rpartition('/')[2]} {pool.name}")
+            self._require_supervisor(pool.name, f"{request.path.rpartition('/')[2]} {pool.name}")
         by = str(bearer_of(request))
         names = await self._site.write(lambda store: order(store, store.pool(pool.name), by))
         answer = {"pool": pool.name, "wished": names, "by": await self._see_to(pool.name, again=again)}
@@ -164,15 +164,15 @@ class Pools:
     async def _see_to(self, name: str, *, again: bool = False) -> str:
         """Who does it: whoever keeps the pool, else this server."""
         keeper = await self._keeper(name)
-        if self._site.stewards is not None:
-            self._site.stewards.want(name, again=again)
+        if self._site.pool_supervisor is not None:
+            await self._site.pool_supervisor.request(name, retry=again)
         return keeper or "this server"
 
     async def _keeper(self, name: str) -> str | None:
         return await self._site.readers.call(lambda store: store.pool_owner(name))
 
-    def _require_steward(self, name: str, command: str) -> None:
-        if self._site.stewards is None:
+    def _require_supervisor(self, name: str, command: str) -> None:
+        if self._site.pool_supervisor is None:
             raise Refused(
                 f"this server keeps no pools, and nobody keeps {name!r} now: `evalfleet pool {command}`, or start "
                 "`evalfleet serve` without --no-drive"

@@ -103,8 +103,8 @@ class Acting:
             return run, found
 
         run, found = await self._site.write(make)
-        if self._site.drivers is not None:
-            self._site.drivers.want(run.id)
+        if self._site.run_supervisor is not None:
+            await self._site.run_supervisor.request(run.id)
         answer = {"run": run.id, "name": run.name, "state": str(run.state), "tasks": len(found.tasks)}
         exposed = warning(found.tasks)
         if exposed is not None:
@@ -122,7 +122,7 @@ class Acting:
         if run.state in _OVER:
             raise Refused(f"run {run.id} is {run.state}; retry its tasks instead")
         driver = await self._site.readers.call(lambda store: store.driver(run.id))
-        if driver is None and self._site.drivers is None:
+        if driver is None and self._site.run_supervisor is None:
             raise Refused(f"this server drives no runs; `evalfleet resume {run.id}`, or start `evalfleet serve`")
         answer = await self._steering.steer(request, run, Verb.RESUME, args)
         driver = await self._steering.go_on(run)  # a controller that was about to leave is gone now
@@ -141,7 +141,7 @@ class Acting:
 
         answer = await self._steering.steer(request, run, Verb.CANCEL, {}, finish)
         if left:
-            self._steering.drive(run, "cancel")
+            await self._steering.drive(run, "cancel")
         return await self._steering.now(run, answer)
 
     async def retry(self, request: web.Request) -> web.Response:

@@ -37,7 +37,7 @@ class Reading:
             "role": str(bearer.role),
             "name": bearer.name,
             "version": __version__,
-            "drives": self._site.drivers is not None,
+            "drives": self._site.run_supervisor is not None,
             "home": str(self._site.settings.home),
         }
         return await self._told(request, None, lambda store: {**told, "now": store.now(), "event": store.last_number()})

@@ -60,13 +60,13 @@ class Steering:
         """See to it that somebody drives tasks that wait again. Returns who does already; None: this server will."""
         driver = await self._site.readers.call(lambda store: store.driver(run.id))
         if driver is None:
-            self.drive(run, "resume")
+            await self.drive(run, "resume")
         return driver
 
-    def drive(self, run: Run, command: str) -> None:
-        if self._site.drivers is None:
+    async def drive(self, run: Run, command: str) -> None:
+        if self._site.run_supervisor is None:
             raise Refused(f"done, but nobody drives it now: `evalfleet {command} {run.id}`, or start `evalfleet serve`")
-        self._site.drivers.want(run.id)
+        await self._site.run_supervisor.request(run.id)
 
     async def now(self, run: Run, answer: JsonObject) -> web.Response:
         state = await self._site.readers.call(lambda store: store.run(run.id).state)

@@ -93,8 +93,8 @@ class Studies:
             return run
 
         run = await self._site.write(make)
-        if self._site.drivers is not None:
-            self._site.drivers.want(run.id)
+        if self._site.run_supervisor is not None:
+            await self._site.run_supervisor.request(run.id)
         answer = {"run": run.id, "name": run.name, "state": str(run.state), "folder": run.folder}
         return web.json_response(answer, status=201)
 

@@ -1,10 +1,10 @@
-"""When a run is driven again after its controller ended. Pure."""
+"""When the controller of a run is started again after it ended. Pure."""
 
 from __future__ import annotations
 
 import pytest
 
-from evalfleet.daemon.runs import again_after_s
+from evalfleet.daemon.run_children import RunChildren, RunStanding
 from evalfleet.model import RunState
 
 CASES = [
@@ -27,4 +27,5 @@ CASES = [
 
 @pytest.mark.parametrize(("code", "state", "cause", "times", "wanted"), CASES)
 def test_again(code: int, state: RunState, cause: str | None, times: int, wanted: float | None):
-    assert again_after_s(code, state, cause, times) == wanted
+    standing = RunStanding(state=state, cause=cause)
+    assert RunChildren(most=4).delay_s(code, standing, times) == wanted

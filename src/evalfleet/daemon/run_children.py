@@ -1,0 +1,107 @@
+"""Controllers of runs: `serve` starts one for every queued run without an owner, and for every run that it was asked to resume.
+
+A server that ends asks its controllers to leave. Their tasks go on, and the next server continues the runs. A controller outlives a
+server that is killed; the next server sees that the run has an owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+
+from msgspec import Struct
+
+from evalfleet.daemon.supervisor import Child, Next
+from evalfleet.errors import NotFound
+from evalfleet.model import PauseCause, Run, RunState
+from evalfleet.store.base.store import StoreReader
+
+_MOMENT_S = 2.0  # an owner that stays longer is a controller
+_FIRST_S = 60.0  # before a run that paused by its breaker is tried again; doubles each time
+_LONGEST_S = 900.0
+_CRASH_S = 5.0
+_CRASHES = 5
+_PAUSED, _INTERRUPTED = 3, 130
+_OVER = (RunState.COMPLETED, RunState.CANCELLED)
+
+
+class RunStanding(Struct, frozen=True, kw_only=True):
+    state: RunState
+    cause: str | None = None  # of a pause
+    owner: str | None = None
+    epoch: int = 0
+    unfinished: bool = True  # a controller would have something to do
+
+    @property
+    def startable(self) -> bool:
+        return self.owner is None and self.unfinished
+
+
+class RunChildren(Struct, frozen=True, kw_only=True):
+    """Implements `ChildKind`."""
+
+    most: int
+    kind: str = "run"
+    stops_with_server: bool = True
+    former_file: tuple[str, str] = ("serve.json", "runs")
+
+    def read(self, store: StoreReader, names: Collection[str]) -> dict[str, RunStanding]:
+        queued: list[Run] = [row["run"] for row in reversed(store.runs_page(limit=1000, states=[RunState.QUEUED]))]
+        runs = {run.id: run for run in queued}
+        for name in names:
+            with suppress(NotFound):
+                runs.setdefault(name, store.run(name))
+        return {run.id: _standing(store, run) for run in runs.values()}
+
+    def needed(self, state: RunStanding, now: float) -> Child | None:
+        return Child() if state.state is RunState.QUEUED and state.owner is None else None
+
+    def next(self, child: Child, state: RunStanding | None, *, unseen: bool, now: float) -> Next:
+        brief = state is not None and _is_brief(child, state, now)
+        if state is not None and state.owner is not None and not unseen and not brief:
+            child.more = False  # its controller came after the request; a pause that follows is meant
+        if child.not_before > now:
+            return Next.WAIT
+        if state is None or not state.startable:
+            return Next.WAIT if unseen or brief else Next.FORGET
+        return Next.START
+
+    def delay_s(self, code: int, state: RunStanding, failures: int) -> float | None:
+        """A breaker that stays open is probed on, with growing pauses. A controller that crashed is replaced, a few times. What waits
+        for a person is left to a person."""
+        if state.state in _OVER or code == _INTERRUPTED:
+            return None
+        if state.state is RunState.PAUSED:
+            return min(_LONGEST_S, _FIRST_S * 2.0**failures) if state.cause == PauseCause.BREAKER else None
+        if code in (0, 1, 2, _PAUSED):
+            return None  # it said why it would not
+        return _CRASH_S * 2.0**failures if failures < _CRASHES else None
+
+    def describe(self, state: RunStanding) -> str:
+        return str(state.state)
+
+    def arguments(self, name: str, child: Child) -> tuple[str, ...]:
+        return ("resume", name, "--stay-paused")
+
+    def log(self, name: str) -> str:
+        return f"runs/{name}/controller.log"
+
+
+def _standing(store: StoreReader, run: Run) -> RunStanding:
+    return RunStanding(
+        state=run.state,
+        cause=(run.reason or {}).get("cause"),
+        owner=store.driver(run.id),
+        epoch=run.epoch,
+        unfinished=run.state not in _OVER or bool(store.unended(run.id)),
+    )
+
+
+def _is_brief(child: Child, state: RunStanding, now: float) -> bool:
+    """Whether the owner may leave in a moment, as one that only changes something in the run does: a request waits for that."""
+    if state.owner is None:
+        return False
+    if child.owner is None or child.owner[0] != state.epoch:
+        child.owner = (state.epoch, now)
+    ours = child.process is not None and state.owner.startswith(f"process {child.process.pid} on ")
+    return not ours and now - child.owner[1] < _MOMENT_S

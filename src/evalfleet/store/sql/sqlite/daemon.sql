@@ -1,0 +1,20 @@
+-- name: select_children
+select name, retry from child where kind = :kind order by name;
+
+-- name: upsert_child
+insert into child (kind, name, retry) values (:kind, :name, :retry)
+on conflict (kind, name) do update set retry = excluded.retry;
+
+-- name: delete_child
+delete from child where kind = :kind and name = :name;
+
+-- name: select_alert_sender
+select * from alert_sender;
+
+-- name: upsert_alert_sender
+insert into alert_sender (token, pid, born, boot, expires_at) values (:token, :pid, :born, :boot, :expires_at)
+on conflict (only) do update set token = excluded.token, pid = excluded.pid, born = excluded.born, boot = excluded.boot,
+  expires_at = excluded.expires_at;
+
+-- name: delete_alert_sender
+delete from alert_sender where token = :token;
