@@ -66,7 +66,9 @@ class Cause(Struct, frozen=True, kw_only=True):
     tasks: int
 
     def __str__(self) -> str:
-        count = f"{self.failures} failures" + (f" of {self.tasks} tasks" if self.tasks else "")
+        count = "1 failure" if self.failures == 1 else f"{self.failures} failures"
+        if self.tasks:
+            count += " of 1 task" if self.tasks == 1 else f" of {self.tasks} tasks"
         return f"{self.kind}: {self.evidence} ({count})"
 
 
