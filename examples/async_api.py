@@ -37,7 +37,7 @@ async def main(home: str | None) -> None:
         for run in runs:
             group.start_soon(run.wait_async)
     for run in runs:
-        print(f"{run.name}: {run.state}, {sum(result.success is True for result in run.results())} of 4 succeeded")
+        print(f"{run.name}: {run.state}, {sum(result.success is True for result in run.results())} of 4 passed")
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ class Check:
                 self.tally.restarted += 1
                 self._expect(False, f"{key} was started again after its verdict: {outcomes}")
             wanted = score_of(int(key.rpartition("_")[2]))
-            self._expect(last["task_state"] == "succeeded", f"{key} is {last['task_state']}")
+            self._expect(last["task_state"] == "done", f"{key} is {last['task_state']}")
             self._expect(last["task_score"] == last["score"] == wanted, f"{key} has score {last['task_score']}")
             self._expect(last["decided_by"] == last["number"], f"{key} was decided by attempt {last['decided_by']}")
             counts = Counter(row["counted"] for row in attempts)
@@ -198,9 +198,9 @@ class Check:
         events = [json.loads(line) for line in self._ask("events", "latest", "--json").splitlines()]
         numbers = [event["number"] for event in events]
         self._expect(numbers == sorted(set(numbers)), "the numbers of the events do not rise")
-        verdicts = Counter(event["task"] for event in events if event["type"] == "task.succeeded")
+        verdicts = Counter(event["task"] for event in events if event["type"] == "task.done")
         for key in {row["key"] for row in rows} | verdicts.keys():
-            if not self._expect(verdicts[key] == 1, f"{key} has {verdicts[key]} events task.succeeded"):
+            if not self._expect(verdicts[key] == 1, f"{key} has {verdicts[key]} events task.done"):
                 self.tally.twice += verdicts[key] > 1
         for kind in ("attempt.claimed", "attempt.finished", "attempt.collected"):
             found = Counter(event["attempt"] for event in events if event["type"] == kind)
@@ -213,7 +213,7 @@ class Check:
             return
         outcomes = Counter(row["outcome"] for row in rows)
         self._expect(told["state"] == "completed", f"report: the run is {told['state']}")
-        self._expect(told["tasks"]["succeeded"] == self._round.tasks, f"report: {told['tasks']}")
+        self._expect(told["tasks"]["done"] == self._round.tasks, f"report: {told['tasks']}")
         self._expect(told["attempts"]["total"] == len(rows), f"report: {told['attempts']}, {len(rows)} are recorded")
         shown = {name: count for name, count in told["attempts"]["by_outcome"].items() if count}
         self._expect(shown == outcomes, f"report: {shown}, and {dict(outcomes)} are recorded")

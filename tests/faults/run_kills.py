@@ -59,9 +59,9 @@ def _dies(here: Rented, words: tuple[str, ...], rng: random.Random, died: list[s
 
 def _check(here: Rented) -> None:
     report = here.fleet.json("report")
-    assert report["tasks"]["succeeded"] == report["scores"]["verdicts"] == TASKS
+    assert report["tasks"]["done"] == report["scores"]["verdicts"] == TASKS
     outcomes = {name: count for name, count in report["attempts"]["by_outcome"].items() if count}
     assert outcomes == {"ok": TASKS}, outcomes  # what was in flight went on without us
     assert Counter(here.begun()) == Counter({f"t_{n}": 1 for n in range(TASKS)})
-    assert set(Counter(event["task"] for event in here.told("task.succeeded")).values()) == {1}
+    assert set(Counter(event["task"] for event in here.told("task.done")).values()) == {1}
     assert here.births() == {f"waa-eval-{n}": 1 for n in range(1, MACHINES + 1)}

@@ -60,7 +60,7 @@ def _check_message(said: str, report: dict, cause: str) -> None:
 def _check_recovered(home: Path) -> None:
     report = _report(home)
     assert report["state"] == "completed"
-    assert report["tasks"]["succeeded"] == TASKS
+    assert report["tasks"]["done"] == TASKS
     assert report["scores"]["strict"] == report["scores"]["valid"] == 1.0
 
 
@@ -128,7 +128,7 @@ def test_one_missing_executable_is_that_tasks_failure(tmp_path: Path, home: Path
 
     assert done.returncode == 0, done.stdout + done.stderr
     report = _report(home)
-    assert report["tasks"]["succeeded"] == TASKS - 1
+    assert report["tasks"]["done"] == TASKS - 1
     failed = [one for one in report["results"] if one["state"] == "failed"]
     assert [one["key"] for one in failed] == [f"t_{place}"]
     assert (failed[0]["failure"]["kind"], failed[0]["failure"]["blame"]) == ("launch_failed", "task")

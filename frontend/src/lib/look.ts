@@ -1,12 +1,12 @@
 // How the outcome of an attempt or a task looks: a colour, a mark and a word, so that none of them has to be seen alone.
 
-import type { Grid, Look } from "./types";
+import type { Counts, Grid, Look } from "./types";
 
 export const LOOKS: readonly Look[] = ["pass", "wrong", "own", "infra", "held", "off", "live", "queued"];
 
 export const WORDS: Record<Look, string> = {
-  pass: "success",
-  wrong: "no success",
+  pass: "passed",
+  wrong: "not passed",
   own: "failed, its own fault",
   infra: "failed, not its fault",
   held: "held, needs a person",
@@ -15,9 +15,14 @@ export const WORDS: Record<Look, string> = {
   queued: "queued",
 };
 
+/** Tasks that nothing more happens to unless a person acts. */
+export function settled(tasks: Counts): number {
+  return tasks.total - tasks.queued - tasks.running;
+}
+
 export function gridLook(grid: Grid, index: number): Look {
   switch (grid.state[index]) {
-    case "succeeded":
+    case "done":
       return grid.success[index] ? "pass" : "wrong";
     case "failed":
       return grid.blame[index] === "task" || grid.blame[index] === null ? "own" : "infra";
@@ -30,6 +35,12 @@ export function gridLook(grid: Grid, index: number): Look {
     default:
       return "queued";
   }
+}
+
+/** What a checker said, in a word or two: "passed", "not passed", "score 0.4". */
+export function verdictText(score: number, success: boolean): string {
+  if (success) return "passed";
+  return score > 0 ? `score ${Math.round(score * 1000) / 1000}` : "not passed";
 }
 
 export function attemptLook(attempt: { live: boolean; outcome: string | null; verdict: { success: boolean } | null; failure: { blame: string } | null }): Look {

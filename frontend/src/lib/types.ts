@@ -1,7 +1,7 @@
 // What the API answers; the server's OpenAPI document and docs/reference have the words.
 
 export type RunState = "queued" | "running" | "paused" | "completed" | "cancelled";
-export type TaskState = "queued" | "running" | "succeeded" | "failed" | "held" | "cancelled";
+export type TaskState = "queued" | "running" | "done" | "failed" | "held" | "cancelled";
 export type Severity = "critical" | "warning" | "info";
 export type Range = [number, number];
 
@@ -21,6 +21,7 @@ export interface Scores {
   strict: number | null;
   valid: number | null;
   coverage: number | null;
+  passed: number;
   ci95: { strict: Range | null; valid: Range | null };
 }
 
@@ -119,7 +120,7 @@ export interface CommonFailure {
 
 export interface DomainRow {
   total: number;
-  succeeded: number;
+  done: number;
   failed: number;
   held: number;
   score_strict: number | null;
@@ -310,7 +311,7 @@ export interface Lanes {
 export interface Series {
   at: number[];
   decided: number[];
-  succeeded: number[];
+  done: number[];
   strict: (number | null)[];
   valid: (number | null)[];
   cost_usd: number[];

@@ -30,8 +30,8 @@ TASK_EDGES: Mapping[tuple[T, T], tuple[str, ...]] = {
     (T.QUEUED, T.HELD): ("hold", "conclude"),
     (T.QUEUED, T.FAILED): ("conclude",),  # no other host shall try it any more
     (T.QUEUED, T.CANCELLED): ("cancel",),
-    (T.QUEUED, T.SUCCEEDED): ("finish",),  # late verdict of an attempt that was judged lost
-    (T.RUNNING, T.SUCCEEDED): ("finish",),
+    (T.QUEUED, T.DONE): ("finish",),  # late verdict of an attempt that was judged lost
+    (T.RUNNING, T.DONE): ("finish",),
     (T.RUNNING, T.FAILED): ("finish",),
     (T.RUNNING, T.HELD): ("finish",),
     (T.RUNNING, T.QUEUED): ("retry", "release"),
@@ -39,13 +39,13 @@ TASK_EDGES: Mapping[tuple[T, T], tuple[str, ...]] = {
     (T.HELD, T.QUEUED): ("release", "retry"),
     (T.HELD, T.CANCELLED): ("cancel",),
     (T.HELD, T.FAILED): ("judge",),
-    (T.HELD, T.SUCCEEDED): ("finish",),
+    (T.HELD, T.DONE): ("finish",),
     (T.FAILED, T.QUEUED): ("retry",),
     (T.FAILED, T.HELD): ("judge",),
-    (T.FAILED, T.SUCCEEDED): ("finish",),
+    (T.FAILED, T.DONE): ("finish",),
     (T.CANCELLED, T.QUEUED): ("retry",),
 }
-"""Nothing leaves `succeeded`: a verdict is never taken back, and a finished task is never started again."""
+"""Nothing leaves `done`: a verdict is never taken back, and a finished task is never started again."""
 
 ATTEMPT_EDGES: Mapping[tuple[A, A], tuple[str, ...]] = {
     (A.LEASED, A.STARTING): ("start",),

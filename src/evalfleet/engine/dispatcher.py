@@ -96,7 +96,7 @@ class Dispatcher:
             task = self._store.task_at(self.run.id, attempt.task_number)
             if attempt.outcome is None:
                 self.live[attempt.id] = taken_over(task, attempt)
-                if task.state in (TaskState.SUCCEEDED, TaskState.CANCELLED):
+                if task.state in (TaskState.DONE, TaskState.CANCELLED):
                     self._ends.superseded.add(attempt.id)
             else:
                 collecting.append(Ended(attempt, task.key, task.spec.secrets))

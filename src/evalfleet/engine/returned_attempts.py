@@ -17,7 +17,7 @@ from evalfleet.model import Attempt, AttemptState, Outcome, Run, RunState, TaskS
 from evalfleet.store.base.store import Store
 
 _OVER = (RunState.COMPLETED, RunState.CANCELLED)
-_DECIDED = (TaskState.SUCCEEDED, TaskState.CANCELLED)
+_DECIDED = (TaskState.DONE, TaskState.CANCELLED)
 
 
 class Returned:

@@ -33,13 +33,13 @@ class RunState(StrEnum):
 class TaskState(StrEnum):
     QUEUED = "queued"  # waits for a worker, not before `not_before`
     RUNNING = "running"  # has at least one live attempt
-    SUCCEEDED = "succeeded"  # has a verdict, whatever its score
+    DONE = "done"  # has a verdict, whatever its score
     FAILED = "failed"  # no verdict; the task itself is blamed
     HELD = "held"  # no verdict; needs a person
     CANCELLED = "cancelled"
 
 
-FINAL_TASK_STATES = frozenset({TaskState.SUCCEEDED, TaskState.FAILED, TaskState.CANCELLED})
+FINAL_TASK_STATES = frozenset({TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED})
 
 
 class AttemptState(StrEnum):

@@ -19,7 +19,7 @@ from evalfleet.report.summary import Summary, summarise
 from evalfleet.store.base.store import StoreReader
 
 _SEED = 0  # the same two runs give the same interval, today and tomorrow
-_COUNTS = ("succeeded", "failed")
+_COUNTS = ("done", "failed")
 _UNFINISHED = ("queued", "running")
 _ALLOWED = "`--allow-different`"
 _MOST_NAMES = 4
@@ -61,7 +61,7 @@ class Comparison(TypedDict):
 def compare(store: StoreReader, run_a: Run, run_b: Run, *, allow_different: bool = False) -> Comparison:
     """Compare B with A, as both stand at one moment, over the tasks that both have, by key.
 
-    A task is paired if it is the same work in both runs, and counts in the valid score of both: it succeeded, or failed by
+    A task is paired if it is the same work in both runs, and counts in the valid score of both: it is done, or failed by
     its own fault, which is 0.
 
     Args:
@@ -254,7 +254,7 @@ def _side(
     summary: Summary, tasks: Mapping[str, JsonObject], keys: Sequence[str], counted: Sequence[str], score: float | None
 ) -> Side:
     common, paired = [tasks[key] for key in keys], [tasks[key] for key in counted]
-    verdicts = [result["score"] for result in common if result["state"] == "succeeded"]
+    verdicts = [result["score"] for result in common if result["state"] == "done"]
     scores = stats.scores(
         total=len(common),
         verdicts=len(verdicts),

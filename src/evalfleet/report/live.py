@@ -49,7 +49,7 @@ class LiveState(Struct, frozen=True, kw_only=True):
     run: Run
     now: float
     counts: Mapping[TaskState, int]
-    successes: int  # tasks whose verdict is a success
+    passed: int  # tasks whose verdict is a success
     retried: int  # tasks with more than one attempt
     failed_attempts: int
     scores: stats.Scores
@@ -66,7 +66,7 @@ class LiveState(Struct, frozen=True, kw_only=True):
         return sum(self.counts.values())
 
     @property
-    def done(self) -> int:
+    def settled(self) -> int:
         """Tasks that nothing more happens to unless a person acts."""
         return self.total - self.counts[TaskState.QUEUED] - self.counts[TaskState.RUNNING]
 
@@ -90,12 +90,12 @@ def live_state(store: StoreReader, run: Run, *, failures: int = FAILURES) -> Liv
             run=run,
             now=now,
             counts=counts,
-            successes=int(sum(row["successes"] for row in sums)),
+            passed=int(sum(row["successes"] for row in sums)),
             retried=sum(row["count"] for row in sums if row["retried"]),
             failed_attempts=sum(row["count"] for row in attempts if row["outcome"] not in (None, Outcome.OK)),
             scores=stats.scores(
                 total=sum(counts.values()),
-                verdicts=counts[TaskState.SUCCEEDED],
+                verdicts=counts[TaskState.DONE],
                 score_sum=sum(row["score"] for row in sums),
                 failed=counts[TaskState.FAILED],
             ),
@@ -192,15 +192,15 @@ def parallel_live(live: LiveState) -> JsonObject:
     There the words follow the verdict's success: `completed_tasks` have a verdict, `failed_tasks` are those of them
     that were no success, and `errors` are tasks that ended without a verdict (failed, held or cancelled).
     """
-    verdicts = live.counts[TaskState.SUCCEEDED]
+    verdicts = live.counts[TaskState.DONE]
     return {
         "status": str(live.run.state),
         "pool_id": live.run.id,
         "started_at": live.run.started_at,
         "total_tasks": live.total,
         "completed_tasks": verdicts,
-        "failed_tasks": verdicts - live.successes,
-        "errors": live.done - verdicts,
+        "failed_tasks": verdicts - live.passed,
+        "errors": live.settled - verdicts,
         "workers": [
             {
                 "name": line.name,

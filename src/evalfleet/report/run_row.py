@@ -20,7 +20,7 @@ def run_row(store: StoreReader, run: Run) -> JsonObject:
     total = sum(counts.values())
     found = scores(
         total=total,
-        verdicts=counts["succeeded"],
+        verdicts=counts["done"],
         score_sum=sum(row["score"] for row in sums.values()),
         failed=counts["failed"],
     )
@@ -35,6 +35,7 @@ def run_row(store: StoreReader, run: Run) -> JsonObject:
             "strict": found.strict,
             "valid": found.valid,
             "coverage": found.coverage,
+            "passed": int(sum(row["successes"] for row in sums.values())),
             "ci95": {"strict": bounds(found.ci95_strict), "valid": bounds(found.ci95_valid)},
         },
         "cost_usd": round(store.cost_usd(run.id), 6),

@@ -29,6 +29,7 @@ class Scores(TypedDict):
     valid: float | None
     coverage: float
     verdicts: int
+    passed: int  # verdicts that are a success
     ci95: dict[str, list[float] | None]
 
 
@@ -205,7 +206,7 @@ def _counts(sums: list[Row]) -> dict[str, int]:
 _STATES = tuple(
     str(state)
     for state in (
-        TaskState.SUCCEEDED,
+        TaskState.DONE,
         TaskState.FAILED,
         TaskState.HELD,
         TaskState.CANCELLED,
@@ -219,7 +220,7 @@ def _raw_scores(sums: list[Row]) -> stats.Scores:
     counts = _counts(sums)
     return stats.scores(
         total=counts["total"],
-        verdicts=counts["succeeded"],
+        verdicts=counts["done"],
         score_sum=sum(row["score"] for row in sums),
         failed=counts["failed"],
     )
@@ -232,6 +233,7 @@ def _scores(sums: list[Row]) -> Scores:
         "valid": scores.valid,
         "coverage": scores.coverage,
         "verdicts": scores.verdicts,
+        "passed": int(sum(row["successes"] for row in sums)),
         "ci95": {"strict": bounds(scores.ci95_strict), "valid": bounds(scores.ci95_valid)},
     }
 
@@ -286,7 +288,7 @@ def _cost(store: StoreReader, run: Run, summary: Summary) -> Cost:
 def _retry_bias(sums: list[Row]) -> dict[str, JsonObject]:
     bias: dict[str, JsonObject] = {}
     for name, retried in (("first_attempt", 0), ("retried", 1)):
-        rows = [row for row in sums if row["state"] == "succeeded" and row["retried"] == retried]
+        rows = [row for row in sums if row["state"] == "done" and row["retried"] == retried]
         n = sum(row["count"] for row in rows)
         bias[name] = {"n": n, "score": _share(sum(row["score"] for row in rows), n)}
     return bias
@@ -294,7 +296,7 @@ def _retry_bias(sums: list[Row]) -> dict[str, JsonObject]:
 
 def _mean_duration(sums: list[Row]) -> float | None:
     """Over tasks that are decided by themselves: of the attempt that decided each."""
-    rows = [row for row in sums if row["state"] in ("succeeded", "failed")]
+    rows = [row for row in sums if row["state"] in ("done", "failed")]
     return _share(sum(row["duration_s"] for row in rows), sum(row["timed"] for row in rows))
 
 
@@ -320,7 +322,7 @@ def task_row(row: Row) -> JsonObject:
     """One of `results`."""
     state = row["state"]
     failure = None
-    if row["kind"] is not None and state != "succeeded":
+    if row["kind"] is not None and state != "done":
         failure = {"kind": row["kind"], "blame": row["blame"], "evidence": row["evidence"]}
     return {
         "key": row["key"],

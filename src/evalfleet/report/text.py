@@ -76,6 +76,13 @@ def pad(text: str, cells: int, *, right: bool = False) -> str:
     return fill + text if right else text + fill
 
 
+def verdict(score: float, *, success: bool) -> str:
+    """What a checker said, in a word or two: "passed", "not passed", "score 0.4"."""
+    if success:
+        return "passed"
+    return f"score {score:g}" if score > 0 else "not passed"
+
+
 def percent(share: float | None) -> str:
     return NONE if share is None else f"{share * 100:.1f}%"
 

@@ -14,7 +14,7 @@ from evalfleet.tune.trial import Progress, Role, Trial, Wanted
 _PROGRESS = {
     TaskState.QUEUED: Progress.OPEN,
     TaskState.RUNNING: Progress.OPEN,
-    TaskState.SUCCEEDED: Progress.MEASURED,
+    TaskState.DONE: Progress.MEASURED,
     TaskState.FAILED: Progress.FAILED,
     TaskState.HELD: Progress.VOID,
     TaskState.CANCELLED: Progress.VOID,

@@ -163,7 +163,7 @@ def series(store: StoreReader, text: str) -> JsonObject:
         ended = sorted((row for row in store.lane_rows(found.id) if row["ended_at"]), key=lambda row: row["ended_at"])
         failed = {row["number"] for row in store.tasks_page(found.id, limit=1 << 31, states=["failed"])}
         last = {row["task_number"]: row["number"] for row in ended}
-    names = ("at", "decided", "succeeded", "strict", "valid", "cost_usd", "waste_usd")
+    names = ("at", "decided", "done", "strict", "valid", "cost_usd", "waste_usd")
     points: list[tuple[Any, ...]] = []
     verdicts, lost, score, cost, waste = 0, 0, 0.0, 0.0, 0.0
     for row in ended:

@@ -38,7 +38,7 @@ def test_the_whole_story(tmp_path: Path):
 def _judge(here: Rented, taken: list[str]) -> None:
     report = here.fleet.json("report")
     assert report["state"] == "completed"
-    assert report["tasks"]["succeeded"] == report["scores"]["verdicts"] == 59
+    assert report["tasks"]["done"] == report["scores"]["verdicts"] == 59
     (hung,) = [row for row in report["results"] if row["state"] == "failed"]
     assert (hung["key"], hung["failure"]["kind"], hung["attempts"]) == ("hung", "stall", 2)
     assert report["scores"]["coverage"] == 1.0
@@ -52,7 +52,7 @@ def _judge(here: Rented, taken: list[str]) -> None:
         event["data"]["worker"].rpartition("-")[0] for event in finished if event["data"]["outcome"] == "preempted"
     }
     assert preempted <= set(taken)
-    verdicts = Counter(event["task"] for event in here.told("task.succeeded"))
+    verdicts = Counter(event["task"] for event in here.told("task.done"))
     assert set(verdicts.values()) == {1}
     assert Counter(here.ended()) == Counter({f"t_{n}": 1 for n in range(59)})
     # The machine that was cut off is asked for patiently, and never given up.

@@ -106,7 +106,7 @@ def test_all_tasks_on_10_workers_with_faults(tmp_path: Path, fleet: Fleet):
             made.fail(key.partition("/")[2], fault)
         summary = run(fleet)
         assert not any(carrying(container) for container in made.containers)
-    assert summary["tasks"]["total"] == summary["tasks"]["succeeded"] == 154
+    assert summary["tasks"]["total"] == summary["tasks"]["done"] == 154
     results = {row["key"]: row for row in summary["results"]}
     assert {key: row["score"] for key, row in results.items()} == {f"{d}/{t}": score_of(t) for d, t in TASKS}
     assert summary["scores"]["coverage"] == 1.0
@@ -154,7 +154,7 @@ def test_whose_fault_it_was(waa: Arena, fleet: Fleet):
     for task, fault in tasks.items():
         waa.fail(task, fault)
     summary = run(fleet, *(word for task in tasks for word in ("--task", task)))
-    assert summary["tasks"]["succeeded"] == len(CASES)
+    assert summary["tasks"]["done"] == len(CASES)
     failed = {one["task"].partition("/")[2]: one for one in attempts(fleet) if "kind" in one}
     for task, fault in tasks.items():
         kind, _, evidence = CASES[fault]
@@ -167,7 +167,7 @@ def test_whose_fault_it_was(waa: Arena, fleet: Fleet):
 def test_an_agent_that_always_raises_has_failed(waa: Arena, fleet: Fleet):
     waa.fail(PAD[8:], "agent", "agent", "agent")
     summary = run(fleet, "--domain", "notepad")
-    assert {row["key"]: row["state"] for row in summary["results"]} == {PAD: "failed", OTHER: "succeeded"}
+    assert {row["key"]: row["state"] for row in summary["results"]} == {PAD: "failed", OTHER: "done"}
     assert summary["scores"]["coverage"] == 1.0  # the agent's own failure counts 0
     assert summary["scores"]["valid"] == score_of(OTHER[8:]) / 2
 
@@ -176,7 +176,7 @@ def test_a_hang_inside_the_container_is_ended_there(waa: Arena, fleet: Fleet):
     """The agent's own hang, after its first step and while Windows answers, is a stall; all of it is ended."""
     waa.fail(PAD[8:], "stop")
     summary = run(fleet, "--task", PAD)
-    assert summary["tasks"]["succeeded"] == 1
+    assert summary["tasks"]["done"] == 1
     assert [one.get("kind") for one in attempts(fleet)] == ["stall", None]
     assert carrying(waa.containers[0]) == []
 
@@ -214,7 +214,7 @@ def test_what_is_killed_outside_does_not_run_on_inside(waa: Arena, fleet: Fleet,
     found = stat_of(orphan)
     assert found is None or found.dead  # dead, and perhaps not reaped yet by whoever inherited it
     assert carrying(container) == []
-    assert fleet.json("report")["tasks"]["succeeded"] == 1
+    assert fleet.json("report")["tasks"]["done"] == 1
 
 
 def outside(fleet: Fleet, word: str) -> list[int]:
@@ -232,7 +232,7 @@ def test_a_leftover_of_a_killed_attempt_is_ended_by_the_next(waa: Arena, fleet: 
     container = waa.containers[0]
     left = subprocess.Popen(["sleep", "3600"], env={"EVALFLEET_CONTAINER": container})
     try:
-        assert run(fleet, "--task", PAD)["tasks"]["succeeded"] == 1
+        assert run(fleet, "--task", PAD)["tasks"]["done"] == 1
         assert left.wait(10) == -signal.SIGKILL
     finally:
         left.kill()
@@ -254,22 +254,22 @@ def test_too_slow_is_the_agents(tmp_path: Path, fleet: Fleet):
         settings = json.loads((made.client / "settings.json").read_text())
         (made.client / "settings.json").write_text(json.dumps({**settings, "pause_s": 1.5}))
         (row,) = run(fleet, "--task", PAD)["results"]
-        assert (row["state"], row["score"], row["metrics"]) == ("succeeded", 0.0, {"reason": "timeout"})
+        assert (row["state"], row["score"], row["metrics"]) == ("done", 0.0, {"reason": "timeout"})
         assert carrying(made.containers[0]) == []
 
 
 def test_restart_between_tasks(waa: Arena, fleet: Fleet):
-    assert run(fleet, "--domain", "notepad")["tasks"]["succeeded"] == 2
+    assert run(fleet, "--domain", "notepad")["tasks"]["done"] == 2
     assert waa.restarts() == 0
     configure(fleet, waa, reset="restart")
-    assert run(fleet, "--domain", "notepad")["tasks"]["succeeded"] == 2
+    assert run(fleet, "--domain", "notepad")["tasks"]["done"] == 2
     assert waa.restarts() == 2
 
 
 def test_a_container_that_failed_is_restarted(waa: Arena, fleet: Fleet):
     waa.fail(PAD[8:], "hang")
     waa.fail(OTHER[8:], "error")  # an exception says nothing against the container
-    assert run(fleet, "--domain", "notepad")["tasks"]["succeeded"] == 2
+    assert run(fleet, "--domain", "notepad")["tasks"]["done"] == 2
     assert waa.restarts() == 1
 
 
@@ -390,7 +390,7 @@ def test_prepare_starts_what_is_not_up(waa: Arena, fleet: Fleet):
     configure(fleet, waa, containers=[name], storage=str(fleet.folder / "{container}"))
     told = fleet.json("prepare", "waa")
     assert told["rungs"][4]["seen"] == "started"
-    assert run(fleet, "--task", PAD)["tasks"]["succeeded"] == 1
+    assert run(fleet, "--task", PAD)["tasks"]["done"] == 1
 
 
 @pytest.mark.long

@@ -139,8 +139,8 @@ def test_flaky(fleet: Fleet):
     summary = run(fleet, "05_flaky.toml", "--workers", "4")
     rows = results(summary)
     assert {key: (row["state"], row["attempts"]) for key, row in rows.items() if row["failure"] is None} == {
-        "fine_1": ("succeeded", 1),
-        "fine_2": ("succeeded", 2),
+        "fine_1": ("done", 1),
+        "fine_2": ("done", 2),
     }
     kinds = {key: row["failure"]["kind"] for key, row in rows.items() if row["failure"]}
     said = dict(re.findall(r": (\w+)\nkey = \"(broken_\w+)\"", (EXAMPLES / "05_flaky.toml").read_text("utf-8")))
@@ -154,6 +154,6 @@ def test_secret(fleet: Fleet):
     assert refused.returncode == 2
     assert "API_KEY" in refused.stderr
     summary = run(fleet, "06_secret.toml", API_KEY="correct-horse")
-    assert summary["tasks"]["succeeded"] == 1
+    assert summary["tasks"]["done"] == 1
     assert fleet.command("logs", "latest", "secret_1").stdout == "the key is [secret API_KEY]\n"
     assert not [path for path in fleet.home.rglob("*") if path.is_file() and b"correct-horse" in path.read_bytes()]

@@ -42,7 +42,7 @@ def test_two_runs_share_a_machine_and_no_gpu(fleet: Fleet):
 
 def test_a_gpu_with_a_strangers_process_is_left_alone_until_that_is_gone(fleet: Fleet):
     gpus(fleet, 2, gpu_0=os.getpid())
-    assert fleet.json("run", tasks(fleet, [1, 1, 1]), "--workers", "2")["tasks"]["succeeded"] == 3
+    assert fleet.json("run", tasks(fleet, [1, 1, 1]), "--workers", "2")["tasks"]["done"] == 3
     assert {row["gpus"] for row in ledger(fleet)} == {"1"}
     fleet.ledger.unlink()
     process = fleet.start("run", tasks(fleet, [2], "both.jsonl"), "--json")
@@ -67,7 +67,7 @@ def test_a_killed_controller_leaks_no_gpu(fleet: Fleet):
     wait_for(lambda: len(fleet.lines()) >= 2, "two tasks")
     process.kill()
     process.wait()
-    assert fleet.json("resume")["tasks"]["succeeded"] == 8
+    assert fleet.json("resume")["tasks"]["done"] == 8
     assert_nobody_shared(fleet)
     assert len(ledger(fleet)) == 8
 
@@ -90,7 +90,7 @@ def test_trials_of_a_study_get_the_gpus_of_their_own_parameters(fleet: Fleet):
 
 def test_within_a_run_a_freed_gpu_is_handed_over_at_once(fleet: Fleet):
     gpus(fleet, 1)
-    assert fleet.json("run", tasks(fleet, [1] * 8), "--workers", "4")["tasks"]["succeeded"] == 8
+    assert fleet.json("run", tasks(fleet, [1] * 8), "--workers", "4")["tasks"]["done"] == 8
     events = fleet.events()
     ends = [event["at"] for event in events if event["type"] == "attempt.finished"]
     claims = [event["at"] for event in events if event["type"] == "attempt.claimed"]

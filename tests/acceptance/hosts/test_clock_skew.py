@@ -95,7 +95,7 @@ def test_a_whole_run_has_right_times_and_costs(fleet: Fleet, tmp_path: Path, off
     path = fleet.tasks(tasks, budget_usd=10.0, timeout="20s", start_timeout="20s")
     summary = fleet.json("run", path, "--workers", "2", EVALFLEET_RUNNER_PYTHON=python.path)
     after = time.time()
-    assert summary["tasks"]["succeeded"] == 3
+    assert summary["tasks"]["done"] == 3
     assert 0.15 <= summary["cost"]["total_usd"] < 0.1 * 3 * (after - before)
     assert fleet.command("export", "latest", "--to", "out", "--format", "csv").returncode == 0
     rows: list[dict[str, Any]] = list(csv.DictReader((fleet.folder / "out" / "attempts.csv").read_text().splitlines()))
@@ -118,5 +118,5 @@ def test_a_killed_controller_finds_its_attempts(fleet: Fleet, tmp_path: Path, of
     run.wait()
     go.touch()
     summary = fleet.json("resume", EVALFLEET_RUNNER_PYTHON=python.path)
-    assert summary["tasks"]["succeeded"] == 1
+    assert summary["tasks"]["done"] == 1
     assert fleet.lines() == ["x"], "its lease did not run out for the new controller"

@@ -56,7 +56,7 @@ def test_an_operator_watches_takes_over_and_types(fleet: Fleet, server: Served, 
         type_in(view, "hello\r")
         wait_for((fleet.folder / "typed").exists, "the line to arrive in the terminal")
         assert (fleet.folder / "typed").read_text() == "hello\n"
-        view.sees("succeeded")
+        view.sees("passed")
     assert "take_over" in [event["data"].get("verb") for event in fleet.events()]
 
 

@@ -65,5 +65,5 @@ def test_who_holds_a_gpu_who_waits_and_a_pardon(fleet: Fleet, tmp_path: Path):
         (fleet.folder / "gate").touch()
         view.sees("0 of 3 GPUs held", "Nobody waits")
         view.go(holder)
-        view.sees("succeeded")
+        view.sees("passed")
     assert set(fleet.lines()) == {"0", "1"}, "never the stranger's"

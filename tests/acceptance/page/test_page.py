@@ -82,7 +82,7 @@ def test_a_film_is_stepped_through_by_keyboard(fleet: Fleet, server: Served, vie
     run = agents(fleet, {"steps": 3, "step_s": 0.05}, {"steps": 2, "step_s": 0.05, "trouble": "crash_once"}, attempts=2)
     done(server, run)
     view.open(f"/runs/{run}/tasks/1")
-    view.sees("editor_0", "succeeded", "1 of 3")
+    view.sees("editor_0", "passed", "1 of 3")
     view.key("ArrowRight")
     view.sees("2 of 3")
     view.key("ArrowRight")
@@ -96,7 +96,7 @@ def test_a_film_is_stepped_through_by_keyboard(fleet: Fleet, server: Served, vie
     view.click("editor_1")
     view.sees("Attempt 1", "Attempt 2", "bad exit", "the window of editor_1 did not open")
     view.click("Attempt 2")
-    view.sees("success", "step_2.png")
+    view.sees("passed", "step_2.png")
     address = view.js("document.querySelector('a[download]').pathname")
     assert server.ask(address).status == 200
 

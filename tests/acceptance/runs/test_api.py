@@ -79,7 +79,7 @@ def test_submit_wait_results(fleet: Fleet):
     results = by_key(run)
     assert list(results) == ["a_1", "a_2", "plain"]
     first, second = results["a_1"], results["a_2"]
-    assert (first.domain, first.state, first.score, first.success, first.steps) == ("a", "succeeded", 0.5, False, 3)
+    assert (first.domain, first.state, first.score, first.success, first.steps) == ("a", "done", 0.5, False, 3)
     assert (first.metrics, first.failure, first.attempts) == ({"m": 1}, None, 1)
     assert first.worker in ("local-1", "local-2")
     assert first.duration_s is not None
@@ -173,7 +173,7 @@ def test_a_time_out_leaves_the_tasks_running(fleet: Fleet):
         run.wait(timeout=0.1)
     assert run.state == "running"
     open_gate(fleet)
-    assert run.wait()["tasks"]["succeeded"] == 1
+    assert run.wait()["tasks"]["done"] == 1
     assert fleet.lines() == ["a"]
 
 
@@ -192,7 +192,7 @@ def test_ctrl_c_leaves_the_tasks_running(fleet: Fleet):
     assert said.rstrip().endswith("KeyboardInterrupt")
     assert fleet.left_processes() != []
     open_gate(fleet)
-    assert run.wait()["tasks"]["succeeded"] == 2
+    assert run.wait()["tasks"]["done"] == 2
     assert fleet.lines() == ["a", "b"]
 
 
@@ -230,7 +230,7 @@ def test_a_driver_that_dies_is_replaced(fleet: Fleet):
     wait_for(lambda: len([e for e in run.events() if e.type == "run.taken"]) == 2, "the take-over")
     open_gate(fleet)
     waiting.join(60)
-    assert [answer["tasks"]["succeeded"] for answer in answers] == [2]
+    assert [answer["tasks"]["done"] for answer in answers] == [2]
     assert fleet.lines() == ["a", "b"]
 
 
@@ -290,7 +290,7 @@ def test_cancel_and_retry(fleet: Fleet):
     drive_until(run, lambda: fleet.lines() and run.summary()["tasks"]["running"] == 1)
     run.cancel()
     assert {key: result.state for key, result in by_key(run).items()} == {
-        "a": "succeeded", "b": "failed", "c": "cancelled"
+        "a": "done", "b": "failed", "c": "cancelled"
     }  # fmt: skip
     assert run.state == "cancelled"
     run.cancel()  # again is harmless
@@ -302,7 +302,7 @@ def test_cancel_and_retry(fleet: Fleet):
     assert run.retry() == ["b"]
     assert run.state == "running"
     open_gate(fleet)
-    assert run.wait()["tasks"]["succeeded"] == 3
+    assert run.wait()["tasks"]["done"] == 3
     assert run.retry() == []
     assert run.state == "completed"
 
@@ -375,7 +375,7 @@ def test_two_runs_in_one_loop_and_a_wait_that_is_cancelled(fleet: Fleet):
             "python_api.py",
             {"guess_4: score 1.0, {'guess': 4}", "broken_1: bad_exit, blamed on the task: exit status 1: no luck"},
         ),
-        ("async_api.py", {"left: completed, 4 of 4 succeeded", "right: completed, 4 of 4 succeeded"}),
+        ("async_api.py", {"left: completed, 4 of 4 passed", "right: completed, 4 of 4 passed"}),
     ],
 )
 def test_examples(fleet: Fleet, name: str, lines: set[str]):

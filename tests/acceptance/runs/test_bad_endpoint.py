@@ -96,7 +96,7 @@ def test_the_score_is_true_although_half_of_the_answers_fail(fleet: Fleet, endpo
     endpoints.append(endpoint)
     summary = fleet.json("run", tasks(fleet, endpoint.url), "--workers", "4")
     assert (summary["scores"]["valid"], summary["scores"]["coverage"]) == (TRUE_SCORE, 1.0)
-    assert summary["tasks"]["succeeded"] == TASKS
+    assert summary["tasks"]["done"] == TASKS
     # Attempts did fail: what was lost is told, and blamed on nobody's agent.
     assert summary["failures_by_blame"].keys() == {"pool"}
     assert summary["failures"].keys() == {"service_failed"}
@@ -129,7 +129,7 @@ def test_where_it_refuses_us_the_run_pauses_at_once_with_its_words(fleet: Fleet,
     assert "HTTP Error 401: Incorrect API key provided: sk-abcd" in message
     assert f"evalfleet resume {summary['run']}" in message
     endpoint.refuses = False
-    assert fleet.json("resume")["tasks"]["succeeded"] == count
+    assert fleet.json("resume")["tasks"]["done"] == count
 
 
 def test_without_the_signatures_it_is_as_the_program_ends_and_judging_anew_mends_it(

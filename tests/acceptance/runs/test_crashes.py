@@ -36,7 +36,7 @@ def test_a_killed_controller_costs_nothing(fleet: Fleet):
     before = starts(fleet)
     open_gate(fleet)
     summary = fleet.json("resume")
-    assert summary["tasks"]["succeeded"] == 3
+    assert summary["tasks"]["done"] == 3
     assert summary["attempts"]["total"] == 3
     assert starts(fleet) == before
     assert not fleet.left_processes()
@@ -51,7 +51,7 @@ def test_tasks_finish_and_keep_their_results_while_nobody_drives(fleet: Fleet):
     runner = fleet.runner_pid()
     assert runner is not None
     summary = fleet.json("resume")
-    assert summary["tasks"]["succeeded"] == 2
+    assert summary["tasks"]["done"] == 2
     assert len(starts(fleet)) == 2
 
 
@@ -68,7 +68,7 @@ def test_results_survive_the_death_of_controller_and_runner(fleet: Fleet):
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     summary = fleet.json("resume")
-    assert summary["tasks"]["succeeded"] == 2
+    assert summary["tasks"]["done"] == 2
     assert summary["attempts"]["by_outcome"].get("lost", 0) == 0
     assert len(starts(fleet)) == 2
 
@@ -83,7 +83,7 @@ def test_a_killed_runner_is_not_the_tasks_fault(fleet: Fleet):
     open_gate(fleet)
     assert controller.wait(60) == 0
     summary = fleet.json("report")
-    assert summary["tasks"]["succeeded"] == 2
+    assert summary["tasks"]["done"] == 2
     assert summary["failures"] == {"runner_lost": 2}
     assert fleet.lines().count("end") == 2, "what the dead runner left was ended, not left to run on"
     assert not fleet.left_processes()
@@ -92,7 +92,7 @@ def test_a_killed_runner_is_not_the_tasks_fault(fleet: Fleet):
 def test_a_killed_task_is_retried_and_says_by_which_signal(fleet: Fleet):
     suicide = "[ $EVALFLEET_ATTEMPT_NUMBER = 1 ] && kill -9 $$; exit 0"
     summary = fleet.json("run", fleet.tasks([{"key": "a", "command": ["sh", "-c", suicide]}], retry_base="10ms"))
-    assert summary["tasks"]["succeeded"] == 1
+    assert summary["tasks"]["done"] == 1
     assert summary["failures"] == {"signalled": 1}
 
 
@@ -132,7 +132,7 @@ def test_the_second_interrupt_ends_them_and_the_run_is_still_resumable(fleet: Fl
     assert fleet.json("status", "latest")["tasks"]["queued"] == 2
     open_gate(fleet)
     summary = fleet.json("resume")
-    assert summary["tasks"]["succeeded"] == 2, "an interruption uses up no attempt"
+    assert summary["tasks"]["done"] == 2, "an interruption uses up no attempt"
 
 
 def test_a_detached_run_waits_for_resume(fleet: Fleet):
@@ -140,4 +140,4 @@ def test_a_detached_run_waits_for_resume(fleet: Fleet):
     submitted = fleet.json("run", fleet.tasks(gated(2)), "--detach")
     assert (submitted["state"], submitted["tasks"]) == ("queued", 2)
     assert not starts(fleet)
-    assert fleet.json("resume", submitted["run"])["tasks"]["succeeded"] == 2
+    assert fleet.json("resume", submitted["run"])["tasks"]["done"] == 2

@@ -95,7 +95,7 @@ def test_a_restored_home_takes_the_place_of_one_that_is_gone(fleet: Fleet, tmp_p
     adopted = copy.command("resume", "r", "--adopt")
     assert adopted.returncode == 0, adopted.stderr
     assert "takes the place of" in adopted.stderr
-    assert copy.json("report", "r")["tasks"]["succeeded"] == 2
+    assert copy.json("report", "r")["tasks"]["done"] == 2
     again = copy.command("resume", "r")
     assert (again.returncode, "copy" in again.stderr) == (0, False)
     copy.close()
@@ -117,7 +117,7 @@ def test_a_home_is_moved_while_its_tasks_run(fleet: Fleet, tmp_path: Path) -> No
     assert [row["score"] for row in report["results"]] == [0.25, 0.25], (
         "results were written where they were said to be"
     )
-    assert moved.json("run", moved.tasks([{"key": "new", "command": ["true"]}], "new.jsonl"))["tasks"]["succeeded"] == 1
+    assert moved.json("run", moved.tasks([{"key": "new", "command": ["true"]}], "new.jsonl"))["tasks"]["done"] == 1
     pid = moved.runner_pid()
     moved.close()
     wait_for(lambda: pid is None or not Path(f"/proc/{pid}").exists(), "the end of the runner")

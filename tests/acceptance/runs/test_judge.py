@@ -57,7 +57,7 @@ def test_a_new_pattern_moves_the_blame_and_the_task(judged: Fleet):
     assert change["to"]["outcome"] == "infra_error"
     assert change["task"] == {"from": "failed", "to": "held"}
     assert answer["tasks"] == {
-        "total": 3, "queued": 0, "running": 0, "succeeded": 1, "failed": 1, "held": 1, "cancelled": 0
+        "total": 3, "queued": 0, "running": 0, "done": 1, "failed": 1, "held": 1, "cancelled": 0
     }  # fmt: skip
     report = fleet.json("report")
     assert report["scores"]["coverage"] == pytest.approx(2 / 3)
@@ -96,7 +96,7 @@ def test_words_for_people(judged: Fleet):
     assert lines[2].split("  ")[0] == "licence"
     assert "bad_exit, task (task_error)" in lines[2]
     assert lines[2].endswith("failed → held")
-    assert lines[-1] == "tasks: 1 succeeded, 1 failed, 1 held"
+    assert lines[-1] == "tasks: 1 with a verdict, 1 failed, 1 held"
 
 
 def test_a_driven_run_is_refused(fleet: Fleet):

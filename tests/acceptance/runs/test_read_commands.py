@@ -40,10 +40,10 @@ def test_status_lists_runs_newest_first(home: Path, mixed: RunBuilder) -> None:
     done = evalfleet(home, "status")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].split() == ["run", "name", "state", "done", "failed", "held", "valid", "cost", "age"]
+    assert lines[0].split() == ["run", "name", "state", "tasks", "passed", "failed", "held", "valid", "cost", "age"]
     assert lines[1].startswith(second.id)
     assert "\\e[31m[red]x\\n_1" in lines[1]
-    assert lines[2].split()[:7] == [mixed.run.id, "nightly", "running", "5/6", "1", "1", "50.0%"]
+    assert lines[2].split()[:8] == [mixed.run.id, "nightly", "running", "5/6", "2", "1", "1", "50.0%"]
     rows = json.loads(evalfleet(home, "status", "--json").stdout)
     assert [row["run"] for row in rows] == [second.id, mixed.run.id]
     assert rows[1]["driven"] is True
@@ -134,7 +134,7 @@ def test_events_as_lines_and_objects(home: Path, mixed: RunBuilder) -> None:
 
 def test_events_can_be_chosen(home: Path, mixed: RunBuilder) -> None:
     chosen = evalfleet(home, "events", "--json", "--type", "task.*", "--task", "sheet_1").stdout.splitlines()
-    assert [json.loads(line)["type"] for line in chosen] == ["task.retried", "task.succeeded"]
+    assert [json.loads(line)["type"] for line in chosen] == ["task.retried", "task.done"]
     last = mixed.store.events(mixed.run.id)[-1].number
     assert evalfleet(home, "events", "--after", str(last)).stdout == ""
     assert evalfleet(home, "events", "--task", "nosuch").returncode == 2
@@ -271,7 +271,7 @@ def test_watch_prints_lines_into_a_pipe(home: Path) -> None:
         shown, _ = watcher.communicate(timeout=30)
     builder.close()
     assert watcher.returncode == 0
-    assert "[1/1] succeeded      a_1  score 1" in shown
+    assert "[1/1] passed         a_1  score 1" in shown
     assert "run completed" in shown
     assert "Valid score  100.0%" in shown
 

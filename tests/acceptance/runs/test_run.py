@@ -28,29 +28,29 @@ RESULT = "printf '%s' '{}' > $EVALFLEET_RESULT"
 @pytest.mark.parametrize(
     ("script", "run", "state", "score", "kind"),
     [
-        (RESULT.format('{"score": 0.5, "steps": 7}'), {}, "succeeded", 0.5, None),
-        (RESULT.format('{"success": false}'), {}, "succeeded", 0.0, None),
-        ("exit 0", {}, "succeeded", 1.0, None),
+        (RESULT.format('{"score": 0.5, "steps": 7}'), {}, "done", 0.5, None),
+        (RESULT.format('{"success": false}'), {}, "done", 0.0, None),
+        ("exit 0", {}, "done", 1.0, None),
         ("exit 0", {"result": "required"}, "failed", None, "result_missing"),
         ("echo '{oops' > $EVALFLEET_RESULT", {}, "failed", None, "result_unreadable"),
         (RESULT.format('{"score": 7}'), {}, "failed", None, "result_unreadable"),
         (RESULT.format('{"error": "no such window"}'), {}, "failed", None, "task_error"),
         ("exit 3", {}, "failed", None, "bad_exit"),
         (RESULT.format('{"score": 1}') + "; exit 3", {}, "failed", None, "bad_exit"),
-        ("exit 3", {"exit_is_verdict": True}, "succeeded", 0.0, None),
+        ("exit 3", {"exit_is_verdict": True}, "done", 0.0, None),
         ("kill -TERM $$", {"exit_is_verdict": True}, "failed", None, "signalled"),
         ("sleep 60", {"timeout": "300ms", "exit_is_verdict": True}, "held", None, "stall"),
         ("while :; do echo x; sleep 0.05; done", {"timeout": "400ms"}, "failed", None, "timeout"),
         (
             "while :; do echo x; sleep 0.05; done",
             {"timeout": "400ms", "timeout_is_verdict": True},
-            "succeeded",
+            "done",
             0.0,
             None,
         ),
         ("echo x; sleep 60", {"stall": "300ms"}, "held", None, "stall"),
         ("sleep 60", {"start_timeout": "300ms"}, "held", None, "start_timeout"),
-        ("echo '{\"ready\": true}' >> $EVALFLEET_EVENTS; sleep 0.5", {"start_timeout": "20s"}, "succeeded", 1.0, None),
+        ("echo '{\"ready\": true}' >> $EVALFLEET_EVENTS; sleep 0.5", {"start_timeout": "20s"}, "done", 1.0, None),
         ("echo 'No space left on device' >&2; exit 1", {}, "held", None, "disk_full"),
     ],
 )
@@ -129,14 +129,14 @@ def test_memory_requests_are_kept_apart(fleet: Fleet):
     script = "echo + >> ledger; sleep 0.2; echo - >> ledger"
     tasks = [sh(script, f"t_{n}", requests={"memory_mb": 600}) for n in range(4)]
     summary = fleet.json("run", fleet.tasks(tasks), "--workers", "4", EVALFLEET_LOCAL_MEMORY_MB="1000")
-    assert summary["tasks"]["succeeded"] == 4
+    assert summary["tasks"]["done"] == 4
     assert "".join(fleet.lines()) == "+-" * 4
 
 
 def test_a_task_that_asks_for_too_much_is_held_with_the_reason(fleet: Fleet):
     tasks = [sh("true", "small"), sh("true", "large", requests={"memory_mb": 4000, "gpus": 2})]
     summary = fleet.json("run", fleet.tasks(tasks), code=1, EVALFLEET_LOCAL_MEMORY_MB="1000")
-    assert (summary["tasks"]["succeeded"], summary["tasks"]["held"]) == (1, 1)
+    assert (summary["tasks"]["done"], summary["tasks"]["held"]) == (1, 1)
     assert summary["attempts"]["total"] == 1
     assert "no host has" in fleet.command("status", "latest").stdout + fleet.command("report").stdout
 
@@ -149,10 +149,10 @@ def test_a_budget_is_never_passed(fleet: Fleet):
     assert done.returncode == 3
     assert "budget" in done.stdout
     summary = fleet.json("report")
-    assert (summary["state"], summary["tasks"]["succeeded"]) == ("paused", 5)
+    assert (summary["state"], summary["tasks"]["done"]) == ("paused", 5)
     assert summary["cost"]["total_usd"] == pytest.approx(5.0)
     summary = fleet.json("resume", "--budget", "50")
-    assert summary["tasks"]["succeeded"] == 12
+    assert summary["tasks"]["done"] == 12
 
 
 SPENDING = "for n in 1 2 3 4 5 6 7 8; do echo '{\"cost_usd\": 0.25}' >> $EVALFLEET_EVENTS; sleep 0.3; done; sleep 60"
@@ -163,7 +163,7 @@ def test_an_attempt_ends_where_it_passes_what_it_may_cost(fleet: Fleet):
     summary = fleet.json("run", fleet.tasks(tasks, budget_usd=2.0, max_cost_usd=0.5), "--workers", "2", code=0)
     dear, fair = sorted(summary["results"], key=lambda row: row["key"])
     assert (dear["state"], dear["failure"]["kind"], dear["attempts"]) == ("failed", "cost_limit", 1)
-    assert fair["state"] == "succeeded"
+    assert fair["state"] == "done"
     assert summary["cost"]["total_usd"] == pytest.approx(0.75 + 0.5)
     assert summary["cost"]["waste"] == {"failed": 0.75}
 
@@ -198,7 +198,7 @@ HOSTILE = [
 
 def test_hostile_names_stay_in_their_folder(fleet: Fleet):
     summary = fleet.json("run", fleet.tasks([sh("echo hi", key) for key in HOSTILE]), "--workers", "4")
-    assert summary["tasks"]["succeeded"] == len(HOSTILE)
+    assert summary["tasks"]["done"] == len(HOSTILE)
     assert [row["key"] for row in summary["results"]] == HOSTILE
     folders = [path for path in (fleet.home / "runs" / summary["run"]).iterdir() if path.is_dir()]
     assert len(folders) == len(HOSTILE)
@@ -247,7 +247,7 @@ def test_a_task_that_is_too_large_is_refused(fleet: Fleet):
 def test_a_task_that_closes_its_folders_costs_only_itself(fleet: Fleet):
     script = "mkdir $EVALFLEET_ARTIFACTS/in; chmod 0 $EVALFLEET_ARTIFACTS/in $EVALFLEET_ARTIFACTS"
     summary = fleet.json("run", fleet.tasks([sh(script), sh("true", "b")]))
-    assert summary["tasks"]["succeeded"] == 2
+    assert summary["tasks"]["done"] == 2
 
 
 def test_a_pipe_of_tasks_starts_them_in_the_current_folder(fleet: Fleet):
@@ -284,4 +284,4 @@ def test_a_report_that_cannot_be_printed_costs_no_run(fleet: Fleet, more: tuple[
     assert done.returncode == 2
     assert done.stderr.count("cannot write to standard output: No space left on device") == 1
     assert "Exception" not in done.stderr
-    assert fleet.json("report")["tasks"]["succeeded"] == 3
+    assert fleet.json("report")["tasks"]["done"] == 3

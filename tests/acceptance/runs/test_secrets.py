@@ -31,7 +31,7 @@ def test_a_secret_that_the_task_prints_is_nowhere(fleet: Fleet):
     task = {"key": "a", "command": ["sh", "-c", script], "secrets": [NAME]}
     path = fleet.tasks([task], retry_base="1ms")
     summary = fleet.json("run", path, API_KEY=SECRET)
-    assert summary["tasks"]["succeeded"] == 1
+    assert summary["tasks"]["done"] == 1
     assert summary["attempts"]["total"] == 2
     outputs = [
         json.dumps(summary),
@@ -79,7 +79,7 @@ def test_a_secret_that_is_missing_later_pauses_the_run(fleet: Fleet):
     assert paused.returncode == 3
     assert NAME in paused.stdout
     assert fleet.json("report")["attempts"]["total"] == 0
-    assert fleet.json("resume", API_KEY=SECRET)["tasks"]["succeeded"] == 1
+    assert fleet.json("resume", API_KEY=SECRET)["tasks"]["done"] == 1
 
 
 def test_a_dead_runner_leaves_no_secret_behind(fleet: Fleet):
@@ -116,7 +116,7 @@ def test_secrets_of_a_tree_that_died_with_its_runner_are_removed(fleet: Fleet):
 def test_a_secret_in_the_name_of_a_file(fleet: Fleet):
     script = f"echo x > $EVALFLEET_ARTIFACTS/${NAME}.txt"
     path = fleet.tasks([{"key": "a", "command": ["sh", "-c", script], "secrets": [NAME]}])
-    assert fleet.json("run", path, API_KEY=SECRET)["tasks"]["succeeded"] == 1
+    assert fleet.json("run", path, API_KEY=SECRET)["tasks"]["done"] == 1
     assert not list(fleet.home.rglob(f"*{SECRET}*"))
 
 
@@ -142,7 +142,7 @@ def test_files_of_a_lost_attempt_wait_for_the_secret_that_they_may_hold(fleet: F
     assert "attempt.uncollected" in [event["type"] for event in fleet.events()]
     assert "attempt.collected" not in [event["type"] for event in fleet.events()]
     (fleet.folder / "gate").touch()
-    assert fleet.json("resume", API_KEY=SECRET)["tasks"]["succeeded"] == 1
+    assert fleet.json("resume", API_KEY=SECRET)["tasks"]["done"] == 1
     assert found_in(fleet.home) == []
     assert sorted(one.read_text() for one in fleet.home.rglob("debug.txt")) == [f"debug [secret {NAME}]\n"] * 2
 
@@ -154,7 +154,7 @@ def test_only_what_was_looked_into_comes_home(fleet: Fleet):
         mkdir of-${NAME}; echo kept > kept.txt; printf '\\377' > $(printf 'odd-\\377')
     """
     path = fleet.tasks([{"key": "a", "command": ["sh", "-c", script], "secrets": [NAME]}])
-    assert fleet.json("run", path, API_KEY=SECRET)["tasks"]["succeeded"] == 1
+    assert fleet.json("run", path, API_KEY=SECRET)["tasks"]["done"] == 1
     assert found_in(fleet.home) == []
     (folder,) = (one.parent for one in (fleet.home / "runs").rglob("journal.jsonl"))
     assert sorted(os.listdir(os.fsencode(folder))) == [b"artifacts", b"journal.jsonl", b"task.json"]

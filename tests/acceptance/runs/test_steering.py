@@ -54,8 +54,8 @@ def test_hold_and_release_while_it_runs(fleet: Fleet):
     assert "released: c" in fleet.command("release", "latest", "c").stdout
     (fleet.folder / "gate").touch()
     assert controller.wait(30) == 1, "b is held, so coverage is below 1"
-    assert states(fleet) == {"a": "succeeded", "b": "held", "c": "succeeded"}
-    assert fleet.json("retry", "--only", "held")["tasks"]["succeeded"] == 3
+    assert states(fleet) == {"a": "done", "b": "held", "c": "done"}
+    assert fleet.json("retry", "--only", "held")["tasks"]["done"] == 3
 
 
 def test_a_running_task_is_held_after_its_attempt(fleet: Fleet):
@@ -87,7 +87,7 @@ def test_retry_gives_failed_tasks_a_fresh_allowance_and_keeps_the_old_attempts(f
     assert (summary["tasks"]["failed"], summary["attempts"]["total"]) == (1, 3)
     (fleet.folder / "gate").touch()
     summary = fleet.json("retry")
-    assert (summary["tasks"]["succeeded"], summary["attempts"]["total"]) == (2, 4)
+    assert (summary["tasks"]["done"], summary["attempts"]["total"]) == (2, 4)
     assert fleet.command("retry").stdout.startswith("0 tasks to retry")
     refused = fleet.command("retry", "--only", "b")
     assert (refused.returncode, "b" in refused.stderr) == (3, True)
@@ -119,4 +119,4 @@ def test_tasks_of_an_abandoned_run_do_not_hold_memory_for_ever(fleet: Fleet):
     controller.kill()
     controller.wait()
     (fleet.folder / "gate").touch()
-    assert fleet.json("run", fleet.tasks([task]))["tasks"]["succeeded"] == 1
+    assert fleet.json("run", fleet.tasks([task]))["tasks"]["done"] == 1

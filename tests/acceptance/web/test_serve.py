@@ -57,7 +57,7 @@ def test_a_killed_server_loses_no_event_and_no_run(fleet: Fleet):
     server.kill()
     listener.close()
     with closing(open_store(fleet.home)) as store:
-        wait_for(lambda: store.counts(run)[TaskState.SUCCEEDED] > 2, "the controller, which outlives the server")
+        wait_for(lambda: store.counts(run)[TaskState.DONE] > 2, "the controller, which outlives the server")
     again = serve(fleet, port=server.port)
     second = Listener(again, last=listener.last)
     wait_for(lambda: state(again, run) == "completed", "the run to be completed")
@@ -92,13 +92,13 @@ def test_what_an_operator_does_is_done_and_told_with_a_name(fleet: Fleet):
     (fleet.folder / "gate").touch()
     wait_for(lambda: state(server, run) == "paused", "the run to be paused")
     shown = server.get(f"runs/{run}")
-    assert (shown["reason"]["cause"], shown["tasks"]["succeeded"]) == ("operator", 1)
+    assert (shown["reason"]["cause"], shown["tasks"]["done"]) == ("operator", 1)
     assert "lunch" in shown["reason"]["message"]
     wait_for(lambda: not server.get(f"runs/{run}")["driven"], "its controller to leave")
     assert server.post(f"runs/{run}/resume", {"workers": 2})["by"] == "this server"
     wait_for(lambda: state(server, run) == "completed", "the run to be completed")
     assert server.post(f"runs/{run}/retry", {"only": ["held"]})["tasks"] == ["d"]
-    wait_for(lambda: server.get(f"runs/{run}")["tasks"]["succeeded"] == 4, "the held task to be run")
+    wait_for(lambda: server.get(f"runs/{run}")["tasks"]["done"] == 4, "the held task to be run")
     told = fleet.events(run)
     asked = [(e["data"]["verb"], e["data"]["by"]) for e in told if e["type"] == "run.requested"]
     assert [verb for verb, _ in asked] == ["hold", "pause", "resume", "retry"]

@@ -52,7 +52,7 @@ class Check:
     def _once(self, run: Submitted, key: str) -> None:
         """One verdict, and no start after the end that it came from, unless that end was told late."""
         events: list[dict[str, Any]] = run.home.events(run.name)
-        verdicts = [event for event in events if event["type"] == "task.succeeded" and event["task"] == key]
+        verdicts = [event for event in events if event["type"] == "task.done" and event["task"] == key]
         if not self._expect(len(verdicts) == 1, f"{key} has {len(verdicts)} verdicts"):
             self.counts["doubled"] += len(verdicts) > 1
             return

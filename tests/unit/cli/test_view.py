@@ -61,7 +61,7 @@ def test_a_small_terminal_shows_what_matters(mixed: RunBuilder) -> None:
     assert "nightly" in text
     assert mixed.run.id in text
     assert "1/2 workers busy" in text
-    assert "3 succeeded  1 failed  1 held  1 running  1 retried" in text
+    assert "2 passed  1 not passed  1 failed  1 held  1 running  1 retried" in text
     assert "valid 50.0% (15.0–85.0%)  strict 33.3%  coverage 66.7%" in text
     assert "cost $0.60  waste $0.30" in text
     assert "step 7   1m 05s" in text, "the clock goes on between two reads"

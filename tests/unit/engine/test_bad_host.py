@@ -63,7 +63,7 @@ async def test_a_host_that_breaks_while_the_other_is_busy(home: Path, kind: str,
             await anyio.sleep(0.01)
             assert not fail_all(bad, **BROKEN[kind])
         await play.finish()
-    assert {task.state for task in tasks(play)} == {TaskState.SUCCEEDED}
+    assert {task.state for task in tasks(play)} == {TaskState.DONE}
     wasted = [attempt for attempt in play.attempts() if attempt.outcome is not Outcome.OK]
     assert len(wasted) <= 4
     assert {
@@ -86,7 +86,7 @@ async def test_a_retry_waits_for_another_host_however_busy_it_is(home: Path):
         await play.launched(good, 2)
         assert good.launched[1].rsplit(".", 1)[0] == first.rsplit(".", 1)[0]
         await play.finish()
-    assert {task.state for task in tasks(play)} == {TaskState.SUCCEEDED}
+    assert {task.state for task in tasks(play)} == {TaskState.DONE}
 
 
 async def test_a_slow_failure_is_not_final_while_another_host_serves(home: Path):
@@ -98,7 +98,7 @@ async def test_a_slow_failure_is_not_final_while_another_host_serves(home: Path)
         end_all(good)
         await play.launched(good, 2)
         good.end(good.launched[1], exit_code=1, duration_s=30.0)
-    failed = next(task for task in tasks(play) if task.state is not TaskState.SUCCEEDED)
+    failed = next(task for task in tasks(play) if task.state is not TaskState.DONE)
     assert (failed.state, failed.attempts) == (TaskState.FAILED, 2), "two hosts agree, and it is tried no more"
 
 
@@ -118,7 +118,7 @@ async def test_a_host_that_works_before_and_after_is_believed(home: Path):
     states = {task.number: task.state for task in tasks(play)}
     number = int(failing.split(".")[-2])
     assert states.pop(number) is TaskState.FAILED
-    assert set(states.values()) == {TaskState.SUCCEEDED}
+    assert set(states.values()) == {TaskState.DONE}
     assert len(play.attempts()) == 4
 
 
@@ -134,7 +134,7 @@ async def test_a_verdict_of_an_attempt_that_began_before_proves_nothing(home: Pa
         bad.end(bad.launched[1])
         bad.end(bad.launched[3], exit_code=1, duration_s=30.0)
         await play.finish()
-    assert {task.state for task in tasks(play)} == {TaskState.SUCCEEDED}
+    assert {task.state for task in tasks(play)} == {TaskState.DONE}
 
 
 async def test_the_other_host_goes_and_the_failure_is_final(home: Path):
@@ -149,7 +149,7 @@ async def test_the_other_host_goes_and_the_failure_is_final(home: Path):
         play.fleet.remove("two", "preempted")
         await play.said("worker.left", two)
         await play.finish()
-    assert sorted(task.state for task in tasks(play)) == [TaskState.FAILED, TaskState.SUCCEEDED]
+    assert sorted(task.state for task in tasks(play)) == [TaskState.FAILED, TaskState.DONE]
 
 
 async def test_the_next_controller_knows_who_waits_for_another_host(home: Path):
@@ -172,7 +172,7 @@ async def test_the_next_controller_knows_who_waits_for_another_host(home: Path):
         end_all(two)
         await play.launched(two, 2)
         two.end(two.launched[1], exit_code=1, duration_s=30.0)
-    assert sorted(task.state for task in tasks(play)) == [TaskState.FAILED, TaskState.SUCCEEDED]
+    assert sorted(task.state for task in tasks(play)) == [TaskState.FAILED, TaskState.DONE]
 
 
 async def test_a_task_whose_memory_only_one_host_has_ends_there(home: Path):
@@ -208,7 +208,7 @@ async def test_tasks_that_fail_everywhere_are_their_own(home: Path):
                         backend.end(attempt_id)
             await anyio.sleep(0.005)
     for task in tasks(play):
-        assert task.state is (TaskState.FAILED if task.number in bad_tasks else TaskState.SUCCEEDED)
+        assert task.state is (TaskState.FAILED if task.number in bad_tasks else TaskState.DONE)
         assert task.attempts <= 3
 
 
@@ -253,7 +253,7 @@ async def test_a_trial_that_fails_costs_the_task_nothing_and_the_third_bars_the_
 
         await play.until(is_barred, "three trials")
         await play.finish()
-    assert {task.state for task in tasks(play)} == {TaskState.SUCCEEDED}
+    assert {task.state for task in tasks(play)} == {TaskState.DONE}
     failed = [attempt for attempt in play.attempts() if attempt.outcome is not Outcome.OK]
     assert len(failed) <= 6
     assert all(attempt.failure and not attempt.failure.consumes for attempt in failed)
@@ -292,7 +292,7 @@ async def test_fixed_shards_of_a_bad_host_go_to_others_and_lose_nothing(home: Pa
 
         await play.until(is_noticed, "quarantine")
         await play.finish()
-    assert {task.state for task in tasks(play)} == {TaskState.SUCCEEDED}
+    assert {task.state for task in tasks(play)} == {TaskState.DONE}
 
 
 async def test_probes_of_an_open_breaker_go_to_different_hosts(home: Path):
@@ -324,7 +324,7 @@ async def test_tasks_whose_guests_disk_is_full_take_no_host_with_them(home: Path
                         backend.end(attempt_id)
             await anyio.sleep(0.005)
     states = {task.number: task.state for task in tasks(play)}
-    assert all(states[number] is TaskState.SUCCEEDED for number in states.keys() - full)
+    assert all(states[number] is TaskState.DONE for number in states.keys() - full)
     assert all(states[number] in (TaskState.FAILED, TaskState.HELD) for number in full)
     quarantined = [host for kind, host in play.types() if kind == "worker.quarantined"]
     returned = [host for kind, host in play.types() if kind == "worker.returned"]

@@ -107,7 +107,7 @@ async def test_a_run_completes(home: Path):
     with opened(home) as reader:
         assert reader.run(one.run.id).state is RunState.COMPLETED
         states = [task.state for task in reader.tasks(one.run.id)]
-    assert states == [TaskState.SUCCEEDED, TaskState.FAILED, TaskState.SUCCEEDED]
+    assert states == [TaskState.DONE, TaskState.FAILED, TaskState.DONE]
     assert sorted(one.backend.forgotten) == sorted(one.backend.launched)
     assert one.backend.attempts == {}
 
@@ -277,7 +277,7 @@ async def test_a_late_verdict_counts_and_ends_the_attempt_that_replaced_it(home:
     late, replacement = one.attempts()
     assert (late.outcome, replacement.outcome) == (Outcome.OK, Outcome.CANCELLED)
     with opened(home) as reader:
-        assert [event.type for event in reader.events(one.run.id)].count("task.succeeded") == 1
+        assert [event.type for event in reader.events(one.run.id)].count("task.done") == 1
 
 
 async def test_the_audit_finds_what_the_host_lost(home: Path):

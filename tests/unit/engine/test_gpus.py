@@ -141,7 +141,7 @@ async def test_a_run_that_asks_for_no_gpus_asks_nobody_about_them(tmp_path: Path
         rows = database.rows
         monkeypatch.setattr(database, "rows", lambda name, **values: (asked.append(name), rows(name, **values))[1])
         await box.finish()
-        assert box.read(lambda store: store.counts(run.id))[TaskState.SUCCEEDED] == 20
+        assert box.read(lambda store: store.counts(run.id))[TaskState.DONE] == 20
     assert "claim_task" in asked
     assert [name for name in asked if "gpu" in name] == []
 
@@ -157,7 +157,7 @@ async def test_a_card_that_was_taken_costs_nothing_and_is_avoided(tmp_path: Path
         assert (first.outcome, first.failure and first.failure.kind) == (Outcome.INFRA_ERROR, Kind.GPU_TAKEN)
         assert [device.uuid for one in (first, second) for device in one.devices] == ["G0", "G1"]
         task = box.read(lambda store: store.task(run.id, "t_0"))
-        assert (task.state, task.consumed) == (TaskState.SUCCEEDED, 1)
+        assert (task.state, task.consumed) == (TaskState.DONE, 1)
 
 
 async def test_a_card_that_is_left_dirty_is_nobodys_until_a_person_says_so(tmp_path: Path):

@@ -171,7 +171,7 @@ async def test_the_verdict_of_a_partitioned_host_counts_when_it_returns_first(ho
     outcomes = {attempt.id: attempt.outcome for attempt in fleet.attempts()}
     assert outcomes[lost] is Outcome.OK
     assert sorted(map(str, outcomes.values())) == ["cancelled", "ok", "ok"]
-    assert fleet.types().count(("task.succeeded", None)) == 2
+    assert fleet.types().count(("task.done", None)) == 2
 
 
 async def test_a_host_that_does_not_answer_holds_up_nobody_else(home: Path):

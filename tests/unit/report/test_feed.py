@@ -30,10 +30,10 @@ def test_one_line_per_event_worth_one(mixed: RunBuilder) -> None:
     mixed.pause()
     assert printed(mixed) == [
         "run started",
-        "[1/6] succeeded      pad_1  score 1, 10s on local-1",
-        "[2/6] succeeded      pad_2  score 0, 10s on local-2",
+        "[1/6] passed         pad_1  score 1, 10s on local-1",
+        "[2/6] not passed     pad_2  score 0, 10s on local-2",
         "[2/6] retried        sheet_1  runner_lost, blamed on worker: the runner died",
-        "[3/6] succeeded      sheet_1  score 1, 10s on local-2",
+        "[3/6] passed         sheet_1  score 1, 10s on local-2",
         "[4/6] failed         sheet_2  timeout, blamed on task: no end after 15m",
         "[5/6] held           web_1  preempted, blamed on pool: evicted",
         "run paused     budget: the budget is spent",
@@ -59,14 +59,14 @@ def test_only_what_is_new_is_printed(mixed: RunBuilder) -> None:
     assert len(stream.getvalue()) == before
     mixed.attempt("web_2", 1.0)
     plain.update(mixed.store)
-    assert "[6/6] succeeded      web_2" in stream.getvalue()[before:]
+    assert "[6/6] passed         web_2" in stream.getvalue()[before:]
 
 
 def test_joining_late_counts_right(mixed: RunBuilder) -> None:
     last = mixed.store.last_event(mixed.run.id)
     assert last is not None
     mixed.attempt("web_2", 1.0)
-    assert printed(mixed, after=last.number) == ["[6/6] succeeded      web_2  score 1, 10s on local-1"]
+    assert printed(mixed, after=last.number) == ["[6/6] passed         web_2  score 1, 10s on local-1"]
 
 
 def test_many_pages_count_right(home: Path) -> None:
@@ -89,11 +89,11 @@ def test_hostile_text_is_shown_not_obeyed(home: Path) -> None:
     assert shown[1] == "[1/1] failed         a\\e[31m\\n_1  bad_exit, blamed on task: \\e]0;title\\x07[bold]\\nx"
 
 
-def test_done_by() -> None:
+def test_settled_by() -> None:
     def event(type: str, attempt: str | None = None):
         return events.Event(number=1, run_id="r", at=0, type=type, task="a", attempt=attempt, data={})
 
-    assert events.done_by(event("task.succeeded", "r.1.1")) == 1
-    assert events.done_by(event("task.retried", "r.1.1")) == 0
-    assert events.done_by(event("task.retried")) == -1
-    assert events.done_by(event("attempt.claimed", "r.1.1")) == 0
+    assert events.settled_by(event("task.done", "r.1.1")) == 1
+    assert events.settled_by(event("task.retried", "r.1.1")) == 0
+    assert events.settled_by(event("task.retried")) == -1
+    assert events.settled_by(event("attempt.claimed", "r.1.1")) == 0

@@ -58,7 +58,9 @@ def hostile(home: Path):
     builder = RunBuilder(home, HOSTILE, name="<script>alert(0)</script>").begin()
     for key in HOSTILE[:3]:
         builder.attempt(key, 1.0, worker="<w>")
-    for key in HOSTILE[3:6]:
+    builder.attempt(HOSTILE[5], 0.4)
+    builder.attempt(HOSTILE[6], 0.0)
+    for key in HOSTILE[3:5]:
         builder.attempt(key, kind=Kind.BAD_EXIT, evidence=f"</td></script>{key}", then=TaskState.FAILED)
     builder.pause(message="<img src=x onerror=alert(5)>")
     yield builder
@@ -136,6 +138,7 @@ def test_a_browser_draws_the_table_and_runs_nothing_else(hostile: RunBuilder, tm
     done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
     assert done.stdout.count('class="open"') == len(HOSTILE)
     assert "&lt;script&gt;alert(1)&lt;/script&gt;_1" in done.stdout
+    assert [done.stdout.count(f"</i>{word}</td>") for word in ("passed", "score 0.4", "not passed")] == [3, 1, 1]
     assert "CONSOLE" not in done.stderr, "neither an error nor a refused script"
 
 

@@ -43,7 +43,7 @@ def test_slots_that_nothing_ran_on_yet_are_shown(home: Path) -> None:
 
 def test_totals_scores_failures_and_cost(mixed: RunBuilder) -> None:
     live = live_state(mixed.store, mixed.run)
-    assert (live.total, live.done, live.retried, live.failed_attempts) == (6, 5, 1, 3)
+    assert (live.total, live.settled, live.retried, live.failed_attempts) == (6, 5, 1, 3)
     assert live.scores.valid == pytest.approx(0.5)
     assert [(one.key, one.kind, one.blame) for one in live.failures] == [
         ("web_1", Kind.PREEMPTED, Blame.POOL),
@@ -104,4 +104,4 @@ def test_finished_runs_have_no_eta(home: Path) -> None:
     live = live_state(builder.store, builder.run)
     builder.close()
     assert live.eta is None
-    assert live.counts[TaskState.SUCCEEDED] == 1
+    assert live.counts[TaskState.DONE] == 1

@@ -42,7 +42,7 @@ def test_has_every_promised_key_and_is_json(mixed: RunBuilder) -> None:
 def test_counts_scores_and_coverage(mixed: RunBuilder) -> None:
     summary = summarise(mixed.store, mixed.run)
     assert summary["tasks"] == {
-        "total": 6, "succeeded": 3, "failed": 1, "held": 1, "cancelled": 0, "queued": 1, "running": 0,
+        "total": 6, "done": 3, "failed": 1, "held": 1, "cancelled": 0, "queued": 1, "running": 0,
     }  # fmt: skip
     scores = summary["scores"]
     assert scores["strict"] == pytest.approx(2 / 6)
@@ -159,7 +159,7 @@ def test_coverage_counts_own_failures_but_not_held(home: Path) -> None:
 
 def test_overview_says_it_in_words(mixed: RunBuilder) -> None:
     shown = paint(overview(summarise(mixed.store, mixed.run, results=False), 120), colour=False)
-    assert "3 of 6 tasks got a verdict, 1 failed, 1 held, 1 queued" in shown
+    assert "3 of 6 tasks got a verdict (2 passed, 1 not passed), 1 failed, 1 held, 1\n" in shown
     assert "Valid score   50.0%   95% sure: 15.0–85.0%" in shown
     assert "4 of 6 tasks count; wanted 100%: not reached" in shown
     waste = "$0.30 on attempts without a verdict that counts (failed $0.20, lost $0.05, preempted $0.05)"

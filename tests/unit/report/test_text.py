@@ -119,3 +119,11 @@ def test_keys_are_cut_in_the_middle():
     assert [text.width(text.clip_middle(key, cells)) for cells in (0, 1, 7, 8, 9, 44)] == [0, 1, 7, 8, 9, 44]
     assert text.clip_middle(key, 45) == key
     assert text.width(text.clip_middle("漢字" * 20, 15)) <= 15
+
+
+@pytest.mark.parametrize(
+    ("score", "success", "shown"),
+    [(1.0, True, "passed"), (0.9, True, "passed"), (0.4, False, "score 0.4"), (0.0, False, "not passed")],
+)
+def test_a_verdict_in_words(score: float, success: bool, shown: str):
+    assert text.verdict(score, success=success) == shown

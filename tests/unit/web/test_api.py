@@ -46,7 +46,7 @@ async def client(home: Path) -> AsyncGenerator[Client]:
 
 async def test_the_runs_with_their_problems(run: str, client: Client):
     (row,) = (await client.get("runs"))["runs"]
-    assert (row["run"], row["tasks"]["succeeded"], row["tasks"]["failed"], row["budget_usd"]) == (run, 6, 2, 100.0)
+    assert (row["run"], row["tasks"]["done"], row["tasks"]["failed"], row["budget_usd"]) == (run, 6, 2, 100.0)
     assert row["scores"]["valid"] == pytest.approx(3 / 8)
     texts = [problem["text"] for problem in row["problems"]]
     assert texts[0].startswith("nobody drives it"), "what is worst stands first"
@@ -105,7 +105,7 @@ async def test_lanes_series_failures_and_queue(run: str, client: Client):
         1,
     )
     series = await client.get(f"runs/{run}/series")
-    assert (series["decided"][-1], series["succeeded"][-1], series["cost_usd"][-1]) == (8, 6, 4.0)
+    assert (series["decided"][-1], series["done"][-1], series["cost_usd"][-1]) == (8, 6, 4.0)
     assert series["waste_usd"][-1] == 1.0
     failures = await client.get(f"runs/{run}/failures?limit=1")
     assert (failures["kinds"][0]["attempts"], len(failures["attempts"])) == (2, 1)
@@ -209,7 +209,7 @@ async def test_a_server_that_drives_nothing_says_so(run: str, client: Client):
 
 async def test_metrics_are_what_prometheus_reads(run: str, client: Client):
     text = (await client.ask("/metrics")).body.decode()
-    assert f'evalfleet_run_tasks{{run="{run}",state="succeeded"}} 6' in text
+    assert f'evalfleet_run_tasks{{run="{run}",state="done"}} 6' in text
     assert f'evalfleet_run_cost_usd{{run="{run}"}} 4' in text
     assert 'evalfleet_runs{state="running"} 1' in text
     parser = pytest.importorskip("prometheus_client.parser")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from evalfleet.config import Settings
     from evalfleet.model import Run
     from evalfleet.report.live import WorkerLine
-    from evalfleet.report.terminal.lines import Line
+    from evalfleet.report.terminal.lines import Line, Span
     from evalfleet.store.base.store import StoreReader
 
 _SHOWN = 20
@@ -66,7 +66,8 @@ def _table(runs: list[dict[str, Any]], now: float) -> list[Line]:
         Column("run"),
         Column("name", most=24),
         Column("state"),
-        Column("done", right=True),
+        Column("tasks", right=True),
+        Column("passed", right=True),
         Column("failed", right=True),
         Column("held", right=True),
         Column("valid", right=True),
@@ -76,14 +77,15 @@ def _table(runs: list[dict[str, Any]], now: float) -> list[Line]:
     rows: list[list[Span]] = []
     for run in runs:
         tasks, state = run["tasks"], run["state"]
-        done = tasks["total"] - tasks["queued"] - tasks["running"]
+        settled = tasks["total"] - tasks["queued"] - tasks["running"]
         abandoned = state == "running" and not run["driven"]
         rows.append(
             [
                 Span(run["run"], Style.STRONG),
                 Span(text.printable(run["name"])),
                 Span("not driven", Style.WARN) if abandoned else Span(state, STATE_STYLES[state]),
-                Span(f"{done:,}/{tasks['total']:,}"),
+                Span(f"{settled:,}/{tasks['total']:,}"),
+                _passed(run),
                 Span(f"{tasks['failed']:,}", Style.BAD if tasks["failed"] else Style.FAINT),
                 Span(f"{tasks['held']:,}", Style.WARN if tasks["held"] else Style.FAINT),
                 Span(text.percent(run["scores"]["valid"])),
@@ -100,6 +102,16 @@ def _table(runs: list[dict[str, Any]], now: float) -> list[Line]:
                 line(Span(f"{_FOUND}{found_short(run['study'])}", Style.FAINT)), columns(), indent=len(_FOUND)
             )
     return shown
+
+
+def _passed(run: dict[str, Any]) -> Span:
+    from evalfleet.report import text
+    from evalfleet.report.terminal.lines import Span, Style
+
+    passed = run["scores"]["passed"]
+    if "study" in run:  # a trial is measured, not passed
+        return Span(text.NONE, Style.FAINT)
+    return Span(f"{passed:,}", Style.GOOD if passed else Style.FAINT)
 
 
 def _show_run(settings: Settings, name: str, *, as_json: bool) -> None:

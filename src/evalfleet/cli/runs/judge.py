@@ -132,7 +132,9 @@ def _shown(run: Run, changes: list[Change], tasks: dict[str, int], *, dry_run: b
                 f"`evalfleet retry {run.id}` runs what failed again"
             )
         )
-    shown.append(line("tasks: " + ", ".join(f"{count:,} {state}" for state, count in tasks.items() if count)))
+    words = {"done": "with a verdict"}
+    counts = (f"{count:,} {words.get(state, state)}" for state, count in tasks.items() if count)
+    shown.append(line("tasks: " + ", ".join(counts)))
     return shown
 
 
@@ -154,5 +156,7 @@ def _words(judged: Any, outcome: str | None) -> str:
     from evalfleet.model import Verdict
 
     if isinstance(judged, Verdict):
-        return f"verdict, score {judged.score:g}"
+        from evalfleet.report.text import verdict
+
+        return verdict(judged.score, success=judged.success)
     return f"{judged.kind}, {judged.blame} ({outcome})"

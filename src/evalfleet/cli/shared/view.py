@@ -17,7 +17,7 @@ from evalfleet.report.live import LiveState, live_state
 from evalfleet.report.summary import Summary
 from evalfleet.report.terminal import lines
 from evalfleet.report.terminal import summary as overview
-from evalfleet.report.terminal.events import Feed, done_by
+from evalfleet.report.terminal.events import Feed, settled_by
 from evalfleet.report.terminal.live import screen
 from evalfleet.store.base.store import StoreReader
 
@@ -147,7 +147,7 @@ class PlainLines:
         self._stream: TextIO = sys.stdout if stream is None else stream
         self._after = after
         self._colour = colour
-        self._done = 0 if after == 0 else None
+        self._settled = 0 if after == 0 else None
         self._feed = Feed(verbose=verbose)
 
     def update(self, store: StoreReader) -> int:
@@ -164,10 +164,10 @@ class PlainLines:
             counts = store.counts(self._run.id)
         total = sum(counts.values())
         full = len(events) == _PAGE
-        if self._done is None or not full:
+        if self._settled is None or not full:
             # Counted back from what is true at the end, so that the beginning need not be known, and no error stays.
-            done = total - counts[TaskState.QUEUED] - counts[TaskState.RUNNING]
-            self._done = done - sum(done_by(event) for event in events)
+            settled = total - counts[TaskState.QUEUED] - counts[TaskState.RUNNING]
+            self._settled = settled - sum(settled_by(event) for event in events)
         lines.write(self._lines(events, total), self._stream, colour=self._colour)
         self._after = events[-1].number
         return full
@@ -175,8 +175,8 @@ class PlainLines:
     def _lines(self, events: list[Event], total: int) -> Iterator[lines.Line]:
         places = len(f"{total}")
         for event in events:
-            self._done = (self._done or 0) + done_by(event)
-            progress = f"{max(0, min(self._done, total)):>{places}}/{total}" if event.task is not None else ""
+            self._settled = (self._settled or 0) + settled_by(event)
+            progress = f"{max(0, min(self._settled, total)):>{places}}/{total}" if event.task is not None else ""
             line = self._feed.line(event, progress)
             if line is not None:
                 yield line

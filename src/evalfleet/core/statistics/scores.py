@@ -1,6 +1,6 @@
 """Scores with their uncertainty, times with theirs.
 
-Scores follow one rule. A task that succeeded counts its score. A task that failed (the task itself is blamed) counts 0
+Scores follow one rule. A task that is done (has a verdict) counts its score. A task that failed (the task itself is blamed) counts 0
 in both scores. A task without a verdict that is not to blame (held, cancelled, unfinished) counts 0 in *strict* and is
 left out of *valid*. Coverage is the share of the tasks that count in *valid*.
 """

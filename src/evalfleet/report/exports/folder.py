@@ -77,7 +77,7 @@ def write_json_lines(path: Path, objects: Any) -> None:
 
 def error_of(result: JsonObject) -> str | None:
     """Why a task has no verdict, in a line; None if it has one."""
-    if result["state"] == "succeeded":
+    if result["state"] == "done":
         return None
     failure = result["failure"]
     return result["reason"] or (f"{failure['kind']}: {failure['evidence']}" if failure else result["state"])

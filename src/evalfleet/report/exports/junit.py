@@ -44,7 +44,7 @@ def legal(text: str) -> str:
 def ending(result: JsonObject) -> str | None:
     """`failure`: the agent's or task's own. `error`: somebody else's. `skipped`: not judged. None: it passed."""
     state, failure = result["state"], result["failure"]
-    if state == "succeeded":
+    if state == "done":
         return None if result["success"] else "failure"
     if state == "failed":
         return "failure" if failure is None or failure["blame"] == "task" else "error"

@@ -69,7 +69,7 @@ def _task(source: Source, result: JsonObject, folder: Path, place: Path) -> Json
     if key in source.decided_by:
         copied = copy_files(source.folder(key, source.decided_by[key]), folder / place, below="artifacts", but=_RESULT)
         images = [f"{place.as_posix()}/{path}" for path in copied if path.lower().endswith(_IMAGES)]
-    if result["state"] == "succeeded" and place.is_relative_to(TREE.parent):
+    if result["state"] == "done" and place.is_relative_to(TREE.parent):
         (folder / place / _RESULT).write_text(f"{result['score']}\n", "utf-8")
     return {
         "task_id": key,

@@ -12,8 +12,8 @@ from evalfleet.report import text
 from evalfleet.report.timeline import SCALE, Bar, Timeline
 
 LOOKS = {
-    "pass": "verdict, success",
-    "wrong": "verdict, no success",
+    "pass": "passed",
+    "wrong": "not passed",
     "own": "failed, the task's own",
     "infra": "failed, infrastructure",
     "off": "cancelled",
@@ -59,14 +59,14 @@ def domains(by_domain: dict[str, JsonObject], successes: dict[str, int]) -> str:
         passed = successes.get(domain, 0)
         parts = [
             ("pass", passed),
-            ("wrong", facts["succeeded"] - passed),
+            ("wrong", facts["done"] - passed),
             ("own", facts["failed"]),
             ("infra", facts["held"]),
             ("off", facts["cancelled"]),
         ]
-        label = ", ".join(
-            f"{facts[name]} {name}" for name in ("succeeded", "failed", "held", "queued", "running") if facts[name]
-        )
+        counts = {"passed": passed, "not passed": facts["done"] - passed}
+        counts |= {name: facts[name] for name in ("failed", "held", "queued", "running")}
+        label = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         name = text.printable(domain) or "(none)"
         rows.append(
             f'<div class="name" title="{escape(name)}">{escape(name)}</div><div>{stacked(parts, facts["total"], label)}</div>'

@@ -154,7 +154,7 @@ def _cards(summary: Summary) -> str:
     accept = f"wanted {summary['accept'] * 100:g}%: {'reached' if summary['accepted'] else 'not reached'}"
     small = [
         ("Coverage", text.percent(scores["coverage"]), f"{counted:,} of {tasks['total']:,} tasks; {accept}"),
-        ("Verdicts", f"{scores['verdicts']:,}", _rest(tasks)),
+        ("Passed", f"{scores['passed']:,}", _rest(tasks, scores["passed"])),
         (
             "Attempts",
             f"{summary['attempts']['total']:,}",
@@ -181,9 +181,17 @@ def _score_card(name: str, score: float | None, bounds: list[float] | None, mean
     )
 
 
-def _rest(tasks: dict[str, int]) -> str:
-    rest = [f"{tasks[name]:,} {name}" for name in ("failed", "held", "cancelled", "running", "queued") if tasks[name]]
-    return ", ".join(rest) or "every task has one"
+def _rest(tasks: dict[str, int], passed: int) -> str:
+    return ", ".join(f"{count:,} {word}" for word, count in _results(tasks, passed).items() if word != "passed") or (
+        "every task"
+    )
+
+
+def _results(tasks: dict[str, int], passed: int) -> dict[str, int]:
+    """How many tasks there are of each result: the verdict, or the state of those without one."""
+    states = ("failed", "held", "cancelled", "running", "queued")
+    counts = {"passed": passed, "not passed": tasks["done"] - passed, **{state: tasks[state] for state in states}}
+    return {word: count for word, count in counts.items() if count}
 
 
 def _cost_note(summary: Summary) -> str:
@@ -276,12 +284,11 @@ def _retries(summary: Summary) -> str:
 
 def _tasks(summary: Summary, strips: Filmstrips, most: int) -> str:
     options = "".join(
-        f'<option value="{state}">{state} ({count:,})</option>'
-        for state, count in summary["tasks"].items()
-        if count and state != "total"
+        f'<option value="{word}">{word} ({count:,})</option>'
+        for word, count in _results(summary["tasks"], summary["scores"]["passed"]).items()
     )
     heads = (
-        ("key", "Task", ""), ("domain", "Domain", "wideonly"), ("state", "State", ""), ("score", "Score", "num"),
+        ("key", "Task", ""), ("domain", "Domain", "wideonly"), ("result", "Result", ""), ("score", "Score", "num"),
         ("steps", "Steps", "num wideonly"), ("duration", "Time", "num"), ("attempts", "Attempts", "num wideonly"),
         ("worker", "Worker", "wideonly"), ("failure", "Failure", "wideonly"),
     )  # fmt: skip
@@ -294,7 +301,7 @@ def _tasks(summary: Summary, strips: Filmstrips, most: int) -> str:
     return (
         f"{told}{note}"
         '<div class="tools"><input id="search" type="search" placeholder="Search tasks, workers, failures" '
-        'aria-label="Search"><select id="state" aria-label="State"><option value="">all states</option>'
+        'aria-label="Search"><select id="result" aria-label="Result"><option value="">all results</option>'
         f'{options}</select><span id="found" class="faint" aria-live="polite"></span></div>'
         f'<div class="wide"><table id="tasks"><thead><tr>{columns}</tr></thead><tbody></tbody></table></div>'
         '<button id="more" type="button" hidden>Show more</button>'

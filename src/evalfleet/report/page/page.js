@@ -3,12 +3,12 @@
   const PAGE = 200;
   const { run, tasks } = JSON.parse(document.getElementById("data").textContent);
   const rows = tasks.map(([key, domain, state, score, success, steps, duration, worker, failure, folder, reason, attempts], order) => ({
-    order, key, domain, state, score, success, steps, duration, worker, failure, folder, reason, attempts: attempts.length, tries: attempts,
+    order, key, domain, state, result: state !== "done" ? state : success ? "passed" : "not passed", score, success, steps, duration, worker, failure, folder, reason, attempts: attempts.length, tries: attempts,
     text: [key, domain, worker, failure, reason, ...attempts.map((a) => a[8])].filter(Boolean).join("\n").toLowerCase(),
   }));
   const body = document.querySelector("#tasks tbody");
   const search = document.getElementById("search");
-  const state = document.getElementById("state");
+  const result = document.getElementById("result");
   const more = document.getElementById("more");
   const found = document.getElementById("found");
   let sort = { by: "order", up: true };
@@ -30,6 +30,7 @@
     if (s < 3600) return `${Math.floor(s / 60)}m ${two(s % 60)}s`;
     return `${Math.floor(s / 3600)}h ${two(Math.floor((s % 3600) / 60))}m`;
   };
+  const rounded = (score) => Math.round(score * 1000) / 1000;
   const look = (row) =>
     ({ failed: "own", held: "infra", cancelled: "off", running: "live", queued: "none" })[row.state] || (row.success ? "pass" : "wrong");
 
@@ -68,9 +69,9 @@
     });
     line.appendChild(element("td")).append(open);
     line.append(element("td", "wideonly", row.domain));
-    line.appendChild(element("td", "tag")).append(element("i", look(row)), row.state);
+    line.appendChild(element("td", "tag")).append(element("i", look(row)), row.result === "not passed" && row.score > 0 ? `score ${rounded(row.score)}` : row.result);
     line.append(
-      element("td", "num", row.score === null ? "" : String(Math.round(row.score * 1000) / 1000)),
+      element("td", "num", row.score === null ? "" : String(rounded(row.score))),
       element("td", "num wideonly", row.steps),
       element("td", "num", row.duration === null ? "" : span(row.duration)),
       element("td", "num wideonly", row.attempts),
@@ -96,7 +97,7 @@
   };
   const refresh = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    shown = rows.filter((row) => (!state.value || row.state === state.value) && words.every((word) => row.text.includes(word))).sort(compare);
+    shown = rows.filter((row) => (!result.value || row.result === result.value) && words.every((word) => row.text.includes(word))).sort(compare);
     body.replaceChildren();
     drawn = 0;
     found.textContent = shown.length === rows.length ? "" : `${shown.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")}`;
@@ -116,7 +117,7 @@
     clearTimeout(waiting);
     waiting = setTimeout(refresh, 80);
   });
-  state.addEventListener("change", refresh);
+  result.addEventListener("change", refresh);
   more.addEventListener("click", extend);
   refresh();
   // A link to a task, such as report.html#click-button_0, opens it.

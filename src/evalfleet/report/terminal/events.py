@@ -10,11 +10,10 @@ from evalfleet.model import Event, JsonObject
 from evalfleet.report import text
 from evalfleet.report.terminal.lines import Line, Span, Style, line
 
-# How each event moves the number of tasks that are done. One that was asked for anew was done before.
-_DONE = {"task.succeeded": 1, "task.failed": 1, "task.held": 1, "task.cancelled": 1, "task.released": -1}
+# How each event moves the number of settled tasks. One that is asked for anew was settled before.
+_SETTLED = {"task.done": 1, "task.failed": 1, "task.held": 1, "task.cancelled": 1, "task.released": -1}
 
 _STYLES = {
-    "succeeded": Style.GOOD,
     "failed": Style.BAD,
     "held": Style.WARN,
     "retried": Style.WARN,
@@ -28,11 +27,11 @@ _STYLES = {
 }
 
 
-def done_by(event: Event) -> int:
-    """By how much the event raises the number of tasks that are done."""
+def settled_by(event: Event) -> int:
+    """By how much the event raises the number of tasks that nothing more happens to."""
     if event.type == "task.retried":
         return -1 if event.attempt is None else 0
-    return _DONE.get(event.type, 0)
+    return _SETTLED.get(event.type, 0)
 
 
 def clock(at: float, *, date: bool = False) -> str:
@@ -71,19 +70,22 @@ class Feed:
         end = self._ends.pop(event.attempt, {}) if event.attempt and event.type.startswith("task.") else {}
         subject, _, verb = event.type.partition(".")
         word = f"{subject} {verb}" if subject in ("run", "breaker", "lease", "worker") else verb
+        style = _STYLES.get(verb, Style.PLAIN)
+        if event.type == "task.done":
+            word, style = ("passed", Style.GOOD) if event.data["success"] else ("not passed", Style.PLAIN)
         said = text.printable(say(event, end))
         key = [Span(text.printable(event.task), Style.STRONG), "  "] if event.task is not None else []
         return line(
             Span(clock(event.at), Style.FAINT),
             f" {f'[{progress}] ' if progress else ''}",
-            Span(f"{word:<14}", _STYLES.get(verb, Style.PLAIN)),
+            Span(f"{word:<14}", style),
             " ",
             *key,
             said,
         )
 
 
-def _succeeded(event: Event, end: JsonObject) -> str:
+def _verdict(event: Event, end: JsonObject) -> str:
     said = f"score {event.data['score']:g}"
     if end:
         said += f", {text.span(end['duration_s'])} on {end['worker']}"
@@ -142,7 +144,7 @@ def _nothing(_event: Event, _end: JsonObject) -> str:
 
 
 _SAYERS: dict[str, Callable[[Event, JsonObject], str]] = {
-    "task.succeeded": _succeeded,
+    "task.done": _verdict,
     "task.retried": _retried,
     "task.failed": _reason,
     "task.held": _reason,

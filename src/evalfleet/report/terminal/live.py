@@ -13,8 +13,7 @@ _MOST_CELL = 100
 _GAP = 2
 _MOST_FAILURES = 6
 
-_COUNTS = (
-    (TaskState.SUCCEEDED, Style.GOOD),
+_STATES = (
     (TaskState.FAILED, Style.BAD),
     (TaskState.HELD, Style.WARN),
     (TaskState.CANCELLED, Style.WARN),
@@ -75,20 +74,19 @@ def _between(left: Line, right: Line, width: int) -> Line:
 
 
 def _bar(live: LiveState, width: int, drift_s: float) -> Line:
-    share = live.done / live.total if live.total else 0.0
-    after = f"  {live.done:,}/{live.total:,}  {int(share * 100)}%"
-    if live.eta is not None and live.done < live.total:
+    share = live.settled / live.total if live.total else 0.0
+    after = f"  {live.settled:,}/{live.total:,}  {int(share * 100)}%"
+    if live.eta is not None and live.settled < live.total:
         low, high = max(0.0, live.eta.low - drift_s), max(0.0, live.eta.high - drift_s)
         after += f"  {remaining(low, high)} left"
     room = max(10, width - text.width(after))
     bar: Line = []
     left = room
-    for state, style in _COUNTS[:-1]:
-        count = live.counts[state]
+    for word, count, style in _groups(live)[:-1]:
         if count and live.total:
             # Rounded up, so that a single failure among thousands is seen.
             size = min(left, max(1, round(room * count / live.total)))
-            bar.append(Span(("╍" if state is TaskState.RUNNING else "━") * size, style))
+            bar.append(Span(("╍" if word == TaskState.RUNNING else "━") * size, style))
             left -= size
     return [*bar, Span("─" * left, Style.FAINT), Span(after)]
 
@@ -104,11 +102,20 @@ def remaining(low_s: float, high_s: float) -> str:
     raise AssertionError
 
 
+def _groups(live: LiveState) -> list[tuple[str, int, Style]]:
+    """All tasks: those with a verdict by what it says, the others by their state."""
+    verdicts = [
+        ("passed", live.passed, Style.GOOD),
+        ("not passed", live.counts[TaskState.DONE] - live.passed, Style.PLAIN),
+    ]
+    return verdicts + [(str(state), live.counts[state], style) for state, style in _STATES]
+
+
 def _counts(live: LiveState) -> Line:
     parts: Line = []
-    for state, style in _COUNTS:
-        if live.counts[state] or state is TaskState.SUCCEEDED:
-            parts += [Span("  " if parts else ""), Span(f"{live.counts[state]:,} {state}", style)]
+    for word, count, style in _groups(live):
+        if count or word == "passed":
+            parts += [Span("  " if parts else ""), Span(f"{count:,} {word}", style)]
     if live.retried:
         parts.append(Span(f"  {live.retried:,} retried", Style.FAINT))
     return parts
@@ -161,7 +168,7 @@ def notices(live: LiveState, notice: str, width: int) -> list[Line]:
 def _starts_slowly(live: LiveState) -> bool:
     busy = sum(1 for one in live.workers if one.state is WorkerState.BUSY)
     waits = busy < len(live.workers) and live.counts[TaskState.QUEUED] > 0
-    return waits and busy > 0 and live.counts[TaskState.SUCCEEDED] == 0 and live.run.policy.breaker
+    return waits and busy > 0 and live.counts[TaskState.DONE] == 0 and live.run.policy.breaker
 
 
 def _workers(workers: tuple[WorkerLine, ...], width: int, room: int, drift_s: float) -> list[Line]:

@@ -52,15 +52,22 @@ def _heading(summary: Summary, driven: bool) -> list[Line]:
     if summary["duration_s"] is not None:
         head.append(Span(f" {'for' if state == 'running' else 'after'} {text.span(summary['duration_s'])}"))
     if "study" in summary:
-        parts = [f"{tasks['succeeded']:,} of {text.count(tasks['total'], 'trial')} measured"]
+        parts = [f"{tasks['done']:,} of {text.count(tasks['total'], 'trial')} measured"]
     else:
-        parts = [f"{tasks['succeeded']:,} of {text.count(tasks['total'], 'task')} got a verdict"]
+        parts = [f"{tasks['done']:,} of {text.count(tasks['total'], 'task')} got a verdict{_verdicts(summary)}"]
     parts += [f"{tasks[name]:,} {name}" for name in ("failed", "held", "cancelled", "running", "queued") if tasks[name]]
     head.append(Span(": " + ", ".join(parts)))
     lines = [head]
     if "reason" in summary:
         lines.append(line(Span(f"Why: {text.printable(str(summary['reason'].get('message', '')))}", Style.WARN)))
     return lines
+
+
+def _verdicts(summary: Summary) -> str:
+    verdicts, passed = summary["scores"]["verdicts"], summary["scores"]["passed"]
+    if not verdicts:
+        return ""
+    return " (all passed)" if passed == verdicts else f" ({passed:,} passed, {verdicts - passed:,} not passed)"
 
 
 def _results(summary: Summary, width: int) -> list[Line]:

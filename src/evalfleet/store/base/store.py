@@ -206,7 +206,7 @@ class StoreReader(DaemonReader, PoolReader, GpuReader, PageReader, SeriesReader,
         ...
 
     def state_sums(self, run_id: str) -> list[dict[str, Any]]:
-        """Per state: count, score."""
+        """Per state: count, score, successes."""
         ...
 
     def result_rows(self, run_id: str) -> Iterator[dict[str, Any]]:
@@ -255,7 +255,7 @@ class StoreReader(DaemonReader, PoolReader, GpuReader, PageReader, SeriesReader,
         ...
 
     def durations(self, run_id: str, limit: int = 20_000) -> list[float]:
-        """How long tasks took that are decided by themselves: succeeded or failed."""
+        """How long tasks took that are decided by themselves: done or failed."""
         ...
 
     def last_event(self, run_id: str, type: str | None = None) -> Event | None: ...
@@ -345,7 +345,7 @@ class Store(DaemonWriter, PoolWriter, GpuWriter, SeriesWriter, StoreReader, Prot
         ...
 
     def finish(self, run: Run, finish: Finish) -> Finished | None:
-        """Attempt -> collecting, task by the rules of `Finish`. Events `attempt.finished` and `task.succeeded`,
+        """Attempt -> collecting, task by the rules of `Finish`. Events `attempt.finished` and `task.done`,
         `task.retried`, `task.failed`, `task.held` or `task.cancelled`. None: the attempt was finished before.
 
         A task that an operator asked to hold is held instead of queued or failed. A verdict of an attempt that was

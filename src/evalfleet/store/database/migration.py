@@ -45,6 +45,8 @@ def migrate(connection: sqlite3.Connection, home: Path, known: Sequence[Migratio
             raise
         raise _foreign(home, str(error)) from error
     missing = _missing(connection, known) if version else None
+    if missing is None and connection.execute("pragma foreign_key_check").fetchone() is not None:
+        missing = "rows refer to rows that are not there"
     if missing is not None:
         raise _foreign(home, missing)
     if version:

@@ -323,6 +323,10 @@ def _refuse_damaged(home: Path) -> None:
 
 def _migrate(database: SqliteDatabase, home: Path) -> None:
     known = migrations(DIALECT)
-    if schema_version(database.connection) != len(known):
-        with database.transaction():
-            migrate(database.connection, home, known)
+    if schema_version(database.connection) == len(known):
+        return
+    # A table that others refer to can be made anew only without them; a transaction does not let this change.
+    database.connection.execute("pragma foreign_keys = off")
+    with database.transaction():
+        migrate(database.connection, home, known)
+    database.connection.execute("pragma foreign_keys = on")

@@ -253,7 +253,7 @@ class Writing(Submitting, Steering, Hosting, Leasing, Access, Daemon, SeriesKeep
     def _finish_event(self, finish: Finish, task: Task, attempt: Attempt) -> None:
         if finish.verdict:
             data: JsonObject = {"score": finish.verdict.score, "success": finish.verdict.success}
-            self._event(task.run_id, "task.succeeded", data, task, attempt)
+            self._event(task.run_id, "task.done", data, task, attempt)
         elif task.state is not TaskState.RUNNING:
             data = {"reason": task.reason}
             if task.state is TaskState.QUEUED:

@@ -130,16 +130,16 @@ class AttemptContract:
         verdict = Verdict(score=0.25, success=False, steps=3, metrics={"a": 1})
         assert finished.counts
         assert finished.siblings == ()
-        assert (finished.task.state, finished.task.verdict, finished.task.failure) == (T.SUCCEEDED, verdict, None)
+        assert (finished.task.state, finished.task.verdict, finished.task.failure) == (T.DONE, verdict, None)
         assert (finished.task.consumed, finished.task.lost, finished.task.duration_s) == (1, 0, 7.0)
         ended = finished.attempt
         assert (ended.state, ended.outcome, ended.verdict) == (A.COLLECTING, Outcome.OK, verdict)
         assert (ended.cost_usd, ended.reported_usd, ended.end) == (0.5, 0.25, {"cause": "exited", "exit_code": 0})
         assert store.unended(run.id) == [ended]
-        assert _types_after(store, run, before) == ["attempt.finished", "task.succeeded"]
+        assert _types_after(store, run, before) == ["attempt.finished", "task.done"]
         assert store.finish(run, cases.with_verdict(attempt, 1.0)) is None
         assert store.finish(run, cases.with_failure(attempt)) is None
-        assert _types_after(store, run, before) == ["attempt.finished", "task.succeeded"]
+        assert _types_after(store, run, before) == ["attempt.finished", "task.done"]
 
     @pytest.mark.parametrize(
         ("state", "event"),
@@ -205,10 +205,10 @@ class AttemptContract:
         before = _last(store, run)
         finished = cases.finished(store, run, cases.with_verdict(attempt))
         assert finished.counts
-        assert (finished.task.state, finished.task.consumed, finished.task.lost) == (T.SUCCEEDED, 1, 0)
+        assert (finished.task.state, finished.task.consumed, finished.task.lost) == (T.DONE, 1, 0)
         assert finished.attempt.state is A.COLLECTING
         assert store.unended(run.id) == [finished.attempt]
-        assert _types_after(store, run, before) == ["attempt.finished", "task.succeeded"]
+        assert _types_after(store, run, before) == ["attempt.finished", "task.done"]
         assert store.claim(run, cases.new_claim(1)) is None
         assert store.finish(run, cases.with_verdict(attempt)) is None
 
@@ -261,7 +261,7 @@ class AttemptContract:
         assert finished.siblings == (second,)
         called_off = cases.finished(store, run, cases.with_failure(second, T.CANCELLED, Outcome.CANCELLED))
         assert not called_off.counts
-        assert (called_off.task.state, called_off.task.consumed, called_off.task.lost) == (T.SUCCEEDED, 1, 0)
+        assert (called_off.task.state, called_off.task.consumed, called_off.task.lost) == (T.DONE, 1, 0)
 
     def test_the_second_verdict_is_evidence(self, store: Store) -> None:
         run = cases.drive(store)

@@ -163,9 +163,9 @@ class StoreMachine(RuleBasedStateMachine):
         if me.run is None:
             return
         task = self.model.tasks[model.task]
-        counts = task.state not in (T.SUCCEEDED, T.CANCELLED)
+        counts = task.state not in (T.DONE, T.CANCELLED)
         finished = me.store.finish(me.run, cases.with_verdict(attempt))
-        expected = self._current(me) and self.model.finish(model, Outcome.OK, T.SUCCEEDED, 0.0)
+        expected = self._current(me) and self.model.finish(model, Outcome.OK, T.DONE, 0.0)
         assert (finished is not None) == expected
         if finished is not None:
             live = [other.number for other in task.attempts if other.live and other is not model]
@@ -237,7 +237,7 @@ class StoreMachine(RuleBasedStateMachine):
         for task in self.reader.tasks(self.run_id):
             model = self.model.tasks[task.number]
             assert (task.state, task.hold_asked) == (model.state, model.hold_asked)
-            assert (task.verdict is not None) == (task.state is T.SUCCEEDED)
+            assert (task.verdict is not None) == (task.state is T.DONE)
             assert model.verdicts <= 1
             assert (task.consumed, task.lost) == (model.count("consumed"), model.count("lost"))
             attempts = self.reader.attempts(self.run_id, task.number)

@@ -94,10 +94,10 @@ class Model:
         attempt.state, attempt.outcome = A.COLLECTING, outcome
         task = self.tasks[attempt.task]
         if outcome is Outcome.OK:
-            if task.state in (T.SUCCEEDED, T.CANCELLED):
+            if task.state in (T.DONE, T.CANCELLED):
                 return True
             task.counted[attempt.number] = "consumed"
-            task.state, task.hold_asked = T.SUCCEEDED, False
+            task.state, task.hold_asked = T.DONE, False
             task.verdicts += 1
         elif task.state is T.RUNNING:
             if outcome is not Outcome.CANCELLED:

@@ -126,8 +126,8 @@ class ReadingContract:
     def test_reports_find_their_rows(self, store: Store) -> None:
         run = self._mixed(store)
         assert [(row["key"], row["state"], row["score"]) for row in store.result_rows(run.id)] == [
-            ("task_1", "succeeded", 1.0),
-            ("task_2", "succeeded", 0.25),
+            ("task_1", "done", 1.0),
+            ("task_2", "done", 0.25),
             ("task_3", "failed", None),
             ("task_4", "running", None),
         ]
@@ -155,7 +155,7 @@ class ReadingContract:
         ]
         assert store.cost_usd(run.id) == 2.0
         assert {row["state"]: row["count"] for row in store.state_sums(run.id)} == {
-            "succeeded": 2,
+            "done": 2,
             "failed": 1,
             "running": 1,
         }

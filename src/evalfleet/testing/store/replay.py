@@ -16,7 +16,7 @@ _RUN = {
 }
 _TASK = {
     "attempt.claimed": T.RUNNING,
-    "task.succeeded": T.SUCCEEDED,
+    "task.done": T.DONE,
     "task.retried": T.QUEUED,
     "task.released": T.QUEUED,
     "task.failed": T.FAILED,

@@ -65,7 +65,7 @@ class SteeringContract:
         attempt = cases.claimed(store, run).attempt
         store.hold(run, ["task_1"], "mine")
         task = cases.finished(store, run, cases.with_verdict(attempt)).task
-        assert (task.state, task.hold_asked, task.reason) == (T.SUCCEEDED, False, None)
+        assert (task.state, task.hold_asked, task.reason) == (T.DONE, False, None)
 
     def test_a_cancel_outdoes_a_hold(self, store: Store) -> None:
         run = cases.drive(store)
@@ -105,7 +105,7 @@ class SteeringContract:
             cases.finished(store, run, cases.with_failure(attempt, state))
         cases.finished(store, run, cases.with_verdict(cases.claimed(store, run, 3).attempt))
         before = len(store.events(run.id))
-        assert store.retry(run, None, [T.FAILED, T.HELD, T.SUCCEEDED, T.QUEUED]) == ["task_1", "task_2"]
+        assert store.retry(run, None, [T.FAILED, T.HELD, T.DONE, T.QUEUED]) == ["task_1", "task_2"]
         assert [event.type for event in store.events(run.id)[before:]] == ["task.retried", "task.retried"]
         task = store.task(run.id, "task_1")
         assert (task.state, task.consumed, task.lost, task.attempts, task.reason) == (T.QUEUED, 0, 0, 1, None)
@@ -115,11 +115,11 @@ class SteeringContract:
         run = cases.drive(store, 2)
         cases.finished(store, run, cases.with_verdict(cases.claimed(store, run).attempt))
         before = store.events(run.id)
-        with pytest.raises(WrongState, match="'task_1' is succeeded"):
+        with pytest.raises(WrongState, match="'task_1' is done"):
             store.retry(run, ["task_1"], [T.FAILED, T.HELD])
-        assert store.retry(run, ["task_1"], [T.SUCCEEDED]) == []
+        assert store.retry(run, ["task_1"], [T.DONE]) == []
         assert store.events(run.id) == before
-        assert store.task(run.id, "task_1").state is T.SUCCEEDED
+        assert store.task(run.id, "task_1").state is T.DONE
 
     def test_cancelled_tasks_can_be_retried(self, store: Store) -> None:
         run = cases.drive(store, 3)

@@ -114,6 +114,6 @@ select task_number, number, outcome, kind, cost_usd from attempt where run_id = 
 select case when a.outcome in ('lost', 'preempted', 'cancelled') then a.outcome when a.outcome = 'ok' then 'unused' else 'failed' end as what,
        total(a.cost_usd) as waste_usd
   from attempt a join task t on t.run_id = a.run_id and t.number = a.task_number
- where a.run_id = :run_id and not (t.state = 'succeeded' and t.decided_by = a.number)
+ where a.run_id = :run_id and not (t.state = 'done' and t.decided_by = a.number)
    and a.state in ('collecting', 'ended')
  group by what;

@@ -47,7 +47,7 @@ returning *;
 
 -- name: select_pool_tallies
 -- Of the runs that use the pool, since it was made.
-select count(*) as total, coalesce(sum(task.state = 'succeeded'), 0) as completed,
+select count(*) as total, coalesce(sum(task.state = 'done'), 0) as completed,
        coalesce(sum(task.state in ('failed', 'held')), 0) as failed
   from run join task on task.run_id = run.id
  where json_extract(run.policy, '$.pool') = :pool and run.created_at >= :since;

@@ -5,7 +5,8 @@ select domain, state, attempts > 1 as retried, count(*) as count, total(score) a
   from task where run_id = :run_id group by domain, state, retried order by domain;
 
 -- name: sum_states
-select state, count(*) as count, total(score) as score from task where run_id = :run_id group by state;
+select state, count(*) as count, total(score) as score, total(success) as successes
+  from task where run_id = :run_id group by state;
 
 -- name: sum_cost
 -- Money so far; of a live attempt that is its worker's time until now, and what its task reported.
@@ -81,7 +82,7 @@ select * from event where run_id = :run_id and (type glob 'worker.*' or type = '
 
 -- name: select_durations
 select duration_s from task
- where run_id = :run_id and state in ('succeeded', 'failed') and duration_s is not null limit :limit;
+ where run_id = :run_id and state in ('done', 'failed') and duration_s is not null limit :limit;
 
 -- name: select_held
 select key, reason from task where run_id = :run_id and state = 'held' order by number limit :limit;
@@ -90,10 +91,10 @@ select key, reason from task where run_id = :run_id and state = 'held' order by 
 -- Per task of a benchmark, named in the payloads of its episodes. One that failed by its own fault scores 0. The first
 -- task tells whether the run is of a benchmark, so that the others' payloads are read only then.
 select json_extract(spec, '$.payload.benchmark') as benchmark, json_extract(spec, '$.payload.task') as task, domain,
-       count(*) as episodes, count(case when state in ('succeeded', 'failed') then 1 end) as counted,
+       count(*) as episodes, count(case when state in ('done', 'failed') then 1 end) as counted,
        total(success) as successes, total(score) as score, total(score * score) as squares,
-       min(case state when 'succeeded' then score when 'failed' then 0.0 end) as low,
-       max(case state when 'succeeded' then score when 'failed' then 0.0 end) as high
+       min(case state when 'done' then score when 'failed' then 0.0 end) as low,
+       max(case state when 'done' then score when 'failed' then 0.0 end) as high
   from task
  where run_id = :run_id and json_type(spec, '$.payload.task') = 'text'
    and exists (select 1 from task where run_id = :run_id and number = 1 and json_type(spec, '$.payload.benchmark') = 'text')

@@ -53,9 +53,9 @@ update task
 returning *;
 
 -- name: succeed_task
--- Any state without a verdict -> succeeded: a late verdict counts if the task has none yet.
+-- Any state without a verdict -> done: a late verdict counts if the task has none yet.
 update task
-   set state = 'succeeded', score = :score, success = :success, steps = :steps, metrics = :metrics,
+   set state = 'done', score = :score, success = :success, steps = :steps, metrics = :metrics,
        kind = null, blame = null, retryable = null, consumes = null, evidence = null, reason = null,
        duration_s = :duration_s, worker = :worker, decided_by = :attempt_number, hold_asked = 0,
        consumed = (select count(*) from attempt where run_id = :run_id and task_number = :number and counted = 'consumed'),
@@ -140,7 +140,7 @@ update task set state = :state, reason = :reason, hold_asked = 0
 returning *;
 
 -- name: select_has_history
-select 1 as known from task indexed by task_history where state = 'succeeded' limit 1;
+select 1 as known from task indexed by task_history where state = 'done' limit 1;
 
 -- name: recount_task
 update task
@@ -157,7 +157,7 @@ update task set not_before = :latest
 -- Expected duration from what the same key took in earlier runs of the same name.
 with history as (
     select task.number, avg(h.duration_s) as duration_s
-      from task join task h on h.key = task.key and h.state = 'succeeded' and h.run_id <> :run_id
+      from task join task h on h.key = task.key and h.state = 'done' and h.run_id <> :run_id
       join run r on r.id = h.run_id and r.name = :name
      where task.run_id = :run_id group by task.number
 )
@@ -175,7 +175,7 @@ select number, domain from task where run_id = :run_id and expected_s is null;
 -- attempts included. Null where none has.
 with history as (
     select avg((select total(a.cost_usd) from attempt a where a.run_id = h.run_id and a.task_number = h.number)) as usd
-      from task join task h on h.key = task.key and h.state = 'succeeded' and h.run_id <> :run_id
+      from task join task h on h.key = task.key and h.state = 'done' and h.run_id <> :run_id
       join run r on r.id = h.run_id and r.name = :name
      where task.run_id = :run_id group by task.number
 )
