@@ -14,15 +14,11 @@ from evalfleet.benchmarks.episodes import episode_tasks
 from evalfleet.benchmarks.selection import choose
 from evalfleet.config import Settings
 from evalfleet.model import Verdict
+from evalfleet_sums.settings import SumsSettings
 
 MAX_STEPS = 3
-TIMEOUT = "1m"
-TASKS = {
-    "two-small": (2, 9),
-    "two-large": (2, 999),
-    "five-small": (5, 9),
-    "five-large": (5, 999),
-}  # how many, how large
+SMALL = 9
+TASKS = {"two-small": 2, "two-large": 2, "five-small": 5, "five-large": 5}  # how many numbers
 WIDTH, HEIGHT = 160, 40
 
 
@@ -34,6 +30,7 @@ class Sums:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._sums = settings.table("sums", SumsSettings)
 
     def requirements(self) -> Sequence[Requirement]:
         return []  # nothing but Python
@@ -46,17 +43,23 @@ class Sums:
             "name": f"{self.name}-{selection.agent}",
             "result": "required",
             "progress": "events",
-            "timeout": TIMEOUT,
+            "timeout": self._sums.timeout_s,
             "timeout_is_verdict": True,
         }
 
     def tasks(self, selection: Selection) -> Sequence[Mapping[str, Any]]:
         chosen = choose(self.name, self.catalogue(), selection)
-        return episode_tasks(self.name, chosen, selection, self._settings, max_steps=MAX_STEPS, timeout=TIMEOUT)
+        tasks = episode_tasks(
+            self.name, chosen, selection, self._settings, max_steps=MAX_STEPS, timeout=f"{self._sums.timeout_s}s"
+        )
+        # What the episode needs travels in the payload: a worker has no configuration file.
+        return [{**task, "payload": {**task["payload"], "largest": self._sums.largest}} for task in tasks]
 
     @contextmanager
     def episode(self, payload: Mapping[str, Any], folder: Path) -> Generator[Episode]:
-        yield SumEpisode(payload["task"], payload["seed"])  # a browser or the like would be started and ended here
+        yield SumEpisode(
+            payload["task"], payload["seed"], payload["largest"]
+        )  # a browser or the like would be started and ended here
 
 
 class SumEpisode:
@@ -64,10 +67,10 @@ class SumEpisode:
 
     goal = "Type the sum of the numbers on the screen, then press Enter."
 
-    def __init__(self, task: str, seed: int) -> None:
-        count, largest = TASKS[task]
+    def __init__(self, task: str, seed: int, largest: int = 999) -> None:
         chance = random.Random(f"{task} {seed}")  # the same seed is the same episode
-        self._numbers = [chance.randint(1, largest) for _ in range(count)]
+        most = largest if task.endswith("large") else SMALL
+        self._numbers = [chance.randint(1, most) for _ in range(TASKS[task])]
         self._typed = ""
         self._entered = False
 

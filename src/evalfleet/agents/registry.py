@@ -11,25 +11,17 @@ from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from msgspec import Struct
 
+from evalfleet import plugins
 from evalfleet.agents import command
 from evalfleet.agents.base import AgentClass, Kit, Wish
 from evalfleet.config import Settings
 from evalfleet.errors import InputError
 
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
-GROUP = "evalfleet.agents"
 OWN = "module:Class or cmd:COMMAND"  # how a person names an agent of their own
-BUILT_IN = {
-    "oracle": "evalfleet.agents.oracle:Oracle",
-    "random": "evalfleet.agents.random:RandomAgent",
-    "llm": "evalfleet.agents.llm.agent:Llm",
-}
 
 
 class Declared(Struct, frozen=True, kw_only=True):
@@ -44,7 +36,7 @@ class Declared(Struct, frozen=True, kw_only=True):
 
 def names() -> list[str]:
     """Return the built-in agents, then those of other packages."""
-    return [*BUILT_IN, *sorted(_plugins().keys() - BUILT_IN.keys())]
+    return plugins.names(plugins.AGENTS)
 
 
 def load(name: str, *, folder: str | None = None) -> AgentClass:
@@ -59,7 +51,8 @@ def load(name: str, *, folder: str | None = None) -> AgentClass:
     """
     if name.startswith(command.PREFIX):
         return command.Command(name, folder=folder)
-    plugin = None if name in BUILT_IN or ":" in name else _plugins().get(name)
+    built_in = plugins.BUILT_IN[plugins.AGENTS]
+    plugin = None if name in built_in or ":" in name else plugins.installed(plugins.AGENTS).get(name)
     if plugin is not None:
         try:
             brought: Any = plugin.load()
@@ -68,7 +61,7 @@ def load(name: str, *, folder: str | None = None) -> AgentClass:
                 f"agent {name!r}: {plugin.value} cannot be loaded: {type(error).__name__}: {error}."
             ) from error
         return _checked(name, brought, f"{plugin.value} is no class")
-    module, colon, attribute = BUILT_IN.get(name, name).partition(":")
+    module, colon, attribute = built_in.get(name, name).partition(":")
     if not colon or not module or not attribute:
         from difflib import get_close_matches
 
@@ -126,13 +119,6 @@ def _checked(name: str, found: Any, problem: str) -> AgentClass:
         raise InputError(f"agent {name!r}: {problem}.")
     agent: Any = found
     return agent
-
-
-def _plugins() -> dict[str, EntryPoint]:
-    from importlib.metadata import entry_points
-
-    found: Any = entry_points(group=GROUP)
-    return {point.name: point for point in found}
 
 
 def label(name: str) -> str:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from evalfleet.errors import NotFound
 
-DEFAULT_SIZE = "Standard_D8ds_v5"  # 32 GB: with 16 GB the navi agent of WAA ran out of memory
+DEFAULT_SIZE = "Standard_D8ds_v5"  # 32 GB: agents with vision models ran out of memory with 16 GB
 VCPUS = (2, 4, 8, 16, 32)
 
 

@@ -155,6 +155,24 @@ class Prepares(Protocol):
         ...
 
 
+class Screen(Struct, frozen=True, kw_only=True):
+    """A screen that a host shows while it works for a benchmark."""
+
+    port: int  # of the host, with noVNC or RFB behind it
+    single: bool  # whether a host has one only, which then belongs to the attempt that runs there
+    docker: str  # the program that reaches into the containers
+    containers: tuple[str, ...]  # the first that runs is asked for a picture
+    python: str  # of the container
+    url: str  # where a program in the container finds a picture of the screen, as PNG
+
+
+@runtime_checkable
+class ShowsScreen(Protocol):
+    """Capability: a host that is ready for the benchmark shows a screen."""
+
+    screen: Screen
+
+
 @runtime_checkable
 class OwnAgents(Protocol):
     """Capability: the benchmark brings its agents, and a program of its own that lets them act."""

@@ -6,30 +6,38 @@ Nothing is imported before it is asked for by its name.
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from evalfleet import plugins
 from evalfleet.benchmarks.base import Benchmark
 from evalfleet.config import Settings
 from evalfleet.errors import InputError
 
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
-GROUP = "evalfleet.benchmarks"
-BUILT_IN = {
-    "desk": "evalfleet.benchmarks.desk.benchmark:Desk",
-    "miniwob": "evalfleet.benchmarks.miniwob.benchmark:Miniwob",
-    "waa": "evalfleet.benchmarks.waa.benchmark:Waa",
-}
-
 
 def names() -> list[str]:
-    return sorted({*BUILT_IN, *_plugins()})
+    return sorted(plugins.names(plugins.BENCHMARKS))
 
 
 def is_known(name: str) -> bool:
-    return name in BUILT_IN or name in _plugins()
+    return plugins.is_known(plugins.BENCHMARKS, name)
+
+
+def needs_kvm(name: str | None) -> bool:
+    """Whether machines for that benchmark need KVM: its class says so with `needs_kvm = True`."""
+    return bool(_declared(name, "needs_kvm"))
+
+
+def container_of(name: str | None) -> str | None:
+    """Return the container in which that benchmark runs by default, where its class names one as `container`."""
+    return _declared(name, "container")
+
+
+def _declared(name: str | None, attribute: str) -> Any:
+    """Return what a benchmark's class says of itself; None for a benchmark that is not installed."""
+    if name in plugins.BUILT_IN[plugins.BENCHMARKS]:
+        return getattr(plugins.built_in(plugins.BENCHMARKS, name), attribute, None)
+    point = plugins.installed(plugins.BENCHMARKS).get(name or "")
+    return None if point is None else getattr(point.load(), attribute, None)
 
 
 def find(name: str, settings: Settings) -> Benchmark:
@@ -39,11 +47,10 @@ def find(name: str, settings: Settings) -> Benchmark:
         InputError: there is none, or the package that brings it cannot be imported.
     """
     make: Callable[[Settings], Benchmark]
-    if name in BUILT_IN:
-        module, _, attribute = BUILT_IN[name].partition(":")
-        make = getattr(import_module(module), attribute)
+    if name in plugins.BUILT_IN[plugins.BENCHMARKS]:
+        make = plugins.built_in(plugins.BENCHMARKS, name)
         return make(settings)
-    plugin = _plugins().get(name)
+    plugin = plugins.installed(plugins.BENCHMARKS).get(name)
     if plugin is None:
         from evalfleet.validation import sentence, suggestion
 
@@ -55,10 +62,3 @@ def find(name: str, settings: Settings) -> Benchmark:
         raise InputError(
             f"benchmark {name!r}: {plugin.value} cannot be loaded: {type(error).__name__}: {error}."
         ) from error
-
-
-def _plugins() -> dict[str, EntryPoint]:
-    from importlib.metadata import entry_points
-
-    found: Any = entry_points(group=GROUP)
-    return {point.name: point for point in found}

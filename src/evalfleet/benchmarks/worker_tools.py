@@ -9,13 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from evalfleet import config
+from evalfleet import config, plugins
 from evalfleet.agents import command
-from evalfleet.agents import registry as agents
-from evalfleet.benchmarks import registry as benchmarks
 from evalfleet.benchmarks.base import Benchmark, HasTools, Selection
 from evalfleet.errors import InputError
 from evalfleet.model import Tools
@@ -33,8 +31,11 @@ def tools_of(benchmark: Benchmark, settings: config.Settings) -> Tools:
     if isinstance(benchmark, HasTools):
         tools = benchmark.tools
     else:
-        tools = Tools(shipped=("evalfleet", *_packages_of(benchmarks.GROUP, benchmark.name)))
-    return replace(tools, benchmark=benchmark.name, settings=config.for_workers(settings))
+        tools = Tools(
+            shipped=("evalfleet", *_packages_of(plugins.BENCHMARKS, benchmark.name)),
+            settings={benchmark.name: to_builtins(settings.tables.get(benchmark.name, {}))},
+        )
+    return replace(tools, benchmark=benchmark.name, settings=config.for_workers(settings, tools.settings))
 
 
 def with_agent(tools: Tools, baggage: Baggage) -> Tools:
@@ -69,7 +70,7 @@ def baggage_of(selection: Selection, folder: str) -> Baggage:
         ]
         return Baggage(files=tuple(dict.fromkeys((*given, *filter(None, found)))))
     if ":" not in name:
-        return Baggage(files=given, packages=_packages_of(agents.GROUP, name))
+        return Baggage(files=given, packages=_packages_of(plugins.AGENTS, name))
     top = name.partition(":")[0].partition(".")[0]
     place = _place_of(top)
     own = _below(place, folder) if place is not None else None

@@ -17,21 +17,6 @@ current folder; ``config.toml`` in the home folder; the default. ::
     [browser]
     chromium = "/opt/chromium"    # default: chromium, chromium-browser or google-chrome on PATH; EVALFLEET_CHROMIUM
 
-    [waa]                         # Windows Agent Arena; all keys: `WaaSettings`
-    containers = ["winarena"]     # one task at a time in each
-
-    [llm]                         # of the agent `llm`; see docs/howto/use-an-llm-agent.md
-    base_url = "https://api.openai.com/v1"  # OPENAI_BASE_URL
-    model = "gpt-4o"              # where --model is not given
-
-    [[llm.price]]                 # first match wins; those of evalfleet.toml come first, then those of config.toml
-    model = "gpt-4o*"
-    input_usd_per_million = 2.5
-    output_usd_per_million = 10
-
-    [desk]
-    tasks = "my-tasks"            # a folder with tasks of your own for the benchmark desk; EVALFLEET_DESK_TASKS
-
     [azure]
     profile = "azure"             # "azure", or "emulator": an Azure on this machine; EVALFLEET_AZURE_PROFILE
     subscription = "0000-…"       # who pays; EVALFLEET_AZURE_SUBSCRIPTION
@@ -62,7 +47,7 @@ current folder; ``config.toml`` in the home folder; the default. ::
     regex = "CUDA error: device-side assert"
     kind = "task_error"
 
-``EVALFLEET_DEBUG=1`` shows tracebacks.
+``EVALFLEET_DEBUG=1`` shows tracebacks. Benchmarks and agents declare tables of their own; see `evalfleet.config.tables`.
 """
 
 from __future__ import annotations
@@ -73,23 +58,23 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from msgspec import Struct, field
-from msgspec.structs import asdict
 
-from evalfleet import duration
+from evalfleet import duration, plugins
 from evalfleet.config.alerts import AlertSettings
 from evalfleet.errors import ConfigError, MissingSecret
-from evalfleet.model import Kind, TokenPrice
+from evalfleet.model import Kind
+
+if TYPE_CHECKING:
+    from evalfleet.config.tables import Kind as Table
 
 FILE_NAME = "evalfleet.toml"
 HOME_FILE_NAME = "config.toml"
 _PLAIN = re.compile(r"[\w./~+-]+")
-_CONTAINER = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,99}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _QUIET = re.compile(r"([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d")
-RESETS = ("close_all", "restart")
 COLOURS = ("auto", "always", "never")
 AZURE_PROFILES = ("azure", "emulator")
 MOST_SLOTS = 1024  # of one host
@@ -101,37 +86,6 @@ _INHERITED = frozenset(
         *("VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "DISPLAY", "XDG_RUNTIME_DIR"),
     }
 )
-
-
-class WaaSettings(Struct, frozen=True, kw_only=True):
-    """`[waa]`: where Windows Agent Arena is found, and what differs between generations of its image."""
-
-    docker: str = "docker"  # a name on PATH, or a path
-    image: str = "windowsarena/winarena:latest"
-    registry_user: str | None = None  # who logs in where the image comes from; None: nobody needs to
-    registry_secret: str = "WAA_REGISTRY_PASSWORD"  # name of the variable with that user's password
-    install_docker: bool | None = None  # where it is missing, if we may; None: on the hosts of a pool only
-    disk_gb: float = 60.0  # free space that an image which is not there yet needs
-    containers: tuple[str, ...] = ("winarena",)  # one task at a time in each
-    storage: str | None = None  # host folder of the golden image; {container} stands for the container's name
-    run_args: tuple[str, ...] = ()  # more for `docker run`
-    entry: str = "./entry.sh --prepare-image false --start-client false"
-    client: str = "/client"  # these three are inside the container
-    python: str = "python"
-    results: str = "/tmp/evalfleet"
-    guest: str = "20.20.20.21"  # address of Windows, as the container sees it
-    guest_port: int = 5000
-    screen_port: int = 8006  # where a host shows the screen of Windows
-    flags: tuple[str, ...] = ()  # more for run.py
-    secrets: tuple[str, ...] = ()  # variables that an agent wants besides the usual keys
-    kvm: bool = True  # False: do without, as with WAA's KVM=N
-    reset: str = "close_all"  # between tasks; "restart": restart the container
-    pull_timeout_s: float = 3600.0  # of one try to pull the image
-    container_timeout_s: float = 600.0  # until it runs
-    guest_timeout_s: float = 300.0  # until Windows answers
-    timeout_s: float = 900.0
-    stall_s: float = 600.0
-    poll_s: float = 1.0  # how often the trajectory is looked at
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -147,20 +101,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     runner_python: str = sys.executable
     runner_idle_s: float = 600.0
     chromium: str | None = None  # None: the first on PATH
-    llm_base_url: str = "https://api.openai.com/v1"
-    llm_model: str | None = None
-    llm_secret: str = "OPENAI_API_KEY"  # name of the variable with the key; "": the endpoint needs none
-    llm_temperature: float | None = None  # None: the endpoint's own
-    llm_max_tokens: int | None = None
-    llm_timeout_s: float = 90.0  # of one call
-    llm_patience_s: float = 300.0  # waiting for the endpoint, in one attempt
-    llm_requests_per_minute: float | None = None
-    llm_tokens_per_minute: float | None = None
-    llm_history: int = 5  # earlier steps that the model is told of
-    llm_elements: bool = True  # whether the model is told what is on the page, besides the screenshot
-    llm_body: Mapping[str, Any] = field(default_factory=dict[str, Any])  # more members of every request
-    llm_prices: tuple[TokenPrice, ...] = ()
-    desk_tasks: str | None = None  # folder with a person's own tasks
     azure_profile: str = "azure"
     azure_subscription: str | None = None
     azure_resource_group: str = "evalfleet"
@@ -175,10 +115,16 @@ class Settings(Struct, frozen=True, kw_only=True):
     give_up_s: float = 120.0
     breaker_probe_base_s: float = 2.0
     breaker_slow_start: int = 3
-    waa: WaaSettings = WaaSettings()
     alerts: AlertSettings = field(default_factory=AlertSettings)
     judge_builtin: bool = True  # whether the signatures of `core.signatures` are tried after the patterns
     judge_patterns: tuple[tuple[str, Kind], ...] = ()  # regular expression over the evidence -> kind, first match wins
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])  # of plug-ins
+
+    def table(self, name: str, kind: type[Table]) -> Table:
+        """Return the table that a plug-in declares, with what is set in place of the defaults. Raises ConfigError."""
+        from evalfleet.config import tables
+
+        return tables.filled(name, kind, self.tables.get(name, {}))
 
 
 _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -190,8 +136,6 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "EVALFLEET_RUNNER_PYTHON": ("runner_python", str),
     "EVALFLEET_RUNNER_IDLE": ("runner_idle_s", duration.parse),
     "EVALFLEET_CHROMIUM": ("chromium", str),
-    "OPENAI_BASE_URL": ("llm_base_url", str),
-    "EVALFLEET_DESK_TASKS": ("desk_tasks", str),
     "EVALFLEET_AZURE_PROFILE": ("azure_profile", str),
     "EVALFLEET_AZURE_SUBSCRIPTION": ("azure_subscription", str),
     "EVALFLEET_AZURE_RESOURCE_GROUP": ("azure_resource_group", str),
@@ -228,12 +172,12 @@ def load(
     there = _from_file(chosen / HOME_FILE_NAME)
     if "home" in there:
         raise ConfigError(f"{chosen / HOME_FILE_NAME}: home: cannot be set in the home's own file; remove the line.")
-    lists = {name: here.pop(name, ()) + there.pop(name, ()) for name in ("judge_patterns", "llm_prices")}
-    waa = WaaSettings(**{**there.pop("waa", {}), **here.pop("waa", {})})
+    patterns = here.pop("judge_patterns", ()) + there.pop("judge_patterns", ())
+    tables = _tables(there.pop("tables", {}), here.pop("tables", {}), environ)
     alerts = AlertSettings.of(there.pop("alerts", {}), here.pop("alerts", {}))
     merged = {**there, **here, **_from_environment(environ)}
     again = "" if home is None else f"--home {_quoted(str(chosen))}"
-    return Settings(home=chosen, home_option=again, waa=waa, alerts=alerts, **lists, **merged)
+    return Settings(home=chosen, home_option=again, alerts=alerts, judge_patterns=patterns, tables=tables, **merged)
 
 
 def secret_values(names: Iterable[str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -269,18 +213,15 @@ def environment() -> Mapping[str, str]:
     return os.environ
 
 
-def for_workers(settings: Settings) -> dict[str, Any]:
-    """Return, as plain JSON, the settings that benchmarks need on the hosts of a pool. Holds no secret."""
-    waa = asdict(settings.waa)
-    if waa["install_docker"] is None:
-        waa["install_docker"] = True
-    return {"chromium": settings.chromium, "waa": waa}
+def for_workers(settings: Settings, tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return, as plain JSON, the settings that a benchmark needs on the hosts of a pool. Holds no secret."""
+    return {"chromium": settings.chromium, **tables}
 
 
 def from_controller(row: Mapping[str, Any]) -> Settings:
     """Return the settings that `for_workers` wrote on another machine; of this one nothing is read."""
-    waa: dict[str, Any] = row["waa"]
-    return Settings(home=Path(), chromium=row["chromium"], waa=WaaSettings(**waa))
+    tables = {name: value for name, value in row.items() if name != "chromium"}
+    return Settings(home=Path(), chromium=row["chromium"], tables=tables)
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -323,9 +264,22 @@ def _from_file(path: Path) -> dict[str, Any]:
     from evalfleet.config import file
 
     found = file.read(path) or {}
-    tables = [(f"{table}.{key}", value) for table in ("waa", "alerts") for key, value in found.get(table, {}).items()]
-    for name, value in [*found.items(), *tables]:
+    alerts = [(f"alerts.{key}", value) for key, value in found.get("alerts", {}).items()]
+    for name, value in [*found.items(), *alerts]:
         _check(name, value, str(path))
+    return found
+
+
+def _tables(there: Mapping[str, Any], here: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Put the tables of plug-ins together: of the home's file, of the folder's, and of the environment."""
+    found = {**there, **here}
+    for name in there.keys() & here.keys():
+        from evalfleet.config.tables import merged
+
+        found[name] = merged(there[name], here[name])
+    for variable, (name, key) in plugins.VARIABLES.items():
+        if environ.get(variable):
+            found[name] = {**found.get(name, {}), key: environ[variable]}
     return found
 
 
@@ -361,10 +315,6 @@ def _is_count(value: Any) -> bool:
     return 1 <= value < 2**31
 
 
-def _are_containers(value: Any) -> bool:
-    return 0 < len(value) == len(set(value)) and all(_CONTAINER.fullmatch(name) for name in value)
-
-
 def _are_variables(value: Any) -> bool:
     return all(_VARIABLE.fullmatch(name) for name in value)
 
@@ -386,31 +336,6 @@ _RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     "local_slots": ("local.slots", lambda v: 1 <= v <= MOST_SLOTS, f"must be 1 to {MOST_SLOTS}"),
     "runner_python": ("local.python", _is_path, "must be a path"),
     "chromium": ("browser.chromium", _is_path, "must be a path"),
-    "waa.docker": ("waa.docker", _is_path, "must be a name or a path"),
-    "waa.image": ("waa.image", _is_path, "must be a name"),
-    "waa.containers": ("waa.containers", _are_containers, 'must be different names, such as ["winarena"]'),
-    "waa.storage": ("waa.storage", _is_path, "must be a path"),
-    "waa.client": ("waa.client", _is_path, "must be a path"),
-    "waa.python": ("waa.python", _is_path, "must be a name or a path"),
-    "waa.results": ("waa.results", lambda v: _is_path(v) and v.startswith("/"), "must be an absolute path"),
-    "waa.guest": ("waa.guest", _is_path, "must be an address"),
-    "waa.guest_port": ("waa.guest_port", lambda v: 0 < v < 65536, "must be from 1 to 65535"),
-    "waa.screen_port": ("waa.screen_port", lambda v: 0 < v < 65536, "must be from 1 to 65535"),
-    "waa.disk_gb": ("waa.disk_gb", lambda v: 0 <= v < math.inf, "must be 0 or more"),
-    "waa.registry_secret": (
-        "waa.registry_secret",
-        lambda v: bool(_VARIABLE.fullmatch(v)),
-        "must be the name of an environment variable, never the password",
-    ),
-    "waa.secrets": ("waa.secrets", _are_variables, "must be names of environment variables, never their values"),
-    "waa.reset": ("waa.reset", RESETS.__contains__, f"must be one of {', '.join(RESETS)}"),
-    "llm_temperature": ("llm.temperature", lambda v: 0 <= v <= 2, "must be from 0 to 2"),
-    "llm_max_tokens": ("llm.max_tokens", _is_count, "must be 1 or more"),
-    "llm_timeout_s": ("llm.timeout", lambda v: v >= 1, "must be at least 1s"),
-    "llm_requests_per_minute": ("llm.requests_per_minute", lambda v: 0 < v < math.inf, "must be more than 0"),
-    "llm_tokens_per_minute": ("llm.tokens_per_minute", lambda v: 0 < v < math.inf, "must be more than 0"),
-    "llm_history": ("llm.history", lambda v: 0 <= v <= 1000, "must be from 0 to 1000"),
-    "desk_tasks": ("desk.tasks", _is_path, "must be a path"),
     "azure_profile": ("azure.profile", AZURE_PROFILES.__contains__, f"must be one of {', '.join(AZURE_PROFILES)}"),
     "azure_ssh_port": ("azure.ssh_port", lambda v: 1 <= v <= 65535, "must be a port, 1 to 65535"),
     "azure_speed": ("azure.speed", lambda v: 0 <= v < math.inf, "must be 0 or more"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import tomllib
 from pathlib import Path
@@ -10,21 +9,16 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from evalfleet import duration
+from evalfleet import duration, plugins
 from evalfleet.config.alerts import RuleSettings
 from evalfleet.errors import ConfigError
-from evalfleet.model import Kind, TokenPrice
+from evalfleet.model import Kind
 from evalfleet.validation import explain, quoted, sentence, suggestion
 
 Duration = str | float | None
-_PLAIN_LLM = (
-    *("base_url", "model", "secret", "temperature", "max_tokens", "requests_per_minute", "tokens_per_minute"),
-    *("history", "elements", "body"),
-)
 _HINTS: dict[str, str] = dict.fromkeys(
     (
-        *("local.runner_idle", "lease.duration", "lease.give_up", "breaker.probe_base", "llm.timeout", "llm.patience"),
-        *("waa.guest_timeout", "waa.timeout", "waa.stall", "waa.poll", "waa.pull_timeout", "waa.container_timeout"),
+        *("local.runner_idle", "lease.duration", "lease.give_up", "breaker.probe_base"),
         *("alerts.no_progress", "alerts.stall_least", "alerts.undriven", "alerts.slow_least", "alerts.pull"),
         *("alerts.load_for", "alerts.idle", "alerts.reap"),
     ),
@@ -42,61 +36,6 @@ class LocalTable(msgspec.Struct, forbid_unknown_fields=True):
 
 class BrowserTable(msgspec.Struct, forbid_unknown_fields=True):
     chromium: str | None = None
-
-
-class WaaTable(msgspec.Struct, forbid_unknown_fields=True):
-    docker: str | None = None
-    image: str | None = None
-    registry_user: str | None = None
-    registry_secret: str | None = None
-    install_docker: bool | None = None
-    disk_gb: float | None = None
-    containers: tuple[str, ...] | None = None
-    storage: str | None = None
-    run_args: tuple[str, ...] | None = None
-    entry: str | None = None
-    client: str | None = None
-    python: str | None = None
-    results: str | None = None
-    guest: str | None = None
-    guest_port: int | None = None
-    screen_port: int | None = None
-    flags: tuple[str, ...] | None = None
-    secrets: tuple[str, ...] | None = None
-    kvm: bool | None = None
-    reset: str | None = None
-    pull_timeout: Duration = None
-    container_timeout: Duration = None
-    guest_timeout: Duration = None
-    timeout: Duration = None
-    stall: Duration = None
-    poll: Duration = None
-
-
-class PriceTable(msgspec.Struct, forbid_unknown_fields=True):
-    model: str
-    input_usd_per_million: float
-    output_usd_per_million: float
-
-
-class LlmTable(msgspec.Struct, forbid_unknown_fields=True):
-    base_url: str | None = None
-    model: str | None = None
-    secret: str | None = None
-    temperature: float | None = None
-    max_tokens: int | None = None
-    timeout: Duration = None
-    patience: Duration = None
-    requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None
-    history: int | None = None
-    elements: bool | None = None
-    body: dict[str, Any] | None = None
-    price: list[PriceTable] = []
-
-
-class DeskTable(msgspec.Struct, forbid_unknown_fields=True):
-    tasks: str | None = None
 
 
 class AzureTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -197,9 +136,6 @@ class ConfigDocument(msgspec.Struct, forbid_unknown_fields=True):
     log_level: str | None = None
     local: LocalTable = msgspec.field(default_factory=LocalTable)
     browser: BrowserTable = msgspec.field(default_factory=BrowserTable)
-    waa: WaaTable = msgspec.field(default_factory=WaaTable)
-    llm: LlmTable = msgspec.field(default_factory=LlmTable)
-    desk: DeskTable = msgspec.field(default_factory=DeskTable)
     azure: AzureTable = msgspec.field(default_factory=AzureTable)
     pool: dict[str, PoolTable] = {}
     lease: LeaseTable = msgspec.field(default_factory=LeaseTable)
@@ -218,6 +154,7 @@ def read(path: Path) -> dict[str, Any] | None:
     """
     try:
         content = tomllib.loads(path.read_bytes().decode())
+        others = {name: content.pop(name) for name in content.keys() - _CORE}
         document = msgspec.convert(content, ConfigDocument)
     except FileNotFoundError:
         return None
@@ -239,9 +176,7 @@ def read(path: Path) -> dict[str, Any] | None:
         "runner_python": document.local.python,
         "runner_idle_s": _seconds(path, "local.runner_idle", document.local.runner_idle),
         "chromium": document.browser.chromium,
-        "waa": _waa(path, document.waa) or None,
-        **_llm(path, document.llm),
-        "desk_tasks": _beside(path, document.desk.tasks),
+        "tables": {name: _table(path, name, content) for name, content in others.items()} or None,
         **{f"azure_{name}": value for name, value in msgspec.structs.asdict(document.azure).items()},
         "pools": {name: _pool(path, name, table) for name, table in document.pool.items()} or None,
         "lease_s": _seconds(path, "lease.duration", document.lease.duration),
@@ -255,12 +190,18 @@ def read(path: Path) -> dict[str, Any] | None:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _waa(path: Path, table: WaaTable) -> dict[str, Any]:
-    """Return what the table sets, by the names of `config.WaaSettings`."""
-    found = {name: getattr(table, name) for name in WaaTable.__struct_fields__}
-    for name in ("pull_timeout", "container_timeout", "guest_timeout", "timeout", "stall", "poll"):
-        found[f"{name}_s"] = _seconds(path, f"waa.{name}", found.pop(name))
-    return {name: value for name, value in found.items() if value is not None}
+_CORE = set(ConfigDocument.__struct_fields__)
+
+
+def _table(path: Path, name: str, content: Any) -> dict[str, Any]:
+    """Read a table that a plug-in declares. Raises ConfigError where none does."""
+    from evalfleet.config import tables
+
+    kind = tables.declared(name)
+    if kind is None:
+        known = {*_CORE, *plugins.names(plugins.SETTINGS)}
+        raise ConfigError(sentence(f"{path}: unknown key {quoted(name)}{suggestion(name, known)}"))
+    return tables.read(path, name, kind, content)
 
 
 _POOL_NAMES = {"budget": "budget_usd", "min": "least", "max": "most", "name_prefix": "prefix"}
@@ -283,27 +224,6 @@ def _alerts(path: Path, table: AlertTable) -> dict[str, Any]:
     if table.rules is not None:
         found["rules"] = {name: RuleSettings(**msgspec.structs.asdict(row)) for name, row in table.rules.items()}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _llm(path: Path, table: LlmTable) -> dict[str, Any]:
-    prices = tuple(_price(path, number, row) for number, row in enumerate(table.price, 1))
-    plain = {f"llm_{each}": getattr(table, each) for each in _PLAIN_LLM}
-    return {
-        **plain,
-        "llm_timeout_s": _seconds(path, "llm.timeout", table.timeout),
-        "llm_patience_s": _seconds(path, "llm.patience", table.patience),
-        "llm_prices": prices or None,
-    }
-
-
-def _price(path: Path, number: int, row: PriceTable) -> TokenPrice:
-    if not (0 <= row.input_usd_per_million < math.inf and 0 <= row.output_usd_per_million < math.inf):
-        raise ConfigError(f"{path}: [[llm.price]] number {number}: prices must be 0 or more.")
-    return TokenPrice(
-        model=row.model,
-        input_usd_per_million=row.input_usd_per_million,
-        output_usd_per_million=row.output_usd_per_million,
-    )
 
 
 def _beside(path: Path, folder: str | None) -> str | None:

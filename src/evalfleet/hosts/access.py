@@ -9,10 +9,8 @@ from random import Random
 
 from msgspec import Struct
 
-from evalfleet.config import WaaSettings
 from evalfleet.errors import BackendError
 from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
-from evalfleet.model import JsonObject
 
 USERS = (Path("~/.ssh/known_hosts"), Path("/etc/ssh/ssh_known_hosts"))
 FIRST_PAUSE_S = 1.0
@@ -55,17 +53,6 @@ def of_worker(worker: str, hosts: Sequence[Reachable | Absent]) -> Reachable | A
     by_name = {host.name: host for host in hosts}
     by_worker = {name: host for host in hosts for name in workers_of(host)}
     return by_name.get(worker) or by_worker.get(worker)
-
-
-def picture_orders(waa: WaaSettings, container: str | None = None) -> JsonObject:
-    """What a visitor of a host asks for to see its screen."""
-    return {
-        "do": "picture",
-        "docker": waa.docker,
-        "containers": [container] if container else list(waa.containers),
-        "python": waa.python,
-        "url": f"http://{waa.guest}:{waa.guest_port}/screenshot",
-    }
 
 
 def pause_s(failures: int, rng: Random) -> float:

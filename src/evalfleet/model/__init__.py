@@ -362,14 +362,6 @@ class AccessToken(Struct, frozen=True, kw_only=True):
     expires_at: float | None
 
 
-class TokenPrice(Struct, frozen=True, kw_only=True):
-    """What the tokens of a model cost. `model` is a name or a pattern such as "gpt-4o*"."""
-
-    model: str
-    input_usd_per_million: float
-    output_usd_per_million: float
-
-
 class EndRecord(Struct, frozen=True, kw_only=True):
     """How an attempt's process ended, as its runner saw it. Facts only; `core` judges."""
 

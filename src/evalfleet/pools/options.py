@@ -12,6 +12,7 @@ import msgspec
 from evalfleet import duration
 from evalfleet.azure import sizes
 from evalfleet.azure.pool import PREFIX, AzurePool
+from evalfleet.benchmarks.registry import needs_kvm
 from evalfleet.errors import InputError
 from evalfleet.model import JsonObject
 from evalfleet.validation import suggestion
@@ -57,7 +58,7 @@ def wanted_pool(
         values["setup"] = given["setup"] if given.get("setup") is not None else script(Path(written["setup"]))
     values["deadlines"] = _deadlines({**written.get("deadline", {}), **(deadlines or {})})
     values["scales"] = "least" in found or "most" in found
-    values["kvm"] = found.get("benchmark") == "waa"
+    values["kvm"] = needs_kvm(found.get("benchmark"))
     values["workers"] = found.get("workers") or found.get("most") or 1
     require_limits(values.get("least", 0), values.get("most") or values["workers"])
     if not _PREFIX.fullmatch(values.get("prefix", PREFIX)):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evalfleet.azure.vm_facts import facts_of
+from evalfleet.benchmarks.registry import container_of
 from evalfleet.hosts.azure_pool import settings_of
 from evalfleet.model import DesiredState, HostState, Pool, PoolHost
 
@@ -51,8 +52,8 @@ def _worker(host: PoolHost, tally: Mapping[str, Any] | None, benchmark: str | No
         "name": host.name,
         "ip": facts_of(host).address,
         "status": "running" if is_ready and current else _STATUS[host.state],
-        "docker_container": "winarena" if benchmark == "waa" else None,
-        "waa_ready": is_ready and benchmark == "waa",
+        "docker_container": container_of(benchmark),
+        "waa_ready": is_ready and container_of(benchmark) is not None,
         "assigned_tasks": tally["assigned"] if tally else 0,
         "completed_tasks": tally["completed"] if tally else 0,
         "current_task": current,

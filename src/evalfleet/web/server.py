@@ -111,7 +111,7 @@ async def running(
 
     feed = Feed(settings.home, happened)
     lines = Lines(Home(settings.home))
-    remote = Remote(lines, settings.waa)
+    remote = Remote(lines, settings)
     site = Site(
         settings=settings,
         gate=Gate(_entrance(options, port), readers, key_in(Home(settings.home).session_key)),

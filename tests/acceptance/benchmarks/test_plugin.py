@@ -51,6 +51,27 @@ def test_its_benchmark_is_run_by_its_agent(plugged: Fleet):
     assert {path.name for path in folder.iterdir()} == {"step_1.png", "final.png", "trajectory.jsonl"}
 
 
+def test_its_table_is_read_and_checked(plugged: Fleet):
+    file = plugged.folder / "evalfleet.toml"
+    file.write_text('[sums]\nlargest = 1\ntimeout = "2m"\n')
+    run = ("run", "sums", "--agent", "adder", "--task", "two-large", "--json")
+    summary = plugged.json(*run[:-1])
+    shown = Path(plugged.json("logs", "latest", "two-large_0")["folder"]) / "artifacts" / "trajectory.jsonl"
+    assert summary["results"][0]["score"] == 1.0
+    assert '"text": "2"' in shown.read_text().replace('"text":"', '"text": "'), "1 + 1"
+    for text, said in {
+        "[sums]\nlargest = 0": "evalfleet.toml: sums.largest: must be from 1 to 1000000.",
+        "[sums]\nlargst = 7": 'evalfleet.toml: sums: unknown key "largst"; did you mean "largest"?',
+        '[sums]\ntimeout = "soon"': 'evalfleet.toml: sums.timeout: "soon" is not a duration',
+        "[sums]\ntimeout = true": 'evalfleet.toml: sums.timeout: expected a duration such as "90s"',
+        "sums = 3": "evalfleet.toml: sums: expected a table, got a whole number.",
+        "[sum]\nlargest = 7": 'evalfleet.toml: unknown key "sum"; did you mean "sums"?',
+    }.items():
+        file.write_text(text + "\n")
+        done = plugged.command(*run)
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
 def test_it_is_listed(plugged: Fleet):
     assert plugged.json("benchmarks", "sums")["ready"] is True
     assert "sums" in plugged.command("benchmarks").stdout

@@ -358,7 +358,7 @@ def test_prepare(waa: Arena, fleet: Fleet):
         ("guest", waa.containers[0]),
     ]
     configure(fleet, waa, docker="docker")
-    done = fleet.command("prepare", PATH=f"{waa.docker}:{os.environ['PATH']}")
+    done = fleet.command("prepare", "waa", PATH=f"{waa.docker}:{os.environ['PATH']}")
     assert "+ docker: version 28.0.0-emulated" in done.stdout
     assert done.stdout.endswith("waa is ready\n")
 

@@ -13,12 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from evalfleet import config
 from evalfleet.benchmarks.waa import docker_install, readiness
 from evalfleet.benchmarks.waa.image import Layers, registry_of
-from evalfleet.config import WaaSettings
+from evalfleet.benchmarks.waa.settings import WaaSettings
 from evalfleet.core.readiness import Rung, Update
 from evalfleet.testing.waa.arena import Arena, arena
 
@@ -33,7 +33,7 @@ def waa(tmp_path: Path) -> Iterator[Arena]:
 
 def settings_of(made: Arena, tmp_path: Path, **more: object) -> WaaSettings:
     (tmp_path / "evalfleet.toml").write_text(made.config(disk_gb=0, guest_timeout="20s", poll="50ms"))
-    return replace(config.load(tmp_path / "home", environ={}, folder=tmp_path).waa, **more)
+    return replace(config.load(tmp_path / "home", environ={}, folder=tmp_path).table("waa", WaaSettings), **more)
 
 
 class Climb:
@@ -89,13 +89,10 @@ def test_a_pull_that_nobody_waits_for_any_more_ends_and_leaves_no_login(waa: Are
     waa.end(waa.containers[0])
     waa.lose_image("hang")
     waa.want_login(PASSWORD)
-    settings = replace(
-        config.load(tmp_path / "home", environ={}, folder=tmp_path),
-        waa=settings_of(waa, tmp_path, registry_user="puller", registry_secret="KEY", pull_timeout_s=600.0),
-    )
+    waa_settings = settings_of(waa, tmp_path, registry_user="puller", registry_secret="KEY", pull_timeout_s=600.0)
     orders = {
         "benchmark": "waa",
-        "settings": config.for_workers(settings),
+        "settings": {"chromium": None, "waa": asdict(waa_settings)},
         "secrets": {"KEY": PASSWORD},
         "restarted": None,
     }

@@ -19,7 +19,7 @@ from evalfleet.azure.responses import VmView
 from evalfleet.azure.vms import Verb
 from evalfleet.benchmarks.waa import readiness
 from evalfleet.benchmarks.waa.docker import Docker
-from evalfleet.config import WaaSettings
+from evalfleet.benchmarks.waa.settings import WaaSettings
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import LinkChange, Scenario, Times
 

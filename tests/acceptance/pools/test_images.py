@@ -95,7 +95,7 @@ async def a_pull_hangs(here: Site) -> None:
 async def the_time_of_the_rung_ends_before_that_of_the_pull(here: Site) -> None:
     """The machine has the tools by now; only the pull can take the rung's time."""
     patient = here.settings
-    here.settings = replace(patient, waa=replace(patient.waa, pull_timeout_s=3600.0))
+    here.settings = replace(patient, tables={"waa": {**patient.tables["waa"], "pull_timeout_s": 3600.0}})
     here.wants(deadlines={"benchmark": 15.0})
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(partial(settle, here, pardon=True))

@@ -180,7 +180,7 @@ def test_a_host_that_cannot_be_prepared_gets_no_work_and_says_why(fleet: Fleet, 
     assert summary["attempts"]["total"] == 0
     assert "host box: gets no work: " in said
     assert "pip failed" in said
-    assert "evalfleet prepare --pool NAME --wheels DIR" in json.dumps(summary["reason"])
+    assert "evalfleet prepare BENCHMARK --pool NAME --wheels DIR" in json.dumps(summary["reason"])
 
 
 def stub(path: Path, text: str) -> Path:

@@ -22,18 +22,18 @@ from evalfleet.agents.llm.options import LlmOptions, options_of
 from evalfleet.agents.llm.prompt import Said, Step, understand
 from evalfleet.agents.llm.replies import Sense, wait_of
 from evalfleet.agents.llm.replies import understand as sense_of
+from evalfleet.agents.llm.settings import LlmSettings, TokenPrice
 from evalfleet.benchmarks.base import Selection
 from evalfleet.benchmarks.miniwob.benchmark import Miniwob
 from evalfleet.errors import ConfigError, InputError
-from evalfleet.model import TokenPrice
 from evalfleet.testing.pages import looking
 
 NOW = datetime(2026, 11, 15, 12, 0, 0, tzinfo=UTC)
 PRICE = TokenPrice(model="gpt-4o*", input_usd_per_million=2.5, output_usd_per_million=10)
 
 
-def settings(**more: Any) -> config.Settings:
-    return config.Settings(home=Path(), **more)
+def settings(**llm: Any) -> config.Settings:
+    return config.Settings(home=Path(), tables={"llm": llm})
 
 
 # Options
@@ -47,7 +47,7 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_travels_in_the_payload():
-    kit = Llm.equip(Wish(model="gpt-4o-mini"), settings(llm_prices=(PRICE,), llm_temperature=0.0))
+    kit = Llm.equip(Wish(model="gpt-4o-mini"), settings(prices=(PRICE,), temperature=0.0))
     assert kit.secrets == ("OPENAI_API_KEY",)
     assert kit.notes == ()
     options = options_of(json.loads(json.dumps(kit.options)))
@@ -56,13 +56,13 @@ def test_what_travels_in_the_payload():
 
 
 def test_an_unknown_price_is_said():
-    kit = Llm.equip(Wish(model="other"), settings(llm_prices=(PRICE,)))
+    kit = Llm.equip(Wish(model="other"), settings(prices=(PRICE,)))
     assert "no price is configured for other" in kit.notes[0]
     assert options_of(kit.options).cost_usd(5, 5) == 0.0
 
 
 def test_an_endpoint_without_a_key():
-    kit = Llm.equip(Wish(model="m", base_url="http://10.0.0.8:8000/v1/"), settings(llm_secret=""))
+    kit = Llm.equip(Wish(model="m", base_url="http://10.0.0.8:8000/v1/"), settings(secret=""))
     assert kit.secrets == ()
     assert kit.options["base_url"] == "http://10.0.0.8:8000/v1"
     plain = Llm.equip(Wish(model="m", base_url="http://10.0.0.8:8000/v1/"), settings())
@@ -104,7 +104,7 @@ def test_proxies_and_certificates_reach_the_attempt(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_wall_limit_is_longer_by_the_patience(monkeypatch: pytest.MonkeyPatch):
-    benchmark = Miniwob(settings(llm_patience_s=120.0))
+    benchmark = Miniwob(settings(patience_s=120.0))
     if not benchmark.catalogue():
         pytest.skip("the pages are not installed")
     (task,) = benchmark.tasks(Selection(agent="llm", model="m", keys=("click-test",)))
@@ -123,15 +123,15 @@ def test_configuration(tmp_path: Path):
         '[[llm.price]]\nmodel = "*"\ninput_usd_per_million = 3\noutput_usd_per_million = 4\n'
     )
     environ = {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}
-    loaded = config.load(tmp_path, environ=environ, folder=tmp_path)
-    assert (loaded.llm_model, loaded.llm_patience_s, loaded.llm_history) == ("m", 120.0, 2)
-    assert (loaded.llm_base_url, loaded.llm_body) == ("http://127.0.0.1:1/v1", {"reasoning_effort": "low"})
-    assert [price.model for price in loaded.llm_prices] == ["m", "*"]
+    loaded = config.load(tmp_path, environ=environ, folder=tmp_path).table("llm", LlmSettings)
+    assert (loaded.model, loaded.patience_s, loaded.history) == ("m", 120.0, 2)
+    assert (loaded.base_url, loaded.body) == ("http://127.0.0.1:1/v1", {"reasoning_effort": "low"})
+    assert [price.model for price in loaded.prices] == ["m", "*"]
     for text, said in {
         "[llm]\ntemperature = 3\n": "llm.temperature: must be from 0 to 2",
         "[llm]\npatience = 'soon'\n": "llm.patience",
         "[llm]\nmodle = 'x'\n": 'unknown key "modle"; did you mean "model"?',
-        "[[llm.price]]\nmodel = 'x'\ninput_usd_per_million = -1\noutput_usd_per_million = 1\n": "number 1: prices must",
+        "[[llm.price]]\nmodel = 'x'\ninput_usd_per_million = -1\noutput_usd_per_million = 1\n": "llm.price[0]: prices must",
     }.items():
         (tmp_path / "evalfleet.toml").write_text(text)
         with pytest.raises(ConfigError) as caught:
@@ -281,5 +281,5 @@ def test_how_long_to_wait(headers: dict[str, str], wait: float | None):
 
 def test_options_have_the_settings_defaults():
     made = LlmOptions(base_url="http://x", model="m", secret=None)
-    kit = Llm.equip(Wish(model="m", base_url="http://x"), settings(llm_secret=""))
+    kit = Llm.equip(Wish(model="m", base_url="http://x"), settings(secret=""))
     assert options_of(kit.options) == made

@@ -20,6 +20,7 @@ from evalfleet.benchmarks.miniwob import benchmark as miniwob
 from evalfleet.benchmarks.selection import choose
 from evalfleet.errors import InputError
 from evalfleet.model import Verdict
+from evalfleet.plugins import BENCHMARKS, BUILT_IN
 from evalfleet.testing.clock import FakeClock
 
 CATALOGUE = [
@@ -96,8 +97,8 @@ class Plugin:
 
 def test_benchmarks_of_other_packages(monkeypatch: pytest.MonkeyPatch):
     plugins = [Plugin("paint", miniwob.Miniwob), Plugin("broken", ImportError("no gym"))]
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: plugins if group == registry.GROUP else [])
-    assert registry.names() == sorted(["broken", "paint", *registry.BUILT_IN])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: plugins if group == BENCHMARKS else [])
+    assert registry.names() == sorted(["broken", "paint", *BUILT_IN[BENCHMARKS]])
     assert isinstance(registry.find("paint", config.Settings(home=Path())), miniwob.Miniwob)
     with pytest.raises(InputError, match=r"'broken': some\.package:thing cannot be loaded: ImportError: no gym"):
         registry.find("broken", config.Settings(home=Path()))

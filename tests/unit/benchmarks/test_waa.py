@@ -17,8 +17,8 @@ from evalfleet.benchmarks.waa import readiness
 from evalfleet.benchmarks.waa.benchmark import Waa, secrets_for
 from evalfleet.benchmarks.waa.catalogue import Checkout, index, parse_list
 from evalfleet.benchmarks.waa.containers import leased
+from evalfleet.benchmarks.waa.settings import WaaSettings
 from evalfleet.benchmarks.waa.trajectory import Raised, Step, read_line, read_score, read_trajectory
-from evalfleet.config import WaaSettings
 from evalfleet.errors import ConfigError, EnvironmentFailed, InputError
 from evalfleet.model import Kind
 
@@ -28,7 +28,7 @@ KEYS = {"OPENAI_API_KEY": "x"}
 
 
 def waa(**fields: Any) -> Waa:
-    return Waa(config.Settings(home=Path(), waa=WaaSettings(**fields)))
+    return Waa(config.Settings(home=Path(), tables={"waa": fields}))
 
 
 def test_the_index_has_154_tasks_in_12_domains():
@@ -258,7 +258,7 @@ def test_the_waa_table(tmp_path: Path):
     (tmp_path / "evalfleet.toml").write_text('[waa]\ncontainers = ["a", "b"]\nstall = "5m"\nguest = "172.30.0.2"\n')
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "config.toml").write_text('[waa]\nimage = "mine"\nguest = "1.2.3.4"\n')
-    found = config.load(tmp_path / "home", environ={}, folder=tmp_path).waa
+    found = config.load(tmp_path / "home", environ={}, folder=tmp_path).table("waa", WaaSettings)
     assert (found.containers, found.stall_s, found.guest, found.image) == (("a", "b"), 300.0, "172.30.0.2", "mine")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import json
 import subprocess
 import sys
 import zipfile
@@ -18,6 +19,7 @@ from evalfleet import config
 from evalfleet.benchmarks import readiness
 from evalfleet.benchmarks.base import Selection
 from evalfleet.benchmarks.registry import find
+from evalfleet.benchmarks.waa.settings import WaaSettings
 from evalfleet.benchmarks.worker_tools import Baggage, baggage_of, tools_of, with_agent
 from evalfleet.errors import ConfigError, InputError
 from evalfleet.hosts.ssh import tools as ssh_tools
@@ -110,10 +112,12 @@ def test_programs_that_travel_speak_the_same_way():
 def test_settings_travel_without_the_home(tmp_path: Path):
     (tmp_path / "evalfleet.toml").write_text('[waa]\ncontainers = ["a"]\n[browser]\nchromium = "/opt/c"\n')
     settings = config.load(tmp_path / "home", environ={}, folder=tmp_path)
-    there = config.from_controller(config.for_workers(settings))
-    assert (there.chromium, list(there.waa.containers), there.waa.install_docker) == ("/opt/c", ["a"], True)
-    assert settings.waa.install_docker is None, "on this machine nobody asked for it"
-    assert str(tmp_path) not in str(config.for_workers(settings))
+    travelling = json.loads(json.dumps(tools_of(find("waa", settings), settings).settings))
+    there = config.from_controller(travelling)
+    waa = there.table("waa", WaaSettings)
+    assert (there.chromium, waa.containers, waa.install_docker) == ("/opt/c", ("a",), True)
+    assert settings.table("waa", WaaSettings).install_docker is None, "on this machine nobody asked for it"
+    assert str(tmp_path) not in str(travelling)
 
 
 @pytest.mark.parametrize(("name", "bare"), [("miniwob", ("miniwob==1.1.0",)), ("desk", ()), ("waa", ())])
@@ -121,7 +125,7 @@ def test_the_tools_of_benchmarks(name: str, bare: tuple[str, ...]):
     settings = config.Settings(home=Path())
     tools = tools_of(find(name, settings), settings)
     assert (tools.shipped, tools.bare, tools.benchmark) == (("evalfleet",), bare, name)
-    assert tools.settings == config.for_workers(settings)
+    assert tools.settings.keys() == {"chromium", *(["waa"] if name == "waa" else [])}
 
 
 class Plain:

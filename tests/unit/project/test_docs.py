@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from msgspec.structs import fields
 
-from evalfleet import actions, config, duration, errors, model, taskfile
+from evalfleet import actions, config, duration, errors, model, plugins, taskfile
 from evalfleet.benchmarks.desk import checks, getters, setup_steps
 from evalfleet.benchmarks.desk import task as desk
 from evalfleet.cli import main as entry
@@ -328,8 +328,11 @@ def settings_keys(struct: type[msgspec.Struct], prefix: str = "") -> set[str]:
 
 def test_configuration_has_every_key_and_variable():
     table = rows(page("reference/configuration.md"))
-    assert {row[0].strip("`") for row in table} == settings_keys(file.ConfigDocument)
-    assert {row[3].strip("`") for row in table if row[3]} == {"EVALFLEET_HOME", *config._VARIABLES}
+    plugged = {name: plugins.built_in(plugins.SETTINGS, name) for name in plugins.BUILT_IN[plugins.SETTINGS]}
+    known = settings_keys(file.ConfigDocument).union(*(settings_keys(kind, f"{n}.") for n, kind in plugged.items()))
+    assert {row[0].strip("`") for row in table} == known
+    variables = {"EVALFLEET_HOME", *config._VARIABLES, *plugins.VARIABLES}
+    assert {row[3].strip("`") for row in table if row[3]} == variables
 
 
 def test_configuration_has_the_real_defaults():
@@ -338,10 +341,12 @@ def test_configuration_has_the_real_defaults():
         if not default.startswith("`") or key == "`home`":
             continue
         section, _, name = key.strip("`").partition(".")
-        table: Any = real if variable else getattr(real, section)
-        name = config._VARIABLES[variable.strip("`")][0] if variable else name
+        plugged = section in plugins.BUILT_IN[plugins.SETTINGS]
+        kind: Any = plugins.built_in(plugins.SETTINGS, section) if plugged else None
+        table: Any = kind() if plugged else real if variable else getattr(real, section)
+        name = config._VARIABLES[variable.strip("`")][0] if variable and not plugged else name
         value = tomllib.loads(f"x = {default.strip('`')}")["x"]
-        if not variable and hasattr(table, f"{name}_s"):
+        if (plugged or not variable) and hasattr(table, f"{name}_s"):
             name = f"{name}_s"
         wanted = duration.parse(value) if name.endswith("_s") else tuple(value) if isinstance(value, list) else value
         assert wanted == getattr(table, name), key

@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 
 from evalfleet import config
 from evalfleet.agents.base import Kit, Wish
+from evalfleet.agents.llm.settings import LlmSettings
 from evalfleet.config import Settings
 from evalfleet.errors import InputError
 
@@ -50,24 +51,25 @@ def equip(wish: Wish, settings: Settings) -> Kit:
     Raises:
         InputError: no model is named, or the address cannot be used.
     """
-    model = wish.model or settings.llm_model
+    ours = settings.table("llm", LlmSettings)
+    model = wish.model or ours.model
     if not model:
         raise InputError("the agent llm needs a model; name it with --model, or as llm.model in the configuration.")
-    base_url = _address(wish.base_url or settings.llm_base_url)
-    price = next((each for each in settings.llm_prices if fnmatchcase(model, each.model)), None)
+    base_url = _address(wish.base_url or ours.base_url)
+    price = next((each for each in ours.prices if fnmatchcase(model, each.model)), None)
     options = LlmOptions(
         base_url=base_url,
         model=model,
-        secret=settings.llm_secret or None,
-        temperature=settings.llm_temperature,
-        max_tokens=settings.llm_max_tokens,
-        timeout_s=settings.llm_timeout_s,
-        patience_s=settings.llm_patience_s,
-        requests_per_minute=settings.llm_requests_per_minute,
-        tokens_per_minute=settings.llm_tokens_per_minute,
-        history=settings.llm_history,
-        elements=settings.llm_elements,
-        body=settings.llm_body,
+        secret=ours.secret or None,
+        temperature=ours.temperature,
+        max_tokens=ours.max_tokens,
+        timeout_s=ours.timeout_s,
+        patience_s=ours.patience_s,
+        requests_per_minute=ours.requests_per_minute,
+        tokens_per_minute=ours.tokens_per_minute,
+        history=ours.history,
+        elements=ours.elements,
+        body=ours.body,
         input_usd_per_million=price.input_usd_per_million if price else None,
         output_usd_per_million=price.output_usd_per_million if price else None,
     )
@@ -76,7 +78,7 @@ def equip(wish: Wish, settings: Settings) -> Kit:
         options={name: value for name, value in asdict(options).items() if value not in (None, {})},
         secrets=(*([options.secret] if options.secret else []), *hidden),
         env=env,
-        patience_s=settings.llm_patience_s,
+        patience_s=ours.patience_s,
         notes=_notes(options),
     )
 

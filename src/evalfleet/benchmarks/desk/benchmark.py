@@ -11,6 +11,7 @@ from typing import Any
 from evalfleet.agents.oracle import solvable
 from evalfleet.agents.registry import label
 from evalfleet.benchmarks.base import Episode, Requirement, Selection, TaskInfo, Tools
+from evalfleet.benchmarks.desk.settings import DeskSettings
 from evalfleet.benchmarks.desk.task import BUILT_IN, DeskTask, load, parse
 from evalfleet.config import Settings, environment
 from evalfleet.environments.desktop import environment as desktop
@@ -43,7 +44,7 @@ class Desk:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._folder = settings.desk_tasks  # a person's own tasks, None where there are none
+        self._folder = settings.table("desk", DeskSettings).tasks  # a person's own tasks, None where there are none
 
     def requirements(self) -> Sequence[Requirement]:
         programs = [*desktop.PROGRAMS, *APPLICATIONS]

@@ -24,8 +24,8 @@ from evalfleet import config
 from evalfleet.benchmarks.waa import readiness
 from evalfleet.benchmarks.waa.containers import Lease, leased
 from evalfleet.benchmarks.waa.docker import Docker, DockerError, Inside
+from evalfleet.benchmarks.waa.settings import WaaSettings
 from evalfleet.benchmarks.waa.trajectory import RESULT, TRAJECTORY, Raised, Step, event_line, read_line, read_score
-from evalfleet.config import WaaSettings
 from evalfleet.errors import EnvironmentFailed
 from evalfleet.model import Kind
 

@@ -11,11 +11,12 @@ from typing import Any, NoReturn
 from msgspec.structs import asdict, replace
 
 from evalfleet import config
-from evalfleet.benchmarks.base import Episode, Requirement, Rung, Selection, TaskInfo, Tools
+from evalfleet.benchmarks.base import Episode, Requirement, Rung, Screen, Selection, TaskInfo, Tools
 from evalfleet.benchmarks.selection import Chosen, choose
 from evalfleet.benchmarks.waa import readiness
 from evalfleet.benchmarks.waa.catalogue import ALL, FOLDER, Checkout, Domains, index, infos, parse_list
 from evalfleet.benchmarks.waa.docker import Docker, DockerError
+from evalfleet.benchmarks.waa.settings import WaaSettings
 from evalfleet.core.readiness import Update
 from evalfleet.errors import InputError
 from evalfleet.model import PYTHON
@@ -26,16 +27,31 @@ _MODEL = re.compile(r"[A-Za-z0-9][^\s\0]{0,199}", re.ASCII)
 
 
 class Waa:
-    """Implements `Benchmark` and `OwnAgents`."""
+    """Implements `Benchmark`, `Prepares`, `OwnAgents` and `ShowsScreen`."""
 
     name = "waa"
     title = "Windows Agent Arena: tasks in Windows, in WAA's own container with WAA's own agents"
     agents: Sequence[str] = ("navi",)
+    needs_kvm = True
+    container = "winarena"
     tools: Tools
+    screen: Screen
 
     def __init__(self, settings: config.Settings) -> None:
-        self._waa = settings.waa
-        self.tools = Tools(secrets=(settings.waa.registry_secret,) if settings.waa.registry_user else ())
+        self._waa = waa = settings.table("waa", WaaSettings)
+        there = replace(waa, install_docker=True) if waa.install_docker is None else waa
+        self.tools = Tools(
+            secrets=(waa.registry_secret,) if waa.registry_user else (), settings={self.name: asdict(there)}
+        )
+
+        self.screen = Screen(
+            port=waa.screen_port,
+            single=len(waa.containers) == 1,
+            docker=waa.docker,
+            containers=waa.containers,
+            python=waa.python,
+            url=f"http://{waa.guest}:{waa.guest_port}/screenshot",
+        )
 
     def check_agent(self, name: str) -> None:
         if name in _OURS or not _AGENT.fullmatch(name):

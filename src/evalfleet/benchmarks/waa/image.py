@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 from evalfleet.benchmarks.waa.docker import Docker, DockerError
-from evalfleet.config import WaaSettings
+from evalfleet.benchmarks.waa.settings import WaaSettings
 from evalfleet.core.readiness import Pull, Update
 
 PAUSES_S = (5.0, 20.0)  # before the second and third try

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from evalfleet.benchmarks.waa.docker import LABEL, Docker, DockerError
 from evalfleet.benchmarks.waa.docker_install import install_docker
 from evalfleet.benchmarks.waa.image import PAUSES_S, pull
-from evalfleet.config import WaaSettings
+from evalfleet.benchmarks.waa.settings import WaaSettings
 from evalfleet.core.readiness import Rung, Update
 from evalfleet.errors import EnvironmentFailed
 

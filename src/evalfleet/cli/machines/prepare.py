@@ -25,7 +25,7 @@ NOT_READY = 3
 
 
 @click.command("prepare")
-@click.argument("benchmark", required=False, default="waa", metavar="[BENCHMARK]")
+@click.argument("benchmark")
 @click.option("--pool", metavar="NAME", help="Make the hosts of this pool ready.  [default: this machine]")
 @wheels_option
 @json_option
@@ -34,9 +34,8 @@ def command(benchmark: str, pool: str | None, wheels: Path | None, as_json: bool
     """Make this machine or a pool's hosts ready for a benchmark, rung by rung, and say which rung does not hold.
 
     On hosts the packages that its tasks need come first, in a virtual environment under ~/.evalfleet/tools; all hosts are
-    prepared at the same time. A run does the same when it connects to a host that is not prepared. For waa: there is
-    room on the disk; Docker answers; KVM is usable; the image is there, and is pulled if not; each container runs, and
-    is started if it does not; Windows answers in it. Exit codes: 0 ready; 3 a rung does not hold.
+    prepared at the same time. A run does the same when it connects to a host that is not prepared. What is checked,
+    each benchmark says; docs/howto/run-waa.md has the list of waa. Exit codes: 0 ready; 3 a check does not hold.
     """
     from evalfleet import config
     from evalfleet.benchmarks import registry

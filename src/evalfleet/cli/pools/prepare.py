@@ -37,7 +37,7 @@ def command(name: str | None, benchmark: str | None, wheels: Path | None, as_jso
         pool = chosen(name, store.pools())
         if pool.backend != "ssh":
             if benchmark is not None:
-                store.amend_pool(pool.name, merged(pool, benchmark=benchmark, kvm=benchmark == "waa"))
+                store.amend_pool(pool.name, merged(pool, benchmark=benchmark, kvm=registry.needs_kvm(benchmark)))
             code = made_true(settings, store, pool.name, as_json=as_json, again=True)
             if code != 0 or tools is None:
                 return code

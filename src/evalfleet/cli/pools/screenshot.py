@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 @click.command("screenshot")
 @click.argument("worker", metavar="W")
 @click.option("--to", metavar="FILE", help='Where to put it; "-" is standard output.  [default: W.png]')
-@click.option("--container", metavar="C", help="Whose Windows; of several.  [default: the first of [waa] that runs]")
+@click.option("--container", metavar="C", help="Whose screen, of several containers.  [default: the first that runs]")
 @json_option
 @home_option
 def command(worker: str, to: str | None, container: str | None, as_json: bool, home: str | None) -> None:
     """Save what a host's screen shows now, as PNG.
 
-    Of a host with a container of Windows Agent Arena it is the screen of that Windows. Of any other it is the newest
-    screenshot that an attempt has left which runs there now.
+    Of a host whose benchmark runs in a container with a screen, such as waa, it is that screen. Of any other it is the
+    newest screenshot of an attempt that runs there now.
     """
     import anyio
 
@@ -41,9 +41,9 @@ def command(worker: str, to: str | None, container: str | None, as_json: bool, h
     host = one(home, worker)
     settings = config.load(home)
     require_library()
-    from evalfleet.hosts.access import picture_orders
+    from evalfleet.benchmarks.screens import first_screen, picture_orders
 
-    shown = anyio.run(_asked, host, home_of(home), picture_orders(settings.waa, container))
+    shown = anyio.run(_asked, host, home_of(home), picture_orders(first_screen(settings), container))
     data = base64.b64decode(shown["png"])
     if to == "-":
         sys.stdout.buffer.write(data)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from evalfleet.hosts.ssh.visit.tunnel import Tunnel
     from evalfleet.layout import Home
 
-PORT = 8006  # where WAA's container publishes the screen of its Windows
 LOST = 3
 
 
@@ -28,15 +27,15 @@ LOST = 3
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
-    default=PORT,
-    show_default=True,
     metavar="N",
-    help="Of the screen, on the host.",
+    help="Of the screen, on the host.  [default: the benchmark's, such as 8006 of waa]",
 )
 @click.option("--open", "in_browser", is_flag=True, help="Show them in the browser.")
 @json_option
 @home_option
-def command(worker: str | None, everywhere: bool, port: int, in_browser: bool, as_json: bool, home: str | None) -> int:
+def command(
+    worker: str | None, everywhere: bool, port: int | None, in_browser: bool, as_json: bool, home: str | None
+) -> int:
     """Look at the screens of hosts in a browser, until Ctrl-C.
 
     Prints a link for each. They work on this machine only, and lead through SSH to the port on which the host's
@@ -48,7 +47,17 @@ def command(worker: str | None, everywhere: bool, port: int, in_browser: bool, a
         raise click.UsageError("name a host, or --all; not both.")
     hosts: list[Reachable | Absent] = everything(home) if everywhere else [one(home, worker)]
     require_library()
-    return anyio.run(_serve, hosts, home_of(home), port, in_browser, as_json)
+    return anyio.run(_serve, hosts, home_of(home), port or _benchmark_port(home), in_browser, as_json)
+
+
+def _benchmark_port(home: str | None) -> int:
+    from evalfleet import config
+    from evalfleet.benchmarks.screens import first_screen
+
+    screen = first_screen(config.load(home))
+    if screen is None:
+        raise click.UsageError("no benchmark says where hosts show their screen; name it with --port.")
+    return screen.port
 
 
 def everything(home: str | None) -> list[Reachable | Absent]:

@@ -146,7 +146,7 @@ async def install(connection: asyncssh.SSHClientConnection, spec: SshHostSpec, p
 def _advice(parcel: Parcel) -> str:
     if parcel.orders["no_index"]:
         return " (the folder of --wheels must hold all that is needed, for the host's Python and processor)"
-    return " (if the host reaches no index, bring the packages: evalfleet prepare --pool NAME --wheels DIR)"
+    return " (if the host reaches no index, bring the packages: evalfleet prepare BENCHMARK --pool NAME --wheels DIR)"
 
 
 async def climb(

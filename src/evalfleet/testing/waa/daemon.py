@@ -26,7 +26,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from evalfleet import config
-from evalfleet.config import WaaSettings
+from evalfleet.benchmarks.waa.settings import WaaSettings
 from evalfleet.emulator.docker import state
 from evalfleet.emulator.docker.daemon import Dockerd
 from evalfleet.emulator.docker.images import IMAGE_GB

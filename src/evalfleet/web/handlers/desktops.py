@@ -39,7 +39,7 @@ class Desktops:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._screens = Screens(site.remote, site.settings.waa)
+        self._screens = Screens(site.remote, site.settings)
 
     async def vnc(self, request: web.Request) -> web.StreamResponse:
         """The desktop of an attempt."""

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from evalfleet.config import WaaSettings
+from evalfleet.benchmarks.screens import screen_of
+from evalfleet.config import Settings
 from evalfleet.errors import BackendError, HostUnreachable, Refused
 from evalfleet.hosts.access import Absent, Reachable
 from evalfleet.report.trajectory import TRAJECTORY, film_of
@@ -45,9 +46,9 @@ _EVENTS = "events.jsonl"
 class Remote:
     """Looks at attempts of other machines. Used in the event loop's thread."""
 
-    def __init__(self, lines: Lines, waa: WaaSettings) -> None:
+    def __init__(self, lines: Lines, settings: Settings) -> None:
         self.lines = lines
-        self._waa = waa
+        self._settings = settings
         self._made: Path | None = None
         self._looks: Shared[Seen | None] = Shared(FRESH_S, 500)
         self._blocks: Shared[bytes] = Shared(30.0, 200)
@@ -144,12 +145,15 @@ class Remote:
         return Seen(folder=folder, files=files, logs=dict(glimpse.logs), socket=glimpse.screen, port=port)
 
     async def _shown_on(self, line: Line, found: Place) -> int | None:
-        """The port on which the host shows what the attempt does, where that is known: of WAA with one container a host."""
+        """The port on which the host shows what the attempt does, where its benchmark says so."""
         from evalfleet.hosts.ssh.visit.screen import listens
 
-        payload, port = cast("dict[str, Any] | None", found.task.spec.payload), self._waa.screen_port
-        if not isinstance(payload, dict) or payload.get("benchmark") != "waa" or len(self._waa.containers) != 1:
+        payload = cast("dict[str, Any] | None", found.task.spec.payload)
+        name = payload.get("benchmark") if isinstance(payload, dict) else None
+        screen = screen_of(name, self._settings) if isinstance(name, str) else None
+        if screen is None or not screen.single:
             return None
+        port = screen.port
         there = await self._ports.get(
             (line.host.name, port), lambda: line.ask(lambda line: listens(line.connection, port), vital=False)
         )

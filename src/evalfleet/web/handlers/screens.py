@@ -6,13 +6,16 @@ import base64
 import binascii
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cached_property
 
 from anyio.abc import ByteStream
 
-from evalfleet.config import WaaSettings
+from evalfleet.benchmarks.base import Screen
+from evalfleet.benchmarks.screens import first_screen, picture_orders
+from evalfleet.config import Settings
 from evalfleet.errors import HostRefused, NotFound
 from evalfleet.hosts import registry
-from evalfleet.hosts.access import Reachable, of_worker, picture_orders
+from evalfleet.hosts.access import Reachable, of_worker
 from evalfleet.model import JsonObject
 from evalfleet.store.base.store import StoreReader
 from evalfleet.web.coalescing import Shared
@@ -35,11 +38,16 @@ def host_named(store: StoreReader, pool_name: str, name: str) -> Reachable:
 class Screens:
     """Used in the event loop's thread."""
 
-    def __init__(self, remote: Remote, waa: WaaSettings) -> None:
+    def __init__(self, remote: Remote, settings: Settings) -> None:
         self._remote = remote
         self._lines = remote.lines
-        self._waa = waa
+        self._settings = settings
         self._pictures: Shared[bytes] = Shared(FRESH_S, 100)
+
+    @cached_property
+    def _screen(self) -> Screen | None:
+        """Of hosts; looked up late, because all benchmarks are asked."""
+        return first_screen(self._settings)
 
     @asynccontextmanager
     async def of_attempt(self, found: Place) -> AsyncGenerator[ByteStream]:
@@ -60,9 +68,10 @@ class Screens:
         Raises NotFound: it shows nothing. HostUnreachable, HostRefused.
         """
         async with self._lines.to(host) as line, AsyncExitStack() as stack:
-            attempt = None
             try:
-                stream = await _opened(line, stack, self._waa.screen_port, None)
+                if self._screen is None:
+                    raise NotFound("no benchmark has a screen")
+                stream = await _opened(line, stack, self._screen.port, None)
             except NotFound as error:
                 attempt = next(iter(await line.ask(lambda line: line.peek.screens())), None)
                 if attempt is None:
@@ -78,7 +87,7 @@ class Screens:
         from evalfleet.hosts.ssh.channel import visited
 
         async def ask(line: Line) -> JsonObject:
-            async with visited(line.connection, line.place, picture_orders(self._waa)) as lines:
+            async with visited(line.connection, line.place, picture_orders(self._screen)) as lines:
                 async for said in lines:
                     return said
             return {}

@@ -1,6 +1,6 @@
 """The screen that a host shows on a port of its own, as bytes of RFB.
 
-WAA's container has a page there (noVNC) with the screen behind it in a WebSocket; other programs speak RFB at once. Which it is shows
+Some containers have a page there (noVNC) with the screen behind it in a WebSocket; other programs speak RFB at once. Which it is shows
 in what the port says first, so that nobody waits for a silence.
 """
 

@@ -1,0 +1,34 @@
+"""The screens that hosts show which are ready for a benchmark."""
+
+from __future__ import annotations
+
+from evalfleet.benchmarks import registry
+from evalfleet.benchmarks.base import Screen, ShowsScreen
+from evalfleet.config import Settings
+from evalfleet.errors import InputError
+from evalfleet.model import JsonObject
+
+
+def screen_of(name: str, settings: Settings) -> Screen | None:
+    """Return the screen of hosts of that benchmark; None where they show none."""
+    try:
+        benchmark = registry.find(name, settings)
+    except InputError:
+        return None  # a package that was removed, or is broken
+    return benchmark.screen if isinstance(benchmark, ShowsScreen) else None
+
+
+def picture_orders(screen: Screen | None, container: str | None = None) -> JsonObject:
+    """Return what a visitor asks a host for to get a picture of its screen, or else of an attempt that runs there."""
+    return {
+        "do": "picture",
+        "docker": screen.docker if screen else "docker",
+        "containers": [container] if container else list(screen.containers) if screen else [],
+        "python": screen.python if screen else "python",
+        "url": screen.url if screen else "",
+    }
+
+
+def first_screen(settings: Settings) -> Screen | None:
+    """Return the screen of the first benchmark that has one, for hosts of which no benchmark is known."""
+    return next((screen for name in registry.names() if (screen := screen_of(name, settings))), None)

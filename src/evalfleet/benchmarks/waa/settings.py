@@ -1,0 +1,73 @@
+"""`[waa]` of the configuration file: where Windows Agent Arena is found, and what differs between its images."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from msgspec import field
+
+from evalfleet.config.tables import Check, Seconds, SettingsTable, are_variables, is_path
+
+RESETS = ("close_all", "restart")
+_CONTAINER = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,99}", re.ASCII)
+
+
+def _are_containers(value: Any) -> bool:
+    return 0 < len(value) == len(set(value)) and all(_CONTAINER.fullmatch(name) for name in value)
+
+
+_PORT: Check = (lambda value: 0 < value < 65536, "must be from 1 to 65535")
+
+
+class WaaSettings(SettingsTable, frozen=True, kw_only=True):
+    """The table."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "docker": (is_path, "must be a name or a path"),
+        "image": (is_path, "must be a name"),
+        "containers": (_are_containers, 'must be different names, such as ["winarena"]'),
+        "storage": (is_path, "must be a path"),
+        "client": (is_path, "must be a path"),
+        "python": (is_path, "must be a name or a path"),
+        "results": (lambda value: is_path(value) and value.startswith("/"), "must be an absolute path"),
+        "guest": (is_path, "must be an address"),
+        "guest_port": _PORT,
+        "screen_port": _PORT,
+        "disk_gb": (lambda value: 0 <= value < math.inf, "must be 0 or more"),
+        "registry_secret": (
+            lambda value: are_variables([value]),
+            "must be the name of an environment variable, never the password",
+        ),
+        "secrets": (are_variables, "must be names of environment variables, never their values"),
+        "reset": (RESETS.__contains__, f"must be one of {', '.join(RESETS)}"),
+    }
+
+    docker: str = "docker"  # a name on PATH, or a path
+    image: str = "windowsarena/winarena:latest"
+    registry_user: str | None = None  # the user who logs in to the image's registry; None: no login
+    registry_secret: str = "WAA_REGISTRY_PASSWORD"  # name of the variable with that user's password
+    install_docker: bool | None = None  # where it is missing; None: on the hosts of a pool only
+    disk_gb: float = 60.0  # free space that an image needs which is not there yet
+    containers: tuple[str, ...] = ("winarena",)  # one task at a time in each
+    storage: str | None = None  # host folder of the golden image; {container} stands for the container's name
+    run_args: tuple[str, ...] = ()  # more for `docker run`
+    entry: str = "./entry.sh --prepare-image false --start-client false"
+    client: str = "/client"  # these three are inside the container
+    python: str = "python"
+    results: str = "/tmp/evalfleet"
+    guest: str = "20.20.20.21"  # address of Windows, as the container sees it
+    guest_port: int = 5000
+    screen_port: int = 8006  # where a host shows the screen of Windows
+    flags: tuple[str, ...] = ()  # more for run.py
+    secrets: tuple[str, ...] = ()  # variables that an agent needs besides the usual keys
+    kvm: bool = True  # False: do without, as with WAA's KVM=N
+    reset: str = "close_all"  # between tasks; "restart": restart the container
+    pull_timeout_s: Seconds = field(default=3600.0, name="pull_timeout")  # of one try to pull the image
+    container_timeout_s: Seconds = field(default=600.0, name="container_timeout")  # until it runs
+    guest_timeout_s: Seconds = field(default=300.0, name="guest_timeout")  # until Windows answers
+    timeout_s: Seconds = field(default=900.0, name="timeout")
+    stall_s: Seconds = field(default=600.0, name="stall")
+    poll_s: Seconds = field(default=1.0, name="poll")  # how often to look at the trajectory
