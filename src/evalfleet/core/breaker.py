@@ -21,11 +21,13 @@ ones. After the last failed probe the breaker is `exhausted`, and stays open unt
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from evalfleet.core.failures.kinds import same_cause
+from evalfleet.core.transitions import allowed
 from evalfleet.model import Blame, BreakerState, Failure, JsonObject, Kind
 
 UNLIMITED = 1 << 30
@@ -124,14 +126,14 @@ class Breaker(Struct, frozen=True, kw_only=True):
         """An attempt was claimed. The first one after `allowance` gave a probe is the probe."""
         if self.state is not BreakerState.OPEN or self.next_probe_at is None:
             return self
-        return replace(self, state=BreakerState.HALF_OPEN, probe=attempt, next_probe_at=None)
+        return self._moved(BreakerState.HALF_OPEN, probe=attempt, next_probe_at=None)
 
     def succeeded(self, attempt: str) -> Breaker:
         """An attempt has a verdict."""
         if self.healthy and not self.marks:
             return self
         if self.state is BreakerState.CLOSED or attempt == self.probe:
-            return Breaker(limits=self.limits, healthy=True)
+            return self._closed(healthy=True)
         return self
 
     def ran(self, attempt: str, since: float, now: float) -> Breaker:
@@ -140,7 +142,7 @@ class Breaker(Struct, frozen=True, kw_only=True):
             return self
         if self.state is BreakerState.CLOSED:
             return self if self.healthy else replace(self, healthy=True)
-        return Breaker(limits=self.limits) if attempt == self.probe else self
+        return self._closed() if attempt == self.probe else self
 
     def failed(self, attempt: str | None, failure: Failure, task: str | None, now: float) -> Breaker:
         """An attempt failed, with its blame as attributed; `attempt` and `task` are None where no attempt was made."""
@@ -148,29 +150,39 @@ class Breaker(Struct, frozen=True, kw_only=True):
             return self if attempt is None else self.forgotten(attempt, now)
         probing = attempt is not None and attempt == self.probe
         if probing and failure.blame is Blame.TASK:
-            return Breaker(limits=self.limits)
+            return self._closed()
         marked = replace(self, marks=(*self.marks, _mark(failure, task))[-_MOST_MARKS:])
         if probing:
             return marked._probe_failed(now)
         if self.state is BreakerState.CLOSED and marked._must_open():
             spent = (self.limits.probes or 0) if marked._is_refused() else 0
-            return replace(marked, state=BreakerState.OPEN, healthy=False, probes=spent)._scheduled(now)
+            return marked._moved(BreakerState.OPEN, healthy=False, probes=spent)._scheduled(now)
         return marked
 
     def forgotten(self, attempt: str, now: float) -> Breaker:
         """An attempt ended without saying anything (cancelled, released). A probe is made again."""
         if attempt != self.probe:
             return self
-        return replace(self, state=BreakerState.OPEN, probe=None)._scheduled(now)
+        return self._moved(BreakerState.OPEN, probe=None)._scheduled(now)
 
     def rearmed(self, now: float) -> Breaker:
         """Somebody says that the cause is gone: an open breaker probes anew, at once. A closed one starts slowly."""
         if self.state is BreakerState.CLOSED:
-            return Breaker(limits=self.limits)
-        return replace(self, state=BreakerState.OPEN, probes=0, probe=None, next_probe_at=now)
+            return self._closed()
+        return self._moved(BreakerState.OPEN, probes=0, probe=None, next_probe_at=now)
+
+    def _moved(self, state: BreakerState, **changes: Any) -> Breaker:
+        if state is not self.state and not allowed(self.state, state):
+            raise ValueError(f"a breaker cannot go from {self.state} to {state}")
+        return replace(self, state=state, **changes)
+
+    def _closed(self, *, healthy: bool = False) -> Breaker:
+        """As new, with what it has learned forgotten."""
+        self._moved(BreakerState.CLOSED)
+        return Breaker(limits=self.limits, healthy=healthy)
 
     def _probe_failed(self, now: float) -> Breaker:
-        return replace(self, state=BreakerState.OPEN, probe=None, probes=self.probes + 1)._scheduled(now)
+        return self._moved(BreakerState.OPEN, probe=None, probes=self.probes + 1)._scheduled(now)
 
     def _scheduled(self, now: float) -> Breaker:
         if self.exhausted:

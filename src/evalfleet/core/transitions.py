@@ -1,14 +1,20 @@
 """Which state may follow which, and the verbs that move it.
 
-The tables are the contract of the store: every guarded statement moves along one of these edges, and its tests try all
-others. They are keyed by a pair of states of one enum; what is not in a table is forbidden.
+What the store keeps moves by guarded statements along these edges, and the contract of the store tries all others. What
+lives in code moves through `allowed`. Tables are keyed by a pair of states of one enum; what is not in a table is forbidden.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
 
 from evalfleet.model import AttemptState as A
+from evalfleet.model import BreakerState as B
+from evalfleet.model import DesiredState as D
+from evalfleet.model import HostState as H
+from evalfleet.model import PoolState as P
 from evalfleet.model import RunState as R
 from evalfleet.model import TaskState as T
 
@@ -58,21 +64,85 @@ ATTEMPT_EDGES: Mapping[tuple[A, A], tuple[str, ...]] = {
     (A.ENDED, A.COLLECTING): ("finish",),  # a late verdict of an attempt that was given up as lost
 }
 
-_TABLES: Mapping[type, Mapping[tuple[str, str], tuple[str, ...]]] = {
-    R: {(str(a), str(b)): verbs for (a, b), verbs in RUN_EDGES.items()},
-    T: {(str(a), str(b)): verbs for (a, b), verbs in TASK_EDGES.items()},
-    A: {(str(a), str(b)): verbs for (a, b), verbs in ATTEMPT_EDGES.items()},
+DESIRED_EDGES: Mapping[tuple[D, D], tuple[str, ...]] = {
+    (D.RUNNING, D.STOPPED): ("stop",),
+    (D.RUNNING, D.GONE): ("delete",),
+    (D.STOPPED, D.RUNNING): ("start",),
+    (D.STOPPED, D.GONE): ("delete",),
+}
+"""What a host should be. Anybody may change it; nothing leaves `gone`: a machine that is to go is never wanted back."""
+
+HOST_EDGES: Mapping[tuple[H, H], tuple[str, ...]] = {
+    (H.REQUESTED, H.CREATING): ("order",),
+    (H.REQUESTED, H.GONE): ("give_up",),
+    (H.CREATING, H.PREPARING): ("arrive",),
+    (H.CREATING, H.DRAINING): ("drain",),
+    (H.CREATING, H.STOPPED): ("stop",),
+    (H.CREATING, H.LOST): ("lose",),
+    (H.CREATING, H.GONE): ("give_up", "delete"),
+    (H.PREPARING, H.READY): ("pass",),
+    (H.PREPARING, H.QUARANTINED): ("fail",),
+    (H.PREPARING, H.CREATING): ("replace",),  # a check failed that another machine may pass
+    (H.PREPARING, H.DRAINING): ("drain",),
+    (H.PREPARING, H.STOPPED): ("stop",),
+    (H.PREPARING, H.LOST): ("lose",),
+    (H.PREPARING, H.GONE): ("delete",),
+    (H.READY, H.QUARANTINED): ("fail",),
+    (H.READY, H.DRAINING): ("drain",),
+    (H.READY, H.STOPPED): ("stop",),
+    (H.READY, H.LOST): ("lose",),
+    (H.READY, H.GONE): ("delete",),
+    (H.QUARANTINED, H.PREPARING): ("retry",),
+    (H.QUARANTINED, H.DRAINING): ("drain",),
+    (H.QUARANTINED, H.STOPPED): ("stop",),
+    (H.QUARANTINED, H.LOST): ("lose",),
+    (H.QUARANTINED, H.GONE): ("delete",),
+    (H.DRAINING, H.PREPARING): ("arrive",),  # it is wanted again before it was off
+    (H.DRAINING, H.STOPPED): ("stop",),
+    (H.DRAINING, H.LOST): ("lose",),
+    (H.DRAINING, H.GONE): ("delete",),
+    (H.STOPPED, H.PREPARING): ("arrive",),
+    (H.STOPPED, H.DRAINING): ("drain",),
+    (H.STOPPED, H.LOST): ("lose",),
+    (H.STOPPED, H.GONE): ("delete",),
+    (H.LOST, H.GONE): ("delete",),
+}
+"""How far a host is. Only the controller of its pool moves it. A machine that vanished while it was to go is `gone` at once."""
+
+POOL_EDGES: Mapping[tuple[P, P], tuple[str, ...]] = {
+    (P.ACTIVE, P.PAUSED): ("pause",),
+    (P.ACTIVE, P.DELETING): ("delete",),
+    (P.ACTIVE, P.DELETED): ("delete",),  # it has no machines
+    (P.PAUSED, P.ACTIVE): ("resume",),
+    (P.PAUSED, P.DELETING): ("delete",),
+    (P.PAUSED, P.DELETED): ("delete",),
+    (P.DELETING, P.DELETED): ("delete",),  # the last of its machines is gone
+}
+
+BREAKER_EDGES: Mapping[tuple[B, B], tuple[str, ...]] = {
+    (B.CLOSED, B.OPEN): ("open",),
+    (B.OPEN, B.HALF_OPEN): ("probe",),
+    (B.HALF_OPEN, B.CLOSED): ("close",),
+    (B.HALF_OPEN, B.OPEN): ("fail", "forget", "rearm"),
+}
+"""Nothing closes an open breaker but a probe."""
+
+_EDGES: tuple[Mapping[tuple[Any, Any], tuple[str, ...]], ...] = (
+    *(RUN_EDGES, TASK_EDGES, ATTEMPT_EDGES, DESIRED_EDGES, HOST_EDGES, POOL_EDGES, BREAKER_EDGES),
+)
+_TABLES: Mapping[type, Mapping[tuple[Any, Any], tuple[str, ...]]] = {
+    type(next(iter(table))[0]): table for table in _EDGES
 }
 
 
-def verbs(before: R | T | A, after: R | T | A) -> tuple[str, ...]:
+def verbs(before: StrEnum, after: StrEnum) -> tuple[str, ...]:
     """The verbs that move `before` to `after`; empty where the edge is forbidden or the two are of different kinds."""
     # States of different kinds are equal as text ("queued"), so the type must be part of the question.
     if type(before) is not type(after):
         return ()
-    return _TABLES[type(before)].get((str(before), str(after)), ())
+    return _TABLES[type(before)].get((before, after), ())
 
 
-def allowed(before: R | T | A, after: R | T | A) -> bool:
+def allowed(before: StrEnum, after: StrEnum) -> bool:
     """Whether any verb moves `before` to `after`. Staying in a state is no move."""
     return bool(verbs(before, after))

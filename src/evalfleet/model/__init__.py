@@ -16,6 +16,7 @@ from evalfleet.model.pools import DesiredState as DesiredState
 from evalfleet.model.pools import HostState as HostState
 from evalfleet.model.pools import Pool as Pool
 from evalfleet.model.pools import PoolHost as PoolHost
+from evalfleet.model.pools import PoolState as PoolState
 from evalfleet.model.pools import RunDemand as RunDemand
 
 JsonObject = dict[str, Any]

@@ -10,6 +10,13 @@ from msgspec import Struct
 JsonObject = dict[str, Any]
 
 
+class PoolState(StrEnum):
+    ACTIVE = "active"
+    PAUSED = "paused"  # makes no more hosts; `reason` says why and what to do
+    DELETING = "deleting"  # goes when the last of its hosts is gone
+    DELETED = "deleted"  # has no row any more
+
+
 class Pool(Struct, frozen=True, kw_only=True):
     """A named set of hosts on one backend."""
 
@@ -23,6 +30,12 @@ class Pool(Struct, frozen=True, kw_only=True):
     reason: JsonObject | None = (
         None  # why it makes no more hosts: {"cause": …, "message": what happened and what to do}
     )
+
+    @property
+    def state(self) -> PoolState:
+        if self.deleting:
+            return PoolState.DELETING
+        return PoolState.ACTIVE if self.reason is None else PoolState.PAUSED
 
 
 class DesiredState(StrEnum):

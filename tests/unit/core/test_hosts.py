@@ -22,6 +22,7 @@ from evalfleet.core.hosts.lifecycle import (
     next_step,
     total_usd,
 )
+from evalfleet.core.transitions import allowed
 from evalfleet.model import DesiredState, HostState, PoolHost
 
 POWERS = (None, "running", "starting", "stopping", "stopped", "deallocating", "deallocated", "unknown")
@@ -39,6 +40,37 @@ def host(number: int = 1, **changes: object) -> PoolHost:
         created_at=0.0, updated_at=0.0, gone_at=None,
     )  # fmt: skip
     return replace(made, **changes)  # pyright: ignore[reportArgumentType]
+
+
+# Where a step may take a host, as the machine's controller takes it.
+TAKES_TO: dict[Step, tuple[HostState, ...]] = {
+    Step.REST: (),
+    Step.WAIT: (),
+    Step.DRAIN: (HostState.DRAINING,),
+    Step.CREATE: (HostState.CREATING, HostState.GONE),
+    Step.CLEAR: (HostState.CREATING,),
+    Step.CLIMB: (HostState.PREPARING,),
+    Step.START: (HostState.STOPPED,),
+    Step.DEALLOCATE: (HostState.DRAINING,),
+    Step.MARK_LOST: (HostState.LOST,),
+    Step.STOPPED: (HostState.STOPPED,),
+    Step.GONE: (HostState.GONE,),
+}
+
+
+@pytest.mark.parametrize("desired", list(DesiredState))
+@pytest.mark.parametrize("state", list(HostState))
+def test_every_step_of_a_host_follows_an_edge(state: HostState, desired: DesiredState):
+    for seen, busy in itertools.product(SEEN, (False, True)):
+        if state is HostState.REQUESTED and seen is not None:
+            continue  # no machine was ordered under its name; whatever is there is another's, and the name is given up
+        step = next_step(host(desired=desired, state=state), seen, busy=busy)
+        unborn = state in (HostState.REQUESTED, HostState.CREATING)
+        if step is Step.DELETE:  # what is lost or was never there stays so until it is gone
+            after: tuple[HostState, ...] = () if unborn or state is HostState.LOST else (HostState.DRAINING,)
+        else:
+            after = TAKES_TO[step]
+        assert all(one is state or allowed(state, one) for one in after), (state, desired, seen, busy, step)
 
 
 @pytest.mark.parametrize("state", list(HostState))

@@ -99,7 +99,7 @@ def test_a_machine_that_we_made_is_stopped_and_then_started(store: Writing):
     store.create_pool("p", "azure-vm", {})
     pool = store.take_pool("p", "me")
     (host,) = store.request_hosts("p", "p-", [{}])
-    store.move_host(pool, HostState.REQUESTED, replace(host, state=HostState.READY))
+    cases.move_host(store, pool, replace(host, state=HostState.READY))
     number = fire(store, "host:p-1", "overload", "restart_worker", host="p-1")
     assert act(store) == ["stop"]
     (host,) = store.hosts("p")

@@ -125,6 +125,10 @@ DIAGRAMS = {
     "Run": (transitions.RUN_EDGES, model.RunState),
     "Task": (transitions.TASK_EDGES, model.TaskState),
     "Attempt": (transitions.ATTEMPT_EDGES, model.AttemptState),
+    "Host": (transitions.HOST_EDGES, model.HostState),
+    "Desired state of a host": (transitions.DESIRED_EDGES, model.DesiredState),
+    "Pool": (transitions.POOL_EDGES, model.PoolState),
+    "Breaker": (transitions.BREAKER_EDGES, model.BreakerState),
 }
 
 
@@ -137,6 +141,7 @@ def test_diagram_has_exactly_the_edges_of_the_table(name: str):
         for before, after, verbs in re.findall(r"^\s+(\w+) --> (\w+): (.+)$", text, re.MULTILINE)
     }
     assert drawn == {(str(before), str(after)): verbs for (before, after), verbs in edges.items()}
+    assert re.findall(r"^\s+\[\*\] --> (\w+)$", text, re.MULTILINE) == [str(next(iter(states)))]
     assert names(text) == [str(state) for state in states]
 
 

@@ -51,7 +51,7 @@ def filled(home: Path) -> str:
         (host,) = store.request_hosts("cloud", "c-", [{}])
         now = store.now()
         ready = replace(host, state=HostState.READY, usd_per_hour=2.0, made_at=now, allocated_since=now)
-        store.move_host(pool, HostState.REQUESTED, ready)
+        cases.move_host(store, pool, ready)
         store.leave_pool(pool)
     return run.id
 

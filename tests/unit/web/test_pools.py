@@ -16,6 +16,7 @@ from evalfleet.daemon.pool_children import PoolChildren, PoolStanding, standings
 from evalfleet.model import DesiredState, HostState, Policy
 from evalfleet.pools.quota import tightest
 from evalfleet.store.database.sqlite import open_store
+from evalfleet.testing.store import cases
 from evalfleet.web.server import Options
 
 HOSTS = '[[host]]\nname = "box"\naddress = "127.0.0.1"\nslots = 3\nprice_usd_per_hour = 0.5\n'
@@ -56,7 +57,7 @@ def machines(home: Path, *states: HostState) -> list[str]:
         pool = store.take_pool("p1", "me")
         made = store.request_hosts("p1", "vm-", [{} for _ in states])
         for host, state in zip(made, states, strict=True):
-            assert store.move_host(pool, HostState.REQUESTED, replace(host, state=state))
+            cases.move_host(store, pool, replace(host, state=state))
         store.leave_pool(pool)
         return [host.name for host in made]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evalfleet.errors import NotFound, Owned
+from evalfleet.core.transitions import allowed
+from evalfleet.errors import NotFound, Owned, WrongState
 from evalfleet.model import DesiredState, HostState, JsonObject, Pool, PoolHost
 from evalfleet.store.pools.pools import Pooling, pool_subject
 from evalfleet.store.runs import rows
@@ -64,11 +65,11 @@ class Hosting(Pooling):
         with self._db.transaction():
             self.pool(name)
             self._refuse_wanted(name)
-            doomed = rows.pool(self._db.rows("mark_pool_for_deletion", name=name)[0])
-            self._event(pool_subject(name), "pool.doomed", {})
+            if self._db.rows("mark_pool_for_deletion", name=name):
+                self._event(pool_subject(name), "pool.doomed", {})
             names = [host.name for host in self.hosts(name)]
             self.set_desired(name, names, DesiredState.GONE, "the pool is deleted", force=force)
-            return doomed
+            return self.pool(name)
 
     def request_hosts(self, pool: str, names: str, facts: Sequence[JsonObject]) -> list[PoolHost]:
         with self._db.transaction():
@@ -80,11 +81,13 @@ class Hosting(Pooling):
                 while f"{names}{number}" in taken:
                     number += 1
                 name = f"{names}{number}"
-                row = self._db.rows(
+                inserted = self._db.rows(
                     "insert_host", name=name, pool=pool, number=number, facts=rows.to_json(each), now=self.now()
-                )[0]
+                )
+                if not inserted:
+                    break
                 self._event(pool_subject(pool), _EVENTS[HostState.REQUESTED], {"host": name})
-                made.append(rows.host(row))
+                made.append(rows.host(inserted[0]))
                 number += 1
             return made
 
@@ -124,6 +127,8 @@ class Hosting(Pooling):
                 now=self.now(),
             )
             if not moved:
+                if before is not host.state and not allowed(before, host.state):
+                    raise WrongState(f"host {host.name!r} cannot go from {before} to {host.state}")
                 return None
             if host.state is not before:
                 data = {"host": host.name, "from": before, "reason": host.reason, "rung": host.rung}

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
+from msgspec.structs import replace
+
+from evalfleet.core.transitions import HOST_EDGES
 from evalfleet.model import (
     Attempt,
     Blame,
@@ -12,6 +16,8 @@ from evalfleet.model import (
     Kind,
     Outcome,
     Policy,
+    Pool,
+    PoolHost,
     Requests,
     Run,
     TaskSpec,
@@ -19,6 +25,20 @@ from evalfleet.model import (
     Verdict,
 )
 from evalfleet.store.base.store import Claim, Claimed, Finish, Finished, Store
+
+
+def move_host(store: Store, pool: Pool, host: PoolHost) -> PoolHost:
+    """Bring a host of ours to the state that `host` says, along the edges."""
+    now = next(row for row in store.hosts(pool.name, gone=True) if row.name == host.name).state
+    ways = [[now]]
+    while ways[0][-1] is not host.state:
+        way = ways.pop(0)
+        ways += [[*way, after] for before, after in HOST_EDGES if before is way[-1] and after not in way]
+    for before, after in pairwise(ways[0]):
+        moved = store.move_host(pool, before, replace(host, state=after))
+        assert moved is not None
+        host = replace(moved, state=host.state)
+    return host
 
 
 def task_spec(key: str, domain: str = "d", **fields: Any) -> TaskSpec:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import product
+
 import pytest
 from msgspec.structs import replace
 
+from evalfleet.core import transitions
 from evalfleet.errors import NotFound, Owned, WrongState
-from evalfleet.model import DesiredState, HostState, Policy
+from evalfleet.model import DesiredState, HostState, Policy, PoolState
 from evalfleet.store.base.store import Store
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.store import cases
@@ -50,6 +55,73 @@ class HostContract:
         last = store.last_event("pool:p")
         assert last is not None
         assert (last.type, last.data["host"], last.data["from"]) == ("worker.ordered", "eval-1", "requested")
+
+    @pytest.mark.parametrize("before", list(HostState))
+    def test_a_host_moves_only_along_the_edges(self, store: Store, before: HostState) -> None:
+        store.create_pool("p", "azure-vm", {})
+        owned = store.take_pool("p", "me")
+        for after in HostState:
+            [made] = store.request_hosts("p", "eval-", [{}])
+            host = cases.move_host(store, owned, replace(made, state=before))
+            events = len(store.events("pool:p", limit=1000))
+            if before is after or transitions.allowed(before, after):
+                moved = store.move_host(owned, before, replace(host, state=after, reason="why"))
+                assert moved is not None
+                assert (moved.state, moved.reason) == (after, "why")
+                assert len(store.events("pool:p", limit=1000)) == events + (before is not after)
+            else:
+                with pytest.raises(WrongState, match=f"from {before} to {after}"):
+                    store.move_host(owned, before, replace(host, state=after))
+                assert [row for row in store.hosts("p", gone=True) if row.name == host.name] == [host]
+                assert len(store.events("pool:p", limit=1000)) == events
+
+    def test_a_stale_owner_is_told_so_also_on_an_edge(self, store: Store) -> None:
+        store.create_pool("p", "azure-vm", {})
+        before = store.take_pool("p", "one")
+        store.take_pool("p", "one again")
+        [host] = store.request_hosts("p", "eval-", [{}])
+        for after in (HostState.CREATING, HostState.GONE, HostState.REQUESTED):
+            assert store.move_host(before, HostState.REQUESTED, replace(host, state=after)) is None
+
+    @pytest.mark.parametrize(("before", "after"), list(product(DesiredState, DesiredState)))
+    def test_what_is_desired_changes_only_along_the_edges(
+        self, store: Store, before: DesiredState, after: DesiredState
+    ) -> None:
+        store.create_pool("p", "azure-vm", {})
+        store.request_hosts("p", "eval-", [{}])
+        store.set_desired("p", ["eval-1"], before, "")
+        changed = store.set_desired("p", ["eval-1"], after, "")
+        assert bool(changed) == transitions.allowed(before, after)
+        assert store.hosts("p")[0].desired is (after if changed else before)
+
+    @pytest.mark.parametrize(("before", "after"), list(product(PoolState, PoolState)))
+    def test_a_pool_moves_only_along_the_edges(self, store: Store, before: PoolState, after: PoolState) -> None:
+        store.create_pool("p", "azure-vm", {})
+        moves: dict[PoolState, Callable[[], object]] = {
+            PoolState.ACTIVE: lambda: store.explain_pool("p", None),
+            PoolState.PAUSED: lambda: store.explain_pool("p", {"cause": "quota", "message": "ask for more"}),
+            PoolState.DELETING: lambda: store.mark_pool_for_deletion("p"),
+            PoolState.DELETED: lambda: store.delete_pool("p"),
+        }
+
+        def state() -> PoolState:
+            return next((pool.state for pool in store.pools()), PoolState.DELETED)
+
+        moves[before]()
+        assert state() is before
+        with suppress(NotFound):
+            moves[after]()
+        assert state() is (after if before is after or transitions.allowed(before, after) else before)
+
+    def test_a_pool_that_is_being_deleted_gets_no_more_machines(self, store: Store) -> None:
+        store.create_pool("p", "azure-vm", {})
+        store.request_hosts("p", "eval-", [{}])
+        for _ in range(2):
+            store.mark_pool_for_deletion("p")
+        assert store.request_hosts("p", "eval-", [{}, {}]) == []
+        assert [host.desired for host in store.hosts("p")] == [DesiredState.GONE]
+        types = [event.type for event in store.events("pool:p")]
+        assert types == ["pool.created", "worker.requested", "pool.doomed", "worker.wished"]
 
     def test_a_move_does_not_touch_a_wish(self, store: Store) -> None:
         store.create_pool("p", "azure-vm", {})

@@ -11,7 +11,7 @@ update pool set settings = :settings where name = :name returning *;
 update pool set reason = :reason where name = :name and reason is not :reason returning *;
 
 -- name: mark_pool_for_deletion
-update pool set deleting = 1 where name = :name returning *;
+update pool set deleting = 1 where name = :name and deleting = 0 returning *;
 
 -- name: select_hosts
 select * from host where pool = :pool and (:gone or state <> 'gone') order by number;
@@ -25,8 +25,9 @@ select distinct host from attempt where state <> 'ended';
 select coalesce(max(number), 0) + 1 as number from host where pool = :pool;
 
 -- name: insert_host
+-- A pool that is being deleted gets no more: such a machine would never be asked to go.
 insert into host (name, pool, number, desired, state, facts, created_at, updated_at)
-values (:name, :pool, :number, 'running', 'requested', :facts, :now, :now)
+select :name, pool.name, :number, 'running', 'requested', :facts, :now, :now from pool where pool.name = :pool and pool.deleting = 0
 returning *;
 
 -- name: set_desired
@@ -42,6 +43,17 @@ update host
        kept_usd_per_hour = :kept_usd_per_hour, made_at = :made_at, allocated_since = :allocated_since,
        allocated_s = :allocated_s, updated_at = :now, gone_at = case when :state = 'gone' then :now end
  where name = :name and state = :before
+   and (:before = :state or (:before, :state) in (values
+        ('requested', 'creating'), ('requested', 'gone'),
+        ('creating', 'preparing'), ('creating', 'draining'), ('creating', 'stopped'), ('creating', 'lost'), ('creating', 'gone'),
+        ('preparing', 'ready'), ('preparing', 'quarantined'), ('preparing', 'creating'), ('preparing', 'draining'),
+        ('preparing', 'stopped'), ('preparing', 'lost'), ('preparing', 'gone'),
+        ('ready', 'quarantined'), ('ready', 'draining'), ('ready', 'stopped'), ('ready', 'lost'), ('ready', 'gone'),
+        ('quarantined', 'preparing'), ('quarantined', 'draining'), ('quarantined', 'stopped'), ('quarantined', 'lost'),
+        ('quarantined', 'gone'),
+        ('draining', 'preparing'), ('draining', 'stopped'), ('draining', 'lost'), ('draining', 'gone'),
+        ('stopped', 'preparing'), ('stopped', 'draining'), ('stopped', 'lost'), ('stopped', 'gone'),
+        ('lost', 'gone')))
    and exists (select 1 from pool where pool.name = host.pool and pool.epoch = :epoch)
 returning *;
 
