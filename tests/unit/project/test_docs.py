@@ -25,6 +25,8 @@ from evalfleet.core import transitions
 from evalfleet.core.failures import kinds as failures
 from evalfleet.environments.guest import messages, server
 from evalfleet.report import summary
+from evalfleet.runner.attempt import states as attempt_states
+from evalfleet.runner.gpu import states as lease_states
 from evalfleet.taskfile import row as taskrow
 
 ROOT = Path(__file__).parents[3]
@@ -129,6 +131,8 @@ DIAGRAMS = {
     "Desired state of a host": (transitions.DESIRED_EDGES, model.DesiredState),
     "Pool": (transitions.POOL_EDGES, model.PoolState),
     "Breaker": (transitions.BREAKER_EDGES, model.BreakerState),
+    "Attempt on its host": (attempt_states.EDGES, attempt_states.STATES),
+    "GPU lease on its host": (lease_states.EDGES, lease_states.STATES),
 }
 
 

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import time
 
+from .. import states
 from ..loop import READ
 from . import process_tree
 from .collect import Leavings, sync
 from .event_file import BATCH_BYTES, BATCH_LINES, Events
 from .limits import NEVER, Limits
 from .output import Output, last_lines
+from .states import COLLECTING, EDGES, ENDED, ENDING, RUNNING, SAVING, SETTLING, SWEEPING, WAITING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,8 +60,6 @@ CGROUP_AFTER_S = 1.0  # a group costs more than many a short task
 SWEEP_S = 30.0
 DOUBT_S = 1.0  # a machine that goes down tells its processes one after the other: perhaps we are next
 MAX_BACKLOG = 256
-WAITING, RUNNING, ENDING, SWEEPING, SETTLING = "waiting", "running", "ending", "sweeping", "settling"
-COLLECTING, SAVING, ENDED = "collecting", "saving", "ended"
 
 
 class Attempt:
@@ -74,7 +74,7 @@ class Attempt:
         self.journal = journal
         self.feeds: list[Feed] = []
         self.pid = 0
-        self.state = RUNNING
+        self.state = WAITING
         self.cgroup: process_tree.Cgroup | None = None
         self.mark = process_tree.Mark(folder)
         self._keeper = keeper
@@ -115,6 +115,9 @@ class Attempt:
         """Monotonic time of the launch."""
         return self._begun
 
+    def _move(self, state: str) -> None:
+        self.state = states.moved(EDGES, self.state, state)
+
     def emit(self, kind: str, fields: dict[str, Any]) -> None:
         """Journal an event, then pass it on."""
         self._pass_on(self.journal.append(kind, fields))
@@ -126,6 +129,8 @@ class Attempt:
     def start(self, secrets: dict[str, str]) -> None:
         """Start the process, once a slot and its GPUs are free if it needs such. What cannot be executed ends the attempt; nothing is
         raised."""
+        if self.state != WAITING:
+            return  # it was stopped before it began
         if self.slots is None:
             self._lease_gpus(secrets, [])
             return
@@ -133,22 +138,18 @@ class Attempt:
         def go(lock: int) -> None:
             self._keeper.guard(self, lambda: self._lease_gpus(secrets, [lock]))
 
-        self.state = WAITING
         self._slot = self._keeper.slots.lease(self.run, self.slots, go)
         self._slot.begin()
 
     def _lease_gpus(self, secrets: dict[str, str], held: list[int]) -> None:
         own = self._spec.environment(self.folder, self.name, secrets)
         if not self._spec.gpus:
-            self.state = RUNNING
             self._run(own, held)
             return
 
         def go(env: dict[str, str], locks: list[int]) -> None:
-            self.state = RUNNING
             self._keeper.guard(self, lambda: self._run(dict(own, **env), [*held, *locks]))
 
-        self.state = WAITING
         self._lease = self._keeper.gpus.lease(self.name, self._spec, go, lambda why: self._unstarted("gpu_taken", why))
         self._lease.begin()
 
@@ -158,6 +159,7 @@ class Attempt:
             self._slot.give_back()
 
     def _run(self, env: dict[str, str], inherited: list[int]) -> None:
+        self._move(RUNNING)
         self._oom_before = self._keeper.oom_kills()
         self._begun = time.monotonic()
         self._limits = Limits(self._spec, self._begun)
@@ -194,7 +196,7 @@ class Attempt:
             self._end.update(cause=cause, message=message)  # what ended it ends us, too
         if self.state != RUNNING:
             return
-        self.state = ENDING
+        self._move(ENDING)
         now = time.monotonic()
         self._end.update(cause=cause, message=message, idle_s=round(self._limits.idle_s(now), 3))
         self._kill_at = now + self._spec.grace_s
@@ -233,7 +235,7 @@ class Attempt:
             end["exit_code"] = os.WEXITSTATUS(status)
         end.update(ended_at=round(self._keeper.now(), 6), duration_s=round(now - self._begun, 6))
         end.update(cpu_s=round(cpu_s, 6), max_rss_mb=round(max_rss_kb / 1024, 3))
-        self.state = SWEEPING
+        self._move(SWEEPING)
         self._exited_at = now
         self._give_up_at = now + SWEEP_S
         self.sweep()
@@ -258,7 +260,7 @@ class Attempt:
         if self._lease is None:
             self._finish()
             return
-        self.state = SETTLING
+        self._move(SETTLING)
         self._lease.settle(lambda dirty: self._keeper.guard(self, lambda: self._settled(dirty)))
 
     def _settled(self, dirty: list[dict[str, Any]]) -> None:
@@ -370,7 +372,7 @@ class Attempt:
 
     def _finish(self) -> None:
         """The tree is dead: gather what it left."""
-        self.state = COLLECTING
+        self._move(COLLECTING)
         self._free_slot()
         now = time.monotonic()
         for output in self._outputs:
@@ -393,7 +395,8 @@ class Attempt:
             return
 
         def done(record: dict[str, Any] | None) -> None:
-            self._close(leavings.uncollected("the files could not be collected") if record is None else record)
+            if self.state == COLLECTING:  # else it failed meanwhile, and its end is known
+                self._close(leavings.uncollected("the files could not be collected") if record is None else record)
 
         try:
             self._keeper.assist(leavings.collect, done, leavings.patience_s())
@@ -414,7 +417,7 @@ class Attempt:
         end["tail"] = last_lines(next((tail for tail in tails if tail.strip()), b""))
         end["disk_full"] = self.journal.disk_full or any(output.disk_full for output in self._outputs)
         end["oom"] = self._was_oom()
-        self.state = SAVING
+        self._move(SAVING)
         self._hand_in()
 
     def _hand_in(self) -> None:
@@ -431,7 +434,7 @@ class Attempt:
         sync(self.folder)
 
     def _saved(self) -> None:
-        self.state = ENDED
+        self._move(ENDED)
         line = self.journal.release()
         self._keeper.ended(self)  # first: whatever goes wrong after it keeps nothing alive
         self._pass_on(line)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 
-from .. import jsontext
+from .. import jsontext, states
 from . import rules as check
 from .locks import Held, Locks, end_orphans
+from .states import EDGES, GIVEN_BACK, LOOKING, STARTED, STARTING, WAITING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ SHOWING_AGAIN_S = 0.5
 LEAVING_S = 1.5  # a process that was killed is on its GPU for some moments more
 LEAVING_AGAIN_S = 0.15
 ORPHAN_S = 0.2
-WAITING, LOOKING, STARTING, STARTED, GIVEN_BACK = "waiting", "looking", "starting", "started", "given back"
 UNANSWERED = "the driver of the GPUs does not answer"
 
 
@@ -137,6 +137,9 @@ class Lease:
         self._refuse_at = 0.0
         self._settle_s = SETTLE_S
 
+    def _move(self, state: str) -> None:
+        self.state = states.moved(EDGES, self.state, state)
+
     def begin(self) -> None:
         """Take the locks and wait for the turn."""
         for uuid in sorted(self._wanted):
@@ -177,7 +180,7 @@ class Lease:
 
     def check(self) -> None:
         """Look at the GPUs afresh; then go, or refuse."""
-        self.state = LOOKING
+        self._move(LOOKING)
         self._refuse_at = time.monotonic() + LEAVING_S
         self._gpus.look(self._looked)
 
@@ -203,7 +206,7 @@ class Lease:
             # a stand-in may say that its cards are quicker
             startup_s, settle_s = float(row.get("startup_s", STARTUP_S)), float(row.get("settle_s", SETTLE_S))
             limits_s = (max(limits_s[0], startup_s), max(limits_s[1], settle_s))
-        self.state = STARTING if limits_s[0] > 0 else STARTED
+        self._move(STARTING if limits_s[0] > 0 else STARTED)
         self._up_at = time.monotonic() + limits_s[0]
         self._settle_s = limits_s[1]
         rows = [found[uuid] for uuid in self._wanted]
@@ -236,12 +239,12 @@ class Lease:
             if uuid in found
         ]
         if now >= self._up_at or (shown and all(shown)):
-            self.state = STARTED
+            self._move(STARTED)
 
     def ready(self) -> None:
         """The attempt said that it is ready: it has started up."""
         if self.state == STARTING:
-            self.state = STARTED
+            self._move(STARTED)
             self._desk.next_turns()
 
     def give_back(self) -> None:
@@ -256,7 +259,7 @@ class Lease:
     def settle(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
         """The attempt's tree is dead: wait until its GPUs are clean, then give them back. `done` gets those that are not."""
         deadline = time.monotonic() + self._settle_s
-        self.state = STARTED
+        self._move(STARTED)
         self._desk.next_turns()
 
         def look() -> None:
@@ -292,7 +295,7 @@ class Lease:
 
     def _leave(self) -> list[dict[str, Any]]:
         """Give everything back; returns the GPUs whose lock somebody of ours still has."""
-        self.state = GIVEN_BACK
+        self._move(GIVEN_BACK)
         dirty: list[dict[str, Any]] = []
         for uuid in self._cards:
             self._desk.remove(uuid, self)
