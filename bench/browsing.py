@@ -34,7 +34,7 @@ def bench_miniwob(root: Path, rounds: int) -> list[Line]:
     missing = [need for need in benchmark.requirements() if not need.present]
     if missing:
         return [Line("MiniWoB++", f"not measured: {missing[0].what} is missing; {missing[0].install}")]
-    selection = Selection(agent="oracle", count=TASKS)
+    selection = Selection(agent="oracle", tasks=TASKS)
     names = [task["payload"]["task"] for task in benchmark.tasks(selection)]
     listed = root / "miniwob.txt"
     listed.write_text("\n".join(names) + "\n")

@@ -3,36 +3,40 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from evalfleet import config
-from evalfleet.api.results import TaskResult, result_of
 from evalfleet.api.tasks import Folder
+from evalfleet.api.twins import in_own_loop, in_thread
 from evalfleet.engine import controller
-from evalfleet.errors import InputError, Owned, Refused, WrongState
+from evalfleet.errors import InputError, Owned, WrongState
 from evalfleet.hosts.base import single_error
 from evalfleet.layout import Home
-from evalfleet.model import Event, JsonObject, Run, RunState, Verb
-from evalfleet.operations.steer import ask_or_do
+from evalfleet.model import Event, Run, RunState
+from evalfleet.operations import attempt_files, steer
+from evalfleet.operations.attempt_files import Artifact
+from evalfleet.operations.home import opened_for_writing
+from evalfleet.operations.rejudge import Rejudged, judge_run
+from evalfleet.operations.steer import Amended, Pausing
+from evalfleet.operations.tasks import TaskResult, list_tasks, task_filter
 from evalfleet.report.compare import Comparison, compare
 from evalfleet.report.exports.folder import FORMATS, Exported, export
 from evalfleet.report.html.page import page
-from evalfleet.report.live import live_state, parallel_live, write_live
+from evalfleet.report.live import LiveState, live_state, parallel_live, write_live
 from evalfleet.report.reader import opened_run
 from evalfleet.report.summary import Summary, summarise
 from evalfleet.store.base.store import Store, StoreReader
 from evalfleet.store.database.sqlite import open_store
 from evalfleet.validation import sentence, suggestion
 
-T = TypeVar("T")
-
 _OVER = frozenset({RunState.COMPLETED, RunState.CANCELLED})
 _FOLLOW_S = 0.2
+_PROGRESS_S = 1.0
 _PAGE = 1000
 
 
@@ -68,10 +72,58 @@ class RunHandle:
         with self._opened() as (reader, run):
             return summarise(reader, run)
 
+    def progress(self) -> LiveState:
+        """How far the run is: counts, scores, cost, workers, time left. What `wait` gives to its `progress`."""
+        with self._opened() as (reader, run):
+            return live_state(reader, run)
+
     def results(self) -> list[TaskResult]:
         """How every task stands, in the order of submission."""
-        with self._opened() as (reader, run), reader.snapshot():
-            return [result_of(task) for task in reader.tasks(run.id)]
+        return self.tasks()
+
+    def tasks(
+        self,
+        *,
+        states: str | Sequence[str] = (),
+        failed: bool = False,
+        domain: str | None = None,
+        sort: str = "number",
+    ) -> list[TaskResult]:
+        """How the tasks that match stand, as `evalfleet tasks`.
+
+        Args:
+            states: only tasks in these.
+            failed: only tasks that ended without a verdict: failed and held.
+            domain: only domains that match this pattern.
+            sort: number, key, domain, state, score, duration or attempts; with "-" before it in reverse.
+
+        Raises InputError.
+        """
+        wanted = task_filter(states=_words(states), failed=failed, domain=domain, sort=sort)
+        with self._opened() as (reader, run):
+            return list_tasks(reader, run, wanted)
+
+    def log(self, key: str, stream: str = "stdout", *, attempt: int | None = None) -> str:
+        """What a task has written to stdout or stderr so far, in its latest attempt or in that one.
+
+        Of an attempt on another machine that is known once it has ended. Raises NotFound, InputError.
+        """
+        if stream not in attempt_files.STREAMS:
+            raise InputError(f"there is no stream {stream!r}; write stdout or stderr")
+        with self._opened() as (reader, run):
+            found = attempt_files.find_attempt(reader, run, key, attempt)
+            return attempt_files.log(self._home, key, found, stream)
+
+    def artifacts(self, key: str, *, attempt: int | None = None) -> list[Artifact]:
+        """The files that a task left, each with `path` and `size`, of its latest attempt or of that one. Raises NotFound."""
+        with self._opened() as (reader, run):
+            return attempt_files.artifacts(self._home, key, attempt_files.find_attempt(reader, run, key, attempt))
+
+    def artifact(self, key: str, path: str, *, attempt: int | None = None) -> bytes:
+        """The content of one file that a task left. Raises NotFound."""
+        with self._opened() as (reader, run):
+            found = attempt_files.find_attempt(reader, run, key, attempt)
+            return attempt_files.read_artifact(reader, self._home, key, found, path)
 
     def events(self, after: int = 0) -> Iterator[Event]:
         """The events so far with numbers above `after`, in their order. Does not wait for more."""
@@ -83,23 +135,31 @@ class RunHandle:
                 return
             after = page[-1].number
 
-    def wait(self, timeout: float | None = None) -> Summary:
+    def wait(self, timeout: float | None = None, *, progress: Callable[[LiveState], object] | None = None) -> Summary:
         """Drive the run until it is completed, cancelled or paused, and return its summary.
 
         Where another process drives it, follow that one, and take over should it die. A paused run is resumed, as by
-        `evalfleet resume`. Failed tasks raise nothing; the summary tells. Whatever ends the wait before its time
+        `evalfleet resume`. Failed tasks raise nothing; the summary tells. Where something ends the wait before its time
         (Ctrl-C, the time-out), running tasks go on and the run can be waited for again.
+
+        Args:
+            progress: is called with the run's progress about once a second and at the end, in another thread.
 
         Raises:
             TimeoutError: it takes longer than `timeout` seconds.
             Refused: called inside a running event loop; use `wait_async` there.
         """
-        return _in_own_loop(lambda: self.wait_async(timeout), "wait_async")
+        return in_own_loop(lambda: self.wait_async(timeout, progress=progress), "wait_async")
 
-    async def wait_async(self, timeout: float | None = None) -> Summary:  # noqa: ASYNC109 - the twin of `wait`
+    async def wait_async(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - the twin of `wait`
+        *,
+        progress: Callable[[LiveState], object] | None = None,
+    ) -> Summary:
         """`wait` for asyncio. Cancelling it stops the driving and leaves running tasks running."""
         with anyio.move_on_after(timeout) as scope:
-            await self._settle()
+            await self._settle(progress)
         if scope.cancelled_caught:
             raise TimeoutError(f"run {self.id} has not settled within {timeout:g} s; its tasks go on, wait again")
         return await anyio.to_thread.run_sync(self.summary)
@@ -111,7 +171,7 @@ class RunHandle:
 
         Raises Refused, inside a running event loop (use `cancel_async`) or if the other one does not answer.
         """
-        _in_own_loop(self.cancel_async, "cancel_async")
+        in_own_loop(self.cancel_async, "cancel_async")
 
     async def cancel_async(self) -> None:
         """`cancel` for asyncio."""
@@ -119,31 +179,55 @@ class RunHandle:
             return
         store = await self._open_store()
         try:
-            with suppress(WrongState):  # it came to its end meanwhile
-                owned, _ = await anyio.to_thread.run_sync(self._ask, store, Verb.CANCEL)
-                if owned is not None:
-                    with single_error():
-                        await controller.cancel(self._settings, store, owned)
+            with suppress(WrongState), single_error():  # it may end meanwhile
+                await steer.cancel(self._settings, store, store.run(self.id))
         finally:
             store.close()
 
+    def pause(self, reason: str | None = None) -> Pausing:
+        """Start no more tasks; attempts that run end first. The next `wait` resumes the run."""
+        with self._changing() as (store, run):
+            return steer.pause(store, run, reason=reason)
+
     def retry(self, only: str | Sequence[str] = ()) -> list[str]:
-        """Give tasks without a verdict a fresh allowance of attempts; returns their keys. `wait` drives them.
+        """Give tasks without a verdict new attempts; returns their keys. `wait` drives them.
 
         Args:
             only: states (failed, held, cancelled) or task keys; none means all that failed or are held.
 
         Raises NotFound, WrongState, InputError; Refused if another process drives the run and does not answer.
         """
-        words = [only] if isinstance(only, str) else list(only)
-        store = open_store(self._settings.home)
-        try:
-            owned, answer = self._ask(store, Verb.RETRY, only=words)
-            if owned is not None:
-                store.leave(owned)
-        finally:
-            store.close()
-        return list(answer["tasks"])
+        with self._changing() as (store, run):
+            return steer.retry(store, run, _words(only)).tasks
+
+    def hold(self, keys: str | Sequence[str], reason: str | None = None) -> list[str]:
+        """Keep tasks from starting; returns the keys of those that changed. A running task is held after its attempt."""
+        with self._changing() as (store, run):
+            return steer.hold(store, run, _words(keys), reason=reason).tasks
+
+    def release(self, keys: str | Sequence[str]) -> list[str]:
+        """Let held tasks start again; returns their keys. `wait` drives them."""
+        with self._changing() as (store, run):
+            return steer.release(store, run, _words(keys)).tasks
+
+    def amend(self, *, workers: int | None = None, budget_usd: float | None = None) -> Amended:
+        """Change the number of workers or the budget, also while the run is driven."""
+        with self._changing() as (store, run):
+            return steer.amend(store, run, workers=workers, budget_usd=budget_usd)
+
+    def quarantine(self, worker: str, reason: str | None = None) -> list[str]:
+        """Give a worker or host no more work of this run; returns all that are in quarantine."""
+        with self._changing() as (store, run):
+            return steer.quarantine(store, run, worker, reason=reason).workers
+
+    def unquarantine(self, worker: str, reason: str | None = None) -> list[str]:
+        """Let a worker or host work again; returns those that are still in quarantine."""
+        with self._changing() as (store, run):
+            return steer.unquarantine(store, run, worker, reason=reason).workers
+
+    def judge(self, *, dry_run: bool = False) -> Rejudged:
+        """Judge the failed attempts of a finished run again, as `evalfleet judge`. Raises WrongState, Owned."""
+        return judge_run(self._settings, self.id, dry_run=dry_run)
 
     def compare(self, other: RunHandle | str, *, allow_different: bool = False) -> Comparison:
         """Say whether this run is better or worse than `other`, or not distinguishable: as `compare OTHER THIS`.
@@ -177,35 +261,58 @@ class RunHandle:
         with self._opened() as (reader, run):
             return page(reader, run)
 
+    summary_async = in_thread(summary)
+    progress_async = in_thread(progress)
+    results_async = in_thread(results)
+    tasks_async = in_thread(tasks)
+    log_async = in_thread(log)
+    artifacts_async = in_thread(artifacts)
+    artifact_async = in_thread(artifact)
+    pause_async = in_thread(pause)
+    retry_async = in_thread(retry)
+    hold_async = in_thread(hold)
+    release_async = in_thread(release)
+    amend_async = in_thread(amend)
+    quarantine_async = in_thread(quarantine)
+    unquarantine_async = in_thread(unquarantine)
+    judge_async = in_thread(judge)
+    compare_async = in_thread(compare)
+    export_async = in_thread(export)
+    html_async = in_thread(html)
+
     # Inside
+
+    @property
+    def _home(self) -> Home:
+        return Home(self._settings.home)
 
     def _opened(self) -> AbstractContextManager[tuple[StoreReader, Run]]:
         return opened_run(self._settings.home, self.id)
 
+    def _changing(self) -> AbstractContextManager[tuple[Store, Run]]:
+        return opened_for_writing(self._settings.home, self.id)
+
     async def _open_store(self) -> Store:
         return await anyio.to_thread.run_sync(open_store, self._settings.home)
 
-    def _ask(self, store: Store, verb: Verb, **args: Any) -> tuple[Run | None, JsonObject]:
-        return ask_or_do(store, store.run(self.id), verb, args)
-
-    async def _settle(self) -> None:
-        """Return when the run has settled and nobody drives it any more."""
+    async def _settle(self, progress: Callable[[LiveState], object] | None) -> None:
+        """Return when the run has settled and no controller drives it any more."""
         store = await self._open_store()
         try:
             while store.run(self.id).state not in _OVER:
                 taken = await anyio.to_thread.run_sync(self._take, store)
                 if taken is not None:
-                    await self._drive(store, taken)
+                    await self._drive(store, taken, progress)
                     return
-                await self._follow(store)
+                await self._follow(store, progress)
                 if store.run(self.id).state is RunState.PAUSED:
                     return
-            await self._follow(store)  # whoever drove it still brings files home
+            await self._follow(store, progress)  # its controller still collects files
         finally:
             store.close()
 
     def _take(self, store: Store) -> Run | None:
-        """Own the run and let it run; None where somebody else drives it, or has just brought it to its end."""
+        """Own the run and let it run; None where another process drives it, or has just brought it to its end."""
         try:
             taken = store.take(self.id, controller.owner_name())
         except Owned:
@@ -215,36 +322,55 @@ class RunHandle:
             return None
         return controller.reopen(store, taken)
 
-    async def _drive(self, store: Store, taken: Run) -> None:
+    async def _drive(self, store: Store, taken: Run, progress: Callable[[LiveState], object] | None) -> None:
         with opened_run(self._settings.home, self.id) as (reader, run), single_error():
-            spectator = _LiveFile(reader, run, Home(self._settings.home))
+            spectator = _Spectator(reader, run, self._home, progress)
             await controller.drive(self._settings, store, taken, spectators=[spectator])
-            await anyio.to_thread.run_sync(spectator.tick)
+            await anyio.to_thread.run_sync(spectator.show)
 
-    async def _follow(self, store: Store) -> None:
-        """Return when nobody drives the run any more."""
-        while store.driver(self.id) is not None:  # noqa: ASYNC110 - it is another process, no event reaches us
+    async def _follow(self, store: Store, progress: Callable[[LiveState], object] | None) -> None:
+        """Return when no controller drives the run any more."""
+        shown_at = -_PROGRESS_S
+        while store.driver(self.id) is not None:
+            if progress is not None and anyio.current_time() - shown_at >= _PROGRESS_S:
+                shown_at = anyio.current_time()
+                await anyio.to_thread.run_sync(self._report, progress)
             await anyio.sleep(_FOLLOW_S)
 
+    def _report(self, progress: Callable[[LiveState], object]) -> None:
+        progress(self.progress())
 
-class _LiveFile:
-    """Keeps parallel_live.json up to date, for tools that read files. Implements `Spectator`."""
 
-    def __init__(self, reader: StoreReader, run: Run, home: Home) -> None:
+class _Spectator:
+    """Keeps parallel_live.json up to date, for tools that read files, and reports progress. Implements `Spectator`."""
+
+    def __init__(
+        self, reader: StoreReader, run: Run, home: Home, progress: Callable[[LiveState], object] | None
+    ) -> None:
         self._reader = reader
         self._run = run
+        self._progress = progress
+        self._shown_at = -_PROGRESS_S
         self._path = home.live_file(run.id)
         self._path.parent.mkdir(parents=True, exist_ok=True)
 
     def tick(self) -> None:
-        write_live(self._path, parallel_live(live_state(self._reader, self._run)))
+        state = self._written()
+        if self._progress is not None and time.monotonic() - self._shown_at >= _PROGRESS_S:
+            self._shown_at = time.monotonic()
+            self._progress(state)
+
+    def show(self) -> None:
+        """The last moment."""
+        state = self._written()
+        if self._progress is not None:
+            self._progress(state)
+
+    def _written(self) -> LiveState:
+        state = live_state(self._reader, self._run)
+        write_live(self._path, parallel_live(state))
+        return state
 
 
-def _in_own_loop(function: Callable[[], Coroutine[Any, Any, T]], twin: str) -> T:
-    import asyncio
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return anyio.run(function)
-    raise Refused(f"this thread runs an event loop already; write `await run.{twin}()` there")
+def _words(given: str | Sequence[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)

@@ -13,12 +13,9 @@ from msgspec.structs import replace
 from evalfleet import config, duration, taskfile
 from evalfleet.api.handle import RunHandle
 from evalfleet.api.tasks import Folder, RunSettings, Task, mapping, plain
-from evalfleet.benchmarks import registry
-from evalfleet.benchmarks.base import Selection
-from evalfleet.benchmarks.submission import submission as benchmark_submission
-from evalfleet.core.secret_names import warning
 from evalfleet.errors import InputError, TaskFileError
 from evalfleet.operations import submit as submitting
+from evalfleet.operations.submit import RunOptions
 from evalfleet.store.database.sqlite import open_store
 from evalfleet.taskfile import row
 from evalfleet.validation import sentence
@@ -32,6 +29,7 @@ def submit(
     *,
     name: str | None = None,
     workers: int | None = None,
+    pool: str | None = None,
     home: Folder | None = None,
     folder: Folder | None = None,
     **settings: Unpack[RunSettings],
@@ -41,10 +39,11 @@ def submit(
     Args:
         tasks: mappings with the keys of the task file, `Task` objects, or the path of a task file.
         name: what to call the run; else the file's name, or "python".
-        workers: tasks at a time; else the file's, or as many as this machine has CPUs.
+        workers: tasks at a time; else the file's, or as many as this machine has CPUs or the pool has workers.
+        pool: whose hosts to use; else this machine.
         home: where everything is kept; else EVALFLEET_HOME, or ~/.evalfleet.
         folder: where the tasks start; else the task file's folder, or the current one.
-        settings: the keys of `[run]` in the task file. What is given here goes before what the file says.
+        settings: the keys of `[run]` in the task file; they override what the file says.
 
     Raises:
         InputError: a task or setting is wrong, a key stands twice, a secret is not set; nothing is stored.
@@ -58,7 +57,7 @@ def submit(
     submission = _from_file(tasks, wanted) if isinstance(tasks, str | os.PathLike) else _from_script(tasks, wanted)
     if folder is not None:
         submission = replace(submission, folder=str(Path(folder).absolute()))
-    return _stored(config.load(home), submission)
+    return _stored(config.load(home), submission, RunOptions(pool=pool))
 
 
 def submit_benchmark(
@@ -73,8 +72,11 @@ def submit_benchmark(
     max_steps: int | None = None,
     model: str | None = None,
     base_url: str | None = None,
+    json_name: str | None = None,
+    waa_root: Folder | None = None,
     name: str | None = None,
     workers: int | None = None,
+    pool: str | None = None,
     home: Folder | None = None,
     folder: Folder | None = None,
     **settings: Unpack[RunSettings],
@@ -84,58 +86,71 @@ def submit_benchmark(
     Args:
         benchmark: one that `evalfleet benchmarks` lists.
         agent: one that `evalfleet agents` lists, or `module:Class`.
-        tasks: so many, spread over those that fit; else all.
+        tasks: this many, spread over those that match; else all.
         task: only these tasks, by name, or episodes, by key.
-        domain: only domains like this pattern.
+        domain: only domains that match this pattern.
         seed: of the first episode of each task.
         repeat: episodes of each task.
         max_steps: steps per episode; else the benchmark's own.
         model: that the agent asks, where it asks one.
         base_url: of the endpoint that serves the model.
+        json_name: waa: a list of its tasks, such as test_small.json.
+        waa_root: waa: your checkout, for lists and instructions.
         name: what to call the run.
-        workers: tasks at a time; else as many as this machine has CPUs.
+        workers: tasks at a time; else as many as this machine has CPUs or the pool has workers.
+        pool: whose hosts to use; else this machine.
         home: where everything is kept; else EVALFLEET_HOME, or ~/.evalfleet.
         folder: where the attempts start, and where the module of an own agent lies; else the current one.
-        settings: the keys of `[run]` in the task file. What is given here goes before what the benchmark says.
+        settings: the keys of `[run]` in the task file; they override what the benchmark says. `files` are those that the agent
+            needs on a pool's hosts besides its own.
 
     Raises:
         InputError: unknown benchmark, agent, task or domain; this machine lacks something; a secret is not set.
         StoreError: the home cannot be used.
     """
-    wanted = {word: plain(value) for word, value in settings.items() if value is not None}
-    selection = Selection(
-        agent=agent,
-        count=tasks,
-        keys=(task,) if isinstance(task, str) else tuple(task),
-        domain=domain,
-        seed=seed,
-        repeat=repeat,
-        max_steps=max_steps,
-        model=model,
-        base_url=base_url,
-        timeout_s=_seconds(wanted.pop("timeout", None)),
+    given = {"name": name, "workers": workers, **settings}
+    wanted = {word: plain(value) for word, value in given.items() if value is not None}
+    options = submitting.benchmark_options(
+        {
+            "agent": agent,
+            "tasks": tasks,
+            "task": (task,) if isinstance(task, str) else tuple(task),
+            "domain": domain,
+            "seed": seed,
+            "repeat": repeat,
+            "max_steps": max_steps,
+            "model": model,
+            "base_url": base_url,
+            "files": tuple(wanted.pop("files", ())),
+            "json_name": json_name,
+            "waa_root": None if waa_root is None else os.fspath(waa_root),
+        }
     )
     machine = config.load(home)
-    place = str(Path(folder or ".").absolute())
-    found = benchmark_submission(registry.find(benchmark, machine), selection, machine, folder=place, say=_warn)
-    given = {"name": name, "workers": workers, **wanted}
-    return _stored(machine, _overridden(found, {word: value for word, value in given.items() if value is not None}))
+    found = submitting.benchmark_submission(
+        benchmark,
+        options,
+        machine,
+        folder=str(Path(folder or ".").absolute()),
+        remote=pool is not None,
+        timeout_s=_seconds(wanted.pop("timeout", None)),
+        say=_warn,
+    )
+    return _stored(machine, _overridden(found, wanted), RunOptions(pool=pool))
 
 
 def _warn(note: str) -> None:
     warnings.warn(note, stacklevel=4)  # of the line that submits
 
 
-def _stored(machine: config.Settings, submission: taskfile.Submission) -> RunHandle:
-    submitting.require_secrets(submission)
-    exposed = warning(submission.tasks)
-    if exposed is not None:
-        _warn(exposed)
+def _stored(machine: config.Settings, submission: taskfile.Submission, options: RunOptions) -> RunHandle:
     store = open_store(machine.home)
     try:
-        run = submitting.submit(store, submission, local_usd_per_hour=machine.local_price_usd_per_hour)
+        run, answer = submitting.submit(machine, store, submission, options)
     finally:
         store.close()
+    if answer.warning is not None:
+        _warn(answer.warning)
     return RunHandle(machine, run)
 
 

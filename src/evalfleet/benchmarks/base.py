@@ -10,35 +10,40 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from evalfleet.agents.base import Action, Observation
 from evalfleet.core.readiness import Rung, Update
 from evalfleet.environments.base import Requirement
 from evalfleet.model import Tools, Verdict
 
-__all__ = ["Benchmark", "Episode", "Requirement", "Rung", "Selection", "TaskInfo", "Tools"]
+__all__ = ["Benchmark", "BenchmarkOptions", "Episode", "Requirement", "Rung", "Selection", "TaskInfo", "Tools"]
 
 
-class Selection(Struct, frozen=True, kw_only=True):
-    """Which episodes a person wants, and who acts in them."""
+class BenchmarkOptions(Struct, frozen=True, kw_only=True):
+    """What a person says of a benchmark's run. The names are those of the options, of the API's body and of the Python function."""
 
-    agent: str
-    count: int | None = None  # at most so many tasks, spread over those that fit
-    keys: tuple[str, ...] = ()  # tasks by name, or single episodes by key
+    agent: str = ""
+    tasks: Annotated[int, Meta(ge=1)] | None = None  # at most this many, spread over those that match
+    task: tuple[str, ...] = ()  # tasks by name, or single episodes by key
     domain: str | None = None  # a pattern such as "click*"
-    seed: int = 0  # of the first episode of each task
-    repeat: int = 1  # episodes of each task, with seeds that follow each other
-    max_steps: int | None = None  # the benchmark's own, if None
-    model: str | None = None  # of an agent that asks one
+    seed: Annotated[int, Meta(ge=0, le=999_999_999)] = 0  # of the first episode of each task
+    repeat: Annotated[int, Meta(ge=1, le=1000)] = 1  # episodes of each task, with consecutive seeds
+    max_steps: Annotated[int, Meta(ge=1)] | None = None  # None: the benchmark's own limit
+    model: str | None = None  # for an agent that asks one
     base_url: str | None = None  # of the endpoint that serves the model
-    timeout_s: float | None = None  # of an attempt; the benchmark's own, if None
-    remote: bool = False  # on the hosts of a pool, not on this machine
-    files: tuple[str, ...] = ()  # of the run's folder, that the agent needs there besides its own
+    files: tuple[str, ...] = ()  # in the run's folder, which the agent needs on a pool's hosts besides its own
     json_name: str | None = None  # waa: a list of tasks
     waa_root: str | None = None  # waa: the user's checkout
+
+
+class Selection(BenchmarkOptions, frozen=True, kw_only=True):
+    """Which episodes to run, which agent acts in them, and where."""
+
+    timeout_s: float | None = None  # of an attempt; None: the benchmark's own
+    remote: bool = False  # on the hosts of a pool, not on this machine
 
 
 class TaskInfo(Struct, frozen=True, kw_only=True):

@@ -34,17 +34,17 @@ def choose(benchmark: str, catalogue: Sequence[TaskInfo], selection: Selection) 
         InputError: an unknown task or domain, nothing left, more wanted than there are, or a task named that the
             oracle has no solution for.
     """
-    wanted = _named(benchmark, catalogue, selection) if selection.keys else {task.name: None for task in catalogue}
+    wanted = _named(benchmark, catalogue, selection) if selection.task else {task.name: None for task in catalogue}
     fitting = [task for task in catalogue if task.name in wanted and _in_domain(task, selection.domain)]
     if not fitting:
         raise InputError(_no_domain(catalogue, selection))
     if selection.agent == ORACLE:
         fitting = _solvable(benchmark, fitting, catalogue, selection)
-    if selection.count is not None:
-        if selection.count > len(fitting):
+    if selection.tasks is not None:
+        if selection.tasks > len(fitting):
             whose = " that the oracle can solve" if selection.agent == ORACLE else ""
-            raise InputError(f"--tasks {selection.count}: only {len(fitting)} tasks fit{whose}; ask for fewer.")
-        fitting = _spread(fitting, selection.count)
+            raise InputError(f"--tasks {selection.tasks}: only {len(fitting)} tasks fit{whose}; ask for fewer.")
+        fitting = _spread(fitting, selection.tasks)
     seeds = range(selection.seed, selection.seed + selection.repeat)
     return [Chosen(task=task, seed=seed) for task in fitting for seed in wanted[task.name] or seeds]
 
@@ -61,7 +61,7 @@ def _named(benchmark: str, catalogue: Sequence[TaskInfo], selection: Selection) 
     """Return the named tasks, each with the seeds that were named with it, or None for the run's own."""
     known = {task.name for task in catalogue}
     wanted: dict[str, list[int] | None] = {}
-    for key in dict.fromkeys(selection.keys):
+    for key in dict.fromkeys(selection.task):
         found = named(key, known)
         if found is None:
             match = _KEY.fullmatch(key)
@@ -85,7 +85,7 @@ def _in_domain(task: TaskInfo, pattern: str | None) -> bool:
 
 def _no_domain(catalogue: Sequence[TaskInfo], selection: Selection) -> str:
     domains = sorted({task.domain for task in catalogue})
-    if selection.keys:
+    if selection.task:
         return f"no task that was named is in a domain like {quoted(selection.domain or '')}."
     pattern = selection.domain or ""
     return sentence(f"--domain: no domain is like {quoted(pattern)}{suggestion(pattern, domains)}")
@@ -96,7 +96,7 @@ def _solvable(
 ) -> list[TaskInfo]:
     solvable = [task for task in fitting if task.oracle]
     unsolvable = [task.name for task in fitting if not task.oracle]
-    if unsolvable and (selection.keys or not solvable):
+    if unsolvable and (selection.task or not solvable):
         shown = ", ".join(unsolvable[:3]) + (", …" if len(unsolvable) > 3 else "")
         raise InputError(
             f"the oracle has no solution for {shown}; it has one for {sum(task.oracle for task in catalogue)} of "

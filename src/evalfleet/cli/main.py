@@ -1,8 +1,7 @@
-"""The program's entry: a lazy group over a static table, and the boundary where errors become exit codes.
+"""The program's entry: the table of commands, and the boundary where errors become exit codes.
 
-A command's module is imported only when that command runs. `--help` prints from the table and imports none of
-them, nor anything else that is slow. Each module `evalfleet.cli.<name>` exposes a click command as `command`; a
-command that returns a number ends the program with it.
+A command's module is imported only when that command runs. It exposes a click command as `command`; a command that returns a
+number ends the program with it.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import click
 
+from evalfleet.cli.lazy_group import LazyGroup
 from evalfleet.errors import EvalfleetError
-
-if TYPE_CHECKING:
-    from click.formatting import HelpFormatter
 
 COMMANDS: dict[str, dict[str, str]] = {
     "Run": {
@@ -35,14 +32,20 @@ COMMANDS: dict[str, dict[str, str]] = {
         "compare": "Say whether one run is better than another.",
         "export": "Write a run to files, for other programs.",
         "import": "Make a run of the results of another program.",
+        "tasks": "List the tasks of a run: filter, sort, failed only.",
         "logs": "Print what a task wrote.",
+        "artifacts": "List the files that a task left, or print one.",
         "events": "Print a run's numbered events.",
         "alerts": "Show what was told, and test the channels.",
     },
     "Steer": {
+        "pause": "Start no more tasks of a run.",
+        "amend": "Change the workers or the budget of a run.",
         "cancel": "End a run and its running tasks.",
         "hold": "Keep tasks from starting.",
         "release": "Let held tasks start again.",
+        "quarantine": "Give a worker or host no more work.",
+        "unquarantine": "Let a worker or host work again.",
         "token": "Say who may use the dashboard.",
         "judge": "Judge a finished run's failures again.",
     },
@@ -66,8 +69,8 @@ COMMANDS: dict[str, dict[str, str]] = {
 }
 NAMES: tuple[str, ...] = tuple(name for section in COMMANDS.values() for name in section)
 _FOLDERS = {
-    "runs": "run resume retry tune cancel hold release judge import",
-    "results": "status watch report compare export logs events",
+    "runs": "run resume retry tune pause amend cancel hold release quarantine unquarantine judge import",
+    "results": "status watch report compare export tasks logs artifacts events",
     "machines": "gpus estimate sizes prices quota reap emulator prepare",
     "home": "serve alerts token agents benchmarks doctor version",
 }
@@ -85,32 +88,7 @@ class _ReaderGone(BaseException):
     """Nobody reads standard output any more, as after `| head`."""
 
 
-class LazyGroup(click.Group):
-    """A group that knows its commands from `COMMANDS` and loads one only to run it or to show its own help."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(NAMES)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in NAMES:
-            return None
-        from importlib import import_module
-
-        command: click.Command = import_module(MODULES[cmd_name]).command
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in NAMES and not name.startswith("-"):
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, NAMES, n=1)
-            advice = f"Did you mean {near[0]!r}?" if near else "See 'evalfleet --help' for the commands."
-            ctx.fail(f"There is no command {name!r}. {advice}")
-        return super().resolve_command(ctx, args)
-
+class _Program(LazyGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -119,11 +97,6 @@ class LazyGroup(click.Group):
             if not _reader_is_gone():
                 raise RuntimeError("a connection broke") from error
             raise _ReaderGone from None
-
-    def format_commands(self, ctx: click.Context, formatter: HelpFormatter) -> None:
-        for heading, section in COMMANDS.items():
-            with formatter.section(heading):
-                formatter.write_dl([(name.ljust(max(map(len, NAMES))), text) for name, text in section.items()])
 
 
 def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
@@ -135,7 +108,9 @@ def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=_Program,
+    sections=COMMANDS,
+    modules={name: MODULES[name] for name in NAMES},
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     epilog="RUN is an id, a unique prefix of one, or 'latest' (the default). Every command has --json and --help. "
     "Exit codes of run, resume, retry and watch: 0 enough tasks count; 1 too few do, the valid score is below "

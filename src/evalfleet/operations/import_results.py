@@ -18,14 +18,18 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from evalfleet import config
 from evalfleet.benchmarks.base import PastTask
 from evalfleet.core.failures.kinds import JUDGE_VERSION, failure, outcome_of
 from evalfleet.engine.supervisor import owner_name
-from evalfleet.errors import NotFound
+from evalfleet.errors import InputError, NotFound
 from evalfleet.layout import Home, task_folder_name
 from evalfleet.model import Attempt, JsonObject, Kind, Outcome, Policy, Requests, Run, TaskSpec, TaskState, Verdict
 from evalfleet.store.base.store import Claim, Finish, Progress, Store
+from evalfleet.store.database.sqlite import open_store
+from evalfleet.validation import sentence, suggestion
 
+FORMATS = ("waa",)
 HOST = "import"
 # What `retry` would run: it says why there is nothing to run, and blames nobody's task.
 _REFUSAL = {
@@ -38,6 +42,50 @@ _COMMAND = ("sh", "-c", f"echo '{json.dumps(_REFUSAL)}' > \"$EVALFLEET_RESULT\";
 class Imported(Struct, frozen=True, kw_only=True):
     run: Run
     new: bool  # False: the same results were imported before, as this run
+
+
+class ImportedFolder(Struct, frozen=True, kw_only=True):
+    """What was imported, or found to be imported before."""
+
+    run: str
+    name: str
+    new: bool
+    tasks: int
+    verdicts: int
+    no_verdict: int
+
+
+def import_folder(
+    settings: config.Settings, folder: str | os.PathLike[str], format: str = "waa", name: str | None = None
+) -> ImportedFolder:
+    """Make a completed run of the results in a folder. The same results are imported once.
+
+    Args:
+        format: waa, the result folder of Windows Agent Arena.
+        name: what to call the run; else the format and the model.
+
+    Raises InputError.
+    """
+    if format not in FORMATS:
+        raise InputError(sentence(f"there is no format {format!r}{suggestion(format, FORMATS)}"))
+    from evalfleet.benchmarks.waa.tree import read_tree
+
+    tree = read_tree(os.fspath(folder))
+    store = open_store(settings.home)
+    try:
+        label, source = name or f"{format}-{tree.model}", os.path.abspath(folder)
+        done = import_tasks(store, settings.home, tree.tasks, name=label, source=source)
+    finally:
+        store.close()
+    verdicts = sum(task.score is not None for task in tree.tasks)
+    return ImportedFolder(
+        run=done.run.id,
+        name=done.run.name,
+        new=done.new,
+        tasks=len(tree.tasks),
+        verdicts=verdicts,
+        no_verdict=len(tree.tasks) - verdicts,
+    )
 
 
 def import_tasks(store: Store, home: Path, tasks: Sequence[PastTask], *, name: str, source: str) -> Imported:

@@ -2,24 +2,28 @@
 
 Every ended attempt without a verdict is judged from its stored end record, and the blame is attributed anew by replaying
 the history in the order of the ends, with the verdicts that are there. Verdicts stay: an attempt that had one is never
-judged again, and one that would get one by today's rules is reported and left as it is. A score comes from a task that
-ran under rules that were known then; whoever wants the new rules to count retries the task.
+judged again, and one that would get one by today's rules is reported and left as it is: a score comes from a task that
+ran under rules that were known then. To apply the new rules, retry the task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from evalfleet import config
 from evalfleet.core.failures.attribution import History, Where, attribute
 from evalfleet.core.failures.end_record import end_from_json
 from evalfleet.core.failures.judge import Builtin, Pattern, judge
 from evalfleet.core.failures.kinds import JUDGE_VERSION, outcome_of
 from evalfleet.engine.attempt_end import where_of
+from evalfleet.engine.controller import engine_settings
 from evalfleet.engine.supervisor import owner_name
 from evalfleet.errors import Owned, WrongState
 from evalfleet.model import Attempt, AttemptState, Blame, Failure, Kind, Outcome, Run, RunState, TaskState, Verdict
+from evalfleet.operations.home import opened_for_writing
+from evalfleet.report.reader import opened_run
 from evalfleet.store.base.store import Store, StoreReader
 from evalfleet.store.runs.judged import Judged
 
@@ -35,6 +39,42 @@ class Change(Struct, frozen=True, kw_only=True):
     outcome: Outcome
     moves: tuple[TaskState, TaskState] | None = None  # old and new state of its task, where the attempt decided it
 
+    @property
+    def move(self) -> tuple[TaskState, TaskState] | None:
+        """The old and the new state of its task, where they differ."""
+        return self.moves if self.moves and self.moves[0] is not self.moves[1] else None
+
+
+class Rejudged(Struct, frozen=True, kw_only=True):
+    """A run that was judged again, or would be."""
+
+    run: Run
+    changes: list[Change]
+    tasks: dict[str, int]  # by state, after the changes
+
+
+def judge_run(settings: config.Settings, text: str, *, dry_run: bool = False) -> Rejudged:
+    """Judge the run that `text` names with today's judge and the patterns of the settings; with `dry_run` change nothing.
+
+    Raises NotFound, Owned while a controller drives the run, WrongState where it is not finished.
+    """
+    patterns = engine_settings(settings).patterns
+    if not dry_run:
+        with opened_for_writing(settings.home, text) as (store, run):
+            changes = rejudge(store, run, patterns)
+            return Rejudged(run=run, changes=changes, tasks=_by_name(store.counts(run.id)))
+    with opened_run(settings.home, text) as (reader, run):
+        changes = review(reader, run, patterns)
+        counts = dict(reader.counts(run.id))
+    for old, new in (change.move for change in changes if change.move):
+        counts[old] -= 1
+        counts[new] += 1
+    return Rejudged(run=run, changes=changes, tasks=_by_name(counts))
+
+
+def _by_name(counts: Mapping[TaskState, int]) -> dict[str, int]:
+    return {str(state): count for state, count in counts.items()}
+
 
 class _Decided(Struct, frozen=True, kw_only=True):
     """A task without a verdict, and the attempt that made it so."""
@@ -46,7 +86,7 @@ class _Decided(Struct, frozen=True, kw_only=True):
 def rejudge(store: Store, run: Run, patterns: Sequence[Pattern | Builtin]) -> list[Change]:
     """Judge a finished run again and store what changed, whole or not at all. Returns the changes, in order of the ends.
 
-    The run is ours while it lasts. Raises Owned while somebody drives it, WrongState where it is not finished.
+    The run is ours while it lasts. Raises Owned while a controller drives it, WrongState where it is not finished.
     """
     _require_finished(run)
     taken = store.take(run.id, owner_name())

@@ -1,95 +1,163 @@
-"""Steering from outside: act on a run directly where nobody drives it, else ask the one who does and wait for the answer."""
+"""Changes to a run: the same functions for the command line, the page and Python.
+
+A run's controller makes the change where one drives the run; else it is made here, and the run is left for the next
+controller. `by` names the person or token that asks, where that is not the person at this terminal; it is recorded as an event.
+
+All raise NotFound, WrongState and InputError for what cannot be done, and Refused if the controller does not answer.
+"""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from evalfleet.engine.requests import steer
-from evalfleet.engine.supervisor import owner_name
-from evalfleet.errors import InputError, Owned, Refused
+from msgspec import Struct
+
+from evalfleet import config
+from evalfleet.engine import controller
+from evalfleet.errors import InputError, Refused
 from evalfleet.model import JsonObject, Run, RunState, Verb
+from evalfleet.operations.request import ask_or_do
 from evalfleet.store.base.store import Store
 
-ANSWER_S = 10.0
-_POLL_S = 0.02
-_DRIVER_S = 0.5  # how often to look whether the owner still lives
-_QUEUES = frozenset({Verb.RETRY, Verb.RELEASE})
-_OVER = frozenset({RunState.COMPLETED, RunState.CANCELLED})
+
+class Changed(Struct, frozen=True, kw_only=True):
+    """The run after a change."""
+
+    run: str
+    state: RunState
+    driven: bool  # by a controller, which made the change. False: `evalfleet resume` continues the run
 
 
-def ask_or_do(
-    store: Store, run: Run, verb: Verb, args: JsonObject, *, by: str | None = None
-) -> tuple[Run | None, JsonObject]:
-    """Do it, and own the run from now on; or have its owner do it, then the first part is None.
+class ChangedTasks(Changed, frozen=True, kw_only=True):
+    tasks: list[str]  # keys of the tasks that changed
 
-    An owner that leaves without an answer is replaced. A run that was over and has waiting tasks again is running again,
-    in the same transaction: whoever drives it next goes on with them.
+
+class Cancelled(ChangedTasks, frozen=True, kw_only=True):
+    live: int  # attempts that a controller still has to end
+
+
+class Pausing(Changed, frozen=True, kw_only=True):
+    pausing: int  # attempts that end first
+
+
+class Amended(Changed, frozen=True, kw_only=True):
+    workers: int
+    budget_usd: float | None
+
+
+class Quarantine(Changed, frozen=True, kw_only=True):
+    workers: list[str]  # workers and hosts that get no work of this run
+
+
+def pause(store: Store, run: Run, *, reason: str | None = None, by: str | None = None) -> Pausing:
+    """Start no more tasks. Attempts that run end first."""
+    return Pausing(**change(store, run, Verb.PAUSE, {"reason": reason}, by))
+
+
+def resume(
+    store: Store, run: Run, *, workers: int | None = None, budget_usd: float | None = None, by: str | None = None
+) -> Amended:
+    """Take back a pause. A run without a controller is left for one: `controller.take` or the server drives it."""
+    return Amended(**change(store, run, Verb.RESUME, _amendment(workers, budget_usd), by))
+
+
+def amend(
+    store: Store, run: Run, *, workers: int | None = None, budget_usd: float | None = None, by: str | None = None
+) -> Amended:
+    """Change the number of workers or the budget, also while the run is driven."""
+    args = _amendment(workers, budget_usd)
+    if not args:
+        raise InputError("nothing to change: give the number of workers or the budget")
+    return Amended(**change(store, run, Verb.AMEND, args, by))
+
+
+def hold(
+    store: Store, run: Run, keys: Sequence[str], *, reason: str | None = None, by: str | None = None
+) -> ChangedTasks:
+    """Keep tasks from starting. A running task is held when its attempt ends without a verdict."""
+    return ChangedTasks(**change(store, run, Verb.HOLD, {"keys": list(keys), "reason": reason}, by))
+
+
+def release(store: Store, run: Run, keys: Sequence[str], *, by: str | None = None) -> ChangedTasks:
+    """Let held tasks start again."""
+    return ChangedTasks(**change(store, run, Verb.RELEASE, {"keys": list(keys)}, by))
+
+
+def retry(store: Store, run: Run, only: Sequence[str] = (), *, by: str | None = None) -> ChangedTasks:
+    """Give tasks without a verdict new attempts.
 
     Args:
-        by: who asks, where that is not this process: then it is an event also where nobody had to be asked.
-
-    Raises what the request raises, whoever obeys it; Refused if the owner does not answer.
+        only: states (failed, held, cancelled) or task keys; empty: all tasks that failed or are held.
     """
-    owned = _taken(store, run)
-    number = None
-    if owned is None:
-        number = store.request(run.id, verb, args, by or owner_name())
-        owned = _wait(store, run, number)
-    if owned is None or (number is not None and store.answer(number) is not None):
-        if owned is not None:
-            store.leave(owned)
-        return None, _checked((store.answer(number) if number is not None else None) or {})
-    try:
-        return _do(store, owned, verb, args, number, by)
-    except BaseException:
+    owned, answer = retry_and_own(store, run, only, by=by)
+    if owned is not None:
         store.leave(owned)
-        raise
-
-
-def _taken(store: Store, run: Run) -> Run | None:
-    try:
-        return store.take(run.id, owner_name())
-    except Owned:
-        return None
-
-
-def _wait(store: Store, run: Run, number: int) -> Run | None:
-    """Return when the request is answered, or with the run as ours when its owner is gone."""
-    deadline = time.monotonic() + ANSWER_S
-    look_at = time.monotonic() + _DRIVER_S
-    while store.answer(number) is None:
-        now = time.monotonic()
-        if now > deadline:
-            raise Refused(
-                f"the controller of run {run.id} has not answered within {ANSWER_S:.0f} s; the request stays and is "
-                f"obeyed by the next one: `evalfleet resume {run.id}`"
-            )
-        if now > look_at:
-            look_at = now + _DRIVER_S
-            owned = _taken(store, run) if store.driver(run.id) is None else None
-            if owned is not None:
-                return owned
-        time.sleep(_POLL_S)
-    return None
-
-
-def _do(
-    store: Store, owned: Run, verb: Verb, args: JsonObject, number: int | None, by: str | None
-) -> tuple[Run, JsonObject]:
-    over = owned.state in _OVER
-    with store.batch():
-        if by is not None and number is None:
-            store.note(owned.id, "run.requested", {**args, "verb": verb, "by": by})
-        answer = steer(store, owned, verb, args)
-        for request in store.requests(owned.id):
-            if request.number == number:
-                store.obey(owned, request, answer)
-        if over and ((verb in _QUEUES and answer["tasks"]) or "trials" in answer):
-            owned = store.begin(owned) or owned
-    return owned, answer
-
-
-def _checked(answer: JsonObject) -> JsonObject:
-    if "error" in answer:
-        raise (InputError if answer.get("exit_code") == InputError.exit_code else Refused)(answer["error"])
     return answer
+
+
+def retry_and_own(
+    store: Store, run: Run, only: Sequence[str] = (), *, by: str | None = None
+) -> tuple[Run | None, ChangedTasks]:
+    """Like `retry`. Without a controller the run is owned by the caller, who drives or leaves it; else the first part is None."""
+    owned, answer = ask_or_do(store, run, Verb.RETRY, {"only": list(only)}, by=by)
+    return owned, ChangedTasks(**_facts(store, run, owned), **answer)
+
+
+def quarantine(store: Store, run: Run, worker: str, *, reason: str | None = None, by: str | None = None) -> Quarantine:
+    """Give a worker, or all workers of a host, no more work of this run."""
+    return Quarantine(**change(store, run, Verb.QUARANTINE, {"worker": worker, "reason": reason or by}, by))
+
+
+def unquarantine(
+    store: Store, run: Run, worker: str, *, reason: str | None = None, by: str | None = None
+) -> Quarantine:
+    """Let a worker or host in quarantine work again."""
+    return Quarantine(**change(store, run, Verb.PARDON, {"worker": worker, "reason": reason}, by))
+
+
+def request_cancel(store: Store, run: Run, *, by: str | None = None) -> Cancelled:
+    """Cancel waiting and held tasks; the next controller ends live attempts. Without live attempts the run is cancelled now."""
+    owned, answer = ask_or_do(store, run, Verb.CANCEL, {}, by=by)
+    live = 0
+    if owned is not None:
+        try:
+            live = len(store.unended(owned.id))
+            if not live:
+                store.cancel(owned)
+        finally:
+            store.leave(owned)
+    return Cancelled(**_facts(store, run, owned), **answer, live=live)
+
+
+async def cancel(settings: config.Settings, store: Store, run: Run, *, by: str | None = None) -> Cancelled:
+    """Cancel waiting and held tasks, and end live attempts: by its controller, else here.
+
+    Raises Refused where live attempts cannot be ended; the run is paused then.
+    """
+    import anyio.to_thread
+
+    owned, answer = await anyio.to_thread.run_sync(lambda: ask_or_do(store, run, Verb.CANCEL, {}, by=by))
+    if owned is not None:
+        await controller.cancel(settings, store, owned)
+    now = store.run(run.id)
+    if now.state is RunState.PAUSED and now.reason:
+        raise Refused(f"the running tasks of run {run.id} could not be ended: {now.reason['message']}")
+    return Cancelled(**_facts(store, run, owned), **answer, live=0)
+
+
+def _amendment(workers: int | None, budget_usd: float | None) -> JsonObject:
+    given = {"workers": workers, "budget_usd": budget_usd}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def change(store: Store, run: Run, verb: Verb, args: Mapping[str, Any], by: str | None) -> JsonObject:
+    """Make one change. Returns the fields of `Changed`, and those that the verb answers with."""
+    owned, answer = ask_or_do(store, run, verb, dict(args), by=by)
+    if owned is not None:
+        store.leave(owned)
+    return {**_facts(store, run, owned), **answer}
+
+
+def _facts(store: Store, run: Run, owned: Run | None) -> JsonObject:
+    return {"run": run.id, "state": store.run(run.id).state, "driven": owned is None}

@@ -1,22 +1,129 @@
-"""From a checked submission to a stored run."""
+"""Submitting a run: of tasks, of a task file, or of a benchmark."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from evalfleet import config
+from evalfleet.core.secret_names import warning
 from evalfleet.engine.least_budget import require_budget
 from evalfleet.errors import InputError
-from evalfleet.model import Distribution, Run
+from evalfleet.model import Distribution, Run, RunState
 from evalfleet.operations.program_check import Programs
 from evalfleet.store.base.store import Store
 from evalfleet.taskfile import Submission, missing_secrets
+from evalfleet.validation import explain, sentence, suggestion
+
+if TYPE_CHECKING:
+    from evalfleet.benchmarks.base import BenchmarkOptions
+
+
+class RunOptions(Struct, frozen=True, kw_only=True):
+    """What a person says of a run besides its tasks. None: what the task file or the benchmark says."""
+
+    name: str | None = None
+    workers: int | None = None
+    distribution: str | None = None
+    budget_usd: float | None = None
+    pool: str | None = None  # None: this machine
+
+
+class Submitted(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run that is stored."""
+
+    run: str
+    name: str
+    state: RunState
+    tasks: int
+    warning: str | None = None  # a variable of a task looks like a secret
+
+
+def benchmark_options(given: Mapping[str, Any]) -> BenchmarkOptions:
+    """The options by their names; those that are None were not given. Raises InputError."""
+    from evalfleet.benchmarks.base import BenchmarkOptions  # a run of a task file need not load it
+
+    values = {name: value for name, value in given.items() if value is not None}
+    try:
+        return msgspec.convert(values, BenchmarkOptions)
+    except msgspec.ValidationError as error:
+        raise InputError(sentence(explain(error, BenchmarkOptions, {}))) from None
+
+
+def benchmark_submission(
+    name: str,
+    options: BenchmarkOptions,
+    settings: config.Settings,
+    *,
+    folder: str,
+    remote: bool,
+    timeout_s: float | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Submission:
+    """The tasks of a benchmark, with everything checked that can be checked before anything is written.
+
+    Args:
+        name: one that `evalfleet benchmarks` lists.
+        folder: where attempts start, and where a person's own agent is looked for first.
+        remote: the run uses the hosts of a pool, not this machine.
+        timeout_s: of an attempt; None: the benchmark's own.
+        say: is told what the person should know before the run begins.
+
+    Raises InputError: unknown benchmark, agent, task or domain, or this machine lacks something.
+    """
+    from evalfleet.agents import registry as agents
+    from evalfleet.benchmarks import registry as benchmarks
+    from evalfleet.benchmarks.base import OwnAgents, Selection
+    from evalfleet.benchmarks.submission import submission
+
+    benchmark = benchmarks.find(name, settings)
+    own = isinstance(benchmark, OwnAgents)
+    if not own and (options.json_name or options.waa_root):
+        raise InputError(f"{'--json-name' if options.json_name else '--waa-root'} is for waa, not for {name}.")
+    if not options.agent:
+        known, others = (
+            (benchmark.agents, "another that it knows") if own else (agents.names(), f"your own as {agents.OWN}")
+        )
+        raise InputError(f"{name} needs --agent: {', '.join(known)}, or {others}.")
+    selection = Selection(**asdict(options), timeout_s=timeout_s, remote=remote)
+    return submission(benchmark, selection, settings, folder=folder, say=say)
+
+
+def require_benchmark(name: str) -> None:
+    """Raises InputError where `name` is no benchmark."""
+    from evalfleet.benchmarks import registry as benchmarks
+
+    if not benchmarks.is_known(name):
+        raise InputError(sentence(f"{name!r} is neither a file nor a benchmark{suggestion(name, benchmarks.names())}"))
+
+
+def submit(
+    settings: config.Settings, store: Store, submission: Submission, options: RunOptions, *, by: str | None = None
+) -> tuple[Run, Submitted]:
+    """Store the run, whole or not at all. The options override what the task file says.
+
+    Args:
+        by: who asks, where that is not the person at this terminal; recorded as an event.
+
+    Raises InputError: a secret is not set, the budget admits no attempt (see `require_budget`), or, for a run on this machine,
+    a program of its tasks is missing (see `Programs`).
+    """
+    require_secrets(submission)
+    with store.batch():
+        run = _stored(store, submission, options, settings.local_price_usd_per_hour)
+        if by is not None:
+            store.note(run.id, "run.requested", {"verb": "submit", "by": by})
+    tasks, exposed = len(submission.tasks), warning(submission.tasks)
+    return run, Submitted(run=run.id, name=run.name, state=run.state, tasks=tasks, warning=exposed)
 
 
 def require_secrets(submission: Submission) -> None:
-    """Raise InputError where a secret that a task wants is not in the environment. To be asked before anything is written."""
+    """Raise InputError where a secret that a task needs is not in the environment."""
     missing = missing_secrets(submission.tasks, config.environment()) if submission.secrets else []
     if missing:
         wants = next(task.key for task in submission.tasks if missing[0] in task.secrets)
@@ -26,36 +133,21 @@ def require_secrets(submission: Submission) -> None:
         )
 
 
-def submit(
-    store: Store,
-    submission: Submission,
-    *,
-    name: str | None = None,
-    workers: int | None = None,
-    distribution: str | None = None,
-    budget_usd: float | None = None,
-    pool: str | None = None,
-    local_usd_per_hour: float = 0.0,
-) -> Run:
-    """Store the run, whole or not at all. What is given here goes before what the task file says.
-
-    Raises InputError where the budget admits nothing; see `require_budget`. And on a run for this machine, where a program of
-    its tasks is not there; see `Programs`.
-    """
+def _stored(store: Store, submission: Submission, options: RunOptions, local_usd_per_hour: float) -> Run:
     policy = submission.policy
     usual = os.cpu_count() or 1
-    if pool:
+    if options.pool:
         from evalfleet.engine.hosts.fleet import slots_of  # all backends with it, which `--detach` need not load
 
-        usual = slots_of(store, pool)
+        usual = slots_of(store, options.pool)
     policy = replace(
         policy,
-        workers=workers or policy.workers or usual,
-        distribution=Distribution(distribution or policy.distribution),
-        budget_usd=policy.budget_usd if budget_usd is None else budget_usd,
-        pool=pool,
+        workers=options.workers or policy.workers or usual,
+        distribution=Distribution(options.distribution or policy.distribution),
+        budget_usd=policy.budget_usd if options.budget_usd is None else options.budget_usd,
+        pool=options.pool,
     )
     require_budget(store, policy, submission.tasks, local_usd_per_hour=local_usd_per_hour)
     base_env = config.base_env()
-    tasks = submission.tasks if pool else Programs(submission.folder, base_env).checked(submission.tasks)
-    return store.submit(name or submission.name, policy, tasks, folder=submission.folder, base_env=base_env)
+    tasks = submission.tasks if options.pool else Programs(submission.folder, base_env).checked(submission.tasks)
+    return store.submit(options.name or submission.name, policy, tasks, folder=submission.folder, base_env=base_env)

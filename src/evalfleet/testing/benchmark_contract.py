@@ -56,7 +56,7 @@ class BenchmarkContract:
     @pytest.fixture
     def one(self, benchmark: Benchmark, catalogue_there: None) -> Selection:
         """One episode of the sample."""
-        return self.selection(keys=(self.sample or benchmark.catalogue()[0].name,), seed=7)
+        return self.selection(task=(self.sample or benchmark.catalogue()[0].name,), seed=7)
 
     # Where a run is submitted
 
@@ -80,7 +80,7 @@ class BenchmarkContract:
     @pytest.mark.usefixtures("catalogue_there")
     def test_the_same_selection_is_the_same_tasks(self, benchmark: Benchmark) -> None:
         count = min(3, len(benchmark.catalogue()))
-        wanted = self.selection(count=count, seed=7)
+        wanted = self.selection(tasks=count, seed=7)
         tasks = benchmark.tasks(wanted)
         assert [dict(task) for task in tasks] == [dict(task) for task in benchmark.tasks(wanted)]
         assert len(tasks) == count
@@ -94,19 +94,19 @@ class BenchmarkContract:
             assert json.loads(json.dumps(task.payload, allow_nan=False)) == task.payload
 
     def test_each_repeat_is_a_task_of_its_own(self, benchmark: Benchmark, one: Selection) -> None:
-        assert len(self.submission(benchmark, keys=one.keys, repeat=3).tasks) == 3
+        assert len(self.submission(benchmark, task=one.task, repeat=3).tasks) == 3
 
     def test_secrets_are_names_and_nothing_else(
         self, benchmark: Benchmark, one: Selection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        secrets = self.submission(benchmark, keys=one.keys).secrets
+        secrets = self.submission(benchmark, task=one.task).secrets
         for name in secrets:
             monkeypatch.setenv(name, _PLANTED)
         tasks, run = benchmark.tasks(one), benchmark.settings(one)
         assert _PLANTED not in json.dumps([[dict(task) for task in tasks], dict(run)])
 
     @pytest.mark.usefixtures("catalogue_there")
-    @pytest.mark.parametrize("wrong", [{"keys": ("no such task",)}, {"domain": "no such domain"}], ids=str)
+    @pytest.mark.parametrize("wrong", [{"task": ("no such task",)}, {"domain": "no such domain"}], ids=str)
     def test_what_is_not_there_is_refused(self, benchmark: Benchmark, wrong: dict[str, Any]) -> None:
         with pytest.raises(InputError) as caught:
             benchmark.tasks(self.selection(**wrong))

@@ -155,7 +155,7 @@ def _acting(act: Acting) -> list[Route]:
         _post(f"{_RUN}/release", act.release, run_changes.Keys, "let held tasks start again"),
         _post(f"{_RUN}/amend", act.amend, run_changes.Amendment, "change its number of workers or its budget"),
         _post(f"{_RUN}/quarantine", act.quarantine, run_changes.WorkerName, "give a worker or host no more work"),
-        _post(f"{_RUN}/pardon", act.pardon, run_changes.WorkerName, "let a quarantined worker work again"),
+        _post(f"{_RUN}/unquarantine", act.unquarantine, run_changes.WorkerName, "let a worker or host work again"),
         _post(f"{API}/alerts/test", act.test_alerts, params.Nothing, "send a test message to every channel"),
     ]
 

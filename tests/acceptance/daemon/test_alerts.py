@@ -86,7 +86,7 @@ def test_no_progress_quarantine_and_failures_fire_and_resolve(fleet: Fleet, rece
     wait_for(lambda: receiver.of("failure_rate"), "the failure rate to be told")
     server.post(f"runs/{run_id}/quarantine", {"worker": "local-2"})
     wait_for(lambda: receiver.of("quarantine") == ["fired"], "the quarantine to be told")
-    server.post(f"runs/{run_id}/pardon", {"worker": "local-2"})
+    server.post(f"runs/{run_id}/unquarantine", {"worker": "local-2"})
     wait_for(lambda: receiver.of("quarantine") == ["fired", "resolved"], "the pardon to be told")
     (fleet.folder / "gate").touch()
     wait_for(lambda: receiver.of("finished"), "the notice of the end")

@@ -107,9 +107,9 @@ def test_the_wall_limit_is_longer_by_the_patience(monkeypatch: pytest.MonkeyPatc
     benchmark = Miniwob(settings(patience_s=120.0))
     if not benchmark.catalogue():
         pytest.skip("the pages are not installed")
-    (task,) = benchmark.tasks(Selection(agent="llm", model="m", keys=("click-test",)))
+    (task,) = benchmark.tasks(Selection(agent="llm", model="m", task=("click-test",)))
     assert (task["timeout"], task["payload"]["time_limit_s"], task["secrets"]) == (420.0, 300.0, ["OPENAI_API_KEY"])
-    (task,) = benchmark.tasks(Selection(agent="random", keys=("click-test",)))
+    (task,) = benchmark.tasks(Selection(agent="random", task=("click-test",)))
     assert {"timeout", "secrets", "env"}.isdisjoint(task)
 
 

@@ -42,12 +42,12 @@ def test_repeat_gives_seeds_that_follow_each_other():
 
 
 def test_some_tasks_are_spread_over_those_that_fit():
-    assert keys(count=2) == ["click-a_0", "drag-a_0"]
-    assert keys(count=3, agent="oracle") == ["click-a_0", "enter-a_0", "enter-b_0"]
+    assert keys(tasks=2) == ["click-a_0", "drag-a_0"]
+    assert keys(tasks=3, agent="oracle") == ["click-a_0", "enter-a_0", "enter-b_0"]
 
 
 def test_tasks_by_name_and_episodes_by_key():
-    assert keys(keys=("enter-b_9", "enter-b_3", "click-a", "enter-b_9"), seed=5) == [
+    assert keys(task=("enter-b_9", "enter-b_3", "click-a", "enter-b_9"), seed=5) == [
         "click-a_5",
         "enter-b_9",
         "enter-b_3",
@@ -62,13 +62,13 @@ def test_the_oracle_gets_what_it_can_solve():
     ("wanted", "said"),
     [
         ({"domain": "dance"}, 'no domain is like "dance"; known here: click, drag, enter'),
-        ({"keys": ("click-z_1",)}, 'mini has no task "click-z"; did you mean "click-b"?'),
-        ({"keys": ("qqqqqqqqq",)}, "`evalfleet benchmarks mini` lists the tasks"),
-        ({"keys": ("click-a",), "domain": "drag"}, 'no task that was named is in a domain like "drag"'),
-        ({"keys": ("drag-a",), "agent": "oracle"}, "no solution for drag-a; it has one for 3 of 5 tasks"),
+        ({"task": ("click-z_1",)}, 'mini has no task "click-z"; did you mean "click-b"?'),
+        ({"task": ("qqqqqqqqq",)}, "`evalfleet benchmarks mini` lists the tasks"),
+        ({"task": ("click-a",), "domain": "drag"}, 'no task that was named is in a domain like "drag"'),
+        ({"task": ("drag-a",), "agent": "oracle"}, "no solution for drag-a; it has one for 3 of 5 tasks"),
         ({"domain": "drag", "agent": "oracle"}, "no solution for drag-a"),
-        ({"count": 6}, "--tasks 6: only 5 tasks fit; ask for fewer"),
-        ({"count": 4, "agent": "oracle"}, "only 3 tasks fit that the oracle can solve"),
+        ({"tasks": 6}, "--tasks 6: only 5 tasks fit; ask for fewer"),
+        ({"tasks": 4, "agent": "oracle"}, "only 3 tasks fit that the oracle can solve"),
     ],
 )
 def test_what_cannot_be_chosen(wanted: dict[str, Any], said: str):

@@ -99,8 +99,8 @@ def test_tasks_and_settings(monkeypatch: pytest.MonkeyPatch):
     benchmark = waa(containers=("a", "b", "c"))
     assert isinstance(benchmark, OwnAgents)
     name = index()["clock"][0]
-    selection = Selection(agent="navi", keys=(name, f"clock/{name}_4"), model="gpt-4o", max_steps=7)
-    (task,) = benchmark.tasks(Selection(agent="navi", keys=(name,), model="gpt-4o", max_steps=7))
+    selection = Selection(agent="navi", task=(name, f"clock/{name}_4"), model="gpt-4o", max_steps=7)
+    (task,) = benchmark.tasks(Selection(agent="navi", task=(name,), model="gpt-4o", max_steps=7))
     assert (task["key"], task["domain"], task["secrets"]) == (f"clock/{name}", "clock", ["OPENAI_API_KEY"])
     assert (task["payload"]["model"], task["payload"]["max_steps"], task["payload"]["seed"]) == ("gpt-4o", 7, 0)
     settings = benchmark.settings(selection)

@@ -79,7 +79,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"toml": STUDY.replace("trials = 7", 'files = ["../secret.py"]')}, "secret.py"),
     ({"toml": STUDY, "trials": 0}, "trials: must be a whole number from 1 to 100000"),
     ({"toml": STUDY, "parallel": -1}, "parallel: must be"),
-    ({"toml": STUDY, "gpus": "0,x"}, "'x' is no index"),
+    ({"toml": STUDY, "gpus": "0,x"}, '"0,x" is no list of indices'),
     ({"toml": STUDY, "gpus": [-1]}, "gpus"),
     ({"toml": STUDY, "name": " "}, "name: must be a text"),
     ({"toml": STUDY, "name": "a\0b"}, "name: must be a text"),
@@ -109,7 +109,7 @@ async def test_more_trials_parallel_and_retry(home: Path, client: Client, tmp_pa
     run = await made(client, tmp_path)
     assert (await client.post(f"studies/{run}/parallel", {"parallel": 5}))["parallel"] == 5
     reply = await client.ask(f"/api/v1/studies/{run}/add-trials", "POST", data={"trials": 3})
-    assert (reply.status, "nobody drives it now" in reply.json["error"]["message"]) == (409, True)
+    assert (reply.status, "no controller drives it now" in reply.json["error"]["message"]) == (409, True)
     shown = await client.get(f"studies/{run}")
     assert (shown["wanted"], shown["parallel"]) == (10, 5)
     assert (await client.post(f"studies/{run}/retry-failed"))["tasks"] == []

@@ -114,7 +114,7 @@ class Waa:
             "secrets": secrets,
             "waa": asdict(self._waa),
         }
-        chosen = choose(self.name, infos(domains), replace(selection, keys=_full_keys(selection.keys, domains)))
+        chosen = choose(self.name, infos(domains), replace(selection, task=_full_keys(selection.task, domains)))
         return [
             {
                 "key": key_of(one),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evalfleet.cli.shared.lazy_group import LazySubgroup
+from evalfleet.cli.lazy_group import subgroup
 
 COMMANDS: dict[str, str] = {
     "create": "Make a pool: of machines that exist, or of VMs that are made now.",
@@ -23,9 +23,9 @@ COMMANDS: dict[str, str] = {
     "delete": "Delete a pool, with the machines that we made.",
 }
 
-command = LazySubgroup(
+command = subgroup(
     "pool",
-    package="evalfleet.cli.pools",
-    table=COMMANDS,
+    "evalfleet.cli.pools",
+    COMMANDS,
     help="Keep named sets of machines for runs: `evalfleet run … --pool NAME` uses them.",
 )

@@ -6,24 +6,18 @@ import codecs
 import re
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import Struct, field
 
 from evalfleet.cli.shared.options import home_option, json_option, run_required
-from evalfleet.hosts.attempt_files import open_inside
+from evalfleet.operations.attempt_files import STREAMS, Tail, find_attempt
 
 if TYPE_CHECKING:
-    from evalfleet.layout import Home
     from evalfleet.model import Attempt, Run
     from evalfleet.store.base.store import StoreReader
 
 _POLL_S = 0.1
-_BLOCK = 1 << 16
-_STREAMS = ("stdout", "stderr")
 _OPERATING = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -56,7 +50,7 @@ def command(
         place = Home(settings.home)
         attempt = _attempt(store, found, key, number, wait=follow)
         tail = Tail(place, key, attempt)
-        streams = (only,) if only else _STREAMS
+        streams = (only,) if only else STREAMS
         if as_json and not follow:
             _print_object(found, key, attempt, tail, streams)
         elif follow:
@@ -77,43 +71,14 @@ def _attempt(store: StoreReader, run: Run, key: str, number: int | None, *, wait
     """The attempt that is meant. With `wait`, one that does not exist yet is waited for while the run goes on."""
     from evalfleet.errors import NotFound
 
+    store.task(run.id, key)  # one that does not exist is not waited for
     while True:
-        task = store.task(run.id, key)
-        attempts = store.attempts(run.id, task.number)
-        chosen = [attempt for attempt in attempts if number in (None, attempt.number)]
-        if chosen:
-            return chosen[-1]
-        if not wait or store.run(run.id).state in ("completed", "cancelled"):
-            which = f"attempt {number}; it has {len(attempts)}" if attempts else "attempt yet"
-            raise NotFound(f"task {key!r} has no {which}")
+        try:
+            return find_attempt(store, run, key, number)
+        except NotFound:
+            if not wait or store.run(run.id).state in ("completed", "cancelled"):
+                raise
         time.sleep(_POLL_S)
-
-
-class Tail(Struct):
-    """Reads an attempt's output from where it lies: the spool while it is live, its folder once it is collected.
-
-    Both hold the same bytes, so the offset goes on across the move.
-    """
-
-    home: Home
-    key: str
-    attempt: Attempt
-    offsets: dict[str, int] = field(default_factory=dict[str, int])
-
-    def folder(self) -> Path:
-        collected = self.home.attempt(self.attempt.run_id, self.key, self.attempt.number)
-        return collected if collected.is_dir() else self.home.spooled(self.attempt.id)
-
-    def read(self, stream: str) -> Iterator[bytes]:
-        """What is new since the last call."""
-        descriptor = open_inside(self.folder(), f"{stream}.log")
-        if descriptor is None:
-            return  # nothing was written, or the file moves at this moment
-        with open(descriptor, "rb") as file:
-            file.seek(self.offsets.get(stream, 0))
-            while block := file.read(_BLOCK):
-                self.offsets[stream] = file.tell()
-                yield block
 
 
 class Printer:

@@ -20,39 +20,20 @@ def command(folder: str, format: str, name: str | None, as_json: bool, home: str
     waa is the result folder of Windows Agent Arena. A task with a result.txt has that verdict; one without is held,
     with its exception as evidence. Nothing is run. The same results are imported once.
     """
-    import os
+    import msgspec
 
     from evalfleet import config
-    from evalfleet.benchmarks.waa.tree import read_tree
-    from evalfleet.operations.import_results import import_tasks
+    from evalfleet.operations.import_results import import_folder
     from evalfleet.report import text
-    from evalfleet.store.database.sqlite import open_store
 
-    settings = config.load(home)
-    tree = read_tree(folder)
-    store = open_store(settings.home)
-    try:
-        done = import_tasks(
-            store,
-            settings.home,
-            tree.tasks,
-            name=name or f"{format}-{tree.model}",
-            source=os.path.abspath(folder),
-        )
-        verdicts = sum(task.score is not None for task in tree.tasks)
-        missing = len(tree.tasks) - verdicts
-    finally:
-        store.close()
+    done = import_folder(config.load(home), folder, format, name)
     if as_json:
-        import json
-
-        row = {"run": done.run.id, "name": done.run.name, "new": done.new, "tasks": len(tree.tasks)}
-        click.echo(json.dumps({**row, "verdicts": verdicts, "no_verdict": missing}))
+        click.echo(msgspec.json.encode(done))
         return
-    shown = text.printable(done.run.name)
+    shown = text.printable(done.name)
     if not done.new:
-        click.echo(f"These results are in the home already, as run {done.run.id} ({shown}). Nothing was imported.")
+        click.echo(f"These results are in the home already, as run {done.run} ({shown}). Nothing was imported.")
         return
-    held = f", {text.count(missing, 'task')} without one held" if missing else ""
-    click.echo(f"Imported {text.count(verdicts, 'verdict')} as run {done.run.id} ({shown}){held}")
-    click.echo(f"`evalfleet report {done.run.id}` shows it")
+    held = f", {text.count(done.no_verdict, 'task')} without one held" if done.no_verdict else ""
+    click.echo(f"Imported {text.count(done.verdicts, 'verdict')} as run {done.run} ({shown}){held}")
+    click.echo(f"`evalfleet report {done.run}` shows it")

@@ -9,7 +9,6 @@ import click
 from evalfleet.cli.shared.options import home_option, json_option, run_argument
 
 if TYPE_CHECKING:
-    from evalfleet.config import Settings
     from evalfleet.model import Run
     from evalfleet.operations.rejudge import Change
     from evalfleet.report.terminal.lines import Line, Span
@@ -29,9 +28,11 @@ def command(run: str, dry_run: bool, as_json: bool, home: str | None) -> None:
     decided them moves to or from the task. A run that is being driven is refused (exit code 3).
     """
     from evalfleet import config
+    from evalfleet.operations.rejudge import judge_run
 
     settings = config.load(home)
-    found, changes, tasks = _judged(settings, run, dry_run=dry_run)
+    judged = judge_run(settings, run, dry_run=dry_run)
+    found, changes, tasks = judged.run, judged.changes, judged.tasks
     if as_json:
         import json
 
@@ -41,32 +42,6 @@ def command(run: str, dry_run: bool, as_json: bool, home: str | None) -> None:
     from evalfleet.report.terminal import lines
 
     lines.write(_shown(found, changes, tasks, dry_run=dry_run), colour=settings.colour)
-
-
-def _judged(settings: Settings, run: str, *, dry_run: bool) -> tuple[Run, list[Change], dict[str, int]]:
-    """The run, what changes, and how many tasks are in which state then."""
-    from evalfleet.cli.shared.steer import opened_for_writing
-    from evalfleet.engine.controller import engine_settings
-    from evalfleet.operations.rejudge import rejudge, review
-    from evalfleet.report.reader import opened_run
-
-    patterns = engine_settings(settings).patterns
-    if dry_run:
-        with opened_run(settings.home, run) as (reader, found):
-            changes = review(reader, found, patterns)
-            counts = dict(reader.counts(found.id))
-        for old, new in _moves(changes):
-            counts[old] -= 1
-            counts[new] += 1
-    else:
-        with opened_for_writing(settings, run) as (store, found):
-            changes = rejudge(store, found, patterns)
-            counts = store.counts(found.id)
-    return found, changes, {str(state): count for state, count in counts.items()}
-
-
-def _moves(changes: list[Change]) -> list[tuple[Any, Any]]:
-    return [change.moves for change in changes if change.moves and change.moves[0] is not change.moves[1]]
 
 
 def _answer(run: Run, changes: list[Change], tasks: dict[str, int], *, dry_run: bool) -> dict[str, Any]:
@@ -101,8 +76,8 @@ def _judgement(judged: Any, outcome: str | None) -> dict[str, Any]:
 
 
 def _moved(change: Change) -> dict[str, str] | None:
-    moves = _moves([change])
-    return {"from": str(moves[0][0]), "to": str(moves[0][1])} if moves else None
+    move = change.move
+    return {"from": str(move[0]), "to": str(move[1])} if move else None
 
 
 def _shown(run: Run, changes: list[Change], tasks: dict[str, int], *, dry_run: bool) -> list[Line]:

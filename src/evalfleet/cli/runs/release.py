@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from evalfleet.cli.shared.options import home_option, json_option, run_required
+from evalfleet.cli.shared.options import home_option, json_option, keys_argument, run_required
 
 
 @click.command("release")
 @run_required
-@click.argument("keys", nargs=-1, required=True, metavar="KEY…")
+@keys_argument
 @json_option
 @home_option
 def command(run: str, keys: tuple[str, ...], as_json: bool, home: str | None) -> int:
@@ -17,7 +17,15 @@ def command(run: str, keys: tuple[str, ...], as_json: bool, home: str | None) ->
 
     `evalfleet resume` drives them, where no controller does.
     """
-    from evalfleet.cli.shared.steer import steer_tasks
-    from evalfleet.model import Verb
+    from evalfleet.cli.shared.steer import changed_tasks
+    from evalfleet.operations.steer import release
 
-    return steer_tasks(home, run, Verb.RELEASE, keys, "released", as_json=as_json)
+    return changed_tasks(
+        home,
+        run,
+        lambda store, found: release(store, found, keys),
+        keys,
+        "released",
+        as_json=as_json,
+        hint="`evalfleet resume {run}` drives the run",
+    )

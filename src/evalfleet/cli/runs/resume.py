@@ -39,14 +39,14 @@ def command(
     from evalfleet import config
     from evalfleet.cli.shared.drive import Show, drive_and_report, report
     from evalfleet.cli.shared.home_copies import take_place
-    from evalfleet.cli.shared.steer import opened_for_writing
     from evalfleet.engine.controller import take
     from evalfleet.errors import RunOver
+    from evalfleet.operations.home import opened_for_writing
 
     settings = config.load(home)
     if adopt:
         take_place(settings.home)
-    with opened_for_writing(settings, run) as (store, found):
+    with opened_for_writing(settings.home, run) as (store, found):
         thresholds.check(found)
         last = store.last_event(found.id)
         after = last.number if last else 0

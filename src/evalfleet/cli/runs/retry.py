@@ -36,16 +36,16 @@ def command(
     """
     from evalfleet import config
     from evalfleet.cli.shared.drive import Show, drive_and_report
-    from evalfleet.cli.shared.steer import opened_for_writing, say
+    from evalfleet.cli.shared.steer import say
     from evalfleet.engine.controller import reopen
     from evalfleet.errors import Refused
-    from evalfleet.model import Verb
-    from evalfleet.operations.steer import ask_or_do
+    from evalfleet.operations.home import opened_for_writing
+    from evalfleet.operations.steer import retry_and_own
     from evalfleet.report.summary import summarise
     from evalfleet.report.text import count as counted
 
     settings = config.load(home)
-    with opened_for_writing(settings, run) as (store, found):
+    with opened_for_writing(settings.home, run) as (store, found):
         thresholds.check(found)
         if thresholds.given and store.driver(found.id) is not None:
             raise Refused(
@@ -53,10 +53,10 @@ def command(
                 f"{found.id}` asks it, `evalfleet watch {found.id} {thresholds.given} SHARE` waits and decides"
             )
         last = store.last_event(found.id)
-        owned, answer = ask_or_do(store, found, Verb.RETRY, {"only": list(only)})
-        tasks = answer["tasks"]
+        owned, answer = retry_and_own(store, found, only)
+        tasks = answer.tasks
         if owned is None or not tasks:
-            say(as_json, {"run": found.id, **answer}, f"{counted(len(tasks), 'task')} to retry in run {found.id}")
+            say(as_json, answer, f"{counted(len(tasks), 'task')} to retry in run {found.id}")
             if owned is not None:
                 store.leave(owned)
             return 0 if owned is None else thresholds.code(thresholds.applied(summarise(store, found, results=False)))

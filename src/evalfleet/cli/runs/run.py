@@ -11,7 +11,7 @@ from evalfleet.cli.shared.options import budget_option, home_option, json_option
 from evalfleet.cli.shared.output import lasting
 from evalfleet.cli.shared.own_machines import Machines, machine_options, submit_on_own
 from evalfleet.cli.shared.run_overrides import Overrides, override_options
-from evalfleet.cli.shared.source import Choice, benchmark_options, submission_of
+from evalfleet.cli.shared.source import benchmark_options, submission_of
 from evalfleet.cli.shared.thresholds import Thresholds, threshold_options
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ def command(
     machines: Machines,
     overrides: Overrides,
     thresholds: Thresholds,
-    choice: Choice,
+    chosen: dict[str, Any],
     detach: bool,
     serve: bool,
     verbose: bool,
     as_json: bool,
     home: str | None,
-    **wanted: Any,  # workers, distribution, name and budget, as `submit` takes them
+    **wanted: Any,  # workers, distribution, name and budget, as `RunOptions` has them
 ) -> int:
     """Submit the tasks of a file or of a benchmark and drive them to their end.
 
@@ -65,9 +65,8 @@ def command(
     from evalfleet import config
     from evalfleet.cli.shared.drive import Show, drive_and_report
     from evalfleet.cli.shared.serve_beside import page_beside
-    from evalfleet.core.secret_names import warning
     from evalfleet.engine.controller import take
-    from evalfleet.operations.submit import require_secrets, submit
+    from evalfleet.operations.submit import RunOptions, submit
     from evalfleet.store.database.sqlite import open_store
 
     if detach and thresholds.given:
@@ -77,18 +76,15 @@ def command(
     settings = config.load(home)
     machines.check(pool)
     remote = (pool or machines.backend) is not None
-    submission = overrides.applied(submission_of(source, choice, settings, overrides.timeout_s, remote=remote))
-    require_secrets(submission)
-    exposed = warning(submission.tasks)
-    if exposed is not None:
-        click.echo(f"evalfleet: warning: {exposed}", err=True)
+    submission = overrides.applied(submission_of(source, chosen, settings, overrides.timeout_s, remote=remote))
     store = open_store(settings.home)
     try:
         if machines.backend:
-            run = submit_on_own(settings, store, submission, machines, **wanted)
+            run, answer = submit_on_own(settings, store, submission, machines, **wanted)
         else:
-            price = settings.local_price_usd_per_hour
-            run = submit(store, submission, pool=pool, local_usd_per_hour=price, **wanted)
+            run, answer = submit(settings, store, submission, RunOptions(pool=pool, **wanted))
+        if answer.warning is not None:
+            click.echo(f"evalfleet: warning: {answer.warning}", err=True)
         _tell(run, len(submission.tasks), detach=detach, as_json=as_json)
         if detach:
             return 0

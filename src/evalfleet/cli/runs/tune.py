@@ -47,31 +47,23 @@ def command(
     130 interrupted, resumable.
     """
     from evalfleet import config
-    from evalfleet.cli.studies.shared.drive import drive_study, existing
-    from evalfleet.cli.studies.shared.study_file import read_places, read_study
+    from evalfleet.cli.studies.shared.drive import drive_study
     from evalfleet.cli.studies.shared.text import plan
-    from evalfleet.engine.trials import submit_study
+    from evalfleet.operations import studies
     from evalfleet.report.text import printable
     from evalfleet.store.database.sqlite import open_store
 
     settings = config.load(home)
-    study, folder = read_study(file, parallel=parallel, trials=trials)
-    places = read_places(gpus)
+    study, folder = studies.study_in_file(file, parallel=parallel, trials=trials)
+    options = studies.StudyOptions(
+        name=name, pool=pool, budget_usd=budget_usd, gpus=studies.gpu_indices(gpus, "--gpus")
+    )
     store = open_store(settings.home)
     try:
         if go_on:
-            found = existing(store, name or study.name)
+            found = studies.newest_of_name(store, name or study.name)
             return drive_study(settings, store, found, as_json=as_json, verbose=verbose, parallel=parallel)
-        run = submit_study(
-            store,
-            study,
-            folder=folder,
-            name=name,
-            pool=pool,
-            budget_usd=budget_usd,
-            gpus=places,
-            local_usd_per_hour=settings.local_price_usd_per_hour,
-        )
+        run = studies.submit(settings, store, study, options, folder=folder)
         if detach:
             text = f"{run.id}\nsubmitted the study {printable(run.name)}; `evalfleet resume {run.id}` drives it"
             click.echo(json.dumps({"run": run.id, "name": run.name, "state": run.state}) if as_json else text)

@@ -77,6 +77,9 @@ run_argument = click.argument("run", required=False, default="latest", metavar="
 run_required = click.argument("run", metavar="RUN")
 """The same where further arguments follow, so that leaving it out would be ambiguous."""
 
+keys_argument = click.argument("keys", nargs=-1, required=True, metavar="KEY…")
+"""Gives the command `keys: tuple[str, ...]`, those of tasks."""
+
 wheels_option = click.option(
     "--wheels",
     type=click.Path(file_okay=False, exists=True, path_type=Path),

@@ -12,6 +12,7 @@ from evalfleet.cli.shared.options import gathered
 if TYPE_CHECKING:
     from evalfleet.config import Settings
     from evalfleet.model import Run
+    from evalfleet.operations.submit import Submitted
     from evalfleet.store.base.store import Store
     from evalfleet.taskfile import Submission
 
@@ -66,7 +67,7 @@ def submit_on_own(
     *,
     workers: int | None,
     **wanted: Any,
-) -> Run:
+) -> tuple[Run, Submitted]:
     """Store a run and the pool that goes with it, both or neither; the machines are asked for when the run is driven.
 
     Raises InputError, and NotFound for a size that nobody knows.
@@ -76,7 +77,7 @@ def submit_on_own(
     from evalfleet.azure import settings as azure_settings
     from evalfleet.cli.pools.shared.options import wanted_pool
     from evalfleet.errors import InputError
-    from evalfleet.operations.submit import submit
+    from evalfleet.operations.submit import RunOptions, submit
 
     azure_settings.of(settings).admitted()
     if workers is None:
@@ -87,7 +88,7 @@ def submit_on_own(
     name = f"run-{secrets.token_hex(3)}"
     with store.batch():
         store.create_pool(name, "azure-vm", pool)
-        run = submit(store, submission, pool=name, workers=workers, **wanted)
+        run, answer = submit(settings, store, submission, RunOptions(pool=name, workers=workers, **wanted))
         if not machines.keep:
             store.amend_pool(name, {**pool, "run": run.id})
-    return run
+    return run, answer

@@ -1,56 +1,58 @@
-"""What the steering commands share."""
+"""What the steering commands share: the run, and the answer in words or as JSON."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import TypeVar
 
 import click
+import msgspec
 
 from evalfleet import config
-from evalfleet.errors import NotFound, Refused
-from evalfleet.model import Run, TaskState, Verb
-from evalfleet.operations.steer import ask_or_do
+from evalfleet.errors import Refused
+from evalfleet.model import Run, TaskState
+from evalfleet.operations.home import opened_for_writing
+from evalfleet.operations.steer import Changed, ChangedTasks
 from evalfleet.store.base.store import Store
-from evalfleet.store.database.sqlite import FILE, open_store
+
+C = TypeVar("C", bound=Changed)
 
 
-@contextmanager
-def opened_for_writing(settings: config.Settings, text: str) -> Generator[tuple[Store, Run]]:
-    """The store, and the run that `text` names. Makes no home where there is none."""
-    if not (settings.home / FILE).exists():
-        raise NotFound(f"there is no run in {settings.home} yet; `evalfleet run TASKS.toml` makes one")
-    store = open_store(settings.home)
-    try:
-        yield store, store.find_run(text)
-    finally:
-        store.close()
+def say(as_json: bool, answer: object, text: str) -> None:
+    click.echo(msgspec.json.encode(answer).decode() if as_json else text)
 
 
-def say(as_json: bool, answer: dict[str, Any], text: str) -> None:
-    click.echo(json.dumps(answer) if as_json else text)
+def changed(
+    home: str | None, run: str, change: Callable[[Store, Run], C], told: Callable[[C], str], *, as_json: bool
+) -> int:
+    """Change a run, and say what came of it."""
+    with opened_for_writing(config.load(home).home, run) as (store, found):
+        answer = change(store, found)
+    say(as_json, answer, told(answer))
+    return 0
 
 
-def steer_tasks(home: str | None, run: str, verb: Verb, keys: Sequence[str], done: str, *, as_json: bool) -> int:
-    """Apply a verb to tasks of a run and say which were affected."""
-    settings = config.load(home)
-    with opened_for_writing(settings, run) as (store, found):
-        owned, answer = ask_or_do(store, found, verb, {"keys": list(keys)})
-        if owned is not None:
-            store.leave(owned)
-        tasks: list[str] = answer["tasks"]
-        left = [key for key in keys if key not in tasks]
-        later = [key for key in tasks if store.task(found.id, key).state is TaskState.RUNNING]
-        at_once = [key for key in tasks if key not in later]
-        text = f"{done}: {', '.join(at_once) or 'nothing'}"
-        if later:
-            text += f"; when its attempt is over, unless that brings a verdict: {', '.join(later)}"
-        if tasks and owned is not None and verb is Verb.RELEASE:
-            text += f"; `evalfleet resume {found.id}` drives the run"
-        if left:
-            states = ", ".join(f"{key} is {store.task(found.id, key).state}" for key in left)
-            text += f"; not affected: {states}"
-        say(as_json, {"run": found.id, **answer}, text)
-    return 0 if tasks else Refused.exit_code
+def changed_tasks(
+    home: str | None,
+    run: str,
+    change: Callable[[Store, Run], ChangedTasks],
+    keys: tuple[str, ...],
+    done: str,
+    *,
+    as_json: bool,
+    hint: str = "",
+) -> int:
+    """Change tasks of a run, and say which changed, which will and which do not. Exit code 3 where none does."""
+    with opened_for_writing(config.load(home).home, run) as (store, found):
+        answer = change(store, found)
+        states = {key: store.task(found.id, key).state for key in keys}
+    later = [key for key in answer.tasks if states[key] is TaskState.RUNNING]
+    text = f"{done}: {', '.join(key for key in answer.tasks if key not in later) or 'nothing'}"
+    if later:
+        text += f"; when its attempt is over, unless that brings a verdict: {', '.join(later)}"
+    if answer.tasks and not answer.driven and hint:
+        text += f"; {hint.format(run=answer.run)}"
+    if left := [f"{key} is {states[key]}" for key in keys if key not in answer.tasks]:
+        text += f"; not affected: {', '.join(left)}"
+    say(as_json, answer, text)
+    return 0 if answer.tasks else Refused.exit_code

@@ -13,15 +13,11 @@ from evalfleet.cli.shared.options import home_option, json_option
 @json_option
 @home_option
 def command(study: str, count: int, as_json: bool, home: str | None) -> int:
-    """Let a study try N more, also one that is over. It goes on from what it knows."""
-    from evalfleet.cli.studies.shared.steer import ask_study
-    from evalfleet.model import Verb
+    """Let a study try N more, also one that is over. It continues from what it knows."""
+    from evalfleet.cli.studies.shared.steer import changed_study
+    from evalfleet.operations.studies import MoreTrials, add_trials
 
-    return ask_study(
-        home,
-        study,
-        Verb.AMEND,
-        {"add_trials": count},
-        lambda answer: f"{answer['trials']} trials in all",
-        as_json=as_json,
-    )
+    def told(answer: MoreTrials) -> str:
+        return f"{answer.trials} trials in all"
+
+    return changed_study(home, study, lambda store, run: add_trials(store, run, count), told, as_json=as_json)

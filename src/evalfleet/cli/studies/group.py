@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evalfleet.cli.shared.lazy_group import LazySubgroup
+from evalfleet.cli.lazy_group import subgroup
 
 COMMANDS: dict[str, str] = {
     "list": "List the studies.",
@@ -15,9 +15,9 @@ COMMANDS: dict[str, str] = {
     "export": "Write every trial, one per line.",
 }
 
-command = LazySubgroup(
+command = subgroup(
     "study",
-    package="evalfleet.cli.studies",
-    table=COMMANDS,
+    "evalfleet.cli.studies",
+    COMMANDS,
     help="Look at studies and steer them: `evalfleet tune STUDY.toml` makes one.",
 )

@@ -13,8 +13,8 @@ from evalfleet.cli.studies.shared.names import study_argument
 @json_option
 @home_option
 def command(study: str, as_json: bool, home: str | None) -> int:
-    """Start no more trials; those that run go on to their end. `evalfleet study resume` goes on."""
-    from evalfleet.cli.studies.shared.steer import ask_study
-    from evalfleet.model import Verb
+    """Start no more trials; those that run go on to their end. `evalfleet study resume` continues it."""
+    from evalfleet.cli.studies.shared.steer import changed_study
+    from evalfleet.operations.steer import pause
 
-    return ask_study(home, study, Verb.PAUSE, {}, lambda _: "paused; what runs goes on to its end", as_json=as_json)
+    return changed_study(home, study, pause, lambda _: "paused; trials that run go on to their end", as_json=as_json)

@@ -19,13 +19,13 @@ from evalfleet.cli.studies.shared.names import study_argument, written_study
 def command(study: str, parallel: int | None, verbose: bool, as_json: bool, home: str | None) -> int:
     """Go on with a study that was detached, interrupted, killed or paused.
 
-    Trials that are still running are found again; none is lost, none is proposed twice. Where somebody drives it already, that
-    one is told (--parallel changes it while it runs), and this command ends. Exit codes as `evalfleet tune`.
+    Trials that are still running are found again; none is lost, none is proposed twice. Where a controller drives the study
+    already, it is told (--parallel changes it while it runs), and this command ends. Exit codes as `evalfleet tune`.
     """
     from evalfleet.cli.studies.shared.drive import drive_study
-    from evalfleet.cli.studies.shared.steer import told_to_go_on
+    from evalfleet.cli.studies.shared.steer import resume_driven
 
     with written_study(home, study) as (settings, store, run):
         if store.driver(run.id) is not None:
-            return told_to_go_on(store, run, parallel, as_json=as_json)
+            return resume_driven(store, run, parallel, as_json=as_json)
         return drive_study(settings, store, run, as_json=as_json, verbose=verbose, parallel=parallel)

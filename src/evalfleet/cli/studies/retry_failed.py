@@ -13,11 +13,12 @@ from evalfleet.cli.studies.shared.names import study_argument
 @json_option
 @home_option
 def command(study: str, as_json: bool, home: str | None) -> int:
-    """Give failed trials new attempts, with the parameters that they had."""
-    from evalfleet.cli.studies.shared.steer import ask_study
-    from evalfleet.model import JsonObject, Verb
+    """Give failed and held trials new attempts, with the parameters that they had."""
+    from evalfleet.cli.studies.shared.steer import changed_study
+    from evalfleet.operations.steer import ChangedTasks
+    from evalfleet.operations.studies import retry_failed
 
-    def told(answer: JsonObject) -> str:
-        return f"tried again: {', '.join(answer['tasks']) or 'nothing'}"
+    def told(answer: ChangedTasks) -> str:
+        return f"tried again: {', '.join(answer.tasks) or 'nothing'}"
 
-    return ask_study(home, study, Verb.RETRY, {"only": ["failed", "held"]}, told, as_json=as_json)
+    return changed_study(home, study, retry_failed, told, as_json=as_json)

@@ -18,7 +18,7 @@ from evalfleet.daemon.alerts.state import ACTED, fold
 from evalfleet.daemon.readers import Readers
 from evalfleet.errors import EvalfleetError, NotFound
 from evalfleet.model import DesiredState, HostState, JsonObject, PoolHost, RunState, Verb
-from evalfleet.operations.steer import ask_or_do
+from evalfleet.operations.request import ask_or_do
 from evalfleet.store.base.store import Store, StoreReader
 
 _LOOK_S = 5.0

@@ -106,7 +106,7 @@ def write(lines: Iterable[Line], stream: TextIO | None = None, *, colour: str = 
     out.flush()
 
 
-_UNCUT = 10_000
+UNCUT = 10_000
 
 
 def columns() -> int:
@@ -117,7 +117,7 @@ def columns() -> int:
     from evalfleet.config import environment
 
     if not environment().get("COLUMNS") and not is_terminal(sys.stdout):
-        return _UNCUT
+        return UNCUT
     return max(60, shutil.get_terminal_size((100, 24)).columns)
 
 

@@ -1,18 +1,21 @@
-"""What all changes of a run share: they are asked of its controller, or done here where it has none."""
+"""What all changes of a run share: the run, the thread that waits for its controller, and who drives it afterwards."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TypeVar
 
+import msgspec
 from aiohttp import web
 
 from evalfleet.errors import Refused
-from evalfleet.model import JsonObject, Run, Verb
-from evalfleet.operations.steer import ask_or_do
+from evalfleet.model import Run
+from evalfleet.operations.steer import Changed
 from evalfleet.store.base.store import Store
 from evalfleet.web.context import Site, bearer_of
+
+C = TypeVar("C", bound=Changed)
 
 _MOST_WAITING = 8  # for one controller: a stopped one must not hold up what is asked of others
 
@@ -23,41 +26,23 @@ class Steering:
         self._waiting: Counter[str] = Counter()  # for the controller of each run
 
     async def run(self, request: web.Request) -> Run:
-        """The one that the address names. Raises NotFound, AmbiguousId."""
+        """The run in the address. Raises NotFound, AmbiguousId."""
         text = request.match_info["run"]
         return await self._site.readers.call(lambda store: store.find_run(text))
 
-    async def steer(
-        self,
-        request: web.Request,
-        run: Run,
-        verb: Verb,
-        args: Mapping[str, Any],
-        finish: Callable[[Store, Run], None] | None = None,
-    ) -> JsonObject:
-        """Do it, or have the run's controller do it. `finish` is called where nobody drives the run."""
+    async def change(self, request: web.Request, run: Run, change: Callable[[Store, Run, str], C]) -> C:
+        """Make the change, or have the run's controller make it. `change` is also given the name of the token that asks."""
         by = str(bearer_of(request))
-
-        def act(store: Store) -> JsonObject:
-            owned, answer = ask_or_do(store, store.run(run.id), verb, dict(args), by=by)
-            if owned is not None:
-                try:
-                    if finish is not None:
-                        finish(store, owned)
-                finally:
-                    store.leave(owned)
-            return answer
-
         if self._waiting[run.id] >= _MOST_WAITING:
             raise Refused(f"the controller of run {run.id} does not answer, and {_MOST_WAITING} wait for it already")
         self._waiting[run.id] += 1
         try:
-            return await self._site.write(act, waits=True)
+            return await self._site.write(lambda store: change(store, store.run(run.id), by), waits=True)
         finally:
             self._waiting[run.id] -= 1
 
     async def go_on(self, run: Run) -> str | None:
-        """See to it that somebody drives tasks that wait again. Returns who does already; None: this server will."""
+        """See to it that tasks which wait again are driven. Returns the controller that drives them; None: this server will."""
         driver = await self._site.readers.call(lambda store: store.driver(run.id))
         if driver is None:
             await self.drive(run, "resume")
@@ -65,9 +50,16 @@ class Steering:
 
     async def drive(self, run: Run, command: str) -> None:
         if self._site.run_supervisor is None:
-            raise Refused(f"done, but nobody drives it now: `evalfleet {command} {run.id}`, or start `evalfleet serve`")
+            raise Refused(
+                f"done, but no controller drives it now: `evalfleet {command} {run.id}`, or start `evalfleet serve`"
+            )
         await self._site.run_supervisor.request(run.id)
 
-    async def now(self, run: Run, answer: JsonObject) -> web.Response:
-        state = await self._site.readers.call(lambda store: store.run(run.id).state)
-        return web.json_response({"run": run.id, "state": str(state), **answer})
+    async def answer(self, answer: Changed) -> web.Response:
+        """The answer, with the state that the run is in now."""
+        state = await self._site.readers.call(lambda store: store.run(answer.run).state)
+        return told(msgspec.structs.replace(answer, state=state))
+
+
+def told(answer: msgspec.Struct, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(answer), content_type="application/json", status=status)

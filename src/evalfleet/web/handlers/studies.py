@@ -8,14 +8,13 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from evalfleet.engine.trials import submit_study
 from evalfleet.errors import InputError
-from evalfleet.model import Run, RunState, Verb
-from evalfleet.operations.study_file import require_files, study_in_table, study_in_toml
+from evalfleet.model import Run, RunState
+from evalfleet.operations import steer, studies
+from evalfleet.operations.studies import StudyOptions
 from evalfleet.report.studies.find import find_study
 from evalfleet.report.studies.study import studies_facts, study_facts
 from evalfleet.store.base.store import Store
-from evalfleet.taskfile.row import Problem, gpu_places
 from evalfleet.tune.study import Study
 from evalfleet.web import params
 from evalfleet.web.answers import answered
@@ -48,6 +47,10 @@ class Parallel(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     parallel: int
 
 
+class StudyAmended(steer.Amended, frozen=True, kw_only=True):
+    parallel: int  # trials at a time
+
+
 class Studies:
     """Handlers: two of the role reader, the rest of the role operator."""
 
@@ -69,28 +72,15 @@ class Studies:
         params.workers(wanted.parallel, "parallel", _MOST_PARALLEL)
         params.workers(wanted.trials, "trials", _MOST_TRIALS)
         params.title(wanted.name)
-        gpus = _places(wanted.gpus)
+        gpus = studies.gpu_indices(wanted.gpus or None)
+        options = StudyOptions(name=wanted.name, pool=wanted.pool, budget_usd=wanted.budget_usd, gpus=gpus)
         by = str(bearer_of(request))
 
         def make(store: Store) -> Run:
             folder = params.folder(wanted.folder)
             study = _study(wanted)
-            require_files(study, Path(folder), "study")
-            if wanted.pool is not None:
-                store.pool(wanted.pool)
-            with store.batch():
-                run = submit_study(
-                    store,
-                    study,
-                    folder=folder,
-                    name=wanted.name,
-                    pool=wanted.pool,
-                    budget_usd=wanted.budget_usd,
-                    gpus=gpus,
-                    local_usd_per_hour=self._site.settings.local_price_usd_per_hour,
-                )
-                store.note(run.id, "run.requested", {"verb": "submit", "by": by})
-            return run
+            studies.require_files(study, Path(folder), "study")
+            return studies.submit(self._site.settings, store, study, options, folder=folder, by=by)
 
         run = await self._site.write(make)
         if self._site.run_supervisor is not None:
@@ -102,25 +92,32 @@ class Studies:
         wanted = await params.body(request, MoreTrials)
         params.workers(wanted.trials, "trials", _MOST_TRIALS)
         run = await self._study(request)
-        answer = await self._steering.steer(request, run, Verb.AMEND, {"add_trials": wanted.trials})
+        answer = await self._steering.change(
+            request, run, lambda store, run, by: studies.add_trials(store, run, wanted.trials, by=by)
+        )
         if run.state is not RunState.PAUSED:
             await self._steering.go_on(run)
-        return await self._steering.now(run, {"trials": answer["trials"]})
+        return await self._steering.answer(answer)
 
     async def retry_failed(self, request: web.Request) -> web.Response:
         await params.body(request, params.Nothing)
         run = await self._study(request)
-        answer = await self._steering.steer(request, run, Verb.RETRY, {"only": ["failed"]})
-        if answer.get("tasks"):
+        answer = await self._steering.change(
+            request, run, lambda store, run, by: studies.retry_failed(store, run, by=by)
+        )
+        if answer.tasks:
             await self._steering.go_on(run)
-        return await self._steering.now(run, answer)
+        return await self._steering.answer(answer)
 
     async def parallel(self, request: web.Request) -> web.Response:
         wanted = await params.body(request, Parallel)
         params.workers(wanted.parallel, "parallel", _MOST_PARALLEL)
         run = await self._study(request)
-        answer = await self._steering.steer(request, run, Verb.AMEND, {"workers": wanted.parallel})
-        return await self._steering.now(run, {"parallel": answer["workers"]})
+        answer = await self._steering.change(
+            request, run, lambda store, run, by: steer.amend(store, run, workers=wanted.parallel, by=by)
+        )
+        given = msgspec.structs.asdict(answer)
+        return await self._steering.answer(StudyAmended(**given, parallel=answer.workers))
 
     async def _study(self, request: web.Request) -> Run:
         text = request.match_info["run"]
@@ -131,19 +128,5 @@ def _study(wanted: NewStudy) -> Study:
     if (wanted.toml is None) == (wanted.study is None):
         raise InputError("give either `toml`, the text of a study file, or `study`, the table that it stands for")
     if wanted.toml is not None:
-        return study_in_toml(wanted.toml, "toml", parallel=wanted.parallel, trials=wanted.trials)
-    return study_in_table(wanted.study or {}, "study", parallel=wanted.parallel, trials=wanted.trials)
-
-
-def _places(gpus: str | list[int] | None) -> tuple[int, ...]:
-    """Indices of GPUs; none: all of them."""
-    if isinstance(gpus, str):
-        words = gpus.replace(",", " ").split()
-        wrong = next((word for word in words if not (word.isascii() and word.isdigit() and len(word) < 6)), None)
-        if wrong is not None:
-            raise InputError(f'gpus: {wrong[:40]!r} is no index; write them like "0,1"')
-        gpus = [int(word) for word in words]
-    try:
-        return gpu_places("gpus", gpus) if gpus else ()
-    except Problem as problem:
-        raise InputError(str(problem)) from None
+        return studies.study_in_toml(wanted.toml, "toml", parallel=wanted.parallel, trials=wanted.trials)
+    return studies.study_in_table(wanted.study or {}, "study", parallel=wanted.parallel, trials=wanted.trials)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.errors import NotFound, RunOver
+from evalfleet.errors import RunOver
 from evalfleet.model import JsonObject, Run, RunState
 
 if TYPE_CHECKING:
@@ -17,14 +17,6 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 _PAUSED = 3
-
-
-def existing(store: Store, name: str) -> Run:
-    """The newest study of that name. Raises NotFound."""
-    for run in store.runs():
-        if run.policy.study is not None and run.name == name:
-            return run
-    raise NotFound(f"there is no study {name!r} to go on with; leave --resume out to make one")
 
 
 def drive_study(

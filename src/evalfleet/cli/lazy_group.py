@@ -1,0 +1,90 @@
+"""A click group over a static table. A command's module is imported when the command runs; `--help` imports none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from click.formatting import HelpFormatter
+
+
+class _Commands(MutableMapping[str, click.Command]):
+    """The commands by name, each imported when it is asked for."""
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules = modules
+        self._added: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name in self._added:
+            return self._added[name]
+        from importlib import import_module
+
+        command: click.Command = import_module(self._modules[name]).command
+        return command
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules or name in self._added
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._added[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._added[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._modules
+        yield from self._added.keys() - self._modules.keys()
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class LazyGroup(click.Group):
+    """
+    Args:
+        sections: headings, and below each one a line of help per command, in the order in which they are shown.
+        modules: the module of each command, which exposes it as `command`.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        sections: Mapping[str, Mapping[str, str]],
+        modules: Mapping[str, str],
+        **attributes: Any,
+    ) -> None:
+        super().__init__(name, commands=_Commands(modules), **attributes)
+        self._sections = sections
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in self.commands and not name.startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, list(self.commands), n=1)
+            advice = f"Did you mean {near[0]!r}?" if near else f"See '{ctx.command_path} --help' for the commands."
+            full = " ".join([*ctx.command_path.split()[1:], name])
+            ctx.fail(f"There is no command {full!r}. {advice}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: HelpFormatter) -> None:
+        widest = max(map(len, self.commands))
+        for heading, section in self._sections.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(widest), text) for name, text in section.items()])
+
+
+def subgroup(name: str, package: str, table: Mapping[str, str], *, help: str) -> LazyGroup:
+    """A group whose commands are modules of one package."""
+    modules = {command: f"{package}.{command.replace('-', '_')}" for command in table}
+    return LazyGroup(name, sections={"Commands": table}, modules=modules, help=help)

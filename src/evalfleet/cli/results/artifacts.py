@@ -1,0 +1,50 @@
+"""`evalfleet artifacts`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from evalfleet.cli.shared.options import home_option, json_option, run_required
+
+
+@click.command("artifacts")
+@run_required
+@click.argument("key", metavar="KEY")
+@click.argument("path", required=False, metavar="[PATH]")
+@click.option(
+    "--attempt", "number", type=click.IntRange(min=1), metavar="N", help="Which attempt.  [default: the latest]"
+)
+@json_option
+@home_option
+def command(run: str, key: str, path: str | None, number: int | None, as_json: bool, home: str | None) -> None:
+    """List the files that a task left, or write the one at PATH to standard output, as it is.
+
+    Files of an attempt on another machine are here once it has ended. `evalfleet export` copies those of a whole run.
+    """
+    import msgspec
+
+    from evalfleet import config
+    from evalfleet.layout import Home
+    from evalfleet.operations.attempt_files import artifacts, find_attempt, read_artifact
+    from evalfleet.report import text
+    from evalfleet.report.reader import opened_run
+    from evalfleet.report.terminal.lines import Column, Span, columns, table, write
+
+    if path is not None and as_json:
+        raise click.UsageError("--json lists the files; leave out PATH.")
+    settings = config.load(home)
+    with opened_run(settings.home, run) as (store, found):
+        attempt = find_attempt(store, found, key, number)
+        if path is not None:
+            sys.stdout.buffer.write(read_artifact(store, Home(settings.home), key, attempt, path))
+            return
+        files = artifacts(Home(settings.home), key, attempt)
+    if as_json:
+        click.echo(msgspec.json.encode({"run": found.id, "key": key, "attempt": attempt.number, "artifacts": files}))
+    elif files:
+        rows = [[Span(f"{one.size:,}"), Span(text.printable(one.path))] for one in files]
+        write(table([Column("bytes", right=True), Column("file")], rows, columns()), colour=settings.colour)
+    else:
+        click.echo(f"attempt {attempt.number} of {key!r} has left no files", err=True)

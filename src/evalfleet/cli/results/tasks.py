@@ -1,0 +1,120 @@
+"""`evalfleet tasks`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evalfleet.cli.shared.options import home_option, json_option, run_argument
+from evalfleet.model import TaskState
+from evalfleet.operations.tasks import SORTS
+
+if TYPE_CHECKING:
+    from evalfleet.operations.tasks import TaskResult
+    from evalfleet.report.terminal.lines import Line, Span
+
+_STATES = [str(state) for state in TaskState]
+_SORTS = [word for sort in SORTS for word in (sort, f"-{sort}")]
+_LEAST_KEY = 12
+_MOST_DOMAIN = 16
+
+
+@click.command("tasks")
+@run_argument
+@click.option("--failed", is_flag=True, help="Only tasks that ended without a verdict: failed and held.")
+@click.option("--state", "states", multiple=True, type=click.Choice(_STATES), help="Only tasks in it; repeatable.")
+@click.option("--domain", metavar="PATTERN", help="Only matching domains, such as 'click*'.")
+@click.option(
+    "--sort",
+    type=click.Choice(_SORTS),
+    default="number",
+    metavar="WORD",
+    help=f"By {', '.join(SORTS)}; with - before it in reverse.  [default: number]",
+)
+@json_option
+@home_option
+def command(
+    run: str, failed: bool, states: tuple[str, ...], domain: str | None, sort: str, as_json: bool, home: str | None
+) -> None:
+    """List the tasks of a run: verdict or state, attempts, duration, and why a task failed or is held.
+
+    `evalfleet logs RUN KEY` prints what a task wrote. With --json a list of objects, as `results` in `evalfleet report --json`.
+    """
+    from evalfleet import config
+    from evalfleet.operations.tasks import list_tasks, task_filter
+    from evalfleet.report.reader import opened_run
+    from evalfleet.report.terminal import lines
+
+    settings = config.load(home)
+    wanted = task_filter(states=states, failed=failed, domain=domain, sort=sort)
+    with opened_run(settings.home, run) as (store, found):
+        tasks = list_tasks(store, found, wanted)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode(tasks).decode())
+    elif tasks:
+        lines.write(_table(tasks, lines.columns()), colour=settings.colour)
+    else:
+        click.echo(f"no task of run {found.id} matches")
+
+
+def _table(tasks: list[TaskResult], width: int) -> list[Line]:
+    """A row per task. On a terminal the reason is on lines of its own below the row; elsewhere it is the last column."""
+    from evalfleet.report import text
+    from evalfleet.report.terminal.lines import UNCUT, Column, Span, Style, line, table, wrap
+
+    reasons = [text.printable(task.reason or "") for task in tasks]
+    rows = [_row(task) for task in tasks]
+    if width >= UNCUT:
+        heads = [*_columns(None, None), Column("reason")]
+        return table(heads, [[*row, Span(reason)] for row, reason in zip(rows, reasons, strict=True)], width)
+    others = sum(max(text.width(row[i].text) for row in rows) for i in (1, 3, 4))
+    domain = min(_MOST_DOMAIN, max(6, *(text.width(row[2].text) for row in rows)))
+    key = max(_LEAST_KEY, width - max(others, 20) - domain - 8)
+    rows = [[Span(text.clip_middle(row[0].text, key), row[0].style), *row[1:]] for row in rows]
+    head, *body = table(_columns(key, domain), rows, width)
+    shown = [head]
+    for row, reason in zip(body, reasons, strict=True):
+        shown.append(row)
+        if reason:
+            shown += wrap(line(Span(f"    {reason}", Style.FAINT)), width, indent=4)
+    return shown
+
+
+def _columns(key: int | None, domain: int | None) -> list[Any]:
+    from evalfleet.report.terminal.lines import Column
+
+    return [
+        Column("task", most=key),
+        Column("result"),
+        Column("domain", most=domain),
+        Column("attempts", right=True),
+        Column("time", right=True),
+    ]
+
+
+def _row(task: TaskResult) -> list[Span]:
+    from evalfleet.report import text
+    from evalfleet.report.terminal.lines import Span, Style
+
+    words, style = _result(task)
+    return [
+        Span(text.printable(task.key), Style.STRONG),
+        Span(words, style),
+        Span(text.printable(task.domain)),
+        Span(f"{task.attempts:,}"),
+        Span(text.span(task.duration_s)),
+    ]
+
+
+def _result(task: TaskResult) -> tuple[str, Any]:
+    """The verdict where there is one, else the state."""
+    from evalfleet.report.terminal.lines import Style
+    from evalfleet.report.text import verdict
+
+    if task.score is None:
+        styles = {TaskState.FAILED: Style.BAD, TaskState.HELD: Style.WARN, TaskState.RUNNING: Style.NAME}
+        return str(task.state), styles.get(task.state, Style.FAINT)
+    return verdict(task.score, success=bool(task.success)), Style.GOOD if task.success else Style.PLAIN

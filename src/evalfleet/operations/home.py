@@ -1,0 +1,24 @@
+"""Opening a home to change a run in it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from evalfleet.errors import NotFound
+from evalfleet.model import Run
+from evalfleet.store.base.store import Store
+from evalfleet.store.database.sqlite import FILE, open_store
+
+
+@contextmanager
+def opened_for_writing(home: Path, text: str) -> Generator[tuple[Store, Run]]:
+    """The store, and the run that `text` names. Makes no home where there is none. Raises NotFound, AmbiguousId."""
+    if not (home / FILE).exists():
+        raise NotFound(f"there is no run in {home} yet; `evalfleet run TASKS.toml` makes one")
+    store = open_store(home)
+    try:
+        yield store, store.find_run(text)
+    finally:
+        store.close()

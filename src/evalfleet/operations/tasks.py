@@ -1,0 +1,101 @@
+"""The tasks of a run: which of them are wanted, in which order, and how each one stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from msgspec import Struct, field
+
+from evalfleet.errors import InputError
+from evalfleet.model import Failure, Run, Task, TaskState
+from evalfleet.store.base.store import StoreReader
+from evalfleet.validation import sentence, suggestion
+
+FAILED = (TaskState.FAILED, TaskState.HELD)
+"""The states of tasks that have ended without a verdict."""
+
+
+class TaskResult(Struct, frozen=True, kw_only=True):
+    """How one task stands."""
+
+    key: str
+    domain: str
+    state: TaskState
+    score: float | None  # of its verdict, 0 to 1
+    success: bool | None
+    steps: int | None
+    metrics: dict[str, Any] = field(default_factory=dict[str, Any])
+    duration_s: float | None  # of the attempt that decided it
+    attempts: int
+    worker: str | None
+    failure: Failure | None  # kind, blame and evidence, where it has no verdict
+    reason: str | None  # why it failed or is held
+
+
+class TaskFilter(Struct, frozen=True, kw_only=True):
+    """Which tasks of a run are wanted. The default is all of them, in the order of submission."""
+
+    states: tuple[TaskState, ...] = ()
+    domain: str | None = None  # a pattern such as "click*"
+    sort: str = "number"  # a word of SORTS, with "-" before it for the reverse
+
+
+SORTS: dict[str, Callable[[Task], Any]] = {
+    "number": lambda task: task.number,
+    "key": lambda task: task.key,
+    "domain": lambda task: (task.spec.domain, task.number),
+    "state": lambda task: (task.state, task.number),
+    "score": lambda task: (-1.0 if task.verdict is None else task.verdict.score, task.number),
+    "duration": lambda task: (task.duration_s or 0.0, task.number),
+    "attempts": lambda task: (task.attempts, task.number),
+}
+
+
+def task_filter(
+    *, states: Sequence[str] = (), failed: bool = False, domain: str | None = None, sort: str = "number"
+) -> TaskFilter:
+    """The filter that a person asks for. Raises InputError for an unknown word."""
+    known = [str(state) for state in TaskState]
+    wrong = next((word for word in states if word not in known), None)
+    if wrong is not None:
+        raise InputError(sentence(f"there is no state {wrong!r}{suggestion(wrong, known)}"))
+    if sort.removeprefix("-") not in SORTS:
+        raise InputError(sentence(f"tasks cannot be sorted by {sort!r}{suggestion(sort, SORTS)}"))
+    chosen = dict.fromkeys((*map(TaskState, states), *(FAILED if failed else ())))
+    return TaskFilter(states=tuple(chosen), domain=domain, sort=sort)
+
+
+def list_tasks(store: StoreReader, run: Run, wanted: TaskFilter | None = None) -> list[TaskResult]:
+    """The tasks that match, as they stand now."""
+    wanted = wanted or TaskFilter()
+    with store.snapshot():
+        found = [task for task in store.tasks(run.id) if _matches(task, wanted)]
+    found.sort(key=SORTS[wanted.sort.removeprefix("-")], reverse=wanted.sort.startswith("-"))
+    return [result_of(task) for task in found]
+
+
+def _matches(task: Task, wanted: TaskFilter) -> bool:
+    return (not wanted.states or task.state in wanted.states) and (
+        wanted.domain is None or fnmatchcase(task.spec.domain, wanted.domain)
+    )
+
+
+def result_of(task: Task) -> TaskResult:
+    """How a stored task stands."""
+    verdict = task.verdict
+    return TaskResult(
+        key=task.key,
+        domain=task.spec.domain,
+        state=task.state,
+        score=verdict.score if verdict else None,
+        success=verdict.success if verdict else None,
+        steps=verdict.steps if verdict else None,
+        metrics=verdict.metrics if verdict else {},
+        duration_s=task.duration_s,
+        attempts=task.attempts,
+        worker=task.worker,
+        failure=None if verdict else task.failure,
+        reason=task.reason,
+    )
