@@ -10,13 +10,16 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from evalfleet.model import AlertState as L
 from evalfleet.model import AttemptState as A
 from evalfleet.model import BreakerState as B
 from evalfleet.model import DesiredState as D
+from evalfleet.model import GpuRequestState as G
 from evalfleet.model import HostState as H
 from evalfleet.model import PoolState as P
 from evalfleet.model import RunState as R
 from evalfleet.model import TaskState as T
+from evalfleet.model import WorkerState as W
 
 RUN_EDGES: Mapping[tuple[R, R], tuple[str, ...]] = {
     (R.QUEUED, R.RUNNING): ("resume",),
@@ -127,8 +130,50 @@ BREAKER_EDGES: Mapping[tuple[B, B], tuple[str, ...]] = {
 }
 """Nothing closes an open breaker but a probe."""
 
+WORKER_EDGES: Mapping[tuple[W, W], tuple[str, ...]] = {
+    (W.READY, W.BUSY): ("claim",),
+    (W.READY, W.SUSPECT): ("suspect",),
+    (W.READY, W.QUARANTINED): ("quarantine",),
+    (W.READY, W.DRAINING): ("drain",),
+    (W.READY, W.LOST): ("lose",),
+    (W.READY, W.GONE): ("leave",),
+    (W.BUSY, W.READY): ("finish",),
+    (W.SUSPECT, W.READY): ("answer", "join", "take"),
+    (W.SUSPECT, W.QUARANTINED): ("quarantine",),
+    (W.SUSPECT, W.DRAINING): ("drain",),
+    (W.SUSPECT, W.LOST): ("lose",),
+    (W.SUSPECT, W.GONE): ("leave",),
+    (W.QUARANTINED, W.READY): ("pardon", "join", "take"),
+    (W.QUARANTINED, W.SUSPECT): ("pardon",),
+    (W.QUARANTINED, W.DRAINING): ("drain",),
+    (W.QUARANTINED, W.LOST): ("lose",),
+    (W.QUARANTINED, W.GONE): ("leave",),
+    (W.DRAINING, W.READY): ("stay", "join", "take"),
+    (W.DRAINING, W.SUSPECT): ("stay",),
+    (W.DRAINING, W.QUARANTINED): ("stay",),
+    (W.DRAINING, W.LOST): ("lose",),
+    (W.DRAINING, W.GONE): ("leave",),
+    (W.LOST, W.READY): ("answer", "join", "take"),
+    (W.LOST, W.QUARANTINED): ("answer",),
+    (W.LOST, W.DRAINING): ("answer",),
+    (W.LOST, W.GONE): ("leave",),
+    (W.GONE, W.READY): ("join", "take"),
+}
+"""What views show of a worker, folded from events by `report.host_states`. Several things may hold of its host at once; the gravest
+is shown. A busy worker stays busy whatever holds of its host, and views show both."""
+
+GPU_EDGES: Mapping[tuple[G, G], tuple[str, ...]] = {
+    (G.WAITING, G.LEASED): ("grant",),
+    (G.WAITING, G.WITHDRAWN): ("withdraw",),
+    (G.LEASED, G.RELEASED): ("release",),
+}
+
+ALERT_EDGES: Mapping[tuple[L, L], tuple[str, ...]] = {(L.FIRING, L.RESOLVED): ("resolve",)}
+"""What fires again is another alert."""
+
 _EDGES: tuple[Mapping[tuple[Any, Any], tuple[str, ...]], ...] = (
     *(RUN_EDGES, TASK_EDGES, ATTEMPT_EDGES, DESIRED_EDGES, HOST_EDGES, POOL_EDGES, BREAKER_EDGES),
+    *(WORKER_EDGES, GPU_EDGES, ALERT_EDGES),
 )
 _TABLES: Mapping[type, Mapping[tuple[Any, Any], tuple[str, ...]]] = {
     type(next(iter(table))[0]): table for table in _EDGES

@@ -117,6 +117,20 @@ class WorkerState(StrEnum):
     GONE = "gone"
 
 
+class GpuRequestState(StrEnum):
+    """Of a request for GPUs, by an attempt or by a program of a person."""
+
+    WAITING = "waiting"  # has a ticket in the queue
+    LEASED = "leased"
+    WITHDRAWN = "withdrawn"  # not asked for any more, or its owner is dead
+    RELEASED = "released"
+
+
+class AlertState(StrEnum):
+    FIRING = "firing"
+    RESOLVED = "resolved"
+
+
 class Distribution(StrEnum):
     QUEUE = "queue"  # a free worker takes the best waiting task
     ROUND_ROBIN = "round-robin"  # task i belongs to worker i mod N

@@ -1,4 +1,4 @@
-"""How the hosts of a run stand, from what the events say of them. Pure."""
+"""The states of a run's hosts, folded from its events; the edges are `core.transitions.WORKER_EDGES`. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _BEGINS = {
     "worker.canary_failed": WorkerState.QUARANTINED,
     "worker.left": WorkerState.GONE,
 }
-# The one that says most comes first.
+_SILENT = {WorkerState.SUSPECT, WorkerState.LOST}
+# The gravest comes first.
 _ORDER = (
     WorkerState.GONE,
     WorkerState.LOST,
@@ -50,11 +51,13 @@ def standings(events: Iterable[Event]) -> dict[str, WorkerState]:
         if event.type == "run.taken":
             found.clear()
             continue
-        states = found.setdefault(str(event.data.get("host")), set())
+        if "host" not in event.data:
+            continue  # about one worker, by an operator
+        states = found.setdefault(str(event.data["host"]), set())
         if event.type in _BEGINS:
             states.add(_BEGINS[event.type])
         elif event.type == "worker.joined":
             states.clear()
         elif event.type == "worker.returned":
-            states -= {WorkerState.SUSPECT, WorkerState.LOST} if "from" not in event.data else {event.data["from"]}
+            states -= {event.data["from"]} if "from" in event.data else _SILENT
     return {host: next(state for state in _ORDER if state in states) for host, states in found.items() if states}

@@ -19,11 +19,12 @@ from evalfleet.core.alerts.host_checks import (
 from evalfleet.core.alerts.rules import RULES, Action, AlertLimits, Condition, Severity, latch
 from evalfleet.core.alerts.run_checks import LiveTask, RunFacts, Unstarted, conditions, stall_limit_s
 from evalfleet.core.hosts.load import Load, Sample
+from evalfleet.core.transitions import ALERT_EDGES
 from evalfleet.daemon.alerts.outbox import waiting
 from evalfleet.daemon.alerts.run_facts import pulling, step_times, unstarted
 from evalfleet.daemon.alerts.state import fold, limits_of
 from evalfleet.errors import ConfigError
-from evalfleet.model import Event, RunState
+from evalfleet.model import AlertState, Event, RunState
 
 LIMITS = AlertLimits()
 CALM = RunFacts(
@@ -150,6 +151,23 @@ def test_alerts_are_their_events():
     assert told[1]["delivered"] == [{"channel": "webhook", "what": "fired", "at": 2.0}]
     assert [what for _, what in waiting(told, "webhook")] == ["resolved", "fired"], "notices are told once"
     assert [what for _, what in waiting(told, "other")] == ["fired", "resolved", "fired"]
+
+
+def test_an_alert_moves_only_along_the_edges():
+    fired = event(1, "alert.fired", rule="budget", subject="80", severity="warning", message="m")
+    notice = event(1, "alert.fired", rule="finished", subject="1", severity="info", message="m")
+    begins = {AlertState.FIRING: [fired], AlertState.RESOLVED: [fired, event(2, "alert.resolved", alert=1)]}
+    taken: set[tuple[AlertState, AlertState]] = set()
+    for before, events in [*begins.items(), (AlertState.RESOLVED, [notice])]:
+        [was] = fold(events).values()
+        assert was["state"] == before
+        for type_ in ("alert.fired", "alert.delivered", "alert.acted", "alert.resolved", "alert.unknown"):
+            now = fold([*events, event(9, type_, alert=1, rule="budget", subject="80")])[1]
+            if now["state"] != before:
+                taken.add((before, AlertState(now["state"])))
+            elif before is AlertState.RESOLVED:
+                assert now["resolved_at"] == was["resolved_at"], "it is resolved once"
+    assert taken == set(ALERT_EDGES)
 
 
 STEPPING = (LiveTask(key="a", elapsed_s=900.0, expected_s=None, attempt="r.1.1", steps=True, quiet_s=70.0),)

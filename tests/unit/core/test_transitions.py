@@ -9,28 +9,34 @@ import pytest
 
 from evalfleet.core.breaker import Breaker
 from evalfleet.core.transitions import (
+    ALERT_EDGES,
     ATTEMPT_EDGES,
     BREAKER_EDGES,
     DESIRED_EDGES,
+    GPU_EDGES,
     HOST_EDGES,
     POOL_EDGES,
     RUN_EDGES,
     TASK_EDGES,
+    WORKER_EDGES,
     allowed,
     verbs,
 )
 from evalfleet.model import (
     LIVE_ATTEMPT_STATES,
+    AlertState,
     AttemptState,
     Blame,
     BreakerState,
     DesiredState,
     Failure,
+    GpuRequestState,
     HostState,
     Kind,
     PoolState,
     RunState,
     TaskState,
+    WorkerState,
 )
 
 TABLES = [
@@ -41,6 +47,9 @@ TABLES = [
     (HostState, HOST_EDGES),
     (PoolState, POOL_EDGES),
     (BreakerState, BREAKER_EDGES),
+    (WorkerState, WORKER_EDGES),
+    (GpuRequestState, GPU_EDGES),
+    (AlertState, ALERT_EDGES),
 ]
 
 

@@ -132,6 +132,9 @@ DIAGRAMS = {
     "Pool": (transitions.POOL_EDGES, model.PoolState),
     "Breaker": (transitions.BREAKER_EDGES, model.BreakerState),
     "Attempt on its host": (attempt_states.EDGES, attempt_states.STATES),
+    "Worker": (transitions.WORKER_EDGES, model.WorkerState),
+    "GPU request": (transitions.GPU_EDGES, model.GpuRequestState),
+    "Alert": (transitions.ALERT_EDGES, model.AlertState),
     "GPU lease on its host": (lease_states.EDGES, lease_states.STATES),
 }
 

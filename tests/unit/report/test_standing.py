@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from evalfleet.core.transitions import WORKER_EDGES
 from evalfleet.model import Event, Policy, Requests, WorkerState
 from evalfleet.report.host_states import standings
 from evalfleet.report.live import live_state, parallel_live, workers
@@ -49,6 +51,46 @@ BACK = ("worker.returned", {"from": "quarantined"})
 )
 def test_events_tell_how_a_host_stands(events: list[Event], state: str | None):
     assert standings(events).get("h") == state
+
+
+VERBS = {
+    "worker.suspected": "suspect",
+    "worker.lost": "lose",
+    "worker.draining": "drain",
+    "worker.quarantined": "quarantine",
+    "worker.canary_failed": "quarantine",
+    "worker.left": "leave",
+    "worker.joined": "join",
+    "worker.returned": "answer",
+    "worker.returned from quarantined": "pardon",
+    "worker.returned from draining": "stay",
+    "run.taken": "take",
+}
+
+
+def test_every_edge_is_taken_and_no_other():
+    """Whatever holds of a host already, and whichever event comes next."""
+
+    def after(*names: str) -> WorkerState:
+        given = [name.split(" from ") for name in names]
+        events = told(*((kind, {"from": rest[0]} if rest else {}) for kind, *rest in given))
+        return standings(events).get("h", WorkerState.READY)
+
+    taken: dict[tuple[WorkerState, WorkerState], set[str]] = {}
+    for count in range(4):
+        for history in product(VERBS, repeat=count):
+            before = after(*history)
+            for name, verb in VERBS.items():
+                now = after(*history, name)
+                if now is not before:
+                    taken.setdefault((before, now), set()).add(verb)
+    edges = {edge: set(verbs) for edge, verbs in WORKER_EDGES.items() if WorkerState.BUSY not in edge}
+    assert taken == edges
+
+
+def test_an_event_about_one_worker_says_nothing_of_a_host():
+    one = Event(number=1, run_id="r", at=0.0, type="worker.quarantined", task=None, attempt=None, data={"worker": "w"})
+    assert standings([one]) == {}
 
 
 def plain(lines: list[Line]) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from evalfleet.config import AlertSettings
 from evalfleet.core.alerts.rules import BY_NAME, NOTICES, RULES, Action, AlertLimits, Severity
+from evalfleet.core.transitions import allowed
 from evalfleet.errors import ConfigError
-from evalfleet.model import Event, JsonObject
+from evalfleet.model import AlertState, Event, JsonObject
 from evalfleet.store.base.store import StoreReader
 
 FIRED, RESOLVED, DELIVERED, ACTED = "alert.fired", "alert.resolved", "alert.delivered", "alert.acted"
@@ -24,8 +25,8 @@ def fold(events: Iterable[Event]) -> dict[int, JsonObject]:
         alert = alerts.get(event.data.get("alert", -1))
         if alert is None:
             continue
-        if event.type == RESOLVED:
-            alert |= {"state": "resolved", "resolved_at": event.at}
+        if event.type == RESOLVED and allowed(AlertState(alert["state"]), AlertState.RESOLVED):
+            alert |= {"state": str(AlertState.RESOLVED), "resolved_at": event.at}
         elif event.type == DELIVERED:
             sent = {"channel": event.data.get("channel"), "what": event.data.get("what"), "at": event.at}
             alert["delivered"].append(sent)
@@ -48,7 +49,7 @@ def _fired(event: Event) -> JsonObject:
         "action": event.data.get("action", str(Action.NOTIFY)),
         "host": event.data.get("host"),
         "attempts": event.data.get("attempts", []),
-        "state": "resolved" if notice else "firing",
+        "state": str(AlertState.RESOLVED if notice else AlertState.FIRING),
         "fired_at": event.at,
         "resolved_at": event.at if notice else None,
         "delivered": [],
@@ -57,7 +58,7 @@ def _fired(event: Event) -> JsonObject:
 
 
 def firing_of(events: Iterable[Event]) -> list[JsonObject]:
-    return [alert for alert in fold(events).values() if alert["state"] == "firing"]
+    return [alert for alert in fold(events).values() if alert["state"] == AlertState.FIRING]
 
 
 def listed(

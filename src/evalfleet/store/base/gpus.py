@@ -91,7 +91,8 @@ class GpuWriter(Protocol):
         ...
 
     def lease_gpus(self, program: Program, ask: Ask, others: Iterable[str] = ()) -> tuple[Device, ...] | None:
-        """Let a program have all that it asks for; None: it waits, and its place in the queue stays while it asks again."""
+        """Let a program have all that it asks for; None: it waits, and its place in the queue stays while it asks again.
+        A program that has GPUs is told those."""
         ...
 
     def renew_gpus(self, program: Program) -> bool:

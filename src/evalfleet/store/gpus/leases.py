@@ -103,6 +103,9 @@ class Leasing(Recording):
     def lease_gpus(self, program: Program, ask: Ask, others: Iterable[str] = ()) -> tuple[Device, ...] | None:
         who = {"program": program.name, "pid": program.pid, "born": program.born, "boot": program.boot}
         with self._db.transaction():
+            held = [lease for lease in self.gpu_leases(others) if lease.holder == program.token]
+            if held:  # said again: it does not queue behind itself
+                return tuple(Device(index=one.index, uuid=one.uuid, memory_mb=one.memory_mb) for one in held)
             granted = self._queue(program.token, [ask], others, {**_NOBODY, **who}).get(ask.task_number)
             if granted is None:
                 return None

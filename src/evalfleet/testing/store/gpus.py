@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import product
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from evalfleet.core.gpus.cards import Card
+from evalfleet.core.transitions import GPU_EDGES
 from evalfleet.errors import NotFound, WrongState
-from evalfleet.model import Attempt, Device, Requests, Run
+from evalfleet.model import Attempt, Device, GpuRequestState, Requests, Run
 from evalfleet.store.base.gpus import AVOID_S, CLEAN_S, PROGRAM_S, TICKET_S, Ask, Program
 from evalfleet.store.base.store import Store
 from evalfleet.store.gpus.leases import devices_of
@@ -239,6 +241,59 @@ class GpuContract:
         store.free_gpus(program())
         assert not store.renew_gpus(program())
         assert len(asked(store, run, 2)) == 1
+
+    def test_a_request_moves_only_along_the_edges(self, store: Store) -> None:
+        ask, me, other = Ask(gpus=1, hosts=HERE), program("me"), program("other")
+        acts: dict[str, Callable[[], object]] = {
+            "ask": lambda: store.lease_gpus(me, ask),
+            "free": lambda: store.free_gpus(me),
+            "renew": lambda: store.renew_gpus(me),
+            "room": lambda: store.free_gpus(other),
+            "rival": lambda: store.lease_gpus(other, ask),
+        }
+        ways = {
+            GpuRequestState.WAITING: ("rival", "ask"),
+            GpuRequestState.LEASED: ("ask",),
+            GpuRequestState.WITHDRAWN: ("rival", "ask", "free"),
+            GpuRequestState.RELEASED: ("ask", "free"),
+        }
+
+        def state(last: GpuRequestState | None) -> GpuRequestState | None:
+            leased = "me" in {lease.holder for lease in store.gpu_leases()}
+            waits = "me" in {ticket.owner for ticket in store.gpu_tickets()}
+            assert not (leased and waits), "it does not queue behind itself"
+            if leased or waits:
+                return GpuRequestState.LEASED if leased else GpuRequestState.WAITING
+            over = {
+                GpuRequestState.WAITING: GpuRequestState.WITHDRAWN,
+                GpuRequestState.LEASED: GpuRequestState.RELEASED,
+            }
+            return last if last is None else over.get(last, last)
+
+        taken: set[tuple[GpuRequestState, GpuRequestState]] = set()
+        for before, act, again in product(ways, acts, ("", "ask")):
+            is_over = before in (GpuRequestState.WITHDRAWN, GpuRequestState.RELEASED)
+            if is_over and "ask" in (act, again):
+                continue  # to ask again is another request
+            for one in (me, other):
+                store.free_gpus(one)
+            show(store, card(0))
+            now: GpuRequestState | None = None
+            for step in ways[before]:
+                acts[step]()
+                now = state(now)
+            assert now is before
+            for step in filter(None, (act, again)):
+                acts[step]()
+                after = state(now)
+                assert after is not None
+                if after is not now:
+                    assert now is not None
+                    taken.add((now, after))
+                if after is GpuRequestState.WITHDRAWN or after is GpuRequestState.RELEASED:
+                    break
+                now = after
+        assert taken == set(GPU_EDGES)
 
     def test_what_a_dead_program_had_or_waited_for_is_free(self, store: Store) -> None:
         ended = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
