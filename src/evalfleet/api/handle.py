@@ -13,6 +13,7 @@ import anyio.to_thread
 from evalfleet import config
 from evalfleet.api.tasks import Folder
 from evalfleet.api.twins import in_own_loop, in_thread
+from evalfleet.daemon.alerts.beside import alerts_beside
 from evalfleet.engine import controller
 from evalfleet.errors import InputError, Owned, WrongState
 from evalfleet.hosts.base import single_error
@@ -325,7 +326,13 @@ class RunHandle:
     async def _drive(self, store: Store, taken: Run, progress: Callable[[LiveState], object] | None) -> None:
         with opened_run(self._settings.home, self.id) as (reader, run), single_error():
             spectator = _Spectator(reader, run, self._home, progress)
-            await controller.drive(self._settings, store, taken, spectators=[spectator])
+            alerts = alerts_beside(self._settings, lambda _: None)
+            alerts.__enter__()
+            try:
+                await controller.drive(self._settings, store, taken, spectators=[spectator])
+            finally:
+                with anyio.CancelScope(shield=True):  # sending the last ones blocks for a moment
+                    await anyio.to_thread.run_sync(alerts.__exit__, None, None, None)
             await anyio.to_thread.run_sync(spectator.show)
 
     async def _follow(self, store: Store, progress: Callable[[LiveState], object] | None) -> None:

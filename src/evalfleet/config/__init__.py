@@ -354,6 +354,7 @@ _RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     "alerts.failure_rate": ("alerts.failure_rate", lambda v: 0 < v <= 1, "must be more than 0 and at most 1"),
     "alerts.retry_rate": ("alerts.retry_rate", lambda v: 0 < v <= 1, "must be more than 0 and at most 1"),
     "alerts.budget_shares": ("alerts.budget_shares", _are_shares, "must be shares such as [0.8, 1.0]"),
+    "alerts.pool_budget_shares": ("alerts.pool_budget_shares", _are_shares, "must be shares such as [0.8, 1.0]"),
     "alerts.load": ("alerts.load", lambda v: 0 < v <= 1, "must be more than 0 and at most 1"),
     "alerts.slow": ("alerts.slow", lambda v: 1 <= v < math.inf, "must be 1 or more"),
     "lease_s": ("lease.duration", lambda v: v >= 1, "must be at least 1s"),

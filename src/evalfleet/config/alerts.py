@@ -30,6 +30,7 @@ class AlertSettings(Struct, frozen=True, kw_only=True):
     failure_rate: float = 0.5  # of the latest 20 attempts
     retry_rate: float = 0.2
     budget_shares: tuple[float, ...] = (0.5, 0.8, 1.0)
+    pool_budget_shares: tuple[float, ...] = (0.8, 1.0)
     slow: float = 2.0  # times what a task was expected to take
     slow_least_s: float = 60.0
     pull_s: float = 300.0
@@ -53,3 +54,13 @@ class AlertSettings(Struct, frozen=True, kw_only=True):
     def channels(self) -> tuple[str, ...]:
         """To whom alerts go, by the names of their variables."""
         return (*(("webhook",) if self.webhook else ()), *self.notify)
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is anything to do about an alert but to show it."""
+        return bool(self.channels) or any(rule.action not in (None, "notify") for rule in self.rules.values())
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the variables that a process which sends alerts needs."""
+        return tuple(name for name in (self.webhook, self.secret, *self.notify) if name)

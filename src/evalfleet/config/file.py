@@ -118,6 +118,7 @@ class AlertTable(msgspec.Struct, forbid_unknown_fields=True):
     failure_rate: float | None = None
     retry_rate: float | None = None
     budget_shares: tuple[float, ...] | None = None
+    pool_budget_shares: tuple[float, ...] | None = None
     slow: float | None = None
     load: float | None = None
     stall_least: Duration = None

@@ -1,34 +1,27 @@
-"""Looks now and then for what is ours in the cloud and has no purpose any more, and says so. It deletes nothing: `evalfleet reap` does."""
+"""Looks now and then for resources of ours in the cloud that no pool needs any more, and tells. `evalfleet reap` deletes them."""
 
 from __future__ import annotations
-
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import anyio
 
 from evalfleet.azure import settings as azure_settings
 from evalfleet.config import Settings
+from evalfleet.daemon.alerts.access import Access
 from evalfleet.daemon.alerts.pool_facts import FOUND
 from evalfleet.daemon.alerts.state import HOME
-from evalfleet.daemon.readers import Readers
 from evalfleet.errors import EvalfleetError
-from evalfleet.store.base.store import Store, StoreReader
-
-Write = Callable[[Callable[[Store], Any]], Awaitable[Any]]
+from evalfleet.store.base.store import StoreReader
 
 
 class Orphans:
     """Used in the event loop's thread.
 
-    Only a home that has rented machines looks: others must not speak to a cloud that they do not use.
+    Only a home that has rented machines looks: others must not contact a cloud that they do not use.
     """
 
-    def __init__(self, settings: Settings, readers: Readers, write: Write, notice: Callable[[str], None]) -> None:
+    def __init__(self, settings: Settings, access: Access) -> None:
         self._settings = settings
-        self._readers = readers
-        self._write = write
-        self._notice = notice
+        self._access = access
         self._rents = False
         self._before: frozenset[str] = frozenset()  # what the last look found
         self._told: frozenset[str] = frozenset()
@@ -38,11 +31,11 @@ class Orphans:
             return
         while True:
             try:
-                self._rents = self._rents or await self._readers.call(_rents)
+                self._rents = self._rents or await self._access.read(_rents)
                 if self._rents:
                     await self._look()
             except (EvalfleetError, OSError) as error:  # the cloud does not answer, or the store is busy
-                self._notice(f"alerts: looking for orphans: {error}")
+                self._access.notice(f"alerts: looking for orphans: {error}")
             await anyio.sleep(self._settings.alerts.reap_s)
 
     async def _look(self) -> None:
@@ -54,12 +47,12 @@ class Orphans:
         async with clients.opened(azure_settings.of(self._settings)) as opened:
             vms = Vms(opened)
             owned = await vms.owned()
-            found = await self._readers.call(lambda store: purposeless(owned, store))
+            found = await self._access.read(lambda store: purposeless(owned, store))
         names = frozenset(each.resource.name for each in found)
         lasting, self._before = names & self._before, names
         if not lasting <= self._told:
             data = {"found": len(lasting), "left": len(lasting), "names": sorted(lasting)[:20], "by": "evalfleet serve"}
-            await self._write(lambda store: store.note(HOME, FOUND, data))
+            await self._access.write(lambda store: store.note(HOME, FOUND, data))
         self._told = lasting
 
 

@@ -18,16 +18,21 @@ class Daemon(Recording):
             self._db.rows("delete_child", kind=kind, name=name)
 
     def claim_alerts(self, token: str, lease_s: float) -> bool:
+        if self._is_sent_by_another(token):
+            return False  # asked every second by all who wait: that must write nothing
         with self._db.transaction():
-            held = self._db.rows("select_alert_sender")
-            if held and held[0]["token"] != token and held[0]["expires_at"] > self.now():
-                row = held[0]
-                if self._db.lives(row["pid"], row["born"], row["boot"]) is not False:
-                    return False
+            if self._is_sent_by_another(token):
+                return False
             pid, born, boot = me()
             values = {"token": token, "pid": pid, "born": born, "boot": boot}
             self._db.rows("upsert_alert_sender", expires_at=self.now() + lease_s, **values)
             return True
+
+    def _is_sent_by_another(self, token: str) -> bool:
+        for row in self._db.rows("select_alert_sender"):
+            if row["token"] != token and row["expires_at"] > self.now():
+                return self._db.lives(row["pid"], row["born"], row["boot"]) is not False
+        return False
 
     def release_alerts(self, token: str) -> None:
         with self._db.transaction():

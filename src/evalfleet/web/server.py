@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from evalfleet.azure import settings as azure_settings
 from evalfleet.config import Settings
-from evalfleet.daemon.alerts.watch import Watch
+from evalfleet.daemon.alerts.access import Access
+from evalfleet.daemon.alerts.service import AlertService
 from evalfleet.daemon.file_limit import raise_file_limit
 from evalfleet.daemon.pool_children import PoolChildren
 from evalfleet.daemon.readers import Readers
@@ -107,7 +108,7 @@ async def running(
 
     def happened(events: list[Event]) -> None:
         readers.happened(events[-1].number)
-        watch.look_soon(events)
+        alerts.look_soon(events)
 
     feed = Feed(settings.home, happened)
     lines = Lines(Home(settings.home))
@@ -122,14 +123,14 @@ async def running(
     )
     if options.drive:
         _supervise(site, options, notice)
-    watch = Watch(settings=settings, readers=readers, write=site.write, notice=notice)
+    alerts = AlertService(settings, Access(read=readers.call, write=site.write, notice=notice))
     await feed.open()
     runner, unheed = await _set_up(site)
     try:
         await web.SockSite(runner, listening, ssl_context=_tls(options), backlog=_BACKLOG).start()
         async with anyio.create_task_group() as group:
             group.start_soon(feed.serve)
-            group.start_soon(watch.serve)
+            group.start_soon(alerts.serve)
             group.start_soon(lines.serve)
             for supervisor in (site.run_supervisor, site.pool_supervisor):
                 if supervisor is not None:

@@ -140,7 +140,7 @@ CAUSES: dict[tuple[str, ...], Callable[[Fleet, Served], None]] = {
     ("idle_pool",): idle_pool,
     ("finished",): finished,
 }
-ELSEWHERE = {"worker_lost", "image_pull", "orphans"}  # tests of their own, below
+ELSEWHERE = {"worker_lost", "image_pull", "orphans", "pool_budget"}  # tests of their own, below
 
 
 def test_every_rule_has_a_cause():
@@ -238,6 +238,18 @@ def test_a_pull_that_does_not_end(fleet: Fleet, receiver: Receiver, tmp_path: Pa
             assert fleet.command("cancel", "latest").returncode in (0, 3)
     finally:
         box.close()
+
+
+def test_a_pool_that_spends_its_budget(tmp_path: Path, receiver: Receiver):
+    with rented(tmp_path, 100) as here:
+        configured(here.fleet, receiver, **{**SHORT, "off": ["idle_pool", "breaker"]})
+        here.create("--workers", "1", "--budget", "0.2")
+        server = serve(here.fleet)
+        wait_for(lambda: receiver.of("pool_budget") == ["fired", "fired"], "both shares to be told")
+        told = [(one["subject"], one["severity"]) for one in receiver.messages if one["rule"] == "pool_budget"]
+        assert told == [("80", "warning"), ("100", "critical")]
+        told_once_through_a_restart(here.fleet, receiver, server, {"pool_budget"})
+        here.delete()
 
 
 def test_what_a_reaper_finds(tmp_path: Path, receiver: Receiver):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,6 +47,15 @@ def test_every_rule_is_described_once():
     names = [rule.name for rule in RULES]
     assert len(names) == len(set(names))
     assert {rule.severity for rule in RULES} == set(Severity)
+
+
+def test_the_page_about_alerts_describes_every_rule():
+    text = (Path(__file__).parents[3] / "docs" / "howto" / "be-told.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \| ([^|]*)\|$", text.partition("## Change a rule")[0], re.MULTILINE)
+    severities = {name: severity.split()[-1] for name, severity, _ in rows}
+    assert severities == {rule.name: str(rule.severity) for rule in RULES}
+    actions = {name: set(re.findall(r"`(\w+)`", words)) for name, _, words in rows}
+    assert actions == {rule.name: {str(action) for action in rule.actions} - {"notify"} for rule in RULES}
 
 
 @pytest.mark.parametrize(
@@ -241,6 +252,32 @@ def test_a_long_pull():
 
 def loads(now: float, *, seconds: int, every: int = 5, cpu: float = 1.0) -> list[Sample]:
     return [Sample(at=now - back, load=Load(cpu=cpu)) for back in range(seconds, -1, -every)]
+
+
+@pytest.mark.parametrize(
+    ("cost_usd", "told"),
+    [
+        (7.9, []),
+        (8.0, [("80", Severity.WARNING)]),
+        (10.0, [("80", Severity.WARNING), ("100", Severity.CRITICAL)]),
+    ],
+)
+def test_a_pool_that_has_spent_its_budget(cost_usd: float, told: list[tuple[str, Severity]]):
+    facts = PoolFacts(name="p", idle_s=0.0, usd_per_hour=1.0, cost_usd=cost_usd, budget_usd=10.0)
+    found = pool_conditions(facts, LIMITS)
+    assert [(one.subject, one.severity) for one in found] == told
+    assert {one.rule for one in found} <= {"pool_budget"}
+    assert pool_conditions(replace(facts, budget_usd=None), LIMITS) == []
+    assert pool_conditions(facts, AlertLimits(off=frozenset({"pool_budget"}))) == []
+
+
+def test_starts_that_fail_and_overload_are_critical():
+    unready = PoolFacts(name="p", idle_s=0.0, usd_per_hour=0.0, unready=(("h", "disk: full"),))
+    assert [one.severity for one in pool_conditions(unready, LIMITS)] == [Severity.CRITICAL]
+    late = (Unstarted(worker="h-1", host="h", key="a", evidence="no answer"),)
+    found = conditions(replace(CALM, unstarted=late), LIMITS)
+    assert [(one.rule, one.severity) for one in found] == [("not_started", Severity.CRITICAL)]
+    assert next(rule.severity for rule in RULES if rule.name == "overload") is Severity.CRITICAL
 
 
 def test_an_overload_must_last_and_then_stay_away():

@@ -68,7 +68,10 @@ def settled_pool(store: Store) -> str:
     store.create_pool("lab", "azure-vm", settings)
     pool = store.take_pool("lab", "me")
     for host in store.request_hosts("lab", "vm-", [{}]):
-        assert store.move_host(pool, HostState.REQUESTED, replace(host, state=HostState.READY))
+        before = HostState.REQUESTED
+        for state in (HostState.CREATING, HostState.PREPARING, HostState.READY):
+            assert store.move_host(pool, before, replace(host, state=state))
+            before = state
     store.leave_pool(pool)
     return "lab"
 

@@ -17,7 +17,7 @@ from tests.support.web_client import Client, serving
 
 from evalfleet.core.gpus.cards import Card
 from evalfleet.core.hosts.load import Load, Sample
-from evalfleet.daemon.alerts.watch import Watch
+from evalfleet.daemon.alerts.service import AlertService
 from evalfleet.model import HostState, Policy, TaskState
 from evalfleet.store.database.sqlite import open_store
 from evalfleet.testing.store import cases
@@ -56,7 +56,7 @@ def filled(home: Path) -> str:
     return run.id
 
 
-async def at_rest(_watch: Watch) -> None:
+async def at_rest(_service: AlertService) -> None:
     """Nobody resolves the alert of `filled`, which has no cause."""
 
 
@@ -69,7 +69,7 @@ async def scraped(client: Client) -> dict[str, Any]:
 async def test_all_metrics_are_told_as_prometheus_wants_them(home: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(metrics, "_KEPT_S", 0.0)
     monkeypatch.setattr(metrics, "_SHARE_OF_TIME", 0.0)
-    monkeypatch.setattr(Watch, "serve", at_rest)
+    monkeypatch.setattr(AlertService, "serve", at_rest)
     run = filled(home)
     async with serving(home, webhook="HOOK") as client:
         families = await scraped(client)

@@ -22,9 +22,9 @@ _SHOWN = 20
 @json_option
 @home_option
 def command(run: str | None, limit: int, firing: bool, as_json: bool, home: str | None) -> int:
-    """List what was told, newest first, and the rules; `evalfleet alerts test` sends a test message to every channel.
+    """List alerts, newest first; `evalfleet alerts test` sends a test message to every channel.
 
-    Rules are watched by `evalfleet serve`, and channels set under [alerts]; see docs/howto/be-told.md.
+    Live controllers and `evalfleet serve` watch the rules and send alerts to the channels under [alerts]; see docs/howto/be-told.md.
     """
     from evalfleet import config
 
@@ -35,13 +35,13 @@ def command(run: str | None, limit: int, firing: bool, as_json: bool, home: str 
 
 
 def _test(settings: Settings, *, as_json: bool) -> int:
-    from evalfleet.daemon.alerts.channels import Courier, trial
+    from evalfleet.daemon.alerts.channels import ChannelSender, trial
     from evalfleet.errors import InputError, Refused
 
-    courier = Courier(settings.alerts)
-    if not courier.channels:
+    sender = ChannelSender(settings.alerts)
+    if not sender.channels:
         raise InputError("there is no channel; set `webhook` under [alerts] to the name of a variable with its address")
-    results = [{"channel": name, "error": courier.send(name, trial())} for name in courier.channels]
+    results = [{"channel": name, "error": sender.send(name, trial())} for name in sender.channels]
     if as_json:
         click.echo(json.dumps({"channels": [{**one, "ok": one["error"] is None} for one in results]}))
     else:
@@ -67,10 +67,12 @@ def _list(settings: Settings, run: str | None, limit: int, *, firing: bool, as_j
     for alert in found:
         click.echo(_line(alert))
     if not found:
-        click.echo("nothing was told yet")
+        click.echo("no alerts yet")
     channels = ", ".join(settings.alerts.channels) or "none; see docs/howto/be-told.md"
     on = [rule for rule in rules if rule["enabled"]]
-    click.echo(f"\n{len(on)} rules, watched by `evalfleet serve`; channels: {channels}")
+    click.echo(
+        f"\n{len(on)} rules, watched while a run or pool has a controller, or `evalfleet serve` runs; channels: {channels}"
+    )
     for rule in on:
         if rule["action"] != "notify":
             click.echo(f"{rule['rule']}: {rule['action']}")

@@ -51,9 +51,10 @@ def driven(settings: Settings, store: Store, run: Run, show: Show) -> Ending:
     """Drive the run until it settles or we are interrupted, and show it meanwhile."""
     import anyio
 
+    from evalfleet.daemon.alerts.beside import alerts_beside
     from evalfleet.engine.controller import drive
 
-    with _audience(settings, run, show) as audience:
+    with _audience(settings, run, show) as audience, alerts_beside(settings, audience.notice):
         ending = anyio.run(
             lambda: drive(settings, store, run, spectators=[audience], notice=audience.notice, signals=True)
         )

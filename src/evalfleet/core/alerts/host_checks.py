@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from evalfleet.core.alerts.rules import AlertLimits, Condition, Severity, span
+from evalfleet.core.alerts.rules import AlertLimits, Condition, budget_conditions, chosen, span
 from evalfleet.core.alerts.run_checks import pull_condition
 from evalfleet.core.hosts.load import Load, Sample, mean
 
@@ -23,6 +22,8 @@ class PoolFacts(Struct, frozen=True, kw_only=True):
     name: str
     idle_s: float  # since when none of its hosts does anything
     usd_per_hour: float  # of all of them
+    cost_usd: float = 0.0  # since the pool was made
+    budget_usd: float | None = None
     reason: str | None = None  # why it makes no more machines
     unready: tuple[tuple[str, str], ...] = ()  # machines whose readiness ladder broke, and where
     pulling: tuple[tuple[str, float], ...] = ()  # machines that pull an image, and since when
@@ -45,22 +46,25 @@ class Reaped(Struct, frozen=True, kw_only=True):
 
 
 def pool_conditions(facts: PoolFacts, limits: AlertLimits) -> list[Condition]:
-    return _chosen([*_idle(facts, limits), *_stuck(facts, limits)], limits)
+    spent = budget_conditions(
+        "pool_budget", f"pool {facts.name}", facts.cost_usd, facts.budget_usd, limits.pool_budget_shares
+    )
+    return chosen([*spent, *_idle(facts, limits), *_stuck(facts, limits)], limits)
 
 
 def _idle(facts: PoolFacts, limits: AlertLimits) -> Iterator[Condition]:
     if facts.usd_per_hour > 0 and facts.idle_s >= limits.idle_s:
         text = f"pool {facts.name} costs ${facts.usd_per_hour:.2f} an hour and does nothing; stop it, or use it"
-        yield Condition(rule="idle_pool", subject=facts.name, severity=Severity.WARNING, message=text)
+        yield Condition(rule="idle_pool", subject=facts.name, message=text)
 
 
 def _stuck(facts: PoolFacts, limits: AlertLimits) -> Iterator[Condition]:
     if facts.reason is not None:
         text = f"pool {facts.name} makes no more machines: {facts.reason}"
-        yield Condition(rule="breaker", subject="", severity=Severity.CRITICAL, message=text)
+        yield Condition(rule="breaker", message=text)
     for host, why in facts.unready:
         text = f"machine {host} of pool {facts.name} did not get ready: {why}"
-        yield Condition(rule="not_started", subject=host, severity=Severity.WARNING, message=text, host=host)
+        yield Condition(rule="not_started", subject=host, message=text, host=host)
     for host, since in facts.pulling:
         if facts.now - since > limits.pull_s:
             yield pull_condition(host, facts.now - since, f"pool {facts.name}")
@@ -76,9 +80,9 @@ def host_conditions(facts: HostFacts, limits: AlertLimits) -> list[Condition]:
         share = _full(facts, samples, part, limits)
         if share is not None:
             text = f"{words} {share:.0%} on host {facts.name}, for {span(limits.load_s)} or longer"
-            one = Condition(rule="overload", subject=part, severity=Severity.WARNING, message=text, host=facts.name)
+            one = Condition(rule="overload", subject=part, message=text, host=facts.name)
             found.append(one)
-    return _chosen(found, limits)
+    return chosen(found, limits)
 
 
 def _full(facts: HostFacts, samples: Sequence[Sample], part: str, limits: AlertLimits) -> float | None:
@@ -110,11 +114,6 @@ def reap_conditions(looks: Sequence[Reaped], limits: AlertLimits) -> list[Condit
     for look in looks:
         some = ", ".join(look.names[:3]) + (", …" if look.found > 3 else "")
         then = f"{look.left} are still there: `evalfleet reap`" if look.left else "they are gone now"
-        text = f"the reaper found {look.found} of our resources without a purpose ({some}); {then}"
-        found.append(Condition(rule="orphans", subject=str(look.number), severity=Severity.WARNING, message=text))
-    return _chosen(found, limits)
-
-
-def _chosen(found: Sequence[Condition], limits: AlertLimits) -> list[Condition]:
-    kept = [one for one in found if one.rule not in limits.off]
-    return [replace(one, severity=limits.severities.get(one.rule, one.severity)) for one in kept]
+        text = f"found {look.found} of our resources in the cloud that belong to no pool ({some}); {then}"
+        found.append(Condition(rule="orphans", subject=str(look.number), message=text))
+    return chosen(found, limits)

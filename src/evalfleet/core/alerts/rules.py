@@ -1,16 +1,17 @@
 """The rules of alerts: what is watched for, how bad it is, and what may be done about it. Pure.
 
-Rules are latched by whoever calls this: a condition that holds fires once, and is resolved once when it holds no more. The same facts
-give the same conditions after a restart, so that nothing is told twice. `alert_runs` and `alert_hosts` have the conditions.
+Rules are latched: a condition that holds fires once, and is resolved once when it holds no more. The same facts give the same conditions
+after a restart, so that nothing is told twice. `run_checks` and `host_checks` have the conditions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 
 class Severity(StrEnum):
@@ -47,10 +48,13 @@ _warning = partial(Rule, severity=Severity.WARNING)
 
 RULES: tuple[Rule, ...] = (
     _critical(name="no_progress", text="a running run makes no progress", actions=(*_OF_RUN, Action.RETRY)),
-    _critical(name="undriven", text="a run is running, and nobody drives it"),
+    _critical(name="undriven", text="a run is running without a controller"),
     _critical(name="paused", text="a run paused by itself and needs a person"),
     _critical(name="breaker", text="the breaker of a run or pool is open"),
     _critical(name="budget", text="a run has spent a large share of its budget", actions=_OF_RUN),
+    _critical(name="pool_budget", text="a pool has spent a large share of its budget"),
+    _critical(name="not_started", text="a container or program did not start within its deadline", actions=_OF_HOST),
+    _critical(name="overload", text="processors, memory or disk of a host are full for long", actions=_OF_HOST),
     _warning(name="worker_lost", text="a host was given up", actions=_OF_HOST),
     _warning(name="quarantine", text="a worker is quarantined", actions=_OF_HOST),
     _warning(
@@ -60,11 +64,9 @@ RULES: tuple[Rule, ...] = (
     ),
     _warning(name="retry_rate", text="many tasks need more than one attempt", actions=_OF_RUN),
     _warning(name="slow_task", text="a task takes much longer than expected", actions=_OF_ATTEMPT),
-    _warning(name="not_started", text="a container or program did not start within its deadline", actions=_OF_HOST),
-    _warning(name="image_pull", text="a host pulls an image for long", actions=_OF_HOST),
-    _warning(name="overload", text="processors, memory or disk of a host are full for long", actions=_OF_HOST),
+    _warning(name="image_pull", text="a host has been pulling an image for long", actions=_OF_HOST),
     _warning(name="idle_pool", text="machines of a pool cost money and do nothing"),
-    _warning(name="orphans", text="something of ours in the cloud has no purpose any more", resolves=False),
+    _warning(name="orphans", text="a resource of ours in the cloud belongs to no pool any more", resolves=False),
     Rule(name="finished", severity=Severity.INFO, text="a run is over", resolves=False),
 )
 BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
@@ -80,6 +82,7 @@ class AlertLimits(Struct, frozen=True, kw_only=True):
     failure_rate: float = 0.5
     retry_rate: float = 0.2
     budget_shares: tuple[float, ...] = (0.5, 0.8, 1.0)
+    pool_budget_shares: tuple[float, ...] = (0.8, 1.0)
     slow: float = 2.0  # times what was expected
     slow_least_s: float = 60.0
     pull_s: float = 300.0
@@ -98,11 +101,31 @@ class Condition(Struct, frozen=True, kw_only=True):
     """Something that holds now. `rule` and `subject` tell it from others of the same run, pool or host."""
 
     rule: str
-    subject: str
-    severity: Severity
+    subject: str = ""
+    severity: Severity | None = None  # None: the rule's own
     message: str
     host: str | None = None  # that it is about: what `restart_worker` acts on
     attempts: tuple[str, ...] = ()  # that are stuck: what `retry_elsewhere` acts on
+
+
+def chosen(found: Iterable[Condition], limits: AlertLimits) -> list[Condition]:
+    """Those by rules that are not off, each once, with the severity that was set for its rule."""
+    kept = {(one.rule, one.subject): one for one in found if one.rule not in limits.off}
+    return [
+        replace(one, severity=limits.severities.get(one.rule) or one.severity or BY_NAME[one.rule].severity)
+        for one in kept.values()
+    ]
+
+
+def budget_conditions(
+    rule: str, what: str, cost_usd: float, budget_usd: float | None, shares: Sequence[float]
+) -> Iterator[Condition]:
+    """One for each share of a budget that is spent; below all of it a warning."""
+    for share in shares if budget_usd else ():
+        if budget_usd and cost_usd >= share * budget_usd - 1e-9:
+            text = f"{what} has spent ${cost_usd:.2f}, {cost_usd / budget_usd:.0%} of its budget of ${budget_usd:.2f}"
+            severity = Severity.CRITICAL if share >= 1 else Severity.WARNING
+            yield Condition(rule=rule, subject=f"{share * 100:g}", severity=severity, message=text)
 
 
 def span(seconds: float) -> str:

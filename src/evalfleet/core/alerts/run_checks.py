@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from evalfleet.core.alerts.rules import AlertLimits, Condition, Severity, span
+from evalfleet.core.alerts.rules import AlertLimits, Condition, budget_conditions, chosen, span
 from evalfleet.core.statistics.scores import percentile
 from evalfleet.model import PauseCause, RunState
 
@@ -75,9 +74,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
 
 def conditions(facts: RunFacts, limits: AlertLimits) -> list[Condition]:
     """All that hold for a run, by rules that are not off."""
-    found = [one for rule, check in _CHECKS.items() if rule not in limits.off for one in check(facts, limits)]
-    kept = {(one.rule, one.subject): one for one in found}.values()
-    return [replace(one, severity=limits.severities.get(one.rule, one.severity)) for one in kept]
+    return chosen((one for check in _CHECKS for one in check(facts, limits)), limits)
 
 
 def stall_limit_s(medians_of: Sequence[float], limits: AlertLimits) -> float:
@@ -99,52 +96,43 @@ def _no_progress(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
         if idle > limit_s:
             stuck = tuple(task.attempt for task in facts.live if task.attempt and task.quiet_s > limit_s)
             text = f"{nothing} for {span(idle)} in run {facts.name}: {len(facts.live)} running, {facts.waiting} waiting"
-            yield Condition(rule="no_progress", subject="", severity=Severity.CRITICAL, message=text, attempts=stuck)
+            yield Condition(rule="no_progress", message=text, attempts=stuck)
             return
 
 
 def _undriven(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
     gone_s = facts.now - (facts.since or 0.0)
     if facts.state is RunState.RUNNING and not facts.driven and gone_s > limits.undriven_s:
-        text = f"nobody drives run {facts.name}; `evalfleet resume` goes on with it"
-        yield Condition(rule="undriven", subject="", severity=Severity.CRITICAL, message=text)
+        text = f"run {facts.name} has no controller; `evalfleet resume` goes on with it"
+        yield Condition(rule="undriven", message=text)
 
 
 def _paused(facts: RunFacts, _limits: AlertLimits) -> Iterator[Condition]:
     if facts.state is RunState.PAUSED and facts.cause != PauseCause.OPERATOR:
         text = f"run {facts.name} is paused: {facts.message}"
-        yield Condition(rule="paused", subject=facts.cause or "", severity=Severity.CRITICAL, message=text)
+        yield Condition(rule="paused", subject=facts.cause or "", message=text)
 
 
 def _breaker(facts: RunFacts, _limits: AlertLimits) -> Iterator[Condition]:
     if facts.breaker is not None and facts.state in (RunState.RUNNING, RunState.PAUSED):
         text = f"the breaker of run {facts.name} is open: {facts.breaker}"
-        yield Condition(rule="breaker", subject="", severity=Severity.CRITICAL, message=text)
+        yield Condition(rule="breaker", message=text)
 
 
 def _budget(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
-    if not facts.budget_usd:
-        return
-    for share in limits.budget_shares:
-        if facts.cost_usd >= share * facts.budget_usd - 1e-9:
-            text = (
-                f"run {facts.name} has spent ${facts.cost_usd:.2f}, {facts.cost_usd / facts.budget_usd:.0%} of its "
-                f"budget of ${facts.budget_usd:.2f}"
-            )
-            severity = Severity.CRITICAL if share >= 1 else Severity.WARNING
-            yield Condition(rule="budget", subject=f"{share * 100:g}", severity=severity, message=text)
+    yield from budget_conditions("budget", f"run {facts.name}", facts.cost_usd, facts.budget_usd, limits.budget_shares)
 
 
 def _lost(facts: RunFacts, _limits: AlertLimits) -> Iterator[Condition]:
     for host in sorted(facts.lost):
         text = f"host {host} of run {facts.name} does not answer and was given up"
-        yield Condition(rule="worker_lost", subject=host, severity=Severity.WARNING, message=text, host=host)
+        yield Condition(rule="worker_lost", subject=host, message=text, host=host)
 
 
 def _quarantine(facts: RunFacts, _limits: AlertLimits) -> Iterator[Condition]:
     for worker in sorted(facts.quarantined) if facts.ended_at is None else ():
         text = f"{worker} is quarantined in run {facts.name} and gets no more work"
-        yield Condition(rule="quarantine", subject=worker, severity=Severity.WARNING, message=text, host=worker)
+        yield Condition(rule="quarantine", subject=worker, message=text, host=worker)
 
 
 def _failure_rate(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
@@ -155,10 +143,10 @@ def _failure_rate(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
     rate, own = failed / len(recent), _own_rate(facts, recent)
     text = f"{failed} of the latest {len(recent)} attempts of run {facts.name} failed"
     if rate > limits.failure_rate:
-        yield Condition(rule="failure_rate", subject="", severity=Severity.WARNING, message=text)
+        yield Condition(rule="failure_rate", message=text)
     elif own is not None and rate > own + max(_OWN_LEAST, 3 * math.sqrt(own * (1 - own) / len(recent))):
         text += f"; before, it was {own:.0%} of them"
-        yield Condition(rule="failure_rate", subject="", severity=Severity.WARNING, message=text)
+        yield Condition(rule="failure_rate", message=text)
 
 
 def _own_rate(facts: RunFacts, recent: Sequence[bool]) -> float | None:
@@ -170,7 +158,7 @@ def _own_rate(facts: RunFacts, recent: Sequence[bool]) -> float | None:
 def _retry_rate(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
     if facts.tried >= _ENOUGH_TRIED and facts.retried / facts.tried > limits.retry_rate:
         text = f"{facts.retried} of {facts.tried} tasks of run {facts.name} needed more than one attempt"
-        yield Condition(rule="retry_rate", subject="", severity=Severity.WARNING, message=text)
+        yield Condition(rule="retry_rate", message=text)
 
 
 def _slow_task(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
@@ -183,7 +171,6 @@ def _slow_task(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
             yield Condition(
                 rule="slow_task",
                 subject=task.key,
-                severity=Severity.WARNING,
                 message=text,
                 host=task.host or None,
                 attempts=(task.attempt,) if task.attempt else (),
@@ -193,7 +180,7 @@ def _slow_task(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
 def _not_started(facts: RunFacts, _limits: AlertLimits) -> Iterator[Condition]:
     for one in facts.unstarted if facts.ended_at is None else ():
         text = f"task {one.key} of run {facts.name} did not start on {one.worker} in time: {one.evidence}"
-        yield Condition(rule="not_started", subject=one.worker, severity=Severity.WARNING, message=text, host=one.host)
+        yield Condition(rule="not_started", subject=one.worker, message=text, host=one.host)
 
 
 def _image_pull(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
@@ -203,28 +190,28 @@ def _image_pull(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
 
 
 def pull_condition(host: str, took_s: float, whose: str) -> Condition:
-    text = f"host {host} of {whose} pulls an image for {span(took_s)}; look at its network, or bake the image into the machine"
-    return Condition(rule="image_pull", subject=host, severity=Severity.WARNING, message=text, host=host)
+    text = f"host {host} of {whose} has been pulling an image for {span(took_s)}; check its network, or bake the image into the machine"
+    return Condition(rule="image_pull", subject=host, message=text, host=host)
 
 
 def _finished(facts: RunFacts, _limits: AlertLimits) -> Iterator[Condition]:
     if facts.ended_at is not None and facts.state in (RunState.COMPLETED, RunState.CANCELLED):
         text = f"run {facts.name} is {facts.state}: {facts.tasks}"
-        yield Condition(rule="finished", subject=f"{facts.ended_at:.3f}", severity=Severity.INFO, message=text)
+        yield Condition(rule="finished", subject=f"{facts.ended_at:.3f}", message=text)
 
 
-_CHECKS: dict[str, Callable[[RunFacts, AlertLimits], Iterator[Condition]]] = {
-    "no_progress": _no_progress,
-    "undriven": _undriven,
-    "paused": _paused,
-    "breaker": _breaker,
-    "budget": _budget,
-    "worker_lost": _lost,
-    "quarantine": _quarantine,
-    "failure_rate": _failure_rate,
-    "retry_rate": _retry_rate,
-    "slow_task": _slow_task,
-    "not_started": _not_started,
-    "image_pull": _image_pull,
-    "finished": _finished,
-}
+_CHECKS: tuple[Callable[[RunFacts, AlertLimits], Iterator[Condition]], ...] = (
+    _no_progress,
+    _undriven,
+    _paused,
+    _breaker,
+    _budget,
+    _lost,
+    _quarantine,
+    _failure_rate,
+    _retry_rate,
+    _slow_task,
+    _not_started,
+    _image_pull,
+    _finished,
+)

@@ -1,21 +1,21 @@
 """What is done about alerts besides telling people: the actions of rules, each once, by "alert RULE", and as events.
 
-A rule says in its event what is to be done; what was done is another event. So a server that dies between them leaves nothing undone,
-and every step may be taken again. Restarting a worker takes two steps, the second one when the first has come true.
+An alert's event names its action; what was done is another event. So a process that dies between them leaves nothing undone, and every
+step may be taken again. Restarting a worker takes two steps, the second one when the first is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import anyio
 from msgspec import Struct
 
 from evalfleet.core.alerts.rules import Action
+from evalfleet.daemon.alerts.access import Access
+from evalfleet.daemon.alerts.claim import Claim
 from evalfleet.daemon.alerts.state import ACTED, fold
-from evalfleet.daemon.readers import Readers
 from evalfleet.errors import EvalfleetError, NotFound
 from evalfleet.model import DesiredState, HostState, JsonObject, PoolHost, RunState, Verb
 from evalfleet.operations.request import ask_or_do
@@ -23,8 +23,6 @@ from evalfleet.store.base.store import Store, StoreReader
 
 _LOOK_S = 5.0
 _OVER = (RunState.COMPLETED, RunState.CANCELLED)
-
-Write = Callable[[Callable[[Store], Any]], Awaitable[Any]]
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -35,13 +33,12 @@ class Step(Struct, frozen=True, kw_only=True):
     act: Callable[[Store, JsonObject], JsonObject]
 
 
-class Remedies:
+class ActionQueue:
     """Used in the event loop's thread."""
 
-    def __init__(self, readers: Readers, write: Write, notice: Callable[[str], None]) -> None:
-        self._readers = readers
-        self._write = write
-        self._notice = notice
+    def __init__(self, access: Access, claim: Claim) -> None:
+        self._access = access
+        self._claim = claim
         self._poked = anyio.Event()
 
     def poke(self) -> None:
@@ -52,13 +49,19 @@ class Remedies:
         """Do what is to be done until cancelled."""
         while True:
             try:
-                for step in await self._readers.call(due):
-                    await self._write(partial(_take, step, self._notice))
+                await self.take_due()
             except (EvalfleetError, OSError) as error:  # the store is busy, the disk is full
-                self._notice(f"alerts: {error}")
+                self._access.notice(f"alerts: {error}")
             with anyio.move_on_after(_LOOK_S):
                 await self._poked.wait()
             self._poked = anyio.Event()
+
+    async def take_due(self) -> None:
+        """Take the next step of every alert that has one."""
+        for step in await self._access.read(due):
+            if not await self._claim.hold():
+                return
+            await self._access.write(partial(_take, step, self._access.notice))
 
 
 def _take(step: Step, notice: Callable[[str], None], store: Store) -> None:

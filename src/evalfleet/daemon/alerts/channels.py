@@ -62,7 +62,7 @@ def trial() -> JsonObject:
     return {**message_of(alert, "fired"), "id": f"test:{now:.3f}"}
 
 
-class Courier:
+class ChannelSender:
     """Sends. Used by any thread."""
 
     def __init__(self, settings: AlertSettings) -> None:

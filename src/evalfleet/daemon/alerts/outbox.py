@@ -1,43 +1,41 @@
-"""Alerts on their way to people: what every channel has not taken yet, tried again until it does.
+"""Alerts on their way to people: what a channel has not taken yet, tried again until it does.
 
-What was delivered is an event. Whoever dies between sending and writing that down sends again, under the same id: at least once.
+What was delivered is an event. A process that dies between sending and writing that event is followed by one that sends the alert again,
+under the same id: at least once. Only the service that holds the claim sends.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import anyio
 import anyio.to_thread
 
 from evalfleet.config import AlertSettings
 from evalfleet.core.alerts.rules import NOTICES
-from evalfleet.daemon.alerts.channels import Courier, message_of
+from evalfleet.daemon.alerts.access import Access
+from evalfleet.daemon.alerts.channels import ChannelSender, message_of
+from evalfleet.daemon.alerts.claim import Claim
 from evalfleet.daemon.alerts.state import DELIVERED, fold
-from evalfleet.daemon.readers import Readers
 from evalfleet.errors import EvalfleetError
 from evalfleet.model import JsonObject
-from evalfleet.store.base.store import Store
 
 _RETRY_S = 2.0
 _LONGEST_S = 120.0
 _LOOK_S = 5.0
 _MOST_REFUSED = 3  # in a row of tries
 
-Write = Callable[[Callable[[Store], Any]], Awaitable[Any]]
+Item = tuple[int, str, str]  # an alert, what is told of it, and the channel
 
 
 class Outbox:
     """Used in the event loop's thread."""
 
-    def __init__(self, settings: AlertSettings, readers: Readers, write: Write, notice: Callable[[str], None]) -> None:
-        self._courier = Courier(settings)
-        self._readers = readers
-        self._write = write
-        self._notice = notice
-        self._poked: dict[str, anyio.Event] = {channel: anyio.Event() for channel in self._courier.channels}
+    def __init__(self, settings: AlertSettings, access: Access, claim: Claim) -> None:
+        self._sender = ChannelSender(settings)
+        self._access = access
+        self._claim = claim
+        self._poked: dict[str, anyio.Event] = {channel: anyio.Event() for channel in self._sender.channels}
 
     def poke(self) -> None:
         """Something may have been fired."""
@@ -47,8 +45,28 @@ class Outbox:
     async def serve(self) -> None:
         """Each channel by itself: one that does not answer holds up no other."""
         async with anyio.create_task_group() as group:
-            for channel in self._courier.channels:
+            for channel in self._sender.channels:
                 group.start_soon(self._serve, channel)
+
+    async def send_once(self) -> set[Item]:
+        """Send what waits, each alert once. Returns what was waiting."""
+        items = await self.waiting()
+        async with anyio.create_task_group() as group:
+            for channel in self._sender.channels:
+                group.start_soon(self._send_all, channel, 0)
+        return items
+
+    async def waiting(self) -> set[Item]:
+        """What a channel has not had yet, though it is not quiet now."""
+        alerts = await self._alerts()
+        return {(alert["id"], what, name) for name in self._sender.channels for alert, what in self._due(alerts, name)}
+
+    async def _alerts(self) -> dict[int, JsonObject]:
+        return await self._access.read(lambda store: fold(store.alert_events()))
+
+    def _due(self, alerts: dict[int, JsonObject], channel: str) -> list[tuple[JsonObject, str]]:
+        now = time.localtime()
+        return [each for each in waiting(alerts, channel) if not self._sender.is_quiet(each[0]["severity"], now)]
 
     async def _serve(self, channel: str) -> None:
         failed = 0
@@ -56,7 +74,7 @@ class Outbox:
             try:
                 failed = 0 if await self._send_all(channel, failed) else failed + 1
             except (EvalfleetError, OSError) as error:  # the store is busy, the disk is full
-                self._notice(f"alerts: {error}")
+                self._access.notice(f"alerts: {error}")
                 failed += 1
             if failed:
                 await anyio.sleep(_pause_s(failed))
@@ -70,19 +88,22 @@ class Outbox:
 
         One that is refused holds up no other; but a channel that takes none is left in peace for a while.
         """
-        alerts = await self._readers.call(lambda store: fold(store.alert_events()))
         refused: set[int] = set()
-        for alert, what in waiting(alerts, channel):
-            if alert["id"] in refused or self._courier.is_quiet(alert["severity"], time.localtime()):
+        for alert, what in self._due(await self._alerts(), channel):
+            if alert["id"] in refused:
                 continue
-            error = await anyio.to_thread.run_sync(self._courier.send, channel, message_of(alert, what))
+            if not await self._claim.hold():
+                break  # another service has it, and sends the rest
+            error = await anyio.to_thread.run_sync(self._sender.send, channel, message_of(alert, what))
             if error is None:
                 data = {"alert": alert["id"], "what": what, "channel": channel}
-                await self._write(lambda store, about=alert["about"], data=data: store.note(about, DELIVERED, data))
+                await self._access.write(
+                    lambda store, about=alert["about"], data=data: store.note(about, DELIVERED, data)
+                )
                 continue
             refused.add(alert["id"])
             again = _pause_s(failed + 1)
-            self._notice(f"alerts: {channel} did not take an alert ({error}); again in {again:.0f} s")
+            self._access.notice(f"alerts: {channel} did not take an alert ({error}); again in {again:.0f} s")
             if len(refused) == _MOST_REFUSED:
                 break
         return not refused

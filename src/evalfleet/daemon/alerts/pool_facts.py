@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from msgspec import Struct, field
 
 from evalfleet.core.alerts.host_checks import HostFacts, PoolFacts, Reaped
+from evalfleet.core.hosts.lifecycle import total_usd
 from evalfleet.daemon.alerts.run_facts import pulling
 from evalfleet.hosts import registry
 from evalfleet.model import DesiredState, Event, HostState, Pool, PoolHost
@@ -49,12 +50,15 @@ def pool_facts(store: StoreReader, pool: Pool, idleness: Idleness, speed: float)
         price = sum(host.price_usd_per_hour for host in hosts)
     made_at = max((row.allocated_since or 0.0 for row in rented), default=pool.created_at)
     now = store.now()
+    budget_usd: float | None = pool.settings.get("budget_usd")
     since = idleness.since(store, pool, {host.name for host in hosts}, made_at)
     return PoolFacts(
         now=now,
         name=pool.name,
         idle_s=now - max(since, made_at),
         usd_per_hour=price,
+        cost_usd=total_usd(store.hosts(pool.name, gone=True), now) if budget_usd else 0.0,
+        budget_usd=budget_usd,
         reason=str(pool.reason.get("message")) if pool.reason else None,
         unready=tuple((row.name, row.reason or "") for row in rows if _fell(row)),
         pulling=pulling(store.worker_events(f"pool:{pool.name}")) if rows else (),

@@ -113,6 +113,7 @@ def limits_of(given: AlertSettings) -> AlertLimits:
         failure_rate=given.failure_rate,
         retry_rate=given.retry_rate,
         budget_shares=given.budget_shares,
+        pool_budget_shares=given.pool_budget_shares,
         slow=given.slow,
         slow_least_s=given.slow_least_s,
         pull_s=given.pull_s,

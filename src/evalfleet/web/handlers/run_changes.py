@@ -11,7 +11,7 @@ from aiohttp import web
 
 from evalfleet import taskfile
 from evalfleet.benchmarks.base import BenchmarkOptions
-from evalfleet.daemon.alerts.channels import Courier, trial
+from evalfleet.daemon.alerts.channels import ChannelSender, trial
 from evalfleet.errors import InputError, Refused
 from evalfleet.model import Run, RunState
 from evalfleet.operations import steer, submit
@@ -171,8 +171,8 @@ class Acting:
 
     async def test_alerts(self, request: web.Request) -> web.Response:
         await params.body(request, params.Nothing)
-        courier = Courier(self._site.settings.alerts)
-        errors = {name: await anyio.to_thread.run_sync(courier.send, name, trial()) for name in courier.channels}
+        sender = ChannelSender(self._site.settings.alerts)
+        errors = {name: await anyio.to_thread.run_sync(sender.send, name, trial()) for name in sender.channels}
         sent = [{"channel": name, "ok": error is None, "error": error} for name, error in errors.items()]
         return web.json_response({"channels": sent})
 

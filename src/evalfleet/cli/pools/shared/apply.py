@@ -87,11 +87,13 @@ def made_true(
 
     import anyio
 
+    from evalfleet.daemon.alerts.beside import alerts_beside
     from evalfleet.engine.supervisor import owner_name
     from evalfleet.pools.reconcile import reconcile_pool
 
     teller = Teller(quiet=as_json)
-    anyio.run(partial(reconcile_pool, settings, store, name, owner_name(), teller, again=again, makes=makes))
+    with alerts_beside(settings, lambda text: click.echo(f"evalfleet: {text}", err=True)):
+        anyio.run(partial(reconcile_pool, settings, store, name, owner_name(), teller, again=again, makes=makes))
     left = [pool for pool in store.pools() if pool.name == name]
     if not left:
         click.echo(json.dumps({"deleted": name}) if as_json else f"pool {name} is deleted: nothing of it is left")

@@ -1,0 +1,53 @@
+"""How the alerts use the store of their home: they read, write and say what went wrong, in whatever process they run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import anyio
+import anyio.to_thread
+from msgspec import Struct
+
+from evalfleet.store.base.store import Store, StoreReader
+from evalfleet.store.database.sqlite import open_store
+
+T = TypeVar("T")
+
+
+class Read(Protocol):
+    def __call__(self, function: Callable[[StoreReader], T], /) -> Awaitable[T]: ...
+
+
+class Write(Protocol):
+    def __call__(self, function: Callable[[Store], T], /) -> Awaitable[T]: ...
+
+
+class Access(Struct, frozen=True, kw_only=True):
+    """Used in the event loop's thread. What is called runs in other threads."""
+
+    read: Read
+    write: Write
+    notice: Callable[[str], None]
+
+
+class OwnStore:
+    """A connection of its own, opened when it is first needed, and used by one thread at a time."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._limiter = anyio.CapacityLimiter(1)
+        self._store: Store | None = None
+
+    async def call(self, function: Callable[[Any], T], /) -> T:
+        return await anyio.to_thread.run_sync(partial(self._call, function), limiter=self._limiter)
+
+    async def close(self) -> None:
+        if self._store is not None:
+            await anyio.to_thread.run_sync(self._store.close, limiter=self._limiter)
+
+    def _call(self, function: Callable[[Store], T]) -> T:
+        self._store = self._store or open_store(self._home)
+        return function(self._store)
