@@ -64,4 +64,4 @@ def _check(here: Rented) -> None:
     assert outcomes == {"ok": TASKS}, outcomes  # what was in flight went on without us
     assert Counter(here.begun()) == Counter({f"t_{n}": 1 for n in range(TASKS)})
     assert set(Counter(event["task"] for event in here.told("task.done")).values()) == {1}
-    assert here.births() == {f"waa-eval-{n}": 1 for n in range(1, MACHINES + 1)}
+    assert here.births() == {f"evalfleet-{n}": 1 for n in range(1, MACHINES + 1)}

@@ -53,7 +53,7 @@ class Cloud:
         """Return the exchanges and the SSH commands that have a text in them, such as a planted secret."""
         return self.emulator.world.journal.exchanges(text)
 
-    def spec(self, name: str = "waa-eval-1", **changes: Any) -> VmSpec:
+    def spec(self, name: str = "evalfleet-1", **changes: Any) -> VmSpec:
         made = VmSpec(
             name=name,
             worker=f"w-{name}",

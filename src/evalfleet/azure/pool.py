@@ -9,7 +9,7 @@ from evalfleet.azure.offers import Offering, candidates
 from evalfleet.azure.requests.vm import DISK_GB
 from evalfleet.azure.settings import DEFAULT_REGIONS
 
-PREFIX = "waa-eval"
+PREFIX = "evalfleet"
 MOST_WORKERS = 1000
 
 

@@ -4,7 +4,7 @@
 
     {"op": "vm.create", "match": {"location": "eastus"}, "preset": "allocation_failed", "times": 2}
     {"op": "vm.*", "preset": "throttled", "retry_after": 2, "times": 20}
-    {"op": "host.boot", "match": {"name": "waa-eval-3"}, "preset": "no_kvm"}
+    {"op": "host.boot", "match": {"name": "evalfleet-3"}, "preset": "no_kvm"}
     {"op": "host.docker", "match": {"command": "pull *"}, "preset": "pull_fails", "times": 2}
     {"op": "prices.list", "drop": true, "probability": 0.1}
 

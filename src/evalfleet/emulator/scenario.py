@@ -24,7 +24,7 @@
     every = 180
 
     [[link]]                   # of machines whose name fits
-    name = "waa-eval-2"
+    name = "evalfleet-2"
     at = 120                   # cloud seconds after the machine began to run
     blocked = true             # or latency_s = 5
     lasts = 60                 # cloud seconds

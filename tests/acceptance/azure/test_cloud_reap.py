@@ -69,13 +69,13 @@ def test_another_homes_machines_stay_until_they_expire(tmp_path: Path):
             told = reaped(other, *words)
             assert (told["resources"], told["left"], len(told["others"])) == ([], 0, 1)
         assert set(here.states().values()) == {"ready"}
-        tags = here.arm("GET", "Microsoft.Compute/virtualMachines/waa-eval-1", None, VM_API)["tags"]
+        tags = here.arm("GET", "Microsoft.Compute/virtualMachines/evalfleet-1", None, VM_API)["tags"]
         past = {**tags, "evalfleet-expires": "2026-01-01T00:00:00Z"}
-        here.arm("PATCH", "Microsoft.Compute/virtualMachines/waa-eval-1", {"tags": past}, VM_API)
+        here.arm("PATCH", "Microsoft.Compute/virtualMachines/evalfleet-1", {"tags": past}, VM_API)
         done = reaped(other)
         assert done["left"] == 0
         assert {row["why"] for row in done["resources"]} == {f"expired; made by {tags['evalfleet-owner']}"}
-        assert here.births() == {"waa-eval-1": 1}
+        assert here.births() == {"evalfleet-1": 1}
         assert len(here.events("vm.deleted")) == 1
         here.leave()  # by the home that it belongs to
 
@@ -83,13 +83,13 @@ def test_another_homes_machines_stay_until_they_expire(tmp_path: Path):
 def test_parts_without_a_machine(tmp_path: Path):
     with rented(tmp_path, 100) as here:
         here.create("--workers", "1")
-        tags = here.arm("GET", "Microsoft.Compute/virtualMachines/waa-eval-1", None, VM_API)["tags"]
+        tags = here.arm("GET", "Microsoft.Compute/virtualMachines/evalfleet-1", None, VM_API)["tags"]
         body = {"location": "eastus", "tags": tags, "properties": {"publicIPAllocationMethod": "Static"}}
-        here.arm("PUT", "Microsoft.Network/publicIPAddresses/waa-eval-7-ip", body, NETWORK_API)
+        here.arm("PUT", "Microsoft.Network/publicIPAddresses/evalfleet-7-ip", body, NETWORK_API)
         assert reaped(here.fleet, "--dry-run")["resources"] == [
             {
                 "type": "Microsoft.Network/publicIPAddresses",
-                "name": "waa-eval-7-ip",
+                "name": "evalfleet-7-ip",
                 "region": "eastus",
                 "why": "pool 'p1' does not want it",
             }
@@ -133,7 +133,7 @@ def test_bake_and_begin_with_the_image(tmp_path: Path):
         (fleet.folder / "setup.sh").write_text("echo from the first one > prepared\n")
         here.create("--workers", "1", "--setup", "setup.sh")
         baked = fleet.json("pool", "bake")
-        assert (baked["image"], baked["source"]) == ("golden", "waa-eval-1")
+        assert (baked["image"], baked["source"]) == ("golden", "evalfleet-1")
         here.create("--workers", "1", "--image", "golden", "--name-prefix", "two", name="p2")
         said = fleet.command("pool", "exec", "p2", "--", "cat", "prepared")
         assert "from the first one" in said.stdout, said.stdout + said.stderr

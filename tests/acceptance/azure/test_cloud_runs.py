@@ -96,8 +96,8 @@ def test_wishes_are_obeyed_while_a_run_uses_the_pool(tmp_path: Path):
         assert "uses pool 'p1'" in refused.stderr
         assert run.poll() is None
         assert len(fleet.json("pool", "scale", "p1", "2")["hosts"]) == 2
-        stopped = fleet.json("pool", "stop", "p1", "--worker", "waa-eval-1")
-        assert {row["host"]: row["state"] for row in stopped["hosts"]}["waa-eval-1"] == "stopped"
+        stopped = fleet.json("pool", "stop", "p1", "--worker", "evalfleet-1")
+        assert {row["host"]: row["state"] for row in stopped["hosts"]}["evalfleet-1"] == "stopped"
         assert len(fleet.json("pool", "scale", "p1", "3")["hosts"]) == 3
         assert run.wait(PATIENCE_S) == 0
         # Machines that work end their tasks before they go: nothing was done twice.

@@ -24,11 +24,11 @@ def test_the_whole_story(tmp_path: Path):
         assert fleet.command("pool", "exec", "p1", "--", "test", "-s", "prepared/by-the-script").returncode == 0
         run = fleet.start("run", here.work(59, 2, more=[HUNG], attempts=2), "--pool", "p1")
         wait_for(lambda: len(here.ended()) >= 12, "the run to be in the middle")
-        here.control("POST", "vms/waa-eval-1/link", {"blocked": True})
-        taken = here.control("POST", "evictions", {"count": 3, "name": "waa-eval-[2-9]"})["evicted"]
+        here.control("POST", "vms/evalfleet-1/link", {"blocked": True})
+        taken = here.control("POST", "evictions", {"count": 3, "name": "evalfleet-[2-9]"})["evicted"]
         assert len(taken) == 3
         wait_for(lambda: len(here.ended()) >= 30, "half of the tasks")
-        here.control("POST", "vms/waa-eval-1/link", {})
+        here.control("POST", "vms/evalfleet-1/link", {})
         assert run.wait(PATIENCE_S) == 0, run.stdout.read() if run.stdout else ""
         _judge(here, taken)
         here.leave()
@@ -56,6 +56,6 @@ def _judge(here: Rented, taken: list[str]) -> None:
     assert set(verdicts.values()) == {1}
     assert Counter(here.ended()) == Counter({f"t_{n}": 1 for n in range(59)})
     # The machine that was cut off is asked for patiently, and never given up.
-    assert "waa-eval-1" not in {event["data"]["host"] for event in here.told("worker.lost")}
+    assert "evalfleet-1" not in {event["data"]["host"] for event in here.told("worker.lost")}
     assert len(here.told("worker.lost", "pool:p1")) == 3
     assert here.status()["cost_usd"] > report["cost"]["total_usd"] > 0

@@ -71,7 +71,7 @@ def test_a_slow_line_is_no_death(tmp_path: Path):
         here.fleet.env |= {"EVALFLEET_LEASE_DURATION": "4s", "EVALFLEET_LEASE_GIVE_UP": "5s"}
         run = here.fleet.start("run", here.work(9, 2), "--pool", "p1")
         wait_for(lambda: len(here.begun()) >= 3, "all machines to work")
-        here.control("POST", "vms/waa-eval-2/link", {"latency_s": 5})
+        here.control("POST", "vms/evalfleet-2/link", {"latency_s": 5})
         out = run.communicate(timeout=PATIENCE_S)[0]
         assert run.returncode == 0, out
         here.all_ok(9)
@@ -82,14 +82,14 @@ def test_a_slow_line_is_no_death(tmp_path: Path):
 
 def test_a_clock_that_is_wrong_does_not_lengthen_tasks(tmp_path: Path):
     with rented(tmp_path, 60) as here:
-        here.control("POST", "faults", {"op": "host.boot", "preset": "clock_skew", "match": {"name": "waa-eval-1"}})
+        here.control("POST", "faults", {"op": "host.boot", "preset": "clock_skew", "match": {"name": "evalfleet-1"}})
         here.create("--workers", "2")
-        away = here.fleet.command("pool", "exec", "p1", "--worker", "waa-eval-1", "--", "date", "+%s").stdout
-        right = here.fleet.command("pool", "exec", "p1", "--worker", "waa-eval-2", "--", "date", "+%s").stdout
+        away = here.fleet.command("pool", "exec", "p1", "--worker", "evalfleet-1", "--", "date", "+%s").stdout
+        right = here.fleet.command("pool", "exec", "p1", "--worker", "evalfleet-2", "--", "date", "+%s").stdout
         assert 500 < int(away.split()[-1]) - int(right.split()[-1]) < 700
         summary = here.run("run", here.work(6, 1), "--pool", "p1")
         assert summary["attempts"]["by_outcome"]["ok"] == summary["attempts"]["total"] == 6
-        assert {row["worker"] for row in summary["results"]} == {"waa-eval-1-1", "waa-eval-2-1"}
+        assert {row["worker"] for row in summary["results"]} == {"evalfleet-1-1", "evalfleet-2-1"}
         assert all(0.9 < row["duration_s"] < 20 for row in summary["results"])
         assert summary["duration_s"] < 120
         assert summary["cost"]["total_usd"] == pytest.approx(6 * 1 * 60 * 0.452 / 3600, rel=0.5)

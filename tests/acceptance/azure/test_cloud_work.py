@@ -58,9 +58,9 @@ def test_a_machine_that_does_not_answer_is_given_up_replaced_and_not_paid_for(tm
         here.create("--workers", "2")
         run = here.fleet.start("run", here.work(6, 4, timeout="60s"), "--pool", "p1")
         wait_for(lambda: len(here.begun()) >= 2, "the run to work")
-        here.control("POST", "vms/waa-eval-1/link", {"blocked": True})
-        wait_for(lambda: here.states().get("waa-eval-1") == "stopped", "the silent machine to be stopped", 150)
+        here.control("POST", "vms/evalfleet-1/link", {"blocked": True})
+        wait_for(lambda: here.states().get("evalfleet-1") == "stopped", "the silent machine to be stopped", 150)
         assert run.wait(PATIENCE_S) == 0
-        assert here.states()["waa-eval-3"] == "ready"
+        assert here.states()["evalfleet-3"] == "ready"
         summary = here.fleet.json("report")
         assert summary["scores"]["verdicts"] == 6

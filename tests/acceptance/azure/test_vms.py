@@ -65,9 +65,9 @@ async def test_a_created_vm_has_all_four_parts_and_our_tags():
         wanted = "disks networkInterfaces networkSecurityGroups publicIPAddresses virtualMachines virtualNetworks"
         assert kinds == wanted.split()
         assert {each.tags[vm.TAG_POOL] for each in found} == {"p1"}
-        assert view.tags[vm.TAG_WORKER] == "w-waa-eval-1"
+        assert view.tags[vm.TAG_WORKER] == "w-evalfleet-1"
         assert await here.vms.owned("other") == []
-        assert [each.name for each in await here.vms.list("p1")] == ["waa-eval-1"]
+        assert [each.name for each in await here.vms.list("p1")] == ["evalfleet-1"]
         assert (await here.vms.list())[0].power == "running"
         assert await here.vms.list("other") == []
 
@@ -286,8 +286,8 @@ async def test_an_eviction_is_announced_and_deletes():
 async def test_run_command_is_a_way_in():
     async with cloud() as here:
         await here.made(here.spec())
-        told = await here.vms.run_command("waa-eval-1", "echo hello from $HOSTNAME\necho bad >&2")
-        assert "[stdout]\nhello from waa-eval-1\n" in told
+        told = await here.vms.run_command("evalfleet-1", "echo hello from $HOSTNAME\necho bad >&2")
+        assert "[stdout]\nhello from evalfleet-1\n" in told
         assert "[stderr]\nbad\n" in told
 
 

@@ -64,12 +64,12 @@ async def test_the_synchronous_clients_see_the_same():
                 found = list(groups.resources.list(filter="tagName eq 'evalfleet-pool' and tagValue eq 'p1'"))
                 assert len(found) == 6
                 (nic,) = network.network_interfaces.list("evalfleet")
-                assert nic.as_dict()["properties"]["virtualMachine"]["id"].endswith("virtualMachines/waa-eval-1")
+                assert nic.as_dict()["properties"]["virtualMachine"]["id"].endswith("virtualMachines/evalfleet-1")
                 (subnet,) = [network.subnets.get("evalfleet", "p1-eastus", vm.SUBNET)]
                 assert subnet.name == vm.SUBNET
                 with pytest.raises(HttpResponseError, match="is in use"):
                     network.virtual_networks.begin_delete("evalfleet", "p1-eastus").result()
-                view = machines.virtual_machines.instance_view("evalfleet", "waa-eval-1").as_dict()
+                view = machines.virtual_machines.instance_view("evalfleet", "evalfleet-1").as_dict()
                 assert [status["code"] for status in view["statuses"]][-1] == "PowerState/running"
                 sizes = {sku.name for sku in machines.resource_skus.list(filter="location eq 'eastus'")}
                 assert "Standard_D8ds_v5" in sizes

@@ -34,7 +34,7 @@ def boot(preset: str, name: str = "*", **more: Any) -> Fault:
     return Fault(op="host.boot", match={"name": name}, preset=preset, **more)
 
 
-async def one(here: Cloud, name: str = "waa-eval-1", **changes: Any) -> tuple[VmSpec, VmView]:
+async def one(here: Cloud, name: str = "evalfleet-1", **changes: Any) -> tuple[VmSpec, VmView]:
     spec = here.spec(name, **changes)
     return spec, await here.made(spec)
 

@@ -57,9 +57,9 @@ async def test_a_machine_of_its_own():
         imds = "curl -sH Metadata:true 'http://169.254.169.254/metadata/{}?api-version=2020-07-01'"
         async with here.login(spec, view) as connection:
             told = await connection.run("hostname; whoami; pwd; echo x >kept", check=True)
-            assert str(told.stdout).split()[:3] == ["waa-eval-1", "evalfleet", "/home/evalfleet"]
+            assert str(told.stdout).split()[:3] == ["evalfleet-1", "evalfleet", "/home/evalfleet"]
             instance = await connection.run(imds.format("instance"), check=True)
-            assert json.loads(str(instance.stdout))["compute"]["name"] == "waa-eval-1"
+            assert json.loads(str(instance.stdout))["compute"]["name"] == "evalfleet-1"
             assert len(str((await connection.run("ls /proc | grep -c '^[0-9]'", check=True)).stdout)) <= 3
         assert "uid=0" in await here.vms.run_command(spec.name, "id; echo y >/mnt/f")
 
@@ -147,7 +147,7 @@ async def test_docker_on_a_machine_of_its_own():
         )
         assert "Up winarena" in told[1]
         inside = "docker exec winarena sh -c 'hostname; echo $HOME'"
-        assert (await here.ssh(spec, view, inside))[1].splitlines()[0] == "waa-eval-1"
+        assert (await here.ssh(spec, view, inside))[1].splitlines()[0] == "evalfleet-1"
         probe = "import urllib.request as u; print(u.urlopen('http://20.20.20.21:5000/probe', timeout=5).status)"
         assert await here.ssh(spec, view, f'docker exec winarena python3 -c "{probe}"') == (0, "200\n")
         await here.control("POST", f"vms/{spec.name}/containers/winarena/kill")

@@ -86,15 +86,15 @@ async def all_regions_down() -> None:
 
 async def broken_hosts() -> None:
     async with running("broken-hosts") as here:
-        specs = [here.spec(f"waa-eval-{number}") for number in range(1, 8)]
+        specs = [here.spec(f"evalfleet-{number}") for number in range(1, 8)]
         views = [await here.made(spec) for spec in specs]
         hit = {event["subject"]: event["data"]["preset"] for event in here.events("fault.hit")}
         assert hit == {
-            "waa-eval-1": "no_ssh",
-            "waa-eval-2": "no_kvm",
-            "waa-eval-3": "disk_full",
-            "waa-eval-4": "clock_skew",
-            "waa-eval-5": "slow_host",
+            "evalfleet-1": "no_ssh",
+            "evalfleet-2": "no_kvm",
+            "evalfleet-3": "disk_full",
+            "evalfleet-4": "clock_skew",
+            "evalfleet-5": "slow_host",
         }
         with pytest.raises(ConnectionRefusedError):
             await here.ssh(specs[0], views[0], "true")

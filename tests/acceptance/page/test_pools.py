@@ -30,8 +30,8 @@ PATIENCE_S = 150
 
 def watch_its_screen(here: Rented, server: Served, view: View) -> None:
     """First there is none, and the page says so; then a task has one there, which is watched and typed into."""
-    view.click("Screen of waa-eval-1")
-    view.sees("host waa-eval-1 ")
+    view.click("Screen of evalfleet-1")
+    view.sees("host evalfleet-1 ")
     view.click("Screenshot")
     view.sees("there is no picture")
     view.click("Close", within="main")
@@ -84,10 +84,10 @@ def test_a_pool_is_made_scaled_stopped_started_and_deleted_by_buttons(tmp_path: 
             watch_its_screen(here, server, view)
             view.confirm("Scale", f"How many machines for {NAME}?", "Scale", workers="3")
             until(view, "ready", "ready", "ready")
-            view.confirm("Stop waa-eval-1", "Stop waa-eval-1?", "Stop")
+            view.confirm("Stop evalfleet-1", "Stop evalfleet-1?", "Stop")
             until(view, "ready", "ready", "stopped")
             view.shoot("pool-stopped-1280-light")
-            view.confirm("Start waa-eval-1", "Start waa-eval-1?", "Start")
+            view.confirm("Start evalfleet-1", "Start evalfleet-1?", "Start")
             until(view, "ready", "ready", "ready")
             view.confirm("Delete", f"Delete the pool {NAME}?", "Delete the pool")
             wait_for(lambda: server.ask(f"/api/v1/pools/{NAME}").status == 404, "the end of the pool", PATIENCE_S)

@@ -16,7 +16,7 @@ from evalfleet.emulator.scenario import Scenario, Times
 from evalfleet.model import DesiredState
 
 pytestmark = pytest.mark.anyio
-ONE = "waa-eval-1"
+ONE = "evalfleet-1"
 
 
 def refused(preset: str, **more: Any) -> Scenario:

@@ -18,7 +18,7 @@ from tests.support.wheelhouse import wheelhouse
 from evalfleet.benchmarks.waa.image import PAUSES_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(600)]
-NAME = "waa-eval-1"
+NAME = "evalfleet-1"
 IMAGE = "windowsarena/winarena:latest"
 PULL = {"command": "pull *"}
 PULL_S = 3.0

@@ -99,8 +99,8 @@ async def test_a_pool_that_loses_machine_after_machine_stops_replacing_them(tmp_
         here.wants(workers=1, spot=True)
         async with here.served():
             for number in range(1, 4):
-                await here.until(lambda n=number: here.states() == {f"waa-eval-{n}": "ready"})
-                await here.cloud.control("POST", f"vms/waa-eval-{number}/evict")
+                await here.until(lambda n=number: here.states() == {f"evalfleet-{n}": "ready"})
+                await here.cloud.control("POST", f"vms/evalfleet-{number}/evict")
             await here.until(lambda: here.reason()[0] == "replaced")
         assert here.creations() == 3
         assert "3 machines were lost within an hour, of a pool of 1" in here.reason()[1]
@@ -135,9 +135,9 @@ async def test_a_deadline_is_moved_while_somebody_serves(tmp_path: Path) -> None
         async with here.served():
             await here.until(lambda: here.count("ready") == 1)
             for _ in range(4):
-                before = here.facts("waa-eval-1").deadline_at
+                before = here.facts("evalfleet-1").deadline_at
                 here.advance(1.5 * HOUR_S)
-                await here.until(lambda at=before: here.facts("waa-eval-1").deadline_at != at)
+                await here.until(lambda at=before: here.facts("evalfleet-1").deadline_at != at)
         assert here.cloud.events("vm.deallocated") == []
         assert here.cloud.events("schedule.due") == []
 
@@ -148,24 +148,24 @@ async def test_who_leaves_lets_machines_stop_soon_and_who_comes_back_does_not(tm
         async with here.steward() as steward:
             await steward.settle()
             await steward.part()
-        left = here.facts("waa-eval-1").deadline_at
+        left = here.facts("evalfleet-1").deadline_at
         assert left is not None
         assert left - here.store.now() == pytest.approx(1800, abs=60)
         async with here.served():
-            await here.until(lambda: (here.facts("waa-eval-1").deadline_at or 0) > here.store.now() + 3.9 * HOUR_S)
+            await here.until(lambda: (here.facts("evalfleet-1").deadline_at or 0) > here.store.now() + 3.9 * HOUR_S)
         here.advance(HOUR_S)
-        assert await here.powers() == {"waa-eval-1": "running"}
+        assert await here.powers() == {"evalfleet-1": "running"}
 
 
 async def test_a_machine_deleted_by_another_hand_is_replaced_and_said_so(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
         here.wants(workers=2)
         await here.settle()
-        [vm] = [each for each in await here.cloud.vms.owned(NAME) if each.id.endswith("/virtualMachines/waa-eval-1")]
+        [vm] = [each for each in await here.cloud.vms.owned(NAME) if each.id.endswith("/virtualMachines/evalfleet-1")]
         await here.cloud.vms.delete_owned(vm)  # as the portal does: the schedule stays
         await here.settle()
-        assert here.states() == {"waa-eval-2": "ready", "waa-eval-3": "ready"}
-        assert here.host("waa-eval-1").reason == "deleted by somebody else"
+        assert here.states() == {"evalfleet-2": "ready", "evalfleet-3": "ready"}
+        assert here.host("evalfleet-1").reason == "deleted by somebody else"
         assert here.told("worker.lost") == ["worker.lost"]
         here.advance(HOUR_S)
         await cost_is_right(here)
@@ -207,9 +207,9 @@ async def test_a_pool_grows_and_shrinks(tmp_path: Path) -> None:
         here.wants(workers=1)
         here.set_desired(DesiredState.GONE, *list(here.states())[1:])
         await here.settle()
-        assert here.states() == {"waa-eval-1": "ready"}
+        assert here.states() == {"evalfleet-1": "ready"}
         assert here.creations() == 6
-        assert await here.powers() == {"waa-eval-1": "running"}
+        assert await here.powers() == {"evalfleet-1": "running"}
         here.advance(HOUR_S)
         await cost_is_right(here)
         await gone_without_a_trace(here)
@@ -235,7 +235,7 @@ async def test_a_scaling_pool_follows_its_run_and_sheds_what_is_idle(tmp_path: P
         async with here.served() as steward:
             _need(steward, 9)
             await here.until(lambda: here.count("ready") == 4)
-            steward.busy = {"waa-eval-1": 1, "waa-eval-4": 1}
+            steward.busy = {"evalfleet-1": 1, "evalfleet-4": 1}
             _need(steward, 2)
             await here.looked()
             here.advance(500)
@@ -243,7 +243,7 @@ async def test_a_scaling_pool_follows_its_run_and_sheds_what_is_idle(tmp_path: P
             assert here.count("ready") == 4
             here.advance(200)
             await here.until(lambda: here.count("stopped") == 2)
-            assert {name for name, state in here.states().items() if state == "ready"} == {"waa-eval-1", "waa-eval-4"}
+            assert {name for name, state in here.states().items() if state == "ready"} == {"evalfleet-1", "evalfleet-4"}
             _need(steward, 3)
             await here.until(lambda: here.count("ready") == 3)
             assert here.creations() == 4  # one that was stopped is started before a new one is made
@@ -260,11 +260,11 @@ async def test_work_ends_before_its_machine_is_stopped(tmp_path: Path) -> None:
         here.wants(workers=2)
         async with here.served() as steward:
             await here.until(lambda: here.count("ready") == 2)
-            steward.busy = {"waa-eval-1": 1}
+            steward.busy = {"evalfleet-1": 1}
             here.set_desired(DesiredState.STOPPED)
             steward.poke()
-            await here.until(lambda: here.states() == {"waa-eval-1": "draining", "waa-eval-2": "stopped"})
-            assert (await here.powers())["waa-eval-1"] == "running"
+            await here.until(lambda: here.states() == {"evalfleet-1": "draining", "evalfleet-2": "stopped"})
+            assert (await here.powers())["evalfleet-1"] == "running"
             steward.busy = {}
             steward.poke()
             await here.until(lambda: here.count("stopped") == 2)

@@ -29,7 +29,7 @@ async def test_a_pool_has_one_keeper(tmp_path: Path) -> None:
                 await other.settle()
             await steward.settle()
         await other.settle()
-        assert here.states() == {"waa-eval-1": "ready"}
+        assert here.states() == {"evalfleet-1": "ready"}
         assert here.creations() == 1
 
 
@@ -94,11 +94,11 @@ async def test_machines_of_another_home_with_the_same_name_are_left_alone(tmp_pa
         await here.settle()
         other.wants(workers=1)
         await other.settle()
-        assert other.states() == {"waa-eval-3": "ready"}
-        assert "there is a machine 'waa-eval-1' that" in (other.host("waa-eval-1").reason or "")
+        assert other.states() == {"evalfleet-3": "ready"}
+        assert "there is a machine 'evalfleet-1' that" in (other.host("evalfleet-1").reason or "")
         other.store.mark_pool_for_deletion(NAME)
         await other.settle()
-        assert here.states() == {"waa-eval-1": "ready", "waa-eval-2": "ready"}
+        assert here.states() == {"evalfleet-1": "ready", "evalfleet-2": "ready"}
         assert {view.name: view.power for view in await here.cloud.vms.list()} == dict.fromkeys(
             here.states(), "running"
         )
@@ -123,7 +123,7 @@ async def test_a_cloud_that_is_away_for_seconds_is_waited_for(tmp_path: Path, aw
             await here.cloud.until("fault.hit")
             await anyio.sleep(away_s)
             here.cloud.emulator.world.faults.clear()
-        assert here.states() == {"waa-eval-1": "stopped", "waa-eval-2": "stopped"}
+        assert here.states() == {"evalfleet-1": "stopped", "evalfleet-2": "stopped"}
 
 
 async def test_the_key_in_cloud_init_is_in_one_request_and_nowhere_else(tmp_path: Path) -> None:

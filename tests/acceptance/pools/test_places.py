@@ -40,7 +40,7 @@ async def test_a_command_in_another_shell_is_refused_and_names_both_places(
         with pytest.raises(InputError, match="resource group evalfleet; this shell names") as caught:
             await stranger.settle()
         assert next(iter(other.values())) in str(caught.value)
-        assert await here.powers() == {"waa-eval-1": "running"}
+        assert await here.powers() == {"evalfleet-1": "running"}
         with pytest.raises(InputError, match="this shell names"):
             commands.rent(stranger.settings, here.store, NAME, wanted_pool({}, WANTED))
         await here.settle()
@@ -62,7 +62,7 @@ async def test_a_subscription_that_is_not_found_is_no_empty_one() -> None:
         wrong = replace(here.settings, subscription="00000000-0000-0000-0000-000000000bad")
         async with clients.opened(wrong) as opened_there:
             vms = Vms(opened_there)
-            for ask in (vms.list(), vms.owned(), vms.view("waa-eval-1"), vms.delete("waa-eval-1")):
+            for ask in (vms.list(), vms.owned(), vms.view("evalfleet-1"), vms.delete("evalfleet-1")):
                 with pytest.raises(Refusal, match="SubscriptionNotFound"):
                     await ask
 
@@ -71,12 +71,12 @@ async def test_a_group_that_is_not_found_is_gone_only_if_a_list_of_groups_says_s
     async with cloud() as here:
         await here.made(here.spec())
         await here.fault(op="vm.*", preset="group_not_found")
-        for ask in (here.vms.list(), here.vms.view("waa-eval-1"), here.vms.delete("waa-eval-1")):
+        for ask in (here.vms.list(), here.vms.view("evalfleet-1"), here.vms.delete("evalfleet-1")):
             with pytest.raises(Refusal, match="ResourceGroupNotFound"):
                 await ask
         async with clients.opened(replace(here.settings, resource_group="never-made")) as opened_there:
             assert await Vms(opened_there).list() == []
-            assert await Vms(opened_there).view("waa-eval-1") is None
+            assert await Vms(opened_there).view("evalfleet-1") is None
 
 
 async def test_a_machine_that_is_not_found_at_first_is_not_abandoned(tmp_path: Path) -> None:

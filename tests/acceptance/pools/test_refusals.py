@@ -172,14 +172,14 @@ async def test_a_machine_that_cannot_be_started_is_tried_three_times(tmp_path: P
         await here.settle()
         here.set_desired(DesiredState.STOPPED)
         await here.settle()
-        here.fault(op="vm.start", match={"name": "waa-eval-1"}, preset="allocation_failed")
+        here.fault(op="vm.start", match={"name": "evalfleet-1"}, preset="allocation_failed")
         here.set_desired(DesiredState.RUNNING)
         with pytest.raises(Refusal, match="no machine free"):
             await here.settle()
-        assert here.states() == {"waa-eval-1": "stopped", "waa-eval-2": "ready"}
-        assert len(here.cloud.exchanges("POST", "waa-eval-1/start")) == 3
-        assert "no machine free" in (here.host("waa-eval-1").reason or "")
+        assert here.states() == {"evalfleet-1": "stopped", "evalfleet-2": "ready"}
+        assert len(here.cloud.exchanges("POST", "evalfleet-1/start")) == 3
+        assert "no machine free" in (here.host("evalfleet-1").reason or "")
         here.cloud.emulator.world.faults.clear()
         await here.settle()
-        assert here.states() == {"waa-eval-1": "ready", "waa-eval-2": "ready"}
-        assert here.host("waa-eval-1").reason is None
+        assert here.states() == {"evalfleet-1": "ready", "evalfleet-2": "ready"}
+        assert here.host("evalfleet-1").reason is None

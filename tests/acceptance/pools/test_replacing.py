@@ -13,7 +13,7 @@ from evalfleet.pools import commands
 from evalfleet.testing.store import cases
 
 pytestmark = pytest.mark.anyio
-ONE, TWO, THREE = "waa-eval-1", "waa-eval-2", "waa-eval-3"
+ONE, TWO, THREE = "evalfleet-1", "evalfleet-2", "evalfleet-3"
 SILENT = "it does not answer, and run r has given it up"
 
 

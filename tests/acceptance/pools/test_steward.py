@@ -18,8 +18,8 @@ async def test_from_zero_to_nothing(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
         here.wants(workers=3)
         await here.settle()
-        assert here.states() == {"waa-eval-1": "ready", "waa-eval-2": "ready", "waa-eval-3": "ready"}
-        first = here.facts("waa-eval-1")
+        assert here.states() == {"evalfleet-1": "ready", "evalfleet-2": "ready", "evalfleet-3": "ready"}
+        first = here.facts("evalfleet-1")
         assert first.host_key not in first.keys.values()  # the one that we made is not in use any more
         here.set_desired(DesiredState.STOPPED)
         await here.settle()
@@ -42,6 +42,6 @@ async def test_a_climb_whose_connection_breaks_goes_on_over_a_new_one(tmp_path: 
     async with site(tmp_path, Scenario(fault=cuts)) as here:
         here.wants(workers=1, setup="true", deadlines={"host_key": 20, "disk": 20, "setup": 20})
         await here.settle()
-        assert here.states() == {"waa-eval-1": "ready"}
+        assert here.states() == {"evalfleet-1": "ready"}
         assert len(here.cloud.exchanges("PUT", "virtualMachines/")) == 1
         assert len(here.cloud.events("fault.hit")) == 3

@@ -31,7 +31,7 @@ async def test_a_machine_that_never_answers_is_replaced_in_another_region(tmp_pa
     async with site(tmp_path, always(preset, times=1)) as here:
         here.wants(workers=2, regions=("eastus", "westus2"), deadlines=SOON)
         await here.settle()
-        assert here.states() == {"waa-eval-1": "ready", "waa-eval-2": "ready"}
+        assert here.states() == {"evalfleet-1": "ready", "evalfleet-2": "ready"}
         assert here.creations() == 3
         assert sorted(here.facts(name).region for name in here.states()) == ["eastus", "westus2"]
         assert here.told("worker.readied") == ["worker.readied"] * 2
@@ -57,9 +57,9 @@ async def test_a_machine_with_a_key_that_is_not_ours_gets_nothing(tmp_path: Path
     async with site(tmp_path, always("wrong_host_key", times=1)) as here:
         here.wants(workers=1, deadlines=SOON)
         await here.settle()
-        assert here.states() == {"waa-eval-1": "ready"}
+        assert here.states() == {"evalfleet-1": "ready"}
         assert here.creations() == 2
-        plan = here.facts("waa-eval-1").plan
+        plan = here.facts("evalfleet-1").plan
         assert plan is not None
         [problem] = plan.problems
         assert problem.message.startswith("host_key: ")
@@ -80,16 +80,16 @@ async def test_a_machine_without_kvm_is_replaced_and_the_rung_named(tmp_path: Pa
 
 
 async def test_a_full_disk_is_tidied_once_and_then_set_aside(tmp_path: Path) -> None:
-    async with site(tmp_path, always("disk_full", match={"name": "waa-eval-1"})) as here:
+    async with site(tmp_path, always("disk_full", match={"name": "evalfleet-1"})) as here:
         here.wants(workers=2)
         await here.settle()
-        assert here.states() == {"waa-eval-1": "quarantined", "waa-eval-2": "ready"}
-        reason = here.host("waa-eval-1").reason or ""
+        assert here.states() == {"evalfleet-1": "quarantined", "evalfleet-2": "ready"}
+        reason = here.host("evalfleet-1").reason or ""
         assert reason.startswith("disk: 0 GB free, 2 needed, and tidying up did not help")
         assert here.told("worker.quarantined") == ["worker.quarantined"]
         assert here.creations() == 2
         await here.settle()  # it waits for a person: nothing is tried again, nothing replaced
-        assert here.states() == {"waa-eval-1": "quarantined", "waa-eval-2": "ready"}
+        assert here.states() == {"evalfleet-1": "quarantined", "evalfleet-2": "ready"}
         assert here.creations() == 2
         await cost_is_right(here)
 
@@ -98,14 +98,14 @@ async def test_a_disk_full_of_leftovers_is_tidied(tmp_path: Path) -> None:
     async with site(tmp_path, always("disk_full_of_images")) as here:
         here.wants(workers=1)
         await here.settle()
-        assert here.states() == {"waa-eval-1": "ready"}
+        assert here.states() == {"evalfleet-1": "ready"}
 
 
 async def test_a_clock_that_is_ten_minutes_ahead_harms_nothing(tmp_path: Path) -> None:
     async with site(tmp_path, always("clock_skew", seconds=600)) as here:
         here.wants(workers=2)
         await here.settle()
-        assert here.states() == {"waa-eval-1": "ready", "waa-eval-2": "ready"}
+        assert here.states() == {"evalfleet-1": "ready", "evalfleet-2": "ready"}
         assert here.creations() == 2
         await cost_is_right(here)
 
@@ -114,8 +114,8 @@ async def test_a_setup_that_fails_sets_the_machine_aside_with_its_last_words(tmp
     async with site(tmp_path) as here:
         here.wants(workers=1, setup="echo no such package >&2; exit 3")
         await here.settle()
-        assert here.states() == {"waa-eval-1": "quarantined"}
-        assert here.host("waa-eval-1").reason == "setup: exit status 3: no such package"
+        assert here.states() == {"evalfleet-1": "quarantined"}
+        assert here.host("evalfleet-1").reason == "setup: exit status 3: no such package"
         here.store.mark_pool_for_deletion(NAME)
         await here.settle()
         assert await here.leaks() == {"leaks": [], "resources": {}}

@@ -17,7 +17,7 @@ from evalfleet.pools import commands
 from evalfleet.testing.store import cases
 
 pytestmark = pytest.mark.anyio
-ONE, TWO = "waa-eval-1", "waa-eval-2"
+ONE, TWO = "evalfleet-1", "evalfleet-2"
 
 
 def begun(here: Site, workers: int = 1, tasks: int = 1) -> Run:
@@ -149,13 +149,13 @@ async def test_a_pool_follows_all_its_runs_and_sheds_nothing_that_works_for_anot
             steward.wanted = {"own": 1}
             steward.poke()
             await here.until(lambda: here.count("ready") == 3)  # one for our own run, two for the other
-            attempts = [claimed(here, other, host, task) for task, host in enumerate((ONE, "waa-eval-3"), 1)]
+            attempts = [claimed(here, other, host, task) for task, host in enumerate((ONE, "evalfleet-3"), 1)]
             steward.wanted = {"own": 0}
             here.store.leave(other)  # its controller dies; its tasks go on
             steward.poke()
             await here.looked()
             here.advance(700)
-            await here.until(lambda: set(here.states()) == {ONE, "waa-eval-3"})
+            await here.until(lambda: set(here.states()) == {ONE, "evalfleet-3"})
             await here.looked()
             here.advance(700)
             await here.looked()

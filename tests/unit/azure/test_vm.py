@@ -20,7 +20,7 @@ from evalfleet.errors import ConfigError, NotFound
 
 KEY = HostKey(public="ssh-ed25519 AAAA", private="PRIVATE-HALF\n")
 SPEC = VmSpec(
-    name="waa-eval-1",
+    name="evalfleet-1",
     worker="w1",
     pool="p1",
     run="r1",

@@ -14,7 +14,7 @@ from evalfleet.pools.machine.context import PoolContext
 from evalfleet.pools.reaper import Finding, Purposes, findings, others
 
 NOW = 1_800_000_000.0
-OURS = Purposes(owners={"me@here-1"}, pools=["p1"], hosts={"waa-eval-1"})
+OURS = Purposes(owners={"me@here-1"}, pools=["p1"], hosts={"evalfleet-1"})
 VM = "Microsoft.Compute/virtualMachines"
 
 
@@ -30,11 +30,11 @@ def found(*resources: Owned, purposes: Purposes = OURS) -> list[tuple[str, str]]
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("waa-eval-1", VM),
-        ("waa-eval-1-nic", "Microsoft.Network/networkInterfaces"),
-        ("waa-eval-1-ip", "Microsoft.Network/publicIPAddresses"),
-        ("waa-eval-1-disk", "Microsoft.Compute/disks"),
-        ("shutdown-computevm-waa-eval-1", "Microsoft.DevTestLab/schedules"),
+        ("evalfleet-1", VM),
+        ("evalfleet-1-nic", "Microsoft.Network/networkInterfaces"),
+        ("evalfleet-1-ip", "Microsoft.Network/publicIPAddresses"),
+        ("evalfleet-1-disk", "Microsoft.Compute/disks"),
+        ("shutdown-computevm-evalfleet-1", "Microsoft.DevTestLab/schedules"),
         ("evalfleet-p1-eastus", "Microsoft.Network/virtualNetworks"),
         ("evalfleet-p1-eastus", "Microsoft.Network/networkSecurityGroups"),
     ],
@@ -43,7 +43,7 @@ def test_what_a_wanted_machine_needs_stays(name: str, kind: str):
     assert found(one(name, kind)) == []
 
 
-@pytest.mark.parametrize("name", ["waa-eval-11", "waa-eval-2", "waa-eval-1-nic-old", "waa-eval"])
+@pytest.mark.parametrize("name", ["evalfleet-11", "evalfleet-2", "evalfleet-1-nic-old", "evalfleet"])
 def test_a_machine_that_the_pool_does_not_want_goes(name: str):
     assert found(one(name)) == [(name, "pool 'p1' does not want it")]
 
@@ -66,7 +66,7 @@ def test_what_others_made_goes_only_when_it_has_expired():
 
 
 def test_another_home_with_a_pool_and_machines_of_the_same_names_is_not_ours():
-    assert found(one("waa-eval-2", owner="me@here-2")) == []
+    assert found(one("evalfleet-2", owner="me@here-2")) == []
 
 
 def test_what_a_named_home_made_goes_but_nothing_that_it_keeps_unless_forced():
@@ -91,10 +91,10 @@ def test_what_a_named_home_made_goes_but_nothing_that_it_keeps_unless_forced():
 
 def test_what_carries_the_label_of_before_homes_had_ids_is_ours_only_where_we_know_it():
     """Two containers of one name had the same label."""
-    us = Purposes(owners={"me@here-1"}, legacy="me@ci-old", known={"waa-eval-3"}, pools=["p1"], hosts={"waa-eval-1"})
-    machines = [one(name, owner="me@ci-old") for name in ("waa-eval-1", "waa-eval-3", "waa-eval-9")]
+    us = Purposes(owners={"me@here-1"}, legacy="me@ci-old", known={"evalfleet-3"}, pools=["p1"], hosts={"evalfleet-1"})
+    machines = [one(name, owner="me@ci-old") for name in ("evalfleet-1", "evalfleet-3", "evalfleet-9")]
     assert found(*machines, one("x", owner="me@ci-old", pool="theirs"), purposes=us) == [
-        ("waa-eval-3", "pool 'p1' does not want it")
+        ("evalfleet-3", "pool 'p1' does not want it")
     ]
     before = "2027-01-15T07:59:59Z"
     assert found(one("x", owner="me@ci-old", pool="theirs", evalfleet_expires=before), purposes=us) == [
@@ -103,8 +103,8 @@ def test_what_carries_the_label_of_before_homes_had_ids_is_ours_only_where_we_kn
 
 
 def test_what_a_home_whose_place_ours_took_has_made_is_ours():
-    us = Purposes(owners={"me@here-1", "me@there-0"}, pools=["p1"], hosts={"waa-eval-1"})
-    assert found(one("waa-eval-7", owner="me@there-0"), purposes=us) == [("waa-eval-7", "pool 'p1' does not want it")]
+    us = Purposes(owners={"me@here-1", "me@there-0"}, pools=["p1"], hosts={"evalfleet-1"})
+    assert found(one("evalfleet-7", owner="me@there-0"), purposes=us) == [("evalfleet-7", "pool 'p1' does not want it")]
 
 
 def test_a_golden_image_stays_whoever_made_it():
@@ -145,8 +145,8 @@ def test_whoever_keeps_a_pool_knows_what_it_made_under_each_of_its_labels():
     context._labels, context._legacy = {"me@here-1", "me@there-0"}, "me@ci-old"
     for owner in ("me@here-1", "me@there-0"):
         assert context.has_made("any", {TAG_OWNER: owner}, ())
-    for name in ("waa-eval-3", "shutdown-computevm-waa-eval-3"):
-        assert context.has_made(name, {TAG_OWNER: "me@ci-old"}, {"waa-eval-3"})
-    assert not context.has_made("waa-eval-4", {TAG_OWNER: "me@ci-old"}, {"waa-eval-3"})
-    assert not context.has_made("waa-eval-3", {TAG_OWNER: "you@there-2"}, {"waa-eval-3"})
-    assert not context.has_made("waa-eval-3", {}, {"waa-eval-3"})
+    for name in ("evalfleet-3", "shutdown-computevm-evalfleet-3"):
+        assert context.has_made(name, {TAG_OWNER: "me@ci-old"}, {"evalfleet-3"})
+    assert not context.has_made("evalfleet-4", {TAG_OWNER: "me@ci-old"}, {"evalfleet-3"})
+    assert not context.has_made("evalfleet-3", {TAG_OWNER: "you@there-2"}, {"evalfleet-3"})
+    assert not context.has_made("evalfleet-3", {}, {"evalfleet-3"})

@@ -85,7 +85,7 @@ def rented_options(function: F) -> F:
             click.option(
                 "--idle-action", type=click.Choice(["stop", "delete"]), help="azure-vm: how.  [default: stop]"
             ),
-            click.option("--name-prefix", "prefix", help="azure-vm: of the machines' names.  [default: waa-eval]"),
+            click.option("--name-prefix", "prefix", help="azure-vm: of the machines' names.  [default: evalfleet]"),
             click.option(
                 "--setup", type=click.Path(path_type=Path), help="azure-vm: a shell script that makes one ready."
             ),
