@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 from tests.support.report_builders import RunBuilder, mixed_run
 
+from evalfleet.cli.shared.redraw import Redraw
 from evalfleet.cli.shared.view import LiveView, print_summary
 from evalfleet.config import Settings
 from evalfleet.core.statistics.scores import Interval
@@ -114,8 +114,8 @@ class Clock:
 
 def test_the_view_draws_at_most_five_times_a_second_and_cleans_up(mixed: RunBuilder) -> None:
     stream, clock = io.StringIO(), Clock()
-    console = Console(file=stream, force_terminal=True, width=80, height=24, color_system=None)
-    with LiveView(mixed.run, console=console, clock=clock) as view:
+    redraw = Redraw(stream, colour=False, size=lambda: (80, 24))
+    with LiveView(mixed.run, redraw=redraw, clock=clock) as view:
         view.update(mixed.store)
         first = len(stream.getvalue())
         clock.at = 0.1
@@ -130,10 +130,10 @@ def test_the_view_draws_at_most_five_times_a_second_and_cleans_up(mixed: RunBuil
 
 def test_the_cursor_comes_back_after_an_interrupt(mixed: RunBuilder) -> None:
     stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=80, height=24)
+    redraw = Redraw(stream, colour=True, size=lambda: (80, 24))
 
     def interrupted() -> None:
-        with LiveView(mixed.run, console=console) as view:
+        with LiveView(mixed.run, redraw=redraw) as view:
             view.update(mixed.store)
             raise KeyboardInterrupt
 
@@ -171,8 +171,8 @@ def test_hostile_names_are_escaped_everywhere(home: Path) -> None:
     builder.attempt(EVIL, kind=Kind.BAD_EXIT, evidence=EVIL)
     builder.claim(EVIL)
     stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=80, height=24, color_system=None)
-    with LiveView(builder.run, console=console) as view:
+    redraw = Redraw(stream, colour=False, size=lambda: (80, 24))
+    with LiveView(builder.run, redraw=redraw) as view:
         view.update(builder.store)
         frame = paint(view.draw(80, 24), colour=False)
     print_summary(summarise(builder.store, builder.run), Settings(home=home), stream)

@@ -30,7 +30,7 @@ def name_of(path: Path) -> str:
 
 def test_core_dependencies_are_few():
     names = sorted(re.split(r"[<>=!~ ;\[]", line, maxsplit=1)[0] for line in PROJECT["project"]["dependencies"])
-    assert names == ["anyio", "click", "msgspec", "rich"]
+    assert names == ["anyio", "click", "msgspec"]
 
 
 def test_every_pin_has_a_hash_and_no_address():

@@ -1,4 +1,4 @@
-"""`evalfleet status`. Loads neither rich nor an event loop: it is asked often."""
+"""`evalfleet status`. Loads no event loop: it is asked often."""
 
 from __future__ import annotations
 

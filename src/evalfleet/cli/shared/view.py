@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
+from evalfleet.cli.shared.redraw import Redraw
 from evalfleet.model import Event, JsonObject, Run, TaskState
 from evalfleet.report.live import LiveState, live_state
 from evalfleet.report.summary import Summary
@@ -22,9 +23,6 @@ from evalfleet.report.terminal.live import screen
 from evalfleet.store.base.store import StoreReader
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.live import Live
-
     from evalfleet.config import Settings
 
 FRAME_S = 0.2
@@ -43,18 +41,17 @@ class LiveView:
         self,
         run: Run,
         *,
-        console: Console | None = None,
+        redraw: Redraw | None = None,
         colour: str = "auto",
         hint: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.notice = ""  # shown until it is changed
         self._run = run
-        self._console = console
-        self._colour = colour
+        self._redraw = redraw or Redraw(sys.stdout, colour=colour != "never")
         self._hint = hint
         self._clock = clock
-        self._live: Live | None = None
+        self._is_open = False
         self._state: LiveState | None = None
         self._facts: JsonObject | None = None  # of a study: what it found so far
         self._stale = True
@@ -63,21 +60,15 @@ class LiveView:
         self._drawn_at = float("-inf")
 
     def __enter__(self) -> Self:
-        from rich.console import Console
-        from rich.live import Live
-
-        if self._console is None:
-            self._console = Console(no_color=self._colour == "never", highlight=False, markup=False, emoji=False)
-        self._live = Live(console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop")
-        self._live.start()
+        self._redraw.start()
+        self._is_open = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        self._is_open = False
+        self._redraw.stop()
 
     @property
     def state(self) -> LiveState | None:
@@ -103,8 +94,8 @@ class LiveView:
             # A run of 100,000 tasks takes a while to sum up; the view must not become a load of its own.
             self._read_again_at = self._read_at + _SHARE_OF_TIME * (self._read_at - at)
         self._drawn_at = at
-        if self._live is not None:
-            self._live.update(_Frame(self), refresh=True)
+        if self._is_open:
+            self._redraw.draw(self.draw)
 
     def draw(self, width: int, height: int) -> list[lines.Line]:
         """Return the present frame."""
@@ -118,23 +109,6 @@ class LiveView:
                 self._facts, self._state, width, height, drift_s=drift_s, notice=self.notice, hint=self._hint
             )
         return screen(self._state, width, height, drift_s=drift_s, notice=self.notice, hint=self._hint)
-
-
-class _Frame:
-    """A renderable that asks for the terminal's size when it is drawn, so that it follows a resize."""
-
-    def __init__(self, view: LiveView) -> None:
-        self._view = view
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.segment import Segment
-        from rich.style import Style
-
-        # One line stays free: a cursor on the last line would scroll the screen at every frame.
-        for line in self._view.draw(options.max_width, options.size.height - 1):
-            for span in line:
-                yield Segment(span.text, Style.parse(span.style) if span.style else None)
-            yield Segment.line()
 
 
 class PlainLines:

@@ -1,7 +1,7 @@
 """Styled lines of text, independent of what prints them.
 
-A line is a list of spans; a span is printable text and a style. The terminal view hands them to rich, everything else
-paints them with a few escape codes, so that quick commands need not load rich, and nothing ever parses markup.
+A line is a list of spans; a span is printable text and a style. They are painted with a few escape codes, so that quick
+commands load nothing for it, and nothing ever parses markup.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from evalfleet.report import text
 
 
 class Style(StrEnum):
-    """What a span means. The values are rich's style names."""
+    """What a span means."""
 
     PLAIN = ""
     STRONG = "bold"
@@ -97,7 +97,11 @@ def _painted(span: Span, colour: bool) -> str:
 def write(lines: Iterable[Line], stream: TextIO | None = None, *, colour: str = "never") -> None:
     """Print lines. `colour` is the setting: auto (only on a terminal), always or never."""
     out: TextIO = sys.stdout if stream is None else stream
-    painted = paint(lines, colour=colour == "always" or (colour == "auto" and is_terminal(out)))
+    put(paint(lines, colour=colour == "always" or (colour == "auto" and is_terminal(out))), out)
+
+
+def put(painted: str, out: TextIO) -> None:
+    """Write text that the stream's encoding may not have."""
     try:
         out.write(painted)
     except UnicodeEncodeError:
