@@ -12,7 +12,7 @@ from evalfleet.engine.controller import take
 from evalfleet.engine.dispatcher import Dispatcher
 from evalfleet.engine.orders import Orders
 from evalfleet.engine.settings import EngineSettings
-from evalfleet.engine.workers import Roster
+from evalfleet.engine.workers import WorkerTable
 from evalfleet.hosts.base import HostInfo, Observation
 from evalfleet.model import Attempt, Policy, Run, TaskSpec
 from evalfleet.store.database.sqlite import open_store
@@ -50,8 +50,8 @@ class Books:
 
     def _driven(self, run: Run) -> tuple[Run, Dispatcher]:
         taken = take(self.store, run)
-        roster = Roster(taken.policy.workers, [(name, self._slots) for name in self.hosts])
-        dispatcher = Dispatcher(self.store, taken, self._settings, lambda _: {}, random.Random(1), roster)
+        workers = WorkerTable(taken.policy.workers, [(name, self._slots) for name in self.hosts])
+        dispatcher = Dispatcher(self.store, taken, self._settings, lambda _: {}, random.Random(1), workers)
         dispatcher.start()
         return taken, dispatcher
 

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from evalfleet.core.failures.attribution import History
 from evalfleet.core.gpus.allocation import Grant
 from evalfleet.core.placement import Assignment, Candidate, HostRoom, Placement, Slot, place, split
-from evalfleet.engine.gpu_queue import GpuDesk
-from evalfleet.engine.orders import Live
-from evalfleet.engine.other_hosts import Elsewhere
-from evalfleet.engine.returned_attempts import Returned
-from evalfleet.engine.workers import Roster
+from evalfleet.engine.gpu_queue import GpuQueue
+from evalfleet.engine.orders import LiveAttempt
+from evalfleet.engine.other_hosts import OtherHosts
+from evalfleet.engine.returned_attempts import ReturnedAttempts
+from evalfleet.engine.workers import WorkerTable
 from evalfleet.hosts.base import HostInfo
 from evalfleet.model import Distribution, Run, Task
 from evalfleet.store.base.store import Claim, Claimed, Store
@@ -37,22 +37,22 @@ class Admission:
         store: Store,
         run: Run,
         lease_s: float,
-        roster: Roster,
-        desk: GpuDesk,
-        elsewhere: Elsewhere,
-        returned: Returned,
+        workers: WorkerTable,
+        gpu_queue: GpuQueue,
+        other_hosts: OtherHosts,
+        returned: ReturnedAttempts,
     ) -> None:
         self._store = store
         self._run = run
         self._lease_s = lease_s
-        self._roster = roster
-        self._desk = desk
-        self._elsewhere = elsewhere
+        self._workers = workers
+        self._gpu_queue = gpu_queue
+        self._other_hosts = other_hosts
         self._returned = returned
         returned.freed = self.freed
         self._fixed = run.policy.distribution is Distribution.ROUND_ROBIN
         self._look_at = 0.0
-        self._moved = False  # we look because somebody released GPUs: those who wait for some stand in front
+        self._moved = False  # we look because GPUs were released: tasks that wait for some come first
         self._full = False  # no worker is free; whatever is due must wait for one
 
     @property
@@ -68,16 +68,16 @@ class Admission:
         self._look_at = min(self._look_at, moment)
 
     def gpus_moved(self) -> None:
-        """Somebody who waits for GPUs may go on: perhaps we."""
+        """GPUs were freed or granted: a task of ours may start."""
         self._look_at, self._moved = 0.0, True
 
     def freed(self) -> None:
         """A worker is free that was not."""
         self._full = False
         if self._fixed:
-            self._look_at = 0.0  # what is due in its shard was nobody else's to take
+            self._look_at = 0.0  # no other worker could take what is due in its shard
 
-    def _free_slots(self, live: Mapping[str, Live], hosts: Iterable[HostInfo], history: History) -> list[Slot]:
+    def _free_slots(self, live: Mapping[str, LiveAttempt], hosts: Iterable[HostInfo], history: History) -> list[Slot]:
         busy = {one.attempt.worker for one in live.values()} | self._returned.workers()
         used = {one.attempt.host for one in live.values()} | set(self._returned.hosts())
         closed = {one.attempt.host for one in live.values() if history.runs_alone(one.task.key)}
@@ -85,19 +85,19 @@ class Admission:
         for host in hosts:
             free = [
                 name
-                for name in self._roster.workers(host.name)
-                if name not in busy and not self._roster.is_banned(name)
+                for name in self._workers.workers(host.name)
+                if name not in busy and not self._workers.is_banned(name)
             ][: slots_left(host, live)]
             if host.name in closed:
                 continue
-            if host.name in self._roster.alone:
+            if host.name in self._workers.alone:
                 free = [] if host.name in used else free[:1]
             slots += [Slot(worker=name, host=host.name) for name in free]
         return slots
 
     def pick(
         self,
-        live: Mapping[str, Live],
+        live: Mapping[str, LiveAttempt],
         hosts: Sequence[HostInfo],
         most: int,
         history: History,
@@ -114,13 +114,13 @@ class Admission:
         slots = self._free_slots(live, hosts, history)
         if probed:
             slots.sort(key=lambda slot: probed.count(slot.host))
-        self._full = not slots or len(live) >= self._roster.most
+        self._full = not slots or len(live) >= self._workers.most
         if self._full:
-            self._desk.leave()
+            self._gpu_queue.leave()
         if self._full or now < self._look_at:
             return []
-        most = min(most, self._roster.most - len(live))
-        rooms = {host.name: self._room(host, live) for host in self._roster.known}
+        most = min(most, self._workers.most - len(live))
+        rooms = {host.name: self._room(host, live) for host in self._workers.known}
         # Asked before the candidates: one that becomes due between the two questions must be in one of the answers.
         due = self._store.next_due(self._run.id)
         limit = len(slots) + (_MORE if fresh_first is None else _MANY)
@@ -128,7 +128,7 @@ class Admission:
             tasks, offered = self._offers(slots) if self._fixed else (self._candidates(limit), slots)
             found = len(tasks)
             if not self._fixed:
-                tasks = [task for task in tasks if not self._elsewhere.must_wait(task, live)]
+                tasks = [task for task in tasks if not self._other_hosts.must_wait(task, live)]
             enough = min(most, len(offered))
             granted = self._grants(tasks, offered, rooms, enough, history)
             placement = self._place(tasks, offered, rooms, enough, history, fresh_first, granted)
@@ -137,7 +137,7 @@ class Admission:
             limit *= 8  # what stands first does not fit; look whether something behind it does
         self._moved = False
         by_number = {task.number: task for task in tasks}
-        too_large = () if self._roster.expects else placement.unplaceable
+        too_large = () if self._workers.expects else placement.unplaceable
         for one in too_large:
             self._store.hold(self._run, [by_number[one.task].key], one.reason)
         picked = [(by_number[made.task], made, granted.get(made.task)) for made in placement.assignments]
@@ -149,7 +149,7 @@ class Admission:
             self._look_at = min(now + _CROWDED_S if left else inf, inf if due is None else due)
         return picked
 
-    def _room(self, host: HostInfo, live: Mapping[str, Live]) -> HostRoom:
+    def _room(self, host: HostInfo, live: Mapping[str, LiveAttempt]) -> HostRoom:
         there = [one.attempt.requests.memory_mb for one in live.values() if one.attempt.host == host.name]
         used = sum(there) + self._returned.memory_mb(host.name)
         free = None if host.memory_mb is None else host.memory_mb - used
@@ -162,7 +162,7 @@ class Admission:
         """GPUs for those that need some, by task."""
         wanting = [task for task in tasks if task.spec.requests.gpus]
         if not wanting:
-            self._desk.leave()
+            self._gpu_queue.leave()
             return {}
         _, possible = split([self._candidate(task, history) for task in wanting], hosts, self._run.policy.gpus)
         able = {one.number for one in possible}
@@ -170,11 +170,11 @@ class Admission:
         own = {task.number: slot for task, slot in zip(tasks, slots, strict=True)} if self._fixed else {}
         allowed = {
             task.number: _allowed(
-                task, [own[task.number]] if self._fixed else slots, hosts, history, self._elsewhere.avoided(task)
+                task, [own[task.number]] if self._fixed else slots, hosts, history, self._other_hosts.avoided(task)
             )
             for task in wanting
         }
-        return self._desk.ask(wanting, allowed, most, self._roster.known)
+        return self._gpu_queue.ask(wanting, allowed, most, self._workers.known)
 
     def _place(
         self,
@@ -191,9 +191,9 @@ class Admission:
             candidates,
             slots,
             hosts,
-            workers=[name for host in hosts if self._roster.serves(host) for name in self._roster.workers(host)],
+            workers=[name for host in hosts if self._workers.serves(host) for name in self._workers.workers(host)],
             limit=most,
-            shards=len(self._roster.shards) if self._fixed else None,
+            shards=len(self._workers.shards) if self._fixed else None,
             fresh_first=fresh_first,
             places=self._run.policy.gpus,
         )
@@ -203,7 +203,7 @@ class Admission:
             number=task.number,
             requests=task.spec.requests,
             failed_on=history.failed_on(task.key),
-            avoid=self._elsewhere.avoided(task),
+            avoid=self._other_hosts.avoided(task),
             alone=history.runs_alone(task.key),
             host=None if granted is None else granted.host,
         )
@@ -231,7 +231,7 @@ class Admission:
 
         Those that have nothing of their own to do take from shards whose worker is not there.
         """
-        homes = {worker: index for index, worker in enumerate(self._roster.shards)}
+        homes = {worker: index for index, worker in enumerate(self._workers.shards)}
         tasks: list[Task] = []
         slots: list[Slot] = []
         idle: list[Slot] = []
@@ -239,7 +239,7 @@ class Admission:
             found = self._first_of(homes.get(slot.worker))
             tasks += found
             (slots if found else idle).append(replace(slot, index=homes.get(slot.worker, 0)))
-        for index in self._roster.orphans if idle else ():
+        for index in self._workers.orphans if idle else ():
             if idle and (found := self._first_of(index)):
                 tasks += found
                 slots.append(replace(idle.pop(0), index=index))
@@ -248,10 +248,10 @@ class Admission:
     def _first_of(self, shard: int | None) -> list[Task]:
         if shard is None:
             return []
-        return self._store.candidates(self._run.id, 1, (shard, len(self._roster.shards)))
+        return self._store.candidates(self._run.id, 1, (shard, len(self._workers.shards)))
 
 
-def slots_left(host: HostInfo, live: Mapping[str, Live]) -> int | None:
+def slots_left(host: HostInfo, live: Mapping[str, LiveAttempt]) -> int | None:
     """How many more attempts a host takes that counts its slots over all runs, homes and users. None: it does not count them."""
     if host.room is None:
         return None

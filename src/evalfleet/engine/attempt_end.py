@@ -12,12 +12,12 @@ from evalfleet.core.failures.end_record import end_from_json
 from evalfleet.core.failures.judge import Builtin, Pattern, judge
 from evalfleet.core.failures.kinds import JUDGE_VERSION, RULES, outcome_of
 from evalfleet.core.failures.retry import Fail, Hold, Retry, decide, is_spent
-from evalfleet.engine.budget import Money
-from evalfleet.engine.gpu_queue import GpuDesk
-from evalfleet.engine.orders import Ended, Live, Mode, Orders
-from evalfleet.engine.other_hosts import Elsewhere
-from evalfleet.engine.run_breaker import Guard
-from evalfleet.engine.workers import Roster
+from evalfleet.engine.budget import RunBudget
+from evalfleet.engine.gpu_queue import GpuQueue
+from evalfleet.engine.orders import Ended, LiveAttempt, Mode, Orders
+from evalfleet.engine.other_hosts import OtherHosts
+from evalfleet.engine.run_breaker import RunBreaker
+from evalfleet.engine.workers import WorkerTable
 from evalfleet.hosts.base import Observation
 from evalfleet.model import Attempt, Blame, EndRecord, Failure, Kind, Outcome, Run, TaskState, Verdict
 from evalfleet.store.base.store import Finish, Finished, Store
@@ -26,39 +26,39 @@ from evalfleet.store.runs.judged import Judged
 _OVER = (TaskState.FAILED, TaskState.HELD, TaskState.CANCELLED)
 
 
-class Ends:
+class AttemptEnds:
     def __init__(
         self,
         store: Store,
         run: Run,
-        guard: Guard,
-        money: Money,
+        breaker: RunBreaker,
+        budget: RunBudget,
         patterns: Sequence[Pattern | Builtin],
         rng: random.Random,
-        desk: GpuDesk,
-        roster: Roster,
+        gpu_queue: GpuQueue,
+        workers: WorkerTable,
     ) -> None:
         self.history = History()
-        self.elsewhere = Elsewhere(store, run, roster, self.history, rng)
+        self.other_hosts = OtherHosts(store, run, workers, self.history, rng)
         self.superseded: set[str] = set()  # attempts whose task has its verdict from another one
         self._absolved: set[tuple[str, Kind, str]] = set()  # tasks that failed by a cause of the pool's, and that
-        self.requeued: Callable[[], None] = lambda: None  # whoever admits hears that a failed task goes on
+        self.requeued: Callable[[], None] = lambda: None  # tells the admission that a failed task goes on
         self.withdrawn: dict[str, str] = {}  # attempts that are ended so that other workers try their tasks, and why
-        self.stopped: dict[str, str] = {}  # attempts that are ended for the run's sake, not by anybody's fault, and why
+        self.stopped: dict[str, str] = {}  # attempts that are ended for the run's sake, not by a fault, and why
         self._store = store
         self._run = run
-        self._guard = guard
-        self._money = money
+        self._breaker = breaker
+        self._budget = budget
         self._patterns = patterns
         self._rng = rng
-        self._desk = desk
+        self._gpu_queue = gpu_queue
 
     def load(self) -> None:
         for past in self._store.judged(self._run.id):
             self.history.add(where_of(past), past.failure)
-        self.elsewhere.load()
+        self.other_hosts.load()
 
-    def finish(self, live: Live, seen: Observation, mode: Mode, orders: Orders) -> Finished | None:
+    def finish(self, live: LiveAttempt, seen: Observation, mode: Mode, orders: Orders) -> Finished | None:
         """Store how a live attempt ended. None: it is not ours any more."""
         why = self.withdrawn.pop(seen.attempt_id, None)
         if why is not None and seen.data.get("cause") == "cancelled":
@@ -68,7 +68,7 @@ class Ends:
             seen = replace(seen, data={**seen.data, "message": stopped})
         end = end_from_json(seen.data)
         judged = judge(end, self._run.policy, self._patterns)
-        bill = self._money.bill(live, end, self._store.now())
+        bill = self._budget.bill(live, end, self._store.now())
         finish = Finish(
             attempt=live.attempt,
             outcome=Outcome.OK,
@@ -82,18 +82,18 @@ class Ends:
             end=seen.data,
             judge_version=JUDGE_VERSION,
         )
-        self.elsewhere.settled(live.task.key)
+        self.other_hosts.settled(live.task.key)
         finish = (
             replace(finish, verdict=judged) if isinstance(judged, Verdict) else self._failed(live, judged, finish, mode)
         )
         finished = self._store.finish(self._run, finish)
         if finished is not None:
-            self._money.book(live.attempt, bill, verdict=isinstance(judged, Verdict))
+            self._budget.book(live.attempt, bill, verdict=isinstance(judged, Verdict))
             if end.cause == "worker_lost":
-                self._money.lose(live.task, finished.attempt)
-            self._desk.ended(live.attempt, seen.data, finish.failure)
+                self._budget.lose(live.task, finished.attempt)
+            self._gpu_queue.ended(live.attempt, seen.data, finish.failure)
             self.history.add(_where(live, end.duration_s, self._store.now()), finish.failure)
-            self._guard.ended(live.attempt.id, finish.failure, live.task.key)
+            self._breaker.ended(live.attempt.id, finish.failure, live.task.key)
             if finished.task.state in _OVER:
                 self.history.forget(live.task.key)
             orders.collect.append(Ended(finished.attempt, live.task.key, live.task.spec.secrets))
@@ -108,8 +108,8 @@ class Ends:
             orders.forget.append(seen.attempt_id)
             return
         attempt, task = found[0], self._store.task_at(self._run.id, task_number)
-        self._desk.ended(attempt, seen.data, None)
-        live, end = Live(task=task, attempt=attempt), end_from_json(seen.data)
+        self._gpu_queue.ended(attempt, seen.data, None)
+        live, end = LiveAttempt(task=task, attempt=attempt), end_from_json(seen.data)
         if attempt.outcome is Outcome.LOST:
             judged = judge(end, self._run.policy, self._patterns)
             if isinstance(judged, Verdict) and self.finish(live, seen, mode, orders):
@@ -117,13 +117,13 @@ class Ends:
         self._charge(live, end)
         orders.collect.append(Ended(attempt, task.key, task.spec.secrets))
 
-    def _charge(self, live: Live, end: EndRecord) -> None:
+    def _charge(self, live: LiveAttempt, end: EndRecord) -> None:
         """An attempt that was given up went on without us: what it cost besides is booked, too."""
-        bill = self._money.bill(live, end, self._store.now())
+        bill = self._budget.bill(live, end, self._store.now())
         if bill.cost_usd > live.attempt.cost_usd and self._store.charge(
             self._run, live.attempt, bill.cost_usd, bill.reported_usd, bill.seconds
         ):
-            self._money.book(live.attempt, bill, verdict=False)
+            self._budget.book(live.attempt, bill, verdict=False)
 
     def absolve(self, hosts: Sequence[str]) -> None:
         """These hosts were found to fail whatever they get: what failed there before we knew is theirs, too."""
@@ -158,7 +158,7 @@ class Ends:
                 found = replace(attempt.failure, blame=blame, consumes=False)
                 outcome = outcome_of(found.kind, found.blame)
                 self._store.rejudge(self._run, attempt, found, outcome, JUDGE_VERSION, None)
-        self.elsewhere.recount(key)
+        self.other_hosts.recount(key)
         if is_last and task.state is TaskState.FAILED:
             self._store.retry(self._run, [key], [TaskState.FAILED])
             self.requeued()
@@ -169,14 +169,14 @@ class Ends:
             return None
         return sum(self._store.counts(self._run.id).values())
 
-    def _failed(self, live: Live, found: Failure, finish: Finish, mode: Mode) -> Finish:
+    def _failed(self, live: LiveAttempt, found: Failure, finish: Finish, mode: Mode) -> Finish:
         """The finish with its failure attributed, and with the next state of its task."""
         if found.kind is Kind.CANCELLED:
             state = TaskState.CANCELLED if mode is Mode.CANCEL else TaskState.QUEUED
             return replace(finish, outcome=Outcome.CANCELLED, failure=found, next_state=state, reason="cancelled")
         task, host = live.task, live.attempt.host
         where = _where(live, finish.duration_s, self._store.now())
-        found = attribute(found, where, self.history, self.elsewhere.others(task, host), self._tasks(found))
+        found = attribute(found, where, self.history, self.other_hosts.others(task, host), self._tasks(found))
         if found.blame is Blame.POOL is not RULES[found.kind].blame:
             self._absolve_pool(found, where)
         consumed, lost = task.consumed + found.consumes, task.lost + (not found.consumes)
@@ -187,14 +187,14 @@ class Ends:
             policy=self._run.policy,
             now=self._store.now(),
             rng=self._rng,
-            elsewhere=self.elsewhere.is_open(task, host, found.kind),
+            elsewhere=self.other_hosts.is_open(task, host, found.kind),
         )
         finish = replace(finish, outcome=outcome_of(found.kind, found.blame), failure=found)
         match decision:
             case Retry(not_before=moment, elsewhere=elsewhere):
                 reason = f"after {found.kind}"
                 if is_spent(consumed, lost, self._run.policy):
-                    self.elsewhere.wait(task)
+                    self.other_hosts.wait(task)
                 if elsewhere:
                     reason += f" on {host}: another host tries it before it is final"
                 return replace(finish, next_state=TaskState.QUEUED, not_before=moment, reason=reason)
@@ -204,7 +204,7 @@ class Ends:
                 return replace(finish, next_state=TaskState.HELD, reason=reason)
 
 
-def _where(live: Live, run_s: float, now: float) -> Where:
+def _where(live: LiveAttempt, run_s: float, now: float) -> Where:
     spec, attempt = live.task.spec, live.attempt
     return Where(
         task=spec.key, worker=attempt.worker, host=attempt.host, executable=spec.command[0], attempt=attempt.id,

@@ -17,12 +17,12 @@ from evalfleet.core.cost import (
     max_cost_usd,
     unseen_seconds,
 )
-from evalfleet.engine.orders import Live
+from evalfleet.engine.orders import LiveAttempt
 from evalfleet.model import Attempt, EndRecord, JsonObject, Kind, Outcome, Run, Task
 from evalfleet.store.base.store import StoreReader
 
 _LATE_S = 60.0  # for its runner to end it, and for clocks that differ
-_GONE = ("worker_lost", "preempted")  # the machine is gone: whether the attempt had begun, nobody can ask it
+_GONE = ("worker_lost", "preempted")  # the machine is gone: it cannot be asked whether the attempt had begun
 
 
 class Unseen(Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class Unseen(Struct, frozen=True, kw_only=True):
     usd: float
 
 
-class Money:
+class RunBudget:
     """The books of a run, as its controller keeps them; the store's say the same."""
 
     def __init__(self, run: Run) -> None:
@@ -94,10 +94,10 @@ class Money:
 
     # Ends
 
-    def bill(self, live: Live, end: EndRecord, now: float) -> Bill:
+    def bill(self, live: LiveAttempt, end: EndRecord, now: float) -> Bill:
         """What an attempt has cost when it ends; at least what is booked for it already, where its end comes late.
 
-        A host that tells the end tells the time. Where nobody can, the attempt had its worker until it was seen gone.
+        A host that tells the end tells the time. Where none can, the attempt had its worker until it was seen gone.
         """
         attempt = live.attempt
         reported = max(end.reported_usd, live.reported_usd, attempt.reported_usd)
@@ -128,7 +128,7 @@ class Money:
     def _timeout_s(self, task: Task) -> float:
         return task.spec.timeout_s or self._run.policy.timeout_s
 
-    def _longest_s(self, live: Live, reported_usd: float) -> float:
+    def _longest_s(self, live: LiveAttempt, reported_usd: float) -> float:
         """Until when its runner ends it: for its time, or for its cost."""
         longest, price = self._limits_s(live.task), self._price_of(live.attempt)
         bound = max_cost_usd(self._run.policy, live.task.spec)
@@ -141,7 +141,7 @@ class Money:
 
     # Admission
 
-    def allowance(self, live: Collection[Live], now: float) -> int:
+    def allowance(self, live: Collection[LiveAttempt], now: float) -> int:
         """How many more attempts the budget allows now, if they are the cheapest that wait.
 
         What tasks report themselves is not known before one has told: until then one attempt runs at a time. Those that state
@@ -155,7 +155,7 @@ class Money:
             return unsure
         return max(unsure, self._budget.room(self._spent_usd, committed_usd, self._least_usd))
 
-    def admits(self, task: Task, live: Collection[Live], now: float) -> bool:
+    def admits(self, task: Task, live: Collection[LiveAttempt], now: float) -> bool:
         """Whether an attempt of this very task fits."""
         if not self.is_limited:
             return True
@@ -180,7 +180,7 @@ class Money:
         """When a given-up attempt that may go on unseen is over for certain, and what it may cost is free."""
         return min((one.until for one in self._unseen.values() if one.until > now), default=None)
 
-    def over(self, live: Collection[Live], now: float) -> list[str]:
+    def over(self, live: Collection[LiveAttempt], now: float) -> list[str]:
         """The attempts to stop because the budget is passed: those whose tasks report what they spend.
 
         Every further report would pass it by more. A worker's time goes on at a known price, and ends at its limits.
@@ -204,12 +204,14 @@ class Money:
         text = self._budget.message(self._spent_usd, committed_usd, estimate)
         return f"{text}: `evalfleet resume {self._run.id} --budget USD`"
 
-    def _room(self, live: Iterable[Live], committed_usd: float, estimate_usd: float) -> int:
+    def _room(self, live: Iterable[LiveAttempt], committed_usd: float, estimate_usd: float) -> int:
         """For attempts of tasks that do not state what they cost."""
         unsure = sum(max_cost_usd(self._run.policy, one.task.spec) is None for one in live)
         return min(self._budget.room(self._spent_usd, committed_usd, estimate_usd), self._ramp.room(unsure))
 
-    def _committed(self, live: Iterable[Live], now: float, timeout_s: float | None = None) -> tuple[float, float]:
+    def _committed(
+        self, live: Iterable[LiveAttempt], now: float, timeout_s: float | None = None
+    ) -> tuple[float, float]:
         """What the attempts in flight will have cost, as far as it is known, and what one more may cost.
 
         Args:
@@ -231,7 +233,7 @@ class Money:
         unseen = sum(one.usd for one in self._unseen.values() if one.until > now)
         return unsure + stated + unseen, estimate(timeout_s=self._shortest_s if timeout_s is None else timeout_s)
 
-    def _so_far(self, one: Live, now: float) -> LiveCost:
+    def _so_far(self, one: LiveAttempt, now: float) -> LiveCost:
         return LiveCost(
             price_per_hour=self._price_of(one.attempt),
             elapsed_s=now - (one.started_at or one.attempt.started_at or one.attempt.claimed_at),

@@ -15,8 +15,8 @@ from evalfleet.core.failures.judge import judge
 from evalfleet.core.hosts.quarantine import Quarantine, Terms
 from evalfleet.engine.launch import canary_of
 from evalfleet.engine.orders import Orders
-from evalfleet.engine.other_hosts import Elsewhere
-from evalfleet.engine.workers import Absence, Roster
+from evalfleet.engine.other_hosts import OtherHosts
+from evalfleet.engine.workers import Absence, WorkerTable
 from evalfleet.hosts.base import CanarySpec, Observation
 from evalfleet.model import Attempt, AttemptState, Failure, JsonObject, Kind, Policy, Run, Verdict
 from evalfleet.store.base.store import Store
@@ -33,16 +33,16 @@ class Canaries:
         self,
         store: Store,
         run: Run,
-        roster: Roster,
+        workers: WorkerTable,
         history: History,
-        elsewhere: Elsewhere,
+        other_hosts: OtherHosts,
         terms: Terms,
         lease_s: float,
     ) -> None:
         self._store = store
-        self._elsewhere = elsewhere
+        self._other_hosts = other_hosts
         self._run = run
-        self._roster = roster
+        self._workers = workers
         self._history = history
         self._terms = terms
         self._lease_s = lease_s
@@ -68,17 +68,17 @@ class Canaries:
         if spec is not None:
             self._specs[host] = spec
             self._hosts[host] = Quarantine.of_new(self._store.now(), self._terms)
-            self._roster.set_apart(host, Absence.QUARANTINED, is_new=True)
+            self._workers.set_apart(host, Absence.QUARANTINED, is_new=True)
 
     def left(self, host: str) -> None:
         self._hosts.pop(host, None)
         self._specs.pop(host, None)
-        self._roster.alone -= {host}
+        self._workers.alone -= {host}
 
     def quarantine_blamed(self, *, at_once: bool = False) -> list[str]:
         """Set those apart whom the history blames. Returns those on which one task after the other failed."""
         self._acquit()
-        suspects = self._elsewhere.suspects()
+        suspects = self._other_hosts.suspects()
         for host in suspects:
             reason = self._history.streaks.words(host)
             self._history.streaks.accuse(host)
@@ -87,7 +87,7 @@ class Canaries:
             self._set_apart(host, reason)
         for host in list(self._history.blamed_hosts()):
             known = self._hosts.get(host)
-            if host in self._roster.hosts and (known is None or known.is_new):
+            if host in self._workers.hosts and (known is None or known.is_new):
                 reason = self._history.accusation(host)
                 self._hosts[host] = Quarantine.of_blamed(reason, self._store.now(), self._terms, at_once=at_once)
                 self._set_apart(host, reason)
@@ -122,7 +122,7 @@ class Canaries:
         Returns whether a host passed: its other slots may have work now.
         """
         passed = False
-        if not self._roster.alone:
+        if not self._workers.alone:
             return passed
         now = self._store.now()
         for attempt in live:
@@ -139,8 +139,8 @@ class Canaries:
 
     def _free(self, host: str) -> None:
         self._hosts.pop(host, None)
-        self._roster.alone -= {host}
-        self._roster.take_back(host, Absence.QUARANTINED)
+        self._workers.alone -= {host}
+        self._workers.take_back(host, Absence.QUARANTINED)
 
     def take(self, observations: Sequence[Observation], orders: Orders) -> list[Observation]:
         """Take out what is said of canaries; returns the rest."""
@@ -156,7 +156,7 @@ class Canaries:
         return rest
 
     def launch(self, reached: Collection[str], orders: Orders, *, wanted: bool) -> None:
-        """Start what is due, where the host is reached and somebody wants its work."""
+        """Start what is due, where the host is reached and its work is wanted."""
         now = self._store.now()
         self.next_at = inf
         for host, one in self._hosts.items():
@@ -171,17 +171,17 @@ class Canaries:
                 self._hosts[host] = one.started(canary, now + spec.timeout_s + self._lease_s)
                 orders.launch.setdefault(host, []).append(canary_of(self._run, canary, spec, self._lease_s))
         for one in self._hosts.values():
-            # One that is due and was not started waits for its host, or for work: whoever brings either wakes us.
+            # One that is due and was not started waits for its host, or for work: whichever comes first wakes us.
             moment = one.ends_by if one.canary is not None else one.due_at
             self.next_at = min(self.next_at, inf if moment is None or moment <= now else moment)
         orders.blamed, self._blamed = self._blamed, {}
         orders.given_up = self._given_up()
 
     def _given_up(self) -> dict[str, str]:
-        """Hosts that get no work of this run any more, unless somebody repairs them, and why."""
+        """Hosts that get no work of this run any more, unless they are repaired, and why."""
         found: dict[str, str] = {}
-        for host in self._roster.hosts:
-            absences = self._roster.absences(host)
+        for host in self._workers.hosts:
+            absences = self._workers.absences(host)
             if Absence.LOST in absences:
                 found[host] = f"it does not answer, and run {self._run.id} has given it up"
             elif Absence.BARRED in absences and host in self._hosts:
@@ -189,7 +189,7 @@ class Canaries:
         return found
 
     def stop(self, orders: Orders) -> None:
-        """End all canaries: nobody needs their answer any more."""
+        """End all canaries: their answer is not needed any more."""
         for canary, host in self.in_flight.items():
             orders.stop.setdefault(host, []).append(canary)
 
@@ -198,10 +198,10 @@ class Canaries:
         """Why no host can get work any more, and what to do; None while there is hope."""
         hopeless = {Absence.BARRED, Absence.LOST, Absence.DRAINING}
         barred = [host for host, one in self._hosts.items() if one.is_barred]
-        if not barred or any(hopeless.isdisjoint(self._roster.absences(host)) for host in self._roster.hosts):
+        if not barred or any(hopeless.isdisjoint(self._workers.absences(host)) for host in self._workers.hosts):
             return None
         reasons = "; ".join(f"{host}: {self._hosts[host].reason}" for host in barred)
-        others = [host for host in self._roster.hosts if host not in barred]
+        others = [host for host in self._workers.hosts if host not in barred]
         more = f". Not reached or about to be taken away: {', '.join(others)}" if others else ""
         return (
             f"every host that is left is quarantined, and {self._terms.canaries} canaries failed on each ({reasons}){more}. "
@@ -209,8 +209,8 @@ class Canaries:
         )
 
     def _may_prove(self, host: str) -> bool:
-        stays = host not in self._roster.draining
-        return stays and {Absence.LOST, Absence.DRAINING}.isdisjoint(self._roster.absences(host))
+        stays = host not in self._workers.draining
+        return stays and {Absence.LOST, Absence.DRAINING}.isdisjoint(self._workers.absences(host))
 
     def _spec(self, host: str) -> CanarySpec:
         return self._specs.get(host, _DEFAULT)
@@ -237,7 +237,7 @@ class Canaries:
         self._free(host)
         if one.needs_trial:
             self._hosts[host] = one.on_trial(self._store.now())
-            self._roster.alone |= {host}
+            self._workers.alone |= {host}
         self._note("worker.canary_passed", {"host": host})
         if was_out:
             self._note("worker.returned", {"host": host, "from": "quarantined", "trial": one.needs_trial})
@@ -246,13 +246,13 @@ class Canaries:
         before = self._hosts[host]
         self._hosts[host] = one = before.refuted(why, self._store.now())
         if one.is_barred:
-            self._roster.set_apart(host, Absence.BARRED)
+            self._workers.set_apart(host, Absence.BARRED)
         self._note("worker.canary_failed", {"host": host, "reason": why, "failed": one.failed, "next_at": one.due_at})
         if before.is_new and before.failed == 0:
             self._set_apart(host, why)
 
     def _set_apart(self, host: str, reason: str) -> None:
-        self._roster.set_apart(host, Absence.QUARANTINED)
+        self._workers.set_apart(host, Absence.QUARANTINED)
         self._blamed[host] = reason
         self._note("worker.quarantined", {"host": host, "reason": reason})
 

@@ -40,8 +40,8 @@ def take(
     """Own the run and let it run, with the changes asked for.
 
     Args:
-        stays_paused: a pause that an operator asked of a controller which died before it was done holds. Else whoever takes the run
-            takes the pause back.
+        stays_paused: keep a pause that an operator asked of a controller which died before the run was paused. Otherwise
+            that pause is lifted.
 
     Raises Owned while another controller drives it, RunOver if nothing is left to drive.
     """

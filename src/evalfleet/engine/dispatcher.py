@@ -13,28 +13,29 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from evalfleet.engine.admission import Admission
-from evalfleet.engine.attempt_end import Ends
-from evalfleet.engine.budget import Money
+from evalfleet.engine.attempt_end import AttemptEnds
+from evalfleet.engine.budget import RunBudget
 from evalfleet.engine.canaries import Canaries
-from evalfleet.engine.gpu_queue import GpuDesk
+from evalfleet.engine.gpu_queue import GpuQueue
+from evalfleet.engine.host_membership import HostMembership
 from evalfleet.engine.launch import launch_of
-from evalfleet.engine.live_attempts import Lives
-from evalfleet.engine.orders import Ended, Live, Mode, Orders, taken_over
-from evalfleet.engine.progress import News
-from evalfleet.engine.reachability import Reach
+from evalfleet.engine.live_attempts import LiveAttempts
+from evalfleet.engine.orders import Ended, LiveAttempt, Mode, Orders, taken_over
+from evalfleet.engine.progress import ProgressBuffer
+from evalfleet.engine.reachability import Reachability
 from evalfleet.engine.requests import asked, barred, pause_reason
-from evalfleet.engine.returned_attempts import Returned
-from evalfleet.engine.run_breaker import Guard
+from evalfleet.engine.returned_attempts import ReturnedAttempts
+from evalfleet.engine.run_breaker import RunBreaker
 from evalfleet.engine.settings import EngineSettings
-from evalfleet.engine.shared_slots import Sharing
-from evalfleet.engine.workers import Absence, Roster
+from evalfleet.engine.shared_slots import SharedSlots
+from evalfleet.engine.workers import WorkerTable
 from evalfleet.errors import MissingSecret
-from evalfleet.hosts.base import CanarySpec, HostInfo, Launch, Observation
+from evalfleet.hosts.base import HostInfo, Launch, Observation
 from evalfleet.model import AttemptState, JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
 from evalfleet.store.base.store import Store
 
 if TYPE_CHECKING:
-    from evalfleet.engine.trials import Studying
+    from evalfleet.engine.trials import TrialFeed
 
 Secrets = Callable[[Sequence[str]], dict[str, str]]
 
@@ -52,11 +53,11 @@ class Dispatcher:
         settings: EngineSettings,
         secrets: Secrets,
         rng: random.Random,
-        roster: Roster,
+        workers: WorkerTable,
     ) -> None:
         self.run = run
         self.mode = Mode.DRIVE
-        self.live = Lives()
+        self.live = LiveAttempts()
         self._store = store
         self._settings = settings
         self._secrets = secrets
@@ -64,33 +65,38 @@ class Dispatcher:
         self._unreachable = False
         self._refused = False  # at the last look a task did not fit into the budget
         self._served: set[str] = set()  # hosts that could get work at the last step
-        self._money = Money(run)
-        self._news = News(store, run)
-        self._guard = Guard(store, run, settings.breaker)
-        self._desk = GpuDesk(store, run)
-        self._ends = Ends(store, run, self._guard, self._money, settings.patterns, rng, self._desk, roster)
-        self._roster = roster
-        elsewhere = self._ends.elsewhere
-        self._canaries = Canaries(
-            store, run, roster, self._ends.history, elsewhere, settings.quarantine, settings.lease_s
+        self._budget = RunBudget(run)
+        self._progress = ProgressBuffer(store, run)
+        self._breaker = RunBreaker(store, run, settings.breaker)
+        self._gpu_queue = GpuQueue(store, run)
+        self._ends = AttemptEnds(
+            store, run, self._breaker, self._budget, settings.patterns, rng, self._gpu_queue, workers
         )
-        self.returned = Returned(store, run)
-        self._admission = Admission(store, run, settings.lease_s, roster, self._desk, elsewhere, self.returned)
+        self._workers = workers
+        other_hosts = self._ends.other_hosts
+        self._canaries = Canaries(
+            store, run, workers, self._ends.history, other_hosts, settings.quarantine, settings.lease_s
+        )
+        self.returned = ReturnedAttempts(store, run)
+        self._admission = Admission(store, run, settings.lease_s, workers, self._gpu_queue, other_hosts, self.returned)
         self._ends.requeued = self._admission.look_again
-        self._sharing = Sharing(store, run, roster)
-        self._studying = None if run.policy.study is None else _studying(store, run)
-        patience_s = settings.patience.give_up_s if roster.is_remote else 0.0
-        self._reach = Reach(self._guard, roster.hosts, settings.reconnect_s, patience_s)
+        self._shared_slots = SharedSlots(store, run, workers)
+        self._trials = None if run.policy.study is None else _trials(store, run)
+        patience_s = settings.patience.give_up_s if workers.is_remote else 0.0
+        reachability = Reachability(self._breaker, workers.hosts, settings.reconnect_s, patience_s)
+        self.hosts = HostMembership(store, workers, self._canaries, self._admission, reachability)
 
     def start(self) -> list[Ended]:
         """Load what earlier controllers left. Returns the attempts whose files are still to be brought."""
         self._store.bound_waiting(self.run, self.run.policy.retry_cap_s)
         self._ends.load()
-        self._ends.absolve(self._canaries.quarantine_blamed(at_once=True))  # whoever started us may have repaired them
-        self._roster.banned = barred(self._store, self.run.id)
+        self._ends.absolve(
+            self._canaries.quarantine_blamed(at_once=True)
+        )  # they may have been repaired before this start
+        self._workers.banned = barred(self._store, self.run.id)
         self._paused = self.run.pausing  # an operator's pause outlives the controller that he asked
-        self._guard.load(proven=self._ends.history.successes > 0)
-        self._money.load(self._store)
+        self._breaker.load(proven=self._ends.history.successes > 0)
+        self._budget.load(self._store)
         collecting: list[Ended] = []
         for attempt in self._store.unended(self.run.id):
             task = self._store.task_at(self.run.id, attempt.task_number)
@@ -119,34 +125,42 @@ class Dispatcher:
             draining: those that the fleet wants no new work for.
         """
         orders = Orders()
-        self._roster.draining = draining
+        self._workers.draining = draining
         for host in hosts:
-            self._roster.met(host)
-            self._money.price(host.name, host.price_usd_per_hour)
+            self._workers.met(host)
+            self._budget.price(host.name, host.price_usd_per_hour)
         reached = {host.name for host in hosts}
-        self._ends.elsewhere.reached = tuple(host.name for host in hosts)
+        self._ends.other_hosts.reached = tuple(host.name for host in hosts)
         met = hosts
         observations = self._canaries.take(observations, orders)
-        if self._sharing.moved(hosts):
+        if self._shared_slots.moved(hosts):
             self._admission.freed()
         hosts = self._serving(hosts)
-        ended = [seen for seen in observations if self._news.note(self.live, seen)]
+        ended = [seen for seen in observations if self._progress.note(self.live, seen)]
         admits = self._admits(hosts)
-        if ended or admits or self._ends.elsewhere.has_news or self._news.due(self.live) or self._desk.has_news(met):
+        if (
+            ended
+            or admits
+            or self._ends.other_hosts.has_news
+            or self._progress.due(self.live)
+            or self._gpu_queue.has_news(met)
+        ):
             with self._store.batch():
-                self._desk.see(met)
+                self._gpu_queue.see(met)
                 self._take_in(ended, orders)
                 hosts = self._serving(hosts)
-                self._news.flush(self.live)
+                self._progress.flush(self.live)
                 self._propose(hosts)
                 if self._admits(hosts):
                     self._admit(hosts, orders)
-        if self._desk.turn is not None and not self._has_room(hosts):
-            self._desk.leave()
-        orders.gpu_turn = self._desk.turn
+        if self._gpu_queue.turn is not None and not self._has_room(hosts):
+            self._gpu_queue.leave()
+        orders.gpu_turn = self._gpu_queue.turn
         self._order_stops(orders)
         orders.want = self._want()
-        orders.slots = self._sharing.wants(met, self.live, lambda: min(orders.want - len(self.live), self._allowance()))
+        orders.slots = self._shared_slots.wants(
+            met, self.live, lambda: min(orders.want - len(self.live), self._allowance())
+        )
         self._canaries.launch(reached, orders, wanted=orders.want > len(self.live))
         if self._canaries.end_trials([live.attempt for live in self.live.values()]):
             self._admission.freed()
@@ -159,19 +173,19 @@ class Dispatcher:
 
     def _propose(self, hosts: Sequence[HostInfo]) -> None:
         """Let a study ask for its next trials, when they could start; it may see without that that it had better stop."""
-        if self._studying is None or not hosts or self.mode is not Mode.DRIVE or self._paused is not None:
+        if self._trials is None or not hosts or self.mode is not Mode.DRIVE or self._paused is not None:
             return
         free = self.run.policy.workers - len(self.live) if self._has_room(hosts) else 0
-        changed = self._studying.propose(free, hosts)
-        if self._studying.trouble is not None:
-            self.pause(PauseCause.STUDY, self._studying.trouble)
+        changed = self._trials.propose(free, hosts)
+        if self._trials.trouble is not None:
+            self.pause(PauseCause.STUDY, self._trials.trouble)
         if changed is not None:
             self.run = replace(self.run, open=changed.open)
             self._admission.look_again()
 
     def _serving(self, hosts: Sequence[HostInfo]) -> list[HostInfo]:
         """Those that may get new work."""
-        serving = [host for host in hosts if self._roster.serves(host.name)]
+        serving = [host for host in hosts if self._workers.serves(host.name)]
         names = {host.name for host in serving}
         if names != self._served:
             self._admission.freed()
@@ -193,9 +207,9 @@ class Dispatcher:
         """Again at every step until they have ended: their host may not hear it the first time."""
         self._ends.superseded &= self.live.keys()
         all_of_them = self.mode in (Mode.WITHDRAW, Mode.CANCEL)
-        orders.stop_reason = "cancelled" if all_of_them else "another attempt has the verdict, or shall get it"
-        over = self._money.over(self.live.values(), self._store.now())
-        self._ends.stopped |= dict.fromkeys(over, self._money.stop_message)
+        orders.stop_reason = "cancelled" if all_of_them else "another attempt of this task gave the verdict, or will"
+        over = self._budget.over(self.live.values(), self._store.now())
+        self._ends.stopped |= dict.fromkeys(over, self._budget.stop_message)
         some = self._ends.superseded | ((self._ends.withdrawn.keys() | self._ends.stopped.keys()) & self.live.keys())
         for attempt_id in self.live if all_of_them else some:
             orders.stop.setdefault(self.live[attempt_id].attempt.host, []).append(attempt_id)
@@ -210,21 +224,21 @@ class Dispatcher:
             self._finish(seen, orders)
         if ended:
             self._ends.absolve(self._canaries.quarantine_blamed())
-        if ended or self._ends.elsewhere.has_news:
-            self._ends.elsewhere.conclude()
+        if ended or self._ends.other_hosts.has_news:
+            self._ends.other_hosts.conclude()
 
     def _finish(self, seen: Observation, orders: Orders) -> None:
         live = self.live.pop(seen.attempt_id, None)
         if live is None:
             self.returned.ended(seen.attempt_id)
             self._ends.finish_late(seen, self.mode, orders)
-            if self._studying is not None:
-                self._studying.forget()
+            if self._trials is not None:
+                self._trials.forget()
             return
         self._admission.freed()
-        if self._money.is_limited or live.attempt.devices:
+        if self._budget.is_limited or live.attempt.devices:
             self._admission.look_again()  # it may have cost less than was kept for it; others may wait for its GPUs
-        self._news.close(live)
+        self._progress.close(live)
         finished = self._ends.finish(live, seen, self.mode, orders)
         if finished:
             self._canaries.judge_trial(finished.attempt, finished.attempt.failure)
@@ -247,21 +261,23 @@ class Dispatcher:
         )
 
     def _allowance(self) -> int:
-        for live in self.live.values() if self._guard.is_slow else ():
+        for live in self.live.values() if self._breaker.is_slow else ():
             waits = live.task.spec.start_timeout_s or self.run.policy.start_timeout_s
             since = live.attempt.ready_at if waits else live.attempt.started_at
             if since is not None and live.attempt.state is AttemptState.RUNNING:
-                self._guard.ran(live.attempt.id, since)
-        return min(self._guard.allowance(len(self.live)), self._money.allowance(self.live.values(), self._store.now()))
+                self._breaker.ran(live.attempt.id, since)
+        return min(
+            self._breaker.allowance(len(self.live)), self._budget.allowance(self.live.values(), self._store.now())
+        )
 
     def _admit(self, hosts: Sequence[HostInfo], orders: Orders) -> None:
         picked = self._admission.pick(
-            self.live, hosts, self._allowance(), self._ends.history, self._guard.prefers_fresh, self._guard.probed
+            self.live, hosts, self._allowance(), self._ends.history, self._breaker.prefers_fresh, self._breaker.probed
         )
         by_name = {host.name: host for host in hosts}
         self._refused = False
         for task, made, granted in picked:
-            if not self._money.admits(task, self.live.values(), self._store.now()):
+            if not self._budget.admits(task, self.live.values(), self._store.now()):
                 self._refused = True
                 self._admission.wait_for_room()
                 continue
@@ -274,20 +290,20 @@ class Dispatcher:
             if claimed is None:
                 self._admission.wait_for_room()
                 continue
-            self._guard.admitted(claimed.attempt.id, made.host)
-            self.live[claimed.attempt.id] = Live(task=claimed.task, attempt=claimed.attempt)
+            self._breaker.admitted(claimed.attempt.id, made.host)
+            self.live[claimed.attempt.id] = LiveAttempt(task=claimed.task, attempt=claimed.attempt)
             launch = launch_of(self.run, claimed.task, claimed.attempt, values, self._settings.lease_s)
             orders.launch.setdefault(made.host, []).append(launch)
 
     def obey(self, request: Request) -> bool:
-        """Do what somebody asked of the owner, and answer. False: the run is over, so whoever asked will take it from us."""
+        """Do what another process asked of the run's owner, and answer it. False: the run is over, so nothing can be asked of us."""
         with self._store.batch():
             if self._store.run(self.run.id).state is not RunState.RUNNING:
                 return False
             answer = asked(self._store, self.run, request, len(self.live), cancelling=self.mode is Mode.CANCEL)
             self._store.obey(self.run, request, answer)
-            if self._studying is not None:
-                self._studying.forget()
+            if self._trials is not None:
+                self._trials.forget()
         if "error" not in answer or request.verb is Verb.CANCEL:
             self._follow(request)
         self._admission.look_again()
@@ -303,7 +319,7 @@ class Dispatcher:
             case Verb.RESUME | Verb.AMEND:
                 self._amend(unpause=request.verb is Verb.RESUME)
             case Verb.QUARANTINE | Verb.PARDON:
-                self._roster.banned = barred(self._store, self.run.id)
+                self._workers.banned = barred(self._store, self.run.id)
             case Verb.WITHDRAW:
                 why = str(request.args.get("reason") or f"asked by {request.asked_by}")
                 self._ends.withdrawn |= dict.fromkeys(set(request.args.get("attempts") or ()) & self.live.keys(), why)
@@ -315,10 +331,10 @@ class Dispatcher:
         before, stored = self.run.policy, self._store.run(self.run.id)
         policy = stored.policy
         self.run = replace(self.run, policy=policy, open=stored.open)
-        if self._studying is not None:
-            self._studying.amend(self.run)
-        self._money.limit(policy.budget_usd, self._store)
-        self._roster.resize(policy.workers)
+        if self._trials is not None:
+            self._trials.amend(self.run)
+        self._budget.limit(policy.budget_usd, self._store)
+        self._workers.resize(policy.workers)
         lifted = {PauseCause.OPERATOR} if unpause else set[PauseCause]()
         if policy.budget_usd != before.budget_usd:
             lifted.add(PauseCause.BUDGET)
@@ -326,7 +342,7 @@ class Dispatcher:
             self._paused = None
 
     def gpus_moved(self) -> None:
-        """Somebody who waits for GPUs may go on: perhaps we."""
+        """GPUs were freed or granted: a task of ours may start."""
         self._admission.gpus_moved()
 
     def relaunch(self, attempt_id: str) -> Launch | None:
@@ -351,43 +367,13 @@ class Dispatcher:
         if self._paused is None:
             self._paused = {"cause": str(cause), "message": message}
 
-    def host_failed(self, host: str, message: str) -> float | None:
+    def host_unreached(self, host: str, message: str) -> float | None:
         """A host could not be reached. Returns after how many seconds to try again; None: the run pauses as it is."""
-        delay = self._reach.failed(host, message, self._store.now())
+        delay = self.hosts.unreached(host, message)
         if delay is None:
-            self.pause(PauseCause.BREAKER, self._guard.message())
+            self.pause(PauseCause.BREAKER, self._breaker.message())
             self._unreachable = True
         return delay
-
-    def host_returned(self, host: str) -> None:
-        self._reach.returned(host)
-        self._roster.take_back(host, Absence.LOST)
-
-    def host_joined(self, host: str, slots: int | None, canary: CanarySpec | None) -> None:
-        """The fleet brought a host."""
-        self._roster.add([(host, slots)])
-        self._canaries.joined(host, canary)
-        self._reach.joined(host, self._store.now())
-
-    def prove(self, host: str, canary: CanarySpec | None) -> None:
-        """A host that is there from the start gets no work before its canary has passed, where it has one."""
-        self._canaries.joined(host, canary)
-
-    def host_left(self, host: str) -> None:
-        """The fleet has it no more. Its live attempts stay live until somebody says how they ended."""
-        self._roster.remove(host)
-        self._canaries.left(host)
-        self._reach.left(host)
-        self._admission.freed()  # others may serve its shards
-
-    def set_apart(self, host: str, why: Absence) -> None:
-        """Give a host no new work; what it has goes on."""
-        self._roster.set_apart(host, why)
-        self._admission.freed()  # others may serve its shards
-
-    def take_back(self, host: str, why: Absence) -> None:
-        """That reason to give a host no work is gone."""
-        self._roster.take_back(host, why)
 
     def _settle(self, orders: Orders, reached: Collection[str]) -> None:
         if self.returned.is_on(reached) and self.mode is not Mode.STOP:
@@ -411,8 +397,8 @@ class Dispatcher:
             self._store.cancel_tasks(self.run, "the run was cancelled")
             orders.done = self._store.cancel(self.run) is not None
             return
-        if self._paused is None and self._guard.exhausted:
-            self.pause(PauseCause.BREAKER, self._guard.message())
+        if self._paused is None and self._breaker.exhausted:
+            self.pause(PauseCause.BREAKER, self._breaker.message())
         if hopeless := self._canaries.message:
             self.pause(PauseCause.QUARANTINE, hopeless)
         waiting = self._store.counts(self.run.id)[TaskState.QUEUED]
@@ -420,31 +406,33 @@ class Dispatcher:
             orders.done = True
         elif self._paused is not None:
             orders.done = self._is_paused(self._paused)
-        elif self._money.is_spent(self._store.now(), refused=self._refused):
-            self.pause(PauseCause.BUDGET, self._money.message(self._store.now()))
+        elif self._budget.is_spent(self._store.now(), refused=self._refused):
+            self.pause(PauseCause.BUDGET, self._budget.message(self._store.now()))
             orders.done = self._is_paused(self._paused or {})
 
     def _is_paused(self, reason: JsonObject) -> bool:
-        slots = {host: len(self._roster.workers(host)) for host in self._roster.hosts} if self._roster.is_remote else {}
-        return self._store.pause(self.run, self._money.with_cost(reason, slots)) is not None
+        slots = (
+            {host: len(self._workers.workers(host)) for host in self._workers.hosts} if self._workers.is_remote else {}
+        )
+        return self._store.pause(self.run, self._budget.with_cost(reason, slots)) is not None
 
     def _wait_s(self, hosts: Sequence[HostInfo]) -> float:
         now = self._store.now()
-        moments = [now + _LONG_S, self._news.due_at(self.live), self._canaries.next_at, self._sharing.look_at]
+        moments = [now + _LONG_S, self._progress.due_at(self.live), self._canaries.next_at, self._shared_slots.look_at]
         if hosts and self.mode is Mode.DRIVE and self._paused is None:
-            probe = self._guard.next_probe_at
+            probe = self._breaker.next_probe_at
             if len(self.live) < self.run.policy.workers and self._allowance() > 0:
                 moments.append(self._admission.look_at)
             if probe is not None:
                 moments.append(max(probe, self._admission.look_at))
-            if (until := self._money.waits_until(now)) is not None:
+            if (until := self._budget.waits_until(now)) is not None:
                 moments.append(until)
-            if self._guard.is_slow and self.live:
+            if self._breaker.is_slow and self.live:
                 moments.append(now + _SLOW_S)
         return max(0.0, min(moments) - now)
 
 
-def _studying(store: Store, run: Run) -> Studying:
-    from evalfleet.engine.trials import Studying  # all of the search with it, which a plain run need not load
+def _trials(store: Store, run: Run) -> TrialFeed:
+    from evalfleet.engine.trials import TrialFeed  # all of the search with it, which a plain run need not load
 
-    return Studying(store, run)
+    return TrialFeed(store, run)

@@ -15,7 +15,7 @@ from evalfleet.store.base.store import Store
 _MOST_TICKETS = 16  # of one run: who stands further behind in its own queue loses nothing by it
 
 
-class GpuDesk:
+class GpuQueue:
     """Used by the dispatcher inside of its transactions."""
 
     def __init__(self, store: Store, run: Run) -> None:
@@ -23,7 +23,7 @@ class GpuDesk:
         self._run = run
         self._seen: dict[str, float | None] = {}  # when each host was looked at, of what the store has
         self._waiting: set[int | None] = set()  # tasks that have a ticket
-        self.turn: int | None = None  # of the queue, when we last looked and had to wait; None: nobody of us waits
+        self.turn: int | None = None  # of the queue, when we last looked and had to wait; None: no task of ours waits
 
     def has_news(self, hosts: Iterable[HostInfo]) -> bool:
         return any(self._is_new(host) for host in hosts)
@@ -88,7 +88,7 @@ class GpuDesk:
             self.turn, self._waiting = None, set()
 
     def ended(self, attempt: Attempt, end: JsonObject, failure: Failure | None) -> None:
-        """What the end of an attempt says about its GPUs: nobody gets those that did not become free."""
+        """What the end of an attempt says about its GPUs: those that did not become free are not given out."""
         if not attempt.devices:
             return
         for dirty in _objects(end.get("gpus_dirty")):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from evalfleet.engine.orders import Live
+from evalfleet.engine.orders import LiveAttempt
 
 
-class Lives(dict[str, Live]):
+class LiveAttempts(dict[str, LiveAttempt]):
     """By the id of the attempt. Changed by the dispatcher only, and asked through the clerk: a claim that is just made is among them."""
 
-    def on(self, host: str) -> dict[str, Live]:
+    def on(self, host: str) -> dict[str, LiveAttempt]:
         return {one: live for one, live in self.items() if live.attempt.host == host}
 
     def hosts(self) -> set[str]:

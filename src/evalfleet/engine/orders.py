@@ -20,7 +20,7 @@ class Mode(StrEnum):
     CANCEL = "cancel"  # end everything; the run is cancelled
 
 
-class Live(Struct):
+class LiveAttempt(Struct):
     """An attempt in flight, with news that are not stored yet."""
 
     task: Task
@@ -35,9 +35,9 @@ class Live(Struct):
     has_news: bool = False
 
 
-def taken_over(task: Task, attempt: Attempt) -> Live:
+def taken_over(task: Task, attempt: Attempt) -> LiveAttempt:
     """An attempt that another controller started, with all that it was told of it and stored."""
-    return Live(
+    return LiveAttempt(
         task=task,
         attempt=attempt,
         last_event=attempt.last_event,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from evalfleet.core.failures.attribution import SILENT, History
 from evalfleet.core.failures.retry import Fail, Retry, decide, is_spent
 from evalfleet.core.placement import HostRoom, holds
-from evalfleet.engine.orders import Live
-from evalfleet.engine.workers import Roster
+from evalfleet.engine.orders import LiveAttempt
+from evalfleet.engine.workers import WorkerTable
 from evalfleet.model import Distribution, Kind, Requests, Run, Task, TaskState
 from evalfleet.store.base.store import Store
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 _Hosts = tuple[tuple[str, object], ...]
 
 
-class Elsewhere:
+class OtherHosts:
     """Part of the dispatcher, and used like it."""
 
-    def __init__(self, store: Store, run: Run, roster: Roster, history: History, rng: random.Random) -> None:
+    def __init__(self, store: Store, run: Run, workers: WorkerTable, history: History, rng: random.Random) -> None:
         self._store = store
         self._run = run
-        self._roster = roster
+        self._workers = workers
         self._history = history
         self._rng = rng
         self._fixed = run.policy.distribution is Distribution.ROUND_ROBIN
@@ -55,18 +55,18 @@ class Elsewhere:
         return [
             name
             for name in self.reached
-            if name != host and self._roster.serves(name) and self._roster.has_workers(name)
+            if name != host and self._workers.serves(name) and self._workers.has_workers(name)
             and self._could_take(name, task.spec.requests)
         ]  # fmt: skip
 
     def suspects(self) -> list[str]:
         """Hosts that should get no more work, because what fails there at once fails nowhere else."""
         found: list[str] = []
-        serving = [name for name in self.reached if self._roster.serves(name) and self._roster.has_workers(name)]
+        serving = [name for name in self.reached if self._workers.serves(name) and self._workers.has_workers(name)]
         for host in self.reached:
             others = [name for name in serving if name != host and name not in found]
             # Asked at every end: what each of the tasks asks for comes last.
-            if not others or not self._roster.serves(host) or not self._history.streaks.may_be_suspect(host):
+            if not others or not self._workers.serves(host) or not self._history.streaks.may_be_suspect(host):
                 continue
             for asked in {self._asked_by(one.task) for one in self._history.streaks.witnesses(host)}:
                 others = [name for name in others if self._could_take(name, asked)]
@@ -113,10 +113,10 @@ class Elsewhere:
         spent = self._is_spent(task)
         hosts = self._failed_on(task.key) if spent else self._history.hosts_against(task.key)
         hosts = frozenset(host for host in hosts if spent or not self._history.is_vouched(task.key, host))
-        hosts |= self._roster.alone  # a host on trial gets tasks that never failed
+        hosts |= self._workers.alone  # a host on trial gets tasks that never failed
         return hosts if hosts and self._has_other(task.spec.requests, hosts) else frozenset()
 
-    def must_wait(self, task: Task, live: Mapping[str, Live]) -> bool:
+    def must_wait(self, task: Task, live: Mapping[str, LiveAttempt]) -> bool:
         """Whether the host of its failure is about to tell whose fault it was."""
         if task.key not in self._waiting:
             return False
@@ -131,7 +131,7 @@ class Elsewhere:
     def conclude(self) -> None:
         """End the wait of tasks whose failure is their own after all, or that no other host can take any more.
 
-        Only the end of an attempt or a change of the hosts (`has_news`) can bring that about. Whoever waits on is not read.
+        Only the end of an attempt or a change of the hosts (`has_news`) can bring that about. Tasks that wait on are not read.
         """
         self._seen = self._hosts()
         for key, asked in list(self._waiting.items()):
@@ -147,9 +147,9 @@ class Elsewhere:
     def _hosts(self) -> _Hosts:
         """Those that may get work now or soon, and what each has."""
         return tuple(
-            (name, None if (info := self._roster.info(name)) is None else (info.memory_mb, info.devices))
-            for name in self._roster.hosts
-            if self._roster.serves_soon(name) and self._roster.has_workers(name)
+            (name, None if (info := self._workers.info(name)) is None else (info.memory_mb, info.devices))
+            for name in self._workers.hosts
+            if self._workers.serves_soon(name) and self._workers.has_workers(name)
         )
 
     def _end(self, task: Task) -> None:
@@ -174,13 +174,13 @@ class Elsewhere:
         if self._fixed:
             return False
         return any(
-            name not in hosts and self._roster.serves_soon(name) and self._roster.has_workers(name)
+            name not in hosts and self._workers.serves_soon(name) and self._workers.has_workers(name)
             and self._could_take(name, asked)
-            for name in self._roster.hosts
+            for name in self._workers.hosts
         )  # fmt: skip
 
     def _could_take(self, host: str, asked: Requests) -> bool:
-        info = self._roster.info(host)
+        info = self._workers.info(host)
         if info is None:
             return True
         return holds(HostRoom(memory_mb=info.memory_mb, cards=info.devices), asked, self._run.policy.gpus)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
-from evalfleet.engine.orders import Live
+from evalfleet.engine.orders import LiveAttempt
 from evalfleet.hosts.base import Observation
 from evalfleet.model import AttemptState, Run
 from evalfleet.store.base.store import Progress, Store
@@ -14,13 +14,13 @@ FLUSH_S = 0.25
 _MOST_LINES = 200  # event lines kept per attempt between two flushes
 
 
-class News:
+class ProgressBuffer:
     def __init__(self, store: Store, run: Run) -> None:
         self._store = store
         self._run = run
         self._next_at = 0.0
 
-    def note(self, live: Mapping[str, Live], seen: Observation) -> bool:
+    def note(self, live: Mapping[str, LiveAttempt], seen: Observation) -> bool:
         """Keep what is new of a live attempt; True if it says that the attempt ended."""
         if seen.type == "ended":
             return True
@@ -40,13 +40,13 @@ class News:
             one.lines = (one.lines + list(seen.data.get("lines") or ()))[-_MOST_LINES:]
         return False
 
-    def due_at(self, live: Mapping[str, Live]) -> float:
+    def due_at(self, live: Mapping[str, LiveAttempt]) -> float:
         return self._next_at if any(one.has_news for one in live.values()) else inf
 
-    def due(self, live: Mapping[str, Live]) -> bool:
+    def due(self, live: Mapping[str, LiveAttempt]) -> bool:
         return self.due_at(live) <= self._store.now()
 
-    def flush(self, live: Mapping[str, Live]) -> None:
+    def flush(self, live: Mapping[str, LiveAttempt]) -> None:
         """Store what is new, if it is time."""
         if not self.due(live):
             return
@@ -55,12 +55,12 @@ class News:
                 self._write(one)
         self._next_at = self._store.now() + FLUSH_S
 
-    def close(self, one: Live) -> None:
+    def close(self, one: LiveAttempt) -> None:
         """Store what the end of the attempt will not tell by itself."""
         if one.lines or one.ready_at is not None:
             self._write(one)
 
-    def _write(self, one: Live) -> None:
+    def _write(self, one: LiveAttempt) -> None:
         stored = self._store.progress(
             self._run,
             Progress(

@@ -2,19 +2,19 @@
 
 While one host is there, it carries the run, and the others are tried again with growing pauses. Only when none is there, and none
 was for a while, does it count against the breaker: once per round in which every host failed again. A run that has no host at
-all waits, and nothing is held against anybody.
+all waits, and no host is blamed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from evalfleet.engine.run_breaker import Guard
+from evalfleet.engine.run_breaker import RunBreaker
 
 _LONGEST_S = 60.0
 
 
-class Reach:
+class Reachability:
     """
     Args:
         hosts: those that the run has; seen anew at each call, for they come and go.
@@ -22,8 +22,8 @@ class Reach:
         patience_s: for how long after the last contact with a host, or after it came, nothing is held against the backend.
     """
 
-    def __init__(self, guard: Guard, hosts: Collection[str], first_s: float, patience_s: float) -> None:
-        self._guard = guard
+    def __init__(self, breaker: RunBreaker, hosts: Collection[str], first_s: float, patience_s: float) -> None:
+        self._breaker = breaker
         self._hosts = hosts
         self._first_s = first_s
         self._patience_s = patience_s
@@ -46,14 +46,14 @@ class Reach:
             return pause_s
         self._round.clear()
         others = f"; none of the other {len(self._hosts) - 1} hosts is reached either" if len(self._hosts) > 1 else ""
-        return self._guard.backend_failed(message + others)
+        return self._breaker.backend_failed(message + others)
 
     def returned(self, host: str) -> None:
         if host in self._hosts:
             self._present.add(host)
         self._failures.pop(host, None)
         self._round.clear()
-        self._guard.backend_returned()
+        self._breaker.backend_returned()
 
     def joined(self, host: str, now: float) -> None:
         """A host came while the run goes on: a machine that is new may take its time."""

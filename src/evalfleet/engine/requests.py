@@ -1,6 +1,6 @@
-"""What people ask of a run: by a request to its owner, or directly where nobody owns it.
+"""What people ask of a run: by a request to its owner, or directly where it has no owner.
 
-Both ways apply the same function to the store, so that `evalfleet hold` means the same whoever obeys it.
+Both ways apply the same function to the store, so that `evalfleet hold` means the same in both cases.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def pause_reason(run: Run, args: JsonObject) -> JsonObject:
 
 
 def barred(store: StoreReader, run_id: str) -> frozenset[str]:
-    """The workers and hosts that get no work in this run, because somebody said so."""
+    """The workers and hosts that get no work in this run, because a person or an alert said so."""
     names: set[str] = set()
     for event in store.quarantine_events(run_id):
         name = event.data.get("worker")
@@ -125,7 +125,7 @@ def barred(store: StoreReader, run_id: str) -> frozenset[str]:
 
 
 def _pause(store: Store, run: Run, args: JsonObject) -> JsonObject:
-    """Of a run that nobody drives: whatever still runs of it is looked after by the next controller."""
+    """Of a run without a controller: whatever still runs of it is looked after by the next controller."""
     if run.state is RunState.QUEUED:
         run = store.begin(run) or run
     if store.pause(run, pause_reason(run, args)) is None:

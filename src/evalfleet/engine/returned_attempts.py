@@ -20,7 +20,7 @@ _OVER = (RunState.COMPLETED, RunState.CANCELLED)
 _DECIDED = (TaskState.DONE, TaskState.CANCELLED)
 
 
-class Returned:
+class ReturnedAttempts:
     """Those of one run. Used by its dispatcher."""
 
     def __init__(self, store: Store, run: Run) -> None:
@@ -30,7 +30,7 @@ class Returned:
         self._running: dict[str, tuple[str, Attempt | None]] = {}  # their host, and what is stored of them
 
     def found(self, host: str, attempt_ids: Iterable[str]) -> None:
-        """A host that was reached again runs these, and nobody expects them."""
+        """A host that was reached again runs these, unexpected."""
         self.only(host, ())
         for attempt_id in attempt_ids:
             if is_canary(attempt_id):
@@ -83,10 +83,10 @@ def _stored(store: Store, run_id: str, attempt_id: str) -> Attempt | None:
     return next((attempt for attempt in found if attempt.id == attempt_id), None)
 
 
-class Clearing:
-    """Ends what runs that are over left on a host, whoever meets it: their own controllers do not come back.
+class LeftoverAttempts:
+    """Ends what runs that are over left on a host, because their own controllers do not come back.
 
-    Only runs that the store knows, that are over, and that nobody drives. A verdict that nobody has brought yet stays where it is.
+    Only runs that the store knows, that are over, and that have no controller. A verdict that was not collected yet stays where it is.
     """
 
     def __init__(self, store: Store) -> None:
@@ -117,7 +117,7 @@ class Clearing:
         return stop, forget
 
     def _is_done(self, run: Run, attempt_id: str) -> bool:
-        """Whether nobody can want anything of it any more."""
+        """Whether nothing of it can be needed any more."""
         attempt = _stored(self._store, run.id, attempt_id)
         if attempt is None:
             return True

@@ -13,7 +13,7 @@ _CONNECTION = "connection"  # stands for the attempt where the try to reach a ho
 _RECONNECT_S = 0.5
 
 
-class Guard:
+class RunBreaker:
     """The breaker as the engine uses it. With `breaker = false` in the run's policy it lets everything pass."""
 
     def __init__(self, store: Store, run: Run, limits: Limits) -> None:
@@ -24,7 +24,7 @@ class Guard:
         self.probed: tuple[str, ...] = ()  # hosts whose probes failed since it opened
 
     def load(self, *, proven: bool) -> None:
-        """Take over the state that an earlier controller left: somebody started us again, so it may probe anew.
+        """Take over the state that an earlier controller left: this controller was started again, so it may probe anew.
 
         A pool that is `proven` by an earlier verdict of this run needs no slow start.
         """

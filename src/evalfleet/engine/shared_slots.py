@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
-from evalfleet.engine.orders import Live
-from evalfleet.engine.workers import Roster
+from evalfleet.engine.orders import LiveAttempt
+from evalfleet.engine.workers import WorkerTable
 from evalfleet.hosts.base import HostInfo, Room
 from evalfleet.model import Run
 from evalfleet.store.base.store import Store
@@ -14,13 +14,13 @@ from evalfleet.store.base.store import Store
 _MOST = 64  # asked for at a time
 
 
-class Sharing:
+class SharedSlots:
     """A host keeps slots for the run as it says how many it could use; see `Room`. Used inside of the dispatcher's steps."""
 
-    def __init__(self, store: Store, run: Run, roster: Roster) -> None:
+    def __init__(self, store: Store, run: Run, workers: WorkerTable) -> None:
         self._store = store
         self._run = run
-        self._roster = roster
+        self._workers = workers
         self._rooms: dict[str, Room | None] = {}  # as they were at the last step
         self._waits: str | None = None  # what was said of it last
         self._troubles: set[str] = set()  # that were told: each once, since it may last
@@ -32,7 +32,9 @@ class Sharing:
         before, self._rooms = self._rooms, rooms
         return rooms != before
 
-    def wants(self, hosts: Sequence[HostInfo], live: Mapping[str, Live], more: Callable[[], int]) -> dict[str, int]:
+    def wants(
+        self, hosts: Sequence[HostInfo], live: Mapping[str, LiveAttempt], more: Callable[[], int]
+    ) -> dict[str, int]:
         """How many slots the run could use now on each of these hosts that counts them.
 
         Args:
@@ -48,8 +50,8 @@ class Sharing:
         for host in counting:
             ours = {one for one, each in live.items() if each.attempt.host == host.name}
             known = host.room.live if host.room is not None else frozenset[str]()
-            besides = due if self._roster.serves(host.name) else 0
-            wants[host.name] = min(len(self._roster.workers(host.name)), len(ours | known) + besides)
+            besides = due if self._workers.serves(host.name) else 0
+            wants[host.name] = min(len(self._workers.workers(host.name)), len(ours | known) + besides)
         self._say(counting, is_waiting=due > 0)
         return wants
 

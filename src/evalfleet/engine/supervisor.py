@@ -1,9 +1,8 @@
 """The controller of one run: a task group of small services around the dispatcher.
 
 - the dispatch loop steps the dispatcher with what was observed and hands out its orders;
-- the stations follow the fleet, one for each host that it has: the `rescuer` reaches it, asks for every attempt that should be
-  there, and watches that it answers;
-  the `courier` carries orders there; the `recorder` brings files home;
+- the host sessions follow the fleet, one session per host: its connection reaches the host, asks for every attempt that
+  should be there, and watches that it answers; its delivery carries orders there; its collector brings files home;
 - the keeper renews leases; the listener obeys requests of other processes.
 
 Stop means cancel; whatever was going on, the run is left in the store in a state from which the next controller goes on.
@@ -25,13 +24,13 @@ import anyio
 import anyio.to_thread
 
 from evalfleet.engine.dispatcher import Dispatcher, Secrets
-from evalfleet.engine.hosts.collector import Recorder
+from evalfleet.engine.hosts.collector import FileCollector
 from evalfleet.engine.hosts.host_events import HostEvents
-from evalfleet.engine.hosts.metrics import Meter
-from evalfleet.engine.hosts.sessions import Stations
+from evalfleet.engine.hosts.metrics import HostMetrics
+from evalfleet.engine.hosts.sessions import HostSessions
 from evalfleet.engine.orders import Mode, Orders
 from evalfleet.engine.settings import EngineSettings
-from evalfleet.engine.workers import Roster
+from evalfleet.engine.workers import WorkerTable
 from evalfleet.errors import BackendError, Owned, StoreUnwritable
 from evalfleet.hosts.base import Backend, Fleet, Inbox
 from evalfleet.layout import Home
@@ -54,7 +53,7 @@ class Ending(StrEnum):
 
 
 class Spectator(Protocol):
-    """Somebody who looks at the run while it goes on, such as a live view. Ticked from a thread of its own."""
+    """Looks at the run while it goes on, such as a live view. Ticked from a thread of its own."""
 
     def tick(self) -> None: ...
 
@@ -90,26 +89,28 @@ class Supervisor:
         backends = fleet.backends()
         is_remote = all(backend.is_remote for backend in backends)
         hosts = [(backend.name, backend.slots) for backend in backends]
-        roster = Roster(run.policy.workers, hosts, is_remote=is_remote)
-        self._dispatcher = Dispatcher(store, run, settings, secrets, rng or random.Random(), roster)
+        workers = WorkerTable(run.policy.workers, hosts, is_remote=is_remote)
+        self._dispatcher = Dispatcher(store, run, settings, secrets, rng or random.Random(), workers)
         for backend in backends:
-            self._dispatcher.prove(backend.name, backend.canary)
-        record = partial(Recorder, store, self._clerk, home, run, secrets, self._inbox.poke)
-        self._stations = Stations(
+            self._dispatcher.hosts.prove(backend.name, backend.canary)
+        record = partial(FileCollector, store, self._clerk, home, run, secrets, self._inbox.poke)
+        self._sessions = HostSessions(
             fleet, backends, self._dispatcher, self._clerk, self._inbox, store, settings, record, notice
         )
-        self._meter = Meter(store, self._clerk, run, lambda: self._stations.reached, settings.ping_s, host_events)
+        self._metrics = HostMetrics(
+            store, self._clerk, run, lambda: self._sessions.reached, settings.ping_s, host_events
+        )
         self._ending = Ending.SETTLED
-        self._loop = anyio.CancelScope()  # around the dispatch loop; whoever insists on leaving cancels it
+        self._loop = anyio.CancelScope()  # around the dispatch loop; cancelled by a second interrupt
 
     async def drive(self, *, signals: bool = False, mode: Mode = Mode.DRIVE) -> Ending:
         """Drive the run, which we own and which is running, until it settles or we are interrupted."""
         self._dispatcher.mode = Mode.CANCEL if self._run.cancelling else mode
-        self._stations.bring(await self._clerk.call(self._dispatcher.start))
+        self._sessions.bring(await self._clerk.call(self._dispatcher.start))
         async with anyio.create_task_group() as group:
             group.start_soon(self._fleet.serve)
-            group.start_soon(self._stations.serve)
-            group.start_soon(self._meter.serve)
+            group.start_soon(self._sessions.serve)
+            group.start_soon(self._metrics.serve)
             group.start_soon(self._keep)
             group.start_soon(self._listen)
             group.start_soon(self._spectate)
@@ -117,14 +118,14 @@ class Supervisor:
                 group.start_soon(self._obey_signals)
             with self._loop:
                 await self._dispatch()
-            for name, why in self._stations.unreached.items():
+            for name, why in self._sessions.unreached.items():
                 self._notice(f"host {name} was not reached at the end: {why}")
             group.cancel_scope.cancel()
         await self._release()
         return self._ending
 
     async def _release(self) -> None:
-        """Let every host go at the same time; nobody waits long for one that is not there."""
+        """Release all hosts at the same time; a host that does not answer delays the others only briefly."""
         patience_s = _LEAVE_S if self._ending is Ending.SETTLED else _HURRY_S
 
         async def release(backend: Backend) -> None:
@@ -133,7 +134,7 @@ class Supervisor:
 
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + patience_s):
             async with anyio.create_task_group() as group:
-                for backend in self._stations.backends:
+                for backend in self._sessions.backends:
                     group.start_soon(release, backend)
 
     # The dispatch loop
@@ -143,15 +144,15 @@ class Supervisor:
             step = partial(
                 self._dispatcher.step,
                 self._inbox.take(),
-                self._stations.reached,
-                draining=self._stations.draining,
-                collecting=self._stations.is_collecting,
+                self._sessions.reached,
+                draining=self._sessions.draining,
+                collecting=self._sessions.is_collecting,
             )
             orders = await self._clerk.call(step)
-            self._stations.hand_out(orders)
+            self._sessions.hand_out(orders)
             if orders.done:
                 with anyio.move_on_after(_LEAVE_S):
-                    await self._stations.delivered()
+                    await self._sessions.delivered()
                 return
             await self._rest(orders)
 
@@ -230,7 +231,7 @@ class Supervisor:
                 self._dispatcher.mode = Mode.WITHDRAW
             if self._dispatcher.mode is Mode.WITHDRAW:
                 self._inbox.poke()
-                await anext(received)  # whoever insists a third time leaves at once
+                await anext(received)  # a third interrupt leaves at once
             self._loop.cancel()
 
 

@@ -1,7 +1,7 @@
 """Gives a study its next trials: reads what the store has of it, asks the pure plan, and adds tasks.
 
 All in the transaction of the dispatcher's step, so that a trial is either a task of the run or was never proposed. Nothing of
-the search is kept that does not follow from the tasks: whoever drives the study next begins with them.
+the search is kept that does not follow from the tasks: the next controller of the study begins with them.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def submit_study(
     return store.submit(name or study.name, policy, (), folder=folder, base_env=config.base_env(), open=True)
 
 
-class Studying:
+class TrialFeed:
     """One per dispatcher of a study, which is the only one who changes its tasks meanwhile."""
 
     def __init__(self, store: Store, run: Run) -> None:
         assert run.policy.study is not None
-        self.trouble: str | None = None  # why somebody must look before it goes on, and what to change
+        self.trouble: str | None = None  # why a person must look before it goes on, and what to change
         self._store = store
         self._trials: list[Trial] | None = None  # as they were read last; those that have ended change no more
         told = store.last_event(run.id, TROUBLED)
@@ -80,7 +80,7 @@ class Studying:
         self.forget()
 
     def forget(self) -> None:
-        """Trials that have ended may have changed after all: somebody gave them new attempts."""
+        """Trials that have ended may have changed after all: they were given new attempts."""
         self._trials = None
 
     def propose(self, free: int, hosts: Sequence[HostInfo]) -> Run | None:

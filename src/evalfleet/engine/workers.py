@@ -14,14 +14,14 @@ class Absence(StrEnum):
     LOST = "lost"  # given up; it may come back
     DRAINING = "draining"  # it said that it will be taken away
     QUARANTINED = "quarantined"  # it must prove itself first
-    BARRED = "barred"  # it could not, and nobody asks it again
+    BARRED = "barred"  # it could not, and is not asked again
 
 
-class Roster:
+class WorkerTable:
     """Hosts in their order, each with its workers `host-1`, `host-2`, … A worker keeps its name for as long as its host is there.
 
-    Fixed shards are as many as the workers that the run asked for. Each belongs to a worker, or to nobody while there are too
-    few; a newcomer takes those of nobody.
+    Fixed shards are as many as the workers that the run asked for. Each belongs to a worker, or to none while there are too
+    few; a newcomer takes those without a worker.
 
     Args:
         most: how many workers the run asked for. A host that sets no limit of its own has so many.
@@ -59,7 +59,7 @@ class Roster:
 
     @property
     def shards(self) -> Sequence[str | None]:
-        """The worker that each shard belongs to; None: nobody."""
+        """The worker that each shard belongs to; None: no worker."""
         return self._shards
 
     @property

@@ -149,7 +149,7 @@ async def test_the_other_host_goes_and_the_failure_is_final(home: Path):
         play.fleet.remove("two", "preempted")
         await play.said("worker.left", two)
         await play.finish()
-    assert sorted(task.state for task in tasks(play)) == [TaskState.FAILED, TaskState.DONE]
+    assert sorted(task.state for task in tasks(play)) == [TaskState.DONE, TaskState.FAILED]
 
 
 async def test_the_next_controller_knows_who_waits_for_another_host(home: Path):
@@ -172,7 +172,7 @@ async def test_the_next_controller_knows_who_waits_for_another_host(home: Path):
         end_all(two)
         await play.launched(two, 2)
         two.end(two.launched[1], exit_code=1, duration_s=30.0)
-    assert sorted(task.state for task in tasks(play)) == [TaskState.FAILED, TaskState.DONE]
+    assert sorted(task.state for task in tasks(play)) == [TaskState.DONE, TaskState.FAILED]
 
 
 async def test_a_task_whose_memory_only_one_host_has_ends_there(home: Path):

@@ -14,7 +14,7 @@ from evalfleet.core.hosts.health import OtherWay
 from evalfleet.engine.controller import take
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.supervisor import Ending, Supervisor
-from evalfleet.engine.workers import Roster, host_of
+from evalfleet.engine.workers import WorkerTable, host_of
 from evalfleet.hosts.base import FixedFleet
 from evalfleet.layout import Home
 from evalfleet.model import Distribution, Kind, Outcome, Policy, RunState, TaskSpec
@@ -241,11 +241,11 @@ async def test_fixed_shards_lie_on_all_hosts(home: Path):
 
 
 def test_workers_have_names_and_places():
-    roster = Roster(4, [("gpu-1", 3), ("gpu-2", 1)])
-    assert roster.workers("gpu-1") == ["gpu-1-1", "gpu-1-2", "gpu-1-3"]
-    assert roster.workers("nobody") == []
-    assert roster.shards == ["gpu-1-1", "gpu-2-1", "gpu-1-2", "gpu-1-3"]
+    workers = WorkerTable(4, [("gpu-1", 3), ("gpu-2", 1)])
+    assert workers.workers("gpu-1") == ["gpu-1-1", "gpu-1-2", "gpu-1-3"]
+    assert workers.workers("nobody") == []
+    assert workers.shards == ["gpu-1-1", "gpu-2-1", "gpu-1-2", "gpu-1-3"]
     assert host_of("gpu-1-3") == "gpu-1"
-    assert roster.is_remote
-    here = Roster(2, [("local", None)])
+    assert workers.is_remote
+    here = WorkerTable(2, [("local", None)])
     assert (list(here.shards), here.is_remote) == (["local-1", "local-2"], False)

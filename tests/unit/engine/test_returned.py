@@ -211,10 +211,10 @@ async def test_a_verdict_that_nobody_brought_stays_where_it_is(home: Path):
 def dispatcher_of(play: Play) -> Dispatcher:
     from random import Random
 
-    from evalfleet.engine.workers import Roster
+    from evalfleet.engine.workers import WorkerTable
 
     run = play.run
-    made = Dispatcher(play.store, run, PATIENT, lambda _: {}, Random(1), Roster(8, [("a", 1), ("b", 1)]))
+    made = Dispatcher(play.store, run, PATIENT, lambda _: {}, Random(1), WorkerTable(8, [("a", 1), ("b", 1)]))
     made.start()
     return made
 

@@ -160,6 +160,6 @@ def test_tasks_that_wait_for_another_host_cost_nothing_while_nothing_happens(
         books.step()
     assert (reads.tasks, reads.batches) == (0, 0)
     del books.hosts["b"]
-    books.dispatcher.host_left("b")
+    books.dispatcher.hosts.left("b")
     books.step()
     assert books.store.counts(books.run.id)[TaskState.FAILED] == 10

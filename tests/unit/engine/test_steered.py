@@ -12,7 +12,7 @@ from tests.support.engine_play import PATIENT, Play, host, opened, played, until
 
 from evalfleet.engine.controller import take
 from evalfleet.engine.dispatcher import Dispatcher
-from evalfleet.engine.workers import Roster
+from evalfleet.engine.workers import WorkerTable
 from evalfleet.hosts.base import HostInfo, Observation
 from evalfleet.model import RunState, TaskState, Verb
 from evalfleet.store.database.sqlite import open_store
@@ -78,7 +78,7 @@ def test_what_a_cancel_would_undo_is_refused_while_it_goes_on(home: Path, verb: 
     """Answered as if it were done, it would be a lie: the tasks are cancelled all the same."""
     play = Play(home, 2, host("a"), attempts=1)
     store, run = play.store, play.run
-    made = Dispatcher(store, run, PATIENT, lambda _: {}, Random(1), Roster(8, [("a", 2)]))
+    made = Dispatcher(store, run, PATIENT, lambda _: {}, Random(1), WorkerTable(8, [("a", 2)]))
     made.start()
     first, _ = made.step([], [HERE]).launch["a"]
     end = {"cause": "exited", "exit_code": 1, "duration_s": 1.0}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evalfleet.core.gpus.cards import Card
-from evalfleet.engine.trials import Studying, submit_study
+from evalfleet.engine.trials import TrialFeed, submit_study
 from evalfleet.hosts.base import HostInfo
 from evalfleet.model import Blame, Device, Failure, Kind, Outcome, Requests, Run, TaskState, Verdict
 from evalfleet.report.html.page import page
@@ -48,7 +48,7 @@ class Play:
         }
         submitted = submit_study(self.store, study_of(table), folder="/x", budget_usd=None, gpus=(0, 1))
         self.run: Run = self.store.begin(self.store.take(submitted.id, "me")) or submitted
-        self.studying = Studying(self.store, self.run)
+        self.studying = TrialFeed(self.store, self.run)
 
     def claimed(self, number: int) -> Claimed:
         devices = (Device(index=1, uuid="GPU-1"),)
@@ -156,7 +156,7 @@ def test_a_trial_asks_for_its_gpus_and_too_many_at_a_time_is_said(play: Callable
     assert one.run.policy.gpus == (0, 1)
     crowded = study_facts(one.store, one.run)["crowded"]
     assert crowded.startswith("30 trials at a time are wanted, and 2 GPUs carry at most 20")
-    again = Studying(one.store, one.run)
+    again = TrialFeed(one.store, one.run)
     again.propose(40, [HOST])
     told = [event for event in one.store.events(one.run.id) if event.type == "run.crowded"]
     assert len(told) == 1  # once, whoever drives it
@@ -190,7 +190,7 @@ def test_trouble_is_told_once_and_its_repair_goes_on(play: Callable[..., Play]):
     assert one.studying.trouble is not None
     assert "ask for more memory or GPUs in [trial]" in one.studying.trouble
     assert f"`evalfleet study resume {one.run.id}`" in one.studying.trouble
-    again = Studying(one.store, one.run)  # whoever drives it after the repair
+    again = TrialFeed(one.store, one.run)  # whoever drives it after the repair
     assert again.propose(5, [HOST]) is not None
     assert again.trouble is None
 

@@ -23,7 +23,7 @@ from evalfleet.store.base.store import Store
 from evalfleet.store.thread import Clerk
 
 
-class Recorder:
+class FileCollector:
     """One per host. `put` what ended; `serve` works it off while the host is there."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Recorder:
         self._home = home
         self._run = run
         self._secrets = secrets
-        self._done = done  # told whenever nothing is left to bring, or nobody to ask
+        self._done = done  # told whenever nothing is left to bring, or no host to ask
         self._waiting: dict[str, Ended] = {}
         self._given_up: set[str] = set()
         self._sealed: set[str] = set()  # their files may hold a secret that we do not know
@@ -48,7 +48,7 @@ class Recorder:
             self._wake.set()
 
     def use(self, host: Host | None) -> None:
-        """From now on this host is asked; None: nobody is there."""
+        """From now on this host is asked; None: the host is not reached."""
         self._host = host
         self._abandoned &= host is None
         self._wake.set()
@@ -59,7 +59,7 @@ class Recorder:
         self._wake.set()
 
     def surrender(self) -> list[Ended]:
-        """Let go of what was not brought, for somebody else to see to it."""
+        """Hand over what was not collected, for another collector."""
         left, self._waiting = list(self._waiting.values()), {}
         return left
 

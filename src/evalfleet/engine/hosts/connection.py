@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from evalfleet.core.hosts import health
 from evalfleet.engine.dispatcher import Dispatcher
-from evalfleet.engine.hosts.session import Station
-from evalfleet.engine.returned_attempts import Clearing
+from evalfleet.engine.hosts.session import HostSession
+from evalfleet.engine.returned_attempts import LeftoverAttempts
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.workers import Absence
 from evalfleet.errors import BackendError, RunnerRefused, RunnerUnavailable
@@ -30,10 +30,10 @@ _NEWER_S = 2.0  # by so much a host must be younger than an attempt, that clocks
 _FAR = 6.0  # times longer a host far away may take for an answer: a slow line is no silence
 
 
-class Rescuer:
+class HostConnection:
     def __init__(
         self,
-        station: Station,
+        session: HostSession,
         dispatcher: Dispatcher,
         clerk: Clerk,
         inbox: Inbox,
@@ -42,15 +42,15 @@ class Rescuer:
         notice: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._notice = notice  # told what a person should know
-        self._station = station
-        self._backend = station.backend
+        self._session = session
+        self._backend = session.backend
         self._dispatcher = dispatcher
         self._clerk = clerk
         self._inbox = inbox
         self._store = store
         self._settings = settings
-        self._far = _FAR if station.backend.is_remote else 1.0
-        self._clearing = Clearing(store)
+        self._far = _FAR if session.backend.is_remote else 1.0
+        self._leftovers = LeftoverAttempts(store)
         self._answered_at = 0.0
         self._spared_at = 0.0  # when the other way last said that it lives, though it was silent for long
         self._unanswered = 0  # times in a row that it was asked in vain
@@ -71,24 +71,24 @@ class Rescuer:
                     async with self._backend.acquire(run.id, run.epoch, self._inbox) as host:
                         self._is_told = False
                         await self._rescue(host)
-                        await self._clerk.call(partial(self._dispatcher.host_returned, name))
+                        await self._clerk.call(partial(self._dispatcher.hosts.returned, name))
                         await self._answered()
-                        self._station.meet(host)
+                        self._session.meet(host)
                         self._is_linked = True
                         await self._watch(host)
             except BackendError as error:
-                self._station.meet(None)
-                self._station.trouble = str(error).removeprefix(f"host {name}: ")
+                self._session.meet(None)
+                self._session.trouble = str(error).removeprefix(f"host {name}: ")
                 await self._doubt()
-                delay = await self._clerk.call(partial(self._dispatcher.host_failed, name, str(error)))
+                delay = await self._clerk.call(partial(self._dispatcher.host_unreached, name, str(error)))
                 self._inbox.poke()
                 await (anyio.sleep_forever() if delay is None else anyio.sleep(delay))
             finally:
                 self._is_linked = False
-                self._station.meet(None)
+                self._session.meet(None)
 
     async def _rescue(self, host: Host) -> None:
-        """Ask the host for every attempt that should be there, and for those that nobody expects any more."""
+        """Ask the host for every attempt that should be there, and for those that are not expected any more."""
         try:
             with anyio.fail_after(_RESCUE_S * self._far):
                 found = {one.attempt_id: one.live for one in await host.known()}
@@ -104,18 +104,18 @@ class Rescuer:
                     # Its end says whether it is late or was never collected. Without files, we took them and died before
                     # we said so.
                     if not await host.observe(attempt_id, -1):
-                        with suppress(RunnerRefused):  # what it keeps costs nobody else's attempts
+                        with suppress(RunnerRefused):  # what it keeps must not cost other attempts
                             await host.forget([attempt_id])
                 await self._clear(host)
         except TimeoutError:
             raise RunnerUnavailable(f"host {host.info.name} fell silent while it was asked for its attempts") from None
 
     async def _clear(self, host: Host) -> None:
-        """End what runs that are over left there: nobody else will."""
+        """End what finished runs left there: their own controllers are gone."""
         if not host.others:
             return
-        for run, stop, forget in await self._clerk.call(partial(self._clearing.orders, host.others)):
-            with suppress(RunnerRefused):  # somebody took it up again
+        for run, stop, forget in await self._clerk.call(partial(self._leftovers.orders, host.others)):
+            with suppress(RunnerRefused):  # another controller resumed it
                 await host.clear(run.id, run.epoch, stop=stop, forget=forget)
 
     async def _find(self, host: Host, missing: Iterable[str]) -> None:
@@ -133,7 +133,7 @@ class Rescuer:
                     self._end(attempt_id, {"cause": "runner_lost", "message": "its runner does not know it any more"})
                 continue
             if host.info.age_s is not None and self._store.now() - live.attempt.claimed_at > host.info.age_s + _NEWER_S:
-                # What its former machine did with it nobody knows: the same attempt is not started twice.
+                # What its former machine did with it is unknown: the same attempt is not started twice.
                 message = f"host {host.info.name} was made anew after it was claimed"
                 self._end(attempt_id, {"cause": "runner_lost", "message": message})
                 continue
@@ -171,7 +171,7 @@ class Rescuer:
         """A machine that will be taken away gets no new work; what runs there goes on."""
         reason = await host.doomed()
         self._is_told = True
-        await self._clerk.call(partial(self._dispatcher.set_apart, self._backend.name, Absence.DRAINING))
+        await self._clerk.call(partial(self._dispatcher.hosts.set_apart, self._backend.name, Absence.DRAINING))
         if self._doom is None:
             await self._note("worker.draining", {"reason": reason})
         self._doom = reason
@@ -183,7 +183,7 @@ class Rescuer:
             found = await self._known(host)
             if found is not None:
                 if self._unanswered:
-                    self._station.meet(host)
+                    self._session.meet(host)
                 await self._answered()
                 if self._doom is not None and not self._is_told:
                     await self._spare()
@@ -201,7 +201,7 @@ class Rescuer:
         return None
 
     async def _answered(self) -> None:
-        self._station.trouble = None
+        self._session.trouble = None
         if self._unanswered:
             await self._note("worker.returned")
             if self._unanswered > 1 and self._backend.is_remote:
@@ -211,13 +211,13 @@ class Rescuer:
     async def _spare(self) -> None:
         """It said that it would be taken away, and now, over another connection, it does not: it was not."""
         self._doom = None
-        await self._clerk.call(partial(self._dispatcher.take_back, self._backend.name, Absence.DRAINING))
+        await self._clerk.call(partial(self._dispatcher.hosts.take_back, self._backend.name, Absence.DRAINING))
         await self._note("worker.returned", {"from": "draining"})
         self._inbox.poke()
 
     async def _keeps_waiting(self) -> bool:
         """Suspect a host that is silent on a connection that stands, and ask it another way. False: leave this connection."""
-        self._station.meet(None)  # it keeps its attempts and gets no new ones
+        self._session.meet(None)  # it keeps its attempts and gets no new ones
         seen = await self._suspect()
         if seen.other_way is health.OtherWay.ALIVE:
             await self._answered()
@@ -236,7 +236,7 @@ class Rescuer:
 
         This machine is always there: what its runner left is told by the next runner.
         """
-        if not self._backend.is_remote or self._given_up or self._station.is_leaving:
+        if not self._backend.is_remote or self._given_up or self._session.is_leaving:
             return
         seen = await self._suspect()
         if self._is_lost(seen):
@@ -252,7 +252,7 @@ class Rescuer:
             since = max(self._answered_at, self._spared_at)
             await anyio.sleep(max(self._settings.ping_s, since + limit_s - anyio.current_time()))
             silent_s = anyio.current_time() - max(self._answered_at, self._spared_at)
-            if silent_s >= limit_s and not self._given_up and not self._station.is_leaving:
+            if silent_s >= limit_s and not self._given_up and not self._session.is_leaving:
                 with suppress(BackendError):
                     await self._decide(self._answered_at)
 
@@ -285,8 +285,8 @@ class Rescuer:
         name, cause = self._backend.name, health.cause_of(seen)
         silent_s = anyio.current_time() - self._answered_at
         await self._note("worker.lost", {"cause": cause})
-        await self._clerk.call(partial(self._dispatcher.set_apart, name, Absence.LOST))
-        why = f" ({self._station.trouble})" if self._station.trouble else ""
+        await self._clerk.call(partial(self._dispatcher.hosts.set_apart, name, Absence.LOST))
+        why = f" ({self._session.trouble})" if self._session.trouble else ""
         message = f"host {name} was silent for {silent_s:.0f} s and is given up{why}"
         if cause == "preempted":
             message = f"host {name} was taken back by the cloud" + (f": {self._doom}" if self._doom else "")
@@ -294,7 +294,7 @@ class Rescuer:
         self._notice(f"{message}; what it had starts elsewhere" if live else message)
         for attempt_id in live:
             self._end(attempt_id, {"cause": cause, "message": message})
-        self._station.recorder.abandon()
+        self._session.collector.abandon()
 
     async def _suspect(self, patience_s: float | None = None) -> health.Observation:
         self._unanswered += 1
@@ -312,7 +312,7 @@ class Rescuer:
 
     async def _tell_suspicion(self) -> None:
         """An event at once; a person hears of it the second time: most lines that break are mended by then."""
-        reason = self._station.trouble or "it does not answer on a connection that stands"
+        reason = self._session.trouble or "it does not answer on a connection that stands"
         if self._unanswered == 1:
             await self._note("worker.suspected", {"reason": reason})
         elif self._unanswered == 2 and self._backend.is_remote:

@@ -1,4 +1,4 @@
-"""Carries orders to one host, beside the dispatch loop: a slow host must not hold up the others."""
+"""Delivers orders to one host, beside the dispatch loop: a slow host must not hold up the others."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from evalfleet.errors import BackendError
 from evalfleet.hosts.base import Host, Launch
 
 
-class Courier:
-    """What cannot be delivered is dropped: the rescuer asks for it again when the host is back.
+class OrderDelivery:
+    """What cannot be delivered is dropped: the connection asks for it again when the host is back.
 
     Args:
         patience_s: most time for one delivery.
@@ -31,7 +31,7 @@ class Courier:
         self._idle.set()
 
     def use(self, host: Host | None) -> None:
-        """From now on orders go to this connection; None: nobody is there."""
+        """From now on orders go to this connection; None: the host is not reached."""
         self._host = host
         self._said = None
         if host is None:

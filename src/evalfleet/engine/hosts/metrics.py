@@ -17,7 +17,7 @@ from evalfleet.store.thread import Clerk
 _LOOKS = 4  # until what was seen is written
 
 
-class Meter:
+class HostMetrics:
     """Used by the loop's thread only.
 
     Args:

@@ -1,4 +1,4 @@
-"""One host of a run as its controller sees it: the connection, what is carried there, and what is brought from there."""
+"""One host of a run as its controller sees it: its connection, the orders sent to it, and the files collected from it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from collections.abc import Callable
 
 import anyio
 
-from evalfleet.engine.hosts.collector import Recorder
-from evalfleet.engine.hosts.delivery import Courier
+from evalfleet.engine.hosts.collector import FileCollector
+from evalfleet.engine.hosts.delivery import OrderDelivery
 from evalfleet.hosts.base import Backend, Host
 
 
-class Station:
+class HostSession:
     """Used by the loop's thread only."""
 
-    def __init__(self, backend: Backend, courier: Courier, recorder: Recorder, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, backend: Backend, delivery: OrderDelivery, collector: FileCollector, changed: Callable[[], None]
+    ) -> None:
         self.backend = backend
-        self.courier = courier
-        self.recorder = recorder
+        self.delivery = delivery
+        self.collector = collector
         self.host: Host | None = None  # reached, and asked for all its attempts
         self.trouble: str | None = "no answer yet"  # why it is not reached
         self.is_leaving = False  # the fleet has it no more; whatever it still says is listened to for a moment
@@ -27,11 +29,11 @@ class Station:
     def meet(self, host: Host | None) -> None:
         """A host was reached and asked for everything, or is not there any more."""
         self.host = host
-        self.courier.use(host)
-        self.recorder.use(host)
+        self.delivery.use(host)
+        self.collector.use(host)
         self._changed()
 
     async def serve(self) -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(self.courier.serve)
-            group.start_soon(self.recorder.serve)
+            group.start_soon(self.delivery.serve)
+            group.start_soon(self.collector.serve)

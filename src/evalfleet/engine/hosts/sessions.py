@@ -1,6 +1,6 @@
-"""The hosts of a run while they come and go: follows the fleet, and has a station for each of its hosts.
+"""The hosts of a run while they come and go: follows the fleet, with one session per host.
 
-A host that comes gets its station at once. A host that leaves gets no new work; if it still answers, what has ended there is
+A host that joins gets its session at once. A host that leaves gets no new work; if it still answers, what has ended there is
 brought home; then its attempts end by what the fleet says became of it.
 """
 
@@ -15,10 +15,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from evalfleet.engine.dispatcher import Dispatcher
-from evalfleet.engine.hosts.collector import Recorder
-from evalfleet.engine.hosts.connection import Rescuer
-from evalfleet.engine.hosts.delivery import Courier
-from evalfleet.engine.hosts.session import Station
+from evalfleet.engine.hosts.collector import FileCollector
+from evalfleet.engine.hosts.connection import HostConnection
+from evalfleet.engine.hosts.delivery import OrderDelivery
+from evalfleet.engine.hosts.session import HostSession
 from evalfleet.engine.orders import Ended, Orders
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.errors import BackendError
@@ -27,15 +27,15 @@ from evalfleet.model import JsonObject
 from evalfleet.store.base.store import Store
 from evalfleet.store.thread import Clerk
 
-_DELIVERY_S = 60.0  # of orders to one host; a slow one holds up nobody else
+_DELIVERY_S = 60.0  # of orders to one host; a slow host must not delay the others
 
 
-class Stations:
+class HostSessions:
     """Used by the loop's thread only.
 
     Args:
         backends: those that the fleet had when the dispatcher was made.
-        record: makes a recorder.
+        record: makes a file collector.
         notice: told what a person should know.
     """
 
@@ -48,7 +48,7 @@ class Stations:
         inbox: Inbox,
         store: Store,
         settings: EngineSettings,
-        record: Callable[[], Recorder],
+        record: Callable[[], FileCollector],
         notice: Callable[[str], None],
     ) -> None:
         self._fleet = fleet
@@ -59,24 +59,24 @@ class Stations:
         self._settings = settings
         self._record = record
         self._notice = notice
-        self._stations = {backend.name: self._station(backend) for backend in backends}
-        self._elsewhere = record()  # of hosts that are not the run's any more: their files are not waited for
-        self._elsewhere.abandon()
-        self._homeless: list[Ended] = []  # files that a host still had when its station was closed
-        self._buried: set[str] = set()  # attempts that we said have ended
+        self._sessions = {backend.name: self._session(backend) for backend in backends}
+        self._departed = record()  # of hosts that are not the run's any more: their files are not waited for
+        self._departed.abandon()
+        self._uncollected: list[Ended] = []  # files that a host still had when its session was closed
+        self._orphaned: set[str] = set()  # attempts that we said have ended
         self._told: Counter[str] = Counter()  # how busy the fleet thinks each host is
         self._waits = False  # a person was told that there is no host
-        self._look = anyio.Event()  # a station was closed: the fleet may have its host again, or know its departure
+        self._look = anyio.Event()  # a session was closed: the fleet may have its host again, or know its departure
         self._stepped = anyio.Event()
 
     @property
     def backends(self) -> list[Backend]:
-        return [station.backend for station in self._stations.values() if not station.is_leaving]
+        return [session.backend for session in self._sessions.values() if not session.is_leaving]
 
     @property
     def reached(self) -> list[HostInfo]:
-        stations = self._stations.values()
-        return [station.host.info for station in stations if station.host and not station.is_leaving]
+        sessions = self._sessions.values()
+        return [session.host.info for session in sessions if session.host and not session.is_leaving]
 
     @property
     def draining(self) -> frozenset[str]:
@@ -86,25 +86,25 @@ class Stations:
     @property
     def unreached(self) -> dict[str, str]:
         """Hosts that are not reached now, and why."""
-        remote = {name: one for name, one in self._stations.items() if one.backend.is_remote}
+        remote = {name: one for name, one in self._sessions.items() if one.backend.is_remote}
         return {name: one.trouble for name, one in remote.items() if one.trouble and one.host is None}
 
     @property
     def is_collecting(self) -> bool:
         """Whether files of ended attempts are still on their way."""
-        busy = any(station.recorder.is_busy for station in self._stations.values())
-        return busy or self._elsewhere.is_busy or bool(self._homeless)
+        busy = any(session.collector.is_busy for session in self._sessions.values())
+        return busy or self._departed.is_busy or bool(self._uncollected)
 
     def bring(self, ended: Iterable[Ended]) -> None:
         for one in ended:
-            station = self._stations.get(one.attempt.host)
-            (station.recorder if station else self._elsewhere).put([one])
+            session = self._sessions.get(one.attempt.host)
+            (session.collector if session else self._departed).put([one])
 
     def hand_out(self, orders: Orders) -> None:
         """Pass on what a step decided, to the hosts and to the fleet."""
         self.bring(orders.collect)
-        for name, station in self._stations.items():
-            station.courier.put(
+        for name, session in self._sessions.items():
+            session.delivery.put(
                 orders.launch.get(name, ()),
                 orders.stop.get(name, ()),
                 orders.stop_reason,
@@ -124,24 +124,24 @@ class Stations:
         load = Counter(live.attempt.host for live in self._dispatcher.live.values())
         load.update(proving)
         load.update(self._dispatcher.returned.hosts())
-        for name, station in self._stations.items():
-            load[name] += station.recorder.waiting
-        for name in self._stations:
+        for name, session in self._sessions.items():
+            load[name] += session.collector.waiting
+        for name in self._sessions:
             if load[name] != self._told[name]:
                 self._fleet.busy(name, load[name])
         self._told = load
 
     async def delivered(self) -> None:
         """Return when no order is on its way any more."""
-        for station in list(self._stations.values()):
-            await station.courier.delivered()
+        for session in list(self._sessions.values()):
+            await session.delivery.delivered()
 
     async def serve(self) -> None:
         """Follow the fleet for as long as we live."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._elsewhere.serve)
-            for station in self._stations.values():
-                group.start_soon(self._attend, station)
+            group.start_soon(self._departed.serve)
+            for session in self._sessions.values():
+                group.start_soon(self._serve, session)
             while True:
                 self._look = anyio.Event()
                 await self._follow(group)
@@ -149,76 +149,76 @@ class Stations:
 
     async def _follow(self, group: TaskGroup) -> None:
         given = {backend.name: backend for backend in self._fleet.backends()}
-        for name, station in self._stations.items():
-            if given.get(name) is not station.backend and not station.is_leaving:
-                station.is_leaving = True
-                group.start_soon(self._dismiss, station)
+        for name, session in self._sessions.items():
+            if given.get(name) is not session.backend and not session.is_leaving:
+                session.is_leaving = True
+                group.start_soon(self._close, session)
         for name, backend in given.items():
-            if name not in self._stations:
-                await self._clerk.call(partial(self._dispatcher.host_joined, name, backend.slots, backend.canary))
-                self._stations[name] = station = self._station(backend)
-                group.start_soon(self._attend, station)
+            if name not in self._sessions:
+                await self._clerk.call(partial(self._dispatcher.hosts.joined, name, backend.slots, backend.canary))
+                self._sessions[name] = session = self._session(backend)
+                group.start_soon(self._serve, session)
                 await self._note("worker.joined", {"host": name})
-        self.bring(self._homeless)
-        self._homeless = []
-        await self._bury()
+        self.bring(self._uncollected)
+        self._uncollected = []
+        await self._end_orphaned()
         self._say_what_is_missing()
         self._inbox.poke()  # who drains may have changed
 
-    def _station(self, backend: Backend) -> Station:
-        return Station(backend, Courier(_DELIVERY_S), self._record(), self._inbox.poke)
+    def _session(self, backend: Backend) -> HostSession:
+        return HostSession(backend, OrderDelivery(_DELIVERY_S), self._record(), self._inbox.poke)
 
-    async def _attend(self, station: Station) -> None:
-        rescuer = Rescuer(
-            station, self._dispatcher, self._clerk, self._inbox, self._store, self._settings, self._notice
+    async def _serve(self, session: HostSession) -> None:
+        connection = HostConnection(
+            session, self._dispatcher, self._clerk, self._inbox, self._store, self._settings, self._notice
         )
-        with station.scope:
+        with session.scope:
             async with anyio.create_task_group() as group:
-                group.start_soon(station.serve)
-                group.start_soon(rescuer.serve)
-                group.start_soon(rescuer.judge)
+                group.start_soon(session.serve)
+                group.start_soon(connection.serve)
+                group.start_soon(connection.judge)
 
-    async def _dismiss(self, station: Station) -> None:
-        name = station.backend.name
-        await self._clerk.call(partial(self._dispatcher.host_left, name))
+    async def _close(self, session: HostSession) -> None:
+        name = session.backend.name
+        await self._clerk.call(partial(self._dispatcher.hosts.left, name))
         with anyio.move_on_after(self._settings.farewell_s), suppress(BackendError):
-            await self._look_once_more(station)
-        station.scope.cancel()
-        del self._stations[name]
-        self._homeless += station.recorder.surrender()
+            await self._look_once_more(session)
+        session.scope.cancel()
+        del self._sessions[name]
+        self._uncollected += session.collector.surrender()
         departure = self._fleet.departure(name)
         said = {"cause": departure.cause, "message": departure.message} if departure else {}
         await self._note("worker.left", {"host": name, **said})
         self._look.set()
 
-    async def _look_once_more(self, station: Station) -> None:
+    async def _look_once_more(self, session: HostSession) -> None:
         """Return when everything that has ended on the host is here."""
-        if station.host is None:
+        if session.host is None:
             return
-        ended = {one.attempt_id for one in await station.host.known() if not one.live}
-        live = await self._clerk.call(partial(self._dispatcher.live.on, station.backend.name))
+        ended = {one.attempt_id for one in await session.host.known() if not one.live}
+        live = await self._clerk.call(partial(self._dispatcher.live.on, session.backend.name))
         for attempt_id in ended & live.keys():
-            await station.host.observe(attempt_id, live[attempt_id].last_event)
-        while station.recorder.is_busy or any(one in self._dispatcher.live for one in ended):
+            await session.host.observe(attempt_id, live[attempt_id].last_event)
+        while session.collector.is_busy or any(one in self._dispatcher.live for one in ended):
             self._inbox.poke()
             await self._stepped.wait()
 
-    async def _bury(self) -> None:
-        """End the live attempts of hosts that are not there, where the fleet knows what became of them: nobody can ask them."""
-        for host in await self._clerk.call(self._dispatcher.live.hosts) - self._stations.keys():
+    async def _end_orphaned(self) -> None:
+        """End the live attempts of hosts that are gone, where the fleet knows what became of them: they cannot be asked."""
+        for host in await self._clerk.call(self._dispatcher.live.hosts) - self._sessions.keys():
             departure = self._fleet.departure(host)
             if departure is None:
                 continue
             end: JsonObject = {"cause": departure.cause, "message": departure.message}
-            lost = (await self._clerk.call(partial(self._dispatcher.live.on, host))).keys() - self._buried
-            self._buried |= lost
+            lost = (await self._clerk.call(partial(self._dispatcher.live.on, host))).keys() - self._orphaned
+            self._orphaned |= lost
             self._inbox.put([Observation(one, 1 << 30, 0.0, "ended", end) for one in sorted(lost)])
 
     def _say_what_is_missing(self) -> None:
-        if not self._stations and not self._waits:
+        if not self._sessions and not self._waits:
             run = self._dispatcher.run
             self._notice(f"run {run.id} waits for a worker: {self._fleet.waits_for()}")
-        self._waits = not self._stations
+        self._waits = not self._sessions
 
     async def _note(self, event: str, data: JsonObject) -> None:
         await self._clerk.call(partial(self._store.note, self._dispatcher.run.id, event, data))

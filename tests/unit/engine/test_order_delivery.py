@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from evalfleet.engine.hosts.delivery import Courier
+from evalfleet.engine.hosts.delivery import OrderDelivery
 from evalfleet.errors import RunnerUnavailable
 from evalfleet.hosts.base import Launch
 
@@ -31,12 +31,12 @@ class _Deaf:
 
 
 async def test_a_lost_word_about_slots_is_said_again():
-    host, courier = _Deaf(), Courier(patience_s=5.0)
-    courier.use(host)  # pyright: ignore[reportArgumentType]
+    host, delivery = _Deaf(), OrderDelivery(patience_s=5.0)
+    delivery.use(host)  # pyright: ignore[reportArgumentType]
     async with anyio.create_task_group() as group:
-        group.start_soon(courier.serve)
+        group.start_soon(delivery.serve)
         for _ in range(3):
-            courier.put((), (), "", (), want=2)
-            await courier.delivered()
+            delivery.put((), (), "", (), want=2)
+            await delivery.delivered()
         group.cancel_scope.cancel()
     assert host.wanted == [2], "again after it was lost, and not after it was heard"

@@ -79,7 +79,7 @@ def test_a_late_verdict_adds_the_difference(home: Path):
     books.step(books.ends(one, duration_s=5.0, usd=4.0))
     assert books.attempt(one).outcome is Outcome.OK
     assert books.attempt(one).cost_usd == pytest.approx(9.0)
-    assert books.dispatcher._money._spent_usd == pytest.approx(9.0)
+    assert books.dispatcher._budget._spent_usd == pytest.approx(9.0)
 
 
 def test_losses_use_up_the_budget(home: Path):
@@ -103,7 +103,7 @@ def test_the_next_controller_knows_what_live_attempts_have_spent(home: Path):
     books.step(*(books.reports(one, 2.5) for one in two), after_s=1.0)
     books.kill()
     assert books.start(after_s=1.0) == []
-    assert books.dispatcher._money._committed(books.dispatcher.live.values(), books.clock())[0] == 5.0
+    assert books.dispatcher._budget._committed(books.dispatcher.live.values(), books.clock())[0] == 5.0
 
 
 def test_what_is_in_flight_doubles_only_as_ends_confirm(home: Path):
@@ -234,12 +234,12 @@ def test_before_anything_has_ended_a_tasks_own_time_limit_counts(home: Path):
     require_budget(books.store, books.run.policy, specs, local_usd_per_hour=SECOND)
     [one] = books.start()
     assert books.store.run(books.run.id).state is RunState.RUNNING
-    money, live = books.dispatcher._money, books.dispatcher.live.values()
-    assert money.allowance(live, books.store.now()) == 0, "what runs may take all its own time"
+    budget, live = books.dispatcher._budget, books.dispatcher.live.values()
+    assert budget.allowance(live, books.store.now()) == 0, "what runs may take all its own time"
     short = books.store.task_at(books.run.id, books.attempt(one).task_number)
     long = replace(short, spec=replace(short.spec, timeout_s=60.0))
-    assert not money.admits(long, (), books.store.now())
-    assert "$60.00" in money.message(books.store.now()), "what did not fit is told"
+    assert not budget.admits(long, (), books.store.now())
+    assert "$60.00" in budget.message(books.store.now()), "what did not fit is told"
 
 
 def test_time_limits_that_are_all_longer_than_the_usual_count_when_a_run_is_submitted(home: Path):

@@ -1,7 +1,7 @@
 """Claims, reports, losses, late returns and deaths of controllers in any order: the books say what a ledger outside says, and the
 budget holds.
 
-`MONEY_EXAMPLES=2000 pytest tests/unit/engine/test_money_random.py` for a long round with fresh examples.
+`MONEY_EXAMPLES=2000 pytest tests/unit/engine/test_budget_random.py` for a long round with fresh examples.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Ledger:
             one: pytest.approx(page.booked, abs=CENT) for one, page in self.pages.items() if page.booked is not None
         }
         booked = sum(page.booked for page in self.pages.values() if page.booked is not None)
-        assert self.books.dispatcher._money._spent_usd == pytest.approx(booked, abs=CENT)
+        assert self.books.dispatcher._budget._spent_usd == pytest.approx(booked, abs=CENT)
         if None not in self.bounds:
             assert self.total() <= self.budget + CENT, "every task stated what it costs at most"
 
