@@ -30,7 +30,7 @@ def main(home: str | None = None) -> None:
     print(f"submitted {run.id}; should this process die, `evalfleet resume {run.id}` goes on")
 
     summary = run.wait()
-    print(f"{summary['state']}: valid score {summary['scores']['valid']}, strict {summary['scores']['strict']}")
+    print(f"{summary.state}: valid score {summary.scores.valid}, strict {summary.scores.strict}")
     for result in run.results():
         if result.failure:
             print(

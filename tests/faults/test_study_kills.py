@@ -70,7 +70,7 @@ def test_no_trial_is_lost_or_doubled(fleet: Fleet, seed: int, strategy: str):
         time.sleep(rng.uniform(0.05, 1.6))  # any moment will do, also before it has begun
         process.kill()
         process.wait()
-        if fleet.command("study", "list", "--json").stdout.strip() != "[]":
+        if fleet.json("study", "list")["studies"]:
             args = ["study", "resume"]
     fleet.command(*args)
     facts = fleet.json("study", "show")

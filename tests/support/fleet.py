@@ -64,7 +64,10 @@ class Fleet:
     def json(self, *args: str, code: int = 0, **env: str) -> Any:
         done = self.command(*args, "--json", **env)
         assert done.returncode == code, done.stderr + done.stdout
-        return json.loads(done.stdout)
+        answer = json.loads(done.stdout)
+        if isinstance(answer, dict):
+            answer.pop("schema", None)
+        return answer
 
     def start(self, *args: str, **env: str) -> subprocess.Popen[str]:
         """Start a command in the background."""

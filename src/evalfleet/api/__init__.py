@@ -17,10 +17,10 @@ Nothing here installs signal handlers of its own. A handle may be used by severa
 
 from __future__ import annotations
 
+from evalfleet.answers.summary import Summary
 from evalfleet.api.handle import RunHandle, open_run
 from evalfleet.api.submit import submit, submit_benchmark
 from evalfleet.api.tasks import RunSettings, Task
 from evalfleet.operations.tasks import TaskResult
-from evalfleet.report.summary import Summary
 
 __all__ = ["RunHandle", "RunSettings", "Summary", "Task", "TaskResult", "open_run", "submit", "submit_benchmark"]

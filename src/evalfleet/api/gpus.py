@@ -259,10 +259,10 @@ def _lease(devices: tuple[Device, ...], fds: Sequence[int], env_style: str) -> G
 
 def _excuse(store: Store, program: Program, ask: Ask, wait_s: float) -> str:
     facts = gpus_facts(store)
-    place = next((row["position"] for row in facts["waiting"] if row["program"] == program.name), None)
-    queue = f"; place {place} of {len(facts['waiting'])} in the queue" if place else ""
+    place = next((row.position for row in facts.waiting if row.program == program.name), None)
+    queue = f"; place {place} of {len(facts.waiting)} in the queue" if place else ""
     now = store.now()
-    cards = "; ".join(f"GPU {gpu['index']}: {whose(gpu, now)}" for gpu in facts["gpus"][:16] if gpu["host"] == HOST)
+    cards = "; ".join(f"GPU {gpu.index}: {whose(gpu, now)}" for gpu in facts.gpus[:16] if gpu.host == HOST)
     many = f"{ask.gpus} GPU{'s' * (ask.gpus > 1)}"
     return f"{program.name} got no {many} within {wait_s:g} s{queue}. {cards}. `evalfleet gpus` shows them"
 

@@ -11,6 +11,9 @@ import anyio
 import anyio.to_thread
 
 from evalfleet import config
+from evalfleet.answers.comparison import Comparison
+from evalfleet.answers.server import Exported
+from evalfleet.answers.summary import Summary
 from evalfleet.api.tasks import Folder
 from evalfleet.api.twins import in_own_loop, in_thread
 from evalfleet.daemon.alerts.beside import alerts_beside
@@ -25,12 +28,12 @@ from evalfleet.operations.home import opened_for_writing
 from evalfleet.operations.rejudge import Rejudged, judge_run
 from evalfleet.operations.steer import Amended, Pausing
 from evalfleet.operations.tasks import TaskResult, list_tasks, task_filter
-from evalfleet.report.compare import Comparison, compare
-from evalfleet.report.exports.folder import FORMATS, Exported, export
+from evalfleet.report.compare import compare
+from evalfleet.report.exports.folder import FORMATS, export
 from evalfleet.report.html.page import page
 from evalfleet.report.live import LiveState, live_state, parallel_live, write_live
 from evalfleet.report.reader import opened_run
-from evalfleet.report.summary import Summary, summarise
+from evalfleet.report.summary import summarise
 from evalfleet.store.base.store import Store, StoreReader
 from evalfleet.store.database.sqlite import open_store
 from evalfleet.validation import sentence, suggestion

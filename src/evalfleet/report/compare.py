@@ -8,14 +8,28 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import TypedDict
 
+from evalfleet.answers.comparison import (
+    Comparison,
+    Difference,
+    DomainDifference,
+    Flip,
+    LeastDetectable,
+    LeftOut,
+    PairCounts,
+    Side,
+    SideCost,
+    SideScores,
+    SuccessChange,
+    UnlikeTask,
+)
+from evalfleet.answers.summary import Summary, TaskCounts, TaskRow
 from evalfleet.core.statistics import comparison as core
 from evalfleet.core.statistics import scores as stats
 from evalfleet.errors import InputError
 from evalfleet.model import JsonObject, Run
 from evalfleet.report import same_tasks, text
-from evalfleet.report.summary import Summary, summarise
+from evalfleet.report.summary import summarise
 from evalfleet.store.base.store import StoreReader
 
 _SEED = 0  # the same two runs give the same interval, today and tomorrow
@@ -24,38 +38,6 @@ _UNFINISHED = ("queued", "running")
 _ALLOWED = "`--allow-different`"
 _MOST_NAMES = 4
 _RULES = ("timeout_s", "timeout_is_verdict", "exit_is_verdict", "result_required")  # of a policy: what makes a score
-
-
-class Side(TypedDict):
-    run: str
-    name: str
-    state: str
-    tasks: int
-    unfinished: int
-    scores: JsonObject
-    paired_score: float | None
-    successes: int
-    avg_task_duration_s: float | None
-    duration_s: float | None
-    cost: JsonObject
-
-
-class Comparison(TypedDict):
-    a: Side
-    b: Side
-    tasks: dict[str, int]
-    conclusion: str
-    sentence: str
-    notes: list[str]
-    unlike: list[JsonObject]
-    difference: JsonObject | None
-    success: JsonObject | None
-    least_detectable: JsonObject | None
-    by_domain: dict[str, JsonObject]
-    flips: list[JsonObject]
-    left_out: list[JsonObject]
-    only_a: list[str]
-    only_b: list[str]
 
 
 def compare(store: StoreReader, run_a: Run, run_b: Run, *, allow_different: bool = False) -> Comparison:
@@ -79,7 +61,6 @@ def compare(store: StoreReader, run_a: Run, run_b: Run, *, allow_different: bool
         payloads_a, payloads_b = store.payloads(run_a.id), store.payloads(run_b.id)
         summary_a, summary_b = summarise(store, run_a), summarise(store, run_b)
         episodes_a = _episodes(store, run_a)
-        numbers_a, numbers_b = _numbers(store, run_a), _numbers(store, run_b)
     tasks_a, tasks_b = _by_key(summary_a), _by_key(summary_b)
     common = sorted(tasks_a.keys() & tasks_b.keys())
     if not common:
@@ -90,36 +71,36 @@ def compare(store: StoreReader, run_a: Run, run_b: Run, *, allow_different: bool
     others = sorted(set(common).difference(paired))
     pairs = [_pair(tasks_a[key], tasks_b[key], episodes_a.get(key)) for key in paired]
     found = core.compare(pairs, Random(_SEED)) if pairs else None
-    return {
-        "a": _side(summary_a, tasks_a, common, paired, found and found.mean_a),
-        "b": _side(summary_b, tasks_b, common, paired, found and found.mean_b),
-        "tasks": {
-            "common": len(common),
-            "paired": len(paired),
-            "distinct": found.tasks if found else 0,
-            "left_out": len(others),
-            "different": sum(not one["same_work"] for one in unlike),
-            "only_a": len(tasks_a) - len(common),
-            "only_b": len(tasks_b) - len(common),
-        },
-        "conclusion": str(found.conclusion if found else core.Conclusion.NONE),
-        "sentence": sentence(found, len(common)),
-        "notes": [*_notes(summary_a, summary_b), *_rules(run_a, run_b), *_warnings(unlike, len(common), refused)],
-        "unlike": unlike,
-        "difference": found and _difference(found),
-        "success": found and {"gained": found.gained, "lost": found.lost, "p_value": found.p_success},
-        "least_detectable": found and _least(found.least),
-        "by_domain": _by_domain(pairs),
-        "flips": [_flip(pair, numbers_a, numbers_b) for pair in pairs if pair.flip],
-        "left_out": [_left_out(tasks_a[key], tasks_b[key], refused.get(key)) for key in others],
-        "only_a": sorted(tasks_a.keys() - tasks_b.keys()),
-        "only_b": sorted(tasks_b.keys() - tasks_a.keys()),
-    }
+    return Comparison(
+        a=_side(summary_a, tasks_a, common, paired, found and found.mean_a),
+        b=_side(summary_b, tasks_b, common, paired, found and found.mean_b),
+        tasks=PairCounts(
+            common=len(common),
+            paired=len(paired),
+            distinct=found.tasks if found else 0,
+            left_out=len(others),
+            different=sum(not one.same_work for one in unlike),
+            only_a=len(tasks_a) - len(common),
+            only_b=len(tasks_b) - len(common),
+        ),
+        conclusion=str(found.conclusion if found else core.Conclusion.NONE),
+        sentence=sentence(found, len(common)),
+        notes=[*_notes(summary_a, summary_b), *_rules(run_a, run_b), *_warnings(unlike, len(common), refused)],
+        unlike=unlike,
+        difference=found and _difference(found),
+        success=found and SuccessChange(gained=found.gained, lost=found.lost, p_value=found.p_success),
+        least_detectable=found and _least(found.least),
+        by_domain=_by_domain(pairs),
+        flips=[_flip(pair, tasks_a, tasks_b) for pair in pairs if pair.flip],
+        left_out=[_left_out(tasks_a[key], tasks_b[key], refused.get(key)) for key in others],
+        only_a=sorted(tasks_a.keys() - tasks_b.keys()),
+        only_b=sorted(tasks_b.keys() - tasks_a.keys()),
+    )
 
 
-def _refused(run_a: Run, run_b: Run, unlike: list[JsonObject], common: int) -> dict[str, JsonObject]:
+def _refused(run_a: Run, run_b: Run, unlike: list[UnlikeTask], common: int) -> dict[str, UnlikeTask]:
     """The tasks of one key that are not the same work, by key. Raises InputError, where that is all of them."""
-    found = {one["key"]: one for one in unlike if not one["same_work"]}
+    found = {one.key: one for one in unlike if not one.same_work}
     if len(found) == common:
         raise InputError(
             f"the runs {run_a.id} and {run_b.id} have {text.count(common, 'common key')} and no common task: "
@@ -179,20 +160,16 @@ def _limit(found: core.Comparison) -> str:
     return f"{said} (if {found.least.discordance * 100:.0f}% of them would differ)" if found.least.assumed else said
 
 
-def _by_key(summary: Summary) -> dict[str, JsonObject]:
-    return {result["key"]: result for result in summary.get("results", [])}
+def _by_key(summary: Summary) -> dict[str, TaskRow]:
+    return {result.key: result for result in summary.results or ()}
 
 
-def _counts(result: JsonObject) -> bool:
-    return result["state"] in _COUNTS
+def _counts(result: TaskRow) -> bool:
+    return result.state in _COUNTS
 
 
 def _episodes(store: StoreReader, run: Run) -> dict[str, JsonObject]:
     return {row["key"]: row for row in store.episodes(run.id)}
-
-
-def _numbers(store: StoreReader, run: Run) -> dict[str, int]:
-    return {row["key"]: row["number"] for row in store.result_rows(run.id)}
 
 
 def _refuse_studies(run_a: Run, run_b: Run) -> None:
@@ -206,17 +183,17 @@ def _refuse_studies(run_a: Run, run_b: Run) -> None:
         )
 
 
-def _differs(one: JsonObject) -> str:
+def _differs(one: UnlikeTask) -> str:
     """ "not the same work: question differs (A: ..., B: ...)", of the first things that differ."""
     shown = [
         f"{text.printable(name)} differs (A: {text.printable(str(a))}, B: {text.printable(str(b))})"
-        for name, (a, b) in list(one["differs"].items())[:_MOST_NAMES]
+        for name, (a, b) in list(one.differs.items())[:_MOST_NAMES]
     ]
-    more = len(one["differs"]) - len(shown)
-    return f"{text.printable(one['key'])} is not the same work: {', '.join(shown)}{f' and {more} more' if more else ''}"
+    more = len(one.differs) - len(shown)
+    return f"{text.printable(one.key)} is not the same work: {', '.join(shown)}{f' and {more} more' if more else ''}"
 
 
-def _warnings(unlike: Sequence[JsonObject], common: int, refused: Mapping[str, JsonObject]) -> list[str]:
+def _warnings(unlike: Sequence[UnlikeTask], common: int, refused: Mapping[str, UnlikeTask]) -> list[str]:
     """How many tasks are not the same work, and what became of them; one per name where they are compared all the same."""
     warnings: list[str] = []
     if refused:
@@ -225,89 +202,89 @@ def _warnings(unlike: Sequence[JsonObject], common: int, refused: Mapping[str, J
             f"{len(refused):,} of {text.count(common, 'common task')} {are} not the same work in both runs and left out, such as "
             f"{text.printable(next(iter(refused)))}; {_ALLOWED} compares them, too."
         )
-    compared = [one for one in unlike if one["key"] not in refused]
-    for name in dict.fromkeys(name for one in compared for name in one["differs"]):
-        found = [one for one in compared if name in one["differs"]]
-        a, b = (text.printable(str(value)) for value in found[0]["differs"][name])
+    compared = [one for one in unlike if one.key not in refused]
+    for name in dict.fromkeys(name for one in compared for name in one.differs):
+        found = [one for one in compared if name in one.differs]
+        a, b = (text.printable(str(value)) for value in found[0].differs[name])
         warnings.append(
             f"Not the same work: {text.printable(name)} differs in {len(found):,} of {text.count(common, 'common task')}, as in "
-            f"{text.printable(found[0]['key'])} (A: {a}, B: {b}); that alone may move the score."
+            f"{text.printable(found[0].key)} (A: {a}, B: {b}); that alone may move the score."
         )
         if len(warnings) > _MOST_NAMES:
             break
     return warnings
 
 
-def _pair(a: JsonObject, b: JsonObject, episode: JsonObject | None) -> core.Pair:
+def _pair(a: TaskRow, b: TaskRow, episode: JsonObject | None) -> core.Pair:
     return core.Pair(
-        key=a["key"],
-        domain=a["domain"],
-        score_a=a["score"] or 0.0,
-        score_b=b["score"] or 0.0,
-        success_a=bool(a["success"]),
-        success_b=bool(b["success"]),
+        key=a.key,
+        domain=a.domain,
+        score_a=a.score or 0.0,
+        score_b=b.score or 0.0,
+        success_a=bool(a.success),
+        success_b=bool(b.success),
         task=None if episode is None else f"{episode['benchmark']} {episode['task']}",
     )
 
 
 def _side(
-    summary: Summary, tasks: Mapping[str, JsonObject], keys: Sequence[str], counted: Sequence[str], score: float | None
+    summary: Summary, tasks: Mapping[str, TaskRow], keys: Sequence[str], counted: Sequence[str], score: float | None
 ) -> Side:
-    common, paired = [tasks[key] for key in keys], [tasks[key] for key in counted]
-    verdicts = [result["score"] for result in common if result["state"] == "done"]
+    common, paired, cost = [tasks[key] for key in keys], [tasks[key] for key in counted], summary.cost
+    verdicts = [result.score or 0.0 for result in common if result.state == "done"]
     scores = stats.scores(
         total=len(common),
         verdicts=len(verdicts),
         score_sum=math.fsum(verdicts),
-        failed=sum(result["state"] == "failed" for result in common),
+        failed=sum(result.state == "failed" for result in common),
     )
-    return {
-        "run": summary["run"],
-        "name": summary["name"],
-        "state": summary["state"],
-        "tasks": summary["tasks"]["total"],
-        "unfinished": sum(summary["tasks"][state] for state in _UNFINISHED),
-        "scores": {"valid": scores.valid, "strict": scores.strict, "coverage": scores.coverage},
-        "paired_score": score,
-        "successes": sum(bool(result["success"]) for result in paired),
-        "avg_task_duration_s": _mean([r["duration_s"] for r in paired if r["duration_s"] is not None]),
-        "duration_s": summary["duration_s"],
-        "cost": {name: summary["cost"][name] for name in ("total_usd", "waste_usd", "cost_per_task_usd")},
-    }
+    return Side(
+        run=summary.run,
+        name=summary.name,
+        state=summary.state,
+        tasks=summary.tasks.total,
+        unfinished=_unfinished(summary.tasks),
+        scores=SideScores(valid=scores.valid, strict=scores.strict, coverage=scores.coverage),
+        paired_score=score,
+        successes=sum(bool(result.success) for result in paired),
+        avg_task_duration_s=_mean([r.duration_s for r in paired if r.duration_s is not None]),
+        duration_s=summary.duration_s,
+        cost=SideCost(total_usd=cost.total_usd, waste_usd=cost.waste_usd, cost_per_task_usd=cost.cost_per_task_usd),
+    )
 
 
-def _difference(found: core.Comparison) -> JsonObject:
-    return {
-        "score": found.difference,
-        "ci95": [found.ci95.low, found.ci95.high],
-        "higher": found.higher,
-        "lower": found.lower,
-        "p_value": found.p_score,
-    }
+def _difference(found: core.Comparison) -> Difference:
+    return Difference(
+        score=found.difference,
+        ci95=(found.ci95.low, found.ci95.high),
+        higher=found.higher,
+        lower=found.lower,
+        p_value=found.p_score,
+    )
 
 
-def _least(least: core.LeastDetectable) -> JsonObject:
-    return {
-        "difference": least.difference,
-        "discordance": least.discordance,
-        "assumed": least.assumed,
-        "level": core.LEVEL,
-        "power": core.POWER,
-    }
+def _least(least: core.LeastDetectable) -> LeastDetectable:
+    return LeastDetectable(
+        difference=least.difference,
+        discordance=least.discordance,
+        assumed=least.assumed,
+        level=core.LEVEL,
+        power=core.POWER,
+    )
 
 
 def _notes(*summaries: Summary) -> list[str]:
     """What keeps the comparison from being final."""
     notes: list[str] = []
     for name, summary in zip("AB", summaries, strict=True):
-        left = sum(summary["tasks"][state] for state in _UNFINISHED)
+        left = _unfinished(summary.tasks)
         if left:
             are = "is" if left == 1 else "are"
             notes.append(
-                f"Run {name} is {summary['state']}, and {left:,} of its {text.count(summary['tasks']['total'], 'task')} "
+                f"Run {name} is {summary.state}, and {left:,} of its {text.count(summary.tasks.total, 'task')} "
                 f"{are} not finished; this may still change."
             )
-        elif summary["state"] == "cancelled":
+        elif summary.state == "cancelled":
             notes.append(f"Run {name} was cancelled.")
     return notes
 
@@ -321,45 +298,49 @@ def _rules(run_a: Run, run_b: Run) -> list[str]:
     ]
 
 
-def _by_domain(pairs: Sequence[core.Pair]) -> dict[str, JsonObject]:
+def _by_domain(pairs: Sequence[core.Pair]) -> dict[str, DomainDifference]:
     domains: dict[str, list[core.Pair]] = {}
     for pair in pairs:
         domains.setdefault(pair.domain, []).append(pair)
     return {
-        domain: {
-            "tasks": len(found),
-            "score_a": _mean([pair.score_a for pair in found]),
-            "score_b": _mean([pair.score_b for pair in found]),
-            "difference": _mean([pair.difference for pair in found]),
-            "gained": sum(pair.flip > 0 for pair in found),
-            "lost": sum(pair.flip < 0 for pair in found),
-        }
+        domain: DomainDifference(
+            tasks=len(found),
+            score_a=_mean([pair.score_a for pair in found]),
+            score_b=_mean([pair.score_b for pair in found]),
+            difference=_mean([pair.difference for pair in found]),
+            gained=sum(pair.flip > 0 for pair in found),
+            lost=sum(pair.flip < 0 for pair in found),
+        )
         for domain, found in sorted(domains.items())
     }
 
 
-def _flip(pair: core.Pair, numbers_a: dict[str, int], numbers_b: dict[str, int]) -> JsonObject:
-    return {
-        "key": pair.key,
-        "number_a": numbers_a[pair.key],
-        "number_b": numbers_b[pair.key],
-        "domain": pair.domain,
-        "change": "gained" if pair.flip > 0 else "lost",
-        "score_a": pair.score_a,
-        "score_b": pair.score_b,
-    }
+def _flip(pair: core.Pair, tasks_a: Mapping[str, TaskRow], tasks_b: Mapping[str, TaskRow]) -> Flip:
+    return Flip(
+        key=pair.key,
+        number_a=tasks_a[pair.key].number,
+        number_b=tasks_b[pair.key].number,
+        domain=pair.domain,
+        change="gained" if pair.flip > 0 else "lost",
+        score_a=pair.score_a,
+        score_b=pair.score_b,
+    )
 
 
-def _left_out(a: JsonObject, b: JsonObject, different: JsonObject | None) -> JsonObject:
+def _left_out(a: TaskRow, b: TaskRow, different: UnlikeTask | None) -> LeftOut:
     reasons = [_differs(different)] if different is not None else []
     reasons += [_reason(result, name) for name, result in (("A", a), ("B", b)) if not _counts(result)]
-    return {"key": a["key"], "state_a": a["state"], "state_b": b["state"], "reason": "; ".join(reasons)}
+    return LeftOut(key=a.key, state_a=a.state, state_b=b.state, reason="; ".join(reasons))
 
 
-def _reason(result: JsonObject, name: str) -> str:
-    state = result["state"]
+def _reason(result: TaskRow, name: str) -> str:
+    state = result.state
     said = f"not finished in {name} ({state})" if state in _UNFINISHED else f"{state} in {name}"
-    return f"{said}: {result['reason']}" if result["reason"] else said
+    return f"{said}: {result.reason}" if result.reason else said
+
+
+def _unfinished(tasks: TaskCounts) -> int:
+    return tasks.queued + tasks.running
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evalfleet.report.summary import Summary
+from evalfleet.answers.summary import Summary
 from evalfleet.report.text import printable
 
 _MOST = 12
@@ -10,9 +10,9 @@ _MOST = 12
 
 def covered(summary: Summary) -> str | None:
     """ "6 of 60 tasks: files 2 of 20, forms 2 of 20, search 2 of 20"; None where all count, none does, or it is a study."""
-    domains = {name: (facts["counted"], facts["total"]) for name, facts in summary["by_domain"].items()}
+    domains = {name: (facts.counted, facts.total) for name, facts in summary.by_domain.items()}
     counted, total = (sum(pair[place] for pair in domains.values()) for place in (0, 1))
-    if "study" in summary or not 0 < counted < total:
+    if summary.study is not None or not 0 < counted < total:
         return None
     said = f"{counted:,} of {total:,} tasks"
     if len(domains) == 1:

@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
+from evalfleet.answers.summary import CommonFailure, FailureGroup
 from evalfleet.core.failures import groups
 from evalfleet.model import Blame, Run
 from evalfleet.report import text
 from evalfleet.store.base.store import StoreReader
 
 MOST_GROUPS = 20
-
-
-class FailureGroup(TypedDict):
-    kind: str
-    blame: str
-    message: str
-    attempts: int
-    tasks: int
-    key: str
-    evidence: str
-
-
-class CommonFailure(TypedDict):
-    kind: str
-    blame: str
-    message: str
-    attempts: int
-    of: int
-    tasks: int
-    advice: str
 
 
 def read_groups(store: StoreReader, run: Run) -> tuple[list[FailureGroup], CommonFailure | None]:
@@ -52,8 +31,8 @@ def read_groups(store: StoreReader, run: Run) -> tuple[list[FailureGroup], Commo
 
 def sentence(common: CommonFailure) -> str:
     """What stands out among the failures."""
-    tasks = text.count(common["tasks"], "task")
-    return f"{common['attempts']:,} of {common['of']:,} failures share one message, of {tasks}: {common['message']}"
+    tasks = text.count(common.tasks, "task")
+    return f"{common.attempts:,} of {common.of:,} failures share one message, of {tasks}: {common.message}"
 
 
 def _advice(run: Run, blame: str) -> str:
@@ -66,12 +45,12 @@ def _advice(run: Run, blame: str) -> str:
 
 
 def _told(group: groups.Group) -> FailureGroup:
-    return {
-        "kind": group.kind,
-        "blame": group.blame,
-        "message": group.message,
-        "attempts": group.attempts,
-        "tasks": group.tasks,
-        "key": group.key,
-        "evidence": group.evidence,
-    }
+    return FailureGroup(
+        kind=group.kind,
+        blame=group.blame,
+        message=group.message,
+        attempts=group.attempts,
+        tasks=group.tasks,
+        key=group.key,
+        evidence=group.evidence,
+    )

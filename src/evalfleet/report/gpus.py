@@ -7,12 +7,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from evalfleet.answers.gpus import Gpu, GpuHolder, GpuList, GpuProcess, GpuQuarantine, GpuTicket
 from evalfleet.core.gpus.cards import SLACK_MB, Card, Lease, Ticket
 from evalfleet.errors import NotFound
 from evalfleet.store.base.store import StoreReader
 
 
-def gpus_facts(store: StoreReader | None, seen: Sequence[Card] = ()) -> dict[str, Any]:
+def gpus_facts(store: StoreReader | None, seen: Sequence[Card] = ()) -> GpuList:
     """All GPUs that are known, and the queue for them: `evalfleet gpus --json`.
 
     Args:
@@ -20,27 +21,27 @@ def gpus_facts(store: StoreReader | None, seen: Sequence[Card] = ()) -> dict[str
         seen: what a look just showed, where that is newer than what the store has.
     """
     if store is None:
-        return {"gpus": [_card(card, [], set()) for card in seen], "waiting": []}
+        return GpuList(gpus=[_card(card, [], set()) for card in seen], waiting=[])
     with store.snapshot():
         known = {(card.host, card.uuid): card for card in store.gpus()}
         for card in seen:
             old = known.get((card.host, card.uuid))
             known[card.host, card.uuid] = card if old is None else _newer(card, old)
         names = _Names(store)
-        on: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        on: dict[tuple[str, str], list[GpuHolder]] = {}
         pids: dict[tuple[str, str], set[int]] = {}
         for lease in store.gpu_leases():
             on.setdefault((lease.host, lease.uuid), []).append(names.holder(lease))
             if lease.pid is not None:
                 pids.setdefault((lease.host, lease.uuid), set()).add(lease.pid)
         cards = sorted(known.values(), key=lambda card: (card.host, card.index))
-        return {
-            "gpus": [
+        return GpuList(
+            gpus=[
                 _card(card, on.get((card.host, card.uuid), []), pids.get((card.host, card.uuid), set()))
                 for card in cards
             ],
-            "waiting": [names.waiter(ticket, place) for place, ticket in enumerate(store.gpu_tickets(), 1)],
-        }
+            waiting=[names.waiter(ticket, place) for place, ticket in enumerate(store.gpu_tickets(), 1)],
+        )
 
 
 def _newer(card: Card, old: Card) -> Card:
@@ -53,27 +54,27 @@ def _newer(card: Card, old: Card) -> Card:
     )
 
 
-def _card(card: Card, holders: list[dict[str, Any]], known: set[int]) -> dict[str, Any]:
+def _card(card: Card, holders: list[GpuHolder], known: set[int]) -> Gpu:
     told = {process["pid"]: process for process in card.processes or ()}
-    quarantine = {"reason": card.quarantine, "since_at": card.quarantined_at} if card.quarantine else None
-    return {
-        "host": card.host,
-        "index": card.index,
-        "uuid": card.uuid,
-        "name": card.name,
-        "memory_mb": card.memory_mb,
-        "used_mb": card.used_mb,
-        "utilization": card.utilization,
-        "seen_at": card.seen_at,
-        "quarantine": quarantine,
-        "foreign": [
-            {"pid": pid, "memory_mb": told.get(pid, {}).get("memory_mb"), "name": told.get(pid, {}).get("name")}
+    quarantine = GpuQuarantine(reason=card.quarantine, since_at=card.quarantined_at or 0.0) if card.quarantine else None
+    return Gpu(
+        host=card.host,
+        index=card.index,
+        uuid=card.uuid,
+        name=card.name,
+        memory_mb=card.memory_mb,
+        used_mb=card.used_mb,
+        utilization=card.utilization,
+        seen_at=card.seen_at,
+        quarantine=quarantine,
+        foreign=[
+            GpuProcess(pid=pid, memory_mb=told.get(pid, {}).get("memory_mb"), name=told.get(pid, {}).get("name"))
             for pid in card.strangers(known)
         ],
-        "unexplained_mb": card.unexplained_mb if (card.unexplained_mb or 0) > SLACK_MB else None,
-        "held": card.held if not holders else None,
-        "holders": holders,
-    }
+        unexplained_mb=card.unexplained_mb if (card.unexplained_mb or 0) > SLACK_MB else None,
+        held=card.held if not holders else None,
+        holders=holders,
+    )
 
 
 class _Names:
@@ -83,26 +84,32 @@ class _Names:
         self._store = store
         self._runs: dict[str, str | None] = {}
 
-    def holder(self, lease: Lease) -> dict[str, Any]:
+    def holder(self, lease: Lease) -> GpuHolder:
         worker, attempt = None, None
         if lease.run_id is not None and lease.task_number is not None:
             attempt = lease.holder
             found = self._store.attempts(lease.run_id, lease.task_number)
             worker = next((one.worker for one in found if one.id == attempt), None)
-        more = {"attempt": attempt, "worker": worker, "since_at": lease.since_at, "memory_mb": lease.memory_mb}
-        return {**self._of(lease.run_id, lease.task_number), **more, "program": lease.program}
+        return GpuHolder(
+            **self._of(lease.run_id, lease.task_number),
+            attempt=attempt,
+            worker=worker,
+            since_at=lease.since_at,
+            memory_mb=lease.memory_mb,
+            program=lease.program,
+        )
 
-    def waiter(self, ticket: Ticket, position: int) -> dict[str, Any]:
+    def waiter(self, ticket: Ticket, position: int) -> GpuTicket:
         run_id = ticket.owner if ticket.task_number is not None else None
-        return {
-            "ticket": ticket.number,
-            "since_at": ticket.since_at,
+        return GpuTicket(
+            ticket=ticket.number,
+            since_at=ticket.since_at,
             **self._of(run_id, ticket.task_number),
-            "gpus": ticket.gpus,
-            "memory_mb": ticket.memory_mb or None,
-            "program": ticket.program,
-            "position": position,
-        }
+            gpus=ticket.gpus,
+            memory_mb=ticket.memory_mb or None,
+            program=ticket.program,
+            position=position,
+        )
 
     def _of(self, run_id: str | None, task_number: int | None) -> dict[str, Any]:
         if run_id is None or task_number is None:

@@ -5,85 +5,98 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import convert
+from msgspec.structs import asdict, replace
+
+from evalfleet.answers.pools import HostRow, PoolCount, PoolFacts, Quota
 from evalfleet.azure.vm_facts import facts_of
 from evalfleet.core.hosts.lifecycle import cost_usd, metered, total_usd
 from evalfleet.hosts import registry
 from evalfleet.model import HostState, Pool, PoolHost
+from evalfleet.report.summary import reason_of
 from evalfleet.store.base.store import StoreReader
 from evalfleet.store.pools.pools import QUOTA_SEEN, pool_subject
 
 _DAY_H = 24
 
 
-def told(reader: StoreReader, pool: Pool, speed: float = 1.0) -> dict[str, Any]:
+def pool_facts(reader: StoreReader, pool: Pool, speed: float = 1.0) -> PoolFacts:
     """The pool as `pool status --json` shows it. Prices are those of the cloud's own hours.
 
     Args:
         speed: cloud seconds per second, of an emulator.
     """
-    kind = registry.kind_of(pool)
     rows = reader.hosts(pool.name)
     loads = reader.host_loads()
-    hosts: list[dict[str, Any]] = [
-        {
-            "host": host.name,
-            "workers": host.slots,
-            "busy": loads.get(host.name, 0),
-            "price_usd_per_hour": host.price_usd_per_hour / speed,
-        }
-        for host in kind.hosts(pool, rows)
+    hosts = [
+        HostRow(
+            host=host.name,
+            workers=host.slots,
+            busy=loads.get(host.name, 0),
+            price_usd_per_hour=host.price_usd_per_hour / speed,
+        )
+        for host in registry.kind_of(pool).hosts(pool, rows)
     ]
-    answer: dict[str, Any] = {
-        "name": pool.name,
-        "backend": pool.backend,
-        "workers": sum(row["workers"] for row in hosts),
-        "created_at": pool.created_at,
-        "hosts": hosts,
-    }
-    if pool.backend == "ssh":
-        for row in hosts:
-            row["vnc"] = True
-        return answer
-    return _rented(answer, reader, pool, rows, speed)
+    facts = PoolFacts(
+        name=pool.name,
+        backend=pool.backend,
+        workers=sum(row.workers for row in hosts),
+        created_at=pool.created_at,
+        hosts=hosts,
+    )
+    return facts if pool.backend == "ssh" else _rented(facts, reader, pool, rows, speed)
 
 
-def _rented(
-    answer: dict[str, Any], reader: StoreReader, pool: Pool, rows: Sequence[PoolHost], speed: float
-) -> dict[str, Any]:
-    """What is to be told besides of machines that cost money."""
+def pool_count(facts: PoolFacts) -> PoolCount:
+    """The pool as a list shows it."""
+    members: dict[str, Any] = {**asdict(facts), "hosts": len(facts.hosts)}
+    return PoolCount(**members)
+
+
+def _rented(facts: PoolFacts, reader: StoreReader, pool: Pool, rows: Sequence[PoolHost], speed: float) -> PoolFacts:
+    """With what is to be told besides of machines that cost money."""
     now = reader.now()
     tallies = reader.pool_tallies(pool)["hosts"]
-    for told_host, row in zip(answer["hosts"], rows, strict=True):
-        facts = facts_of(row)
-        told_host |= {
-            "state": row.state,
-            "desired": row.desired,
-            "rung": row.rung,
-            "reason": row.reason,
-            "size": facts.size or None,
-            "region": facts.region or None,
-            "spot": facts.spot,
-            "price": facts.price,
-            "address": facts.address,
-            "age_s": now - row.created_at,
-            "cost_usd": cost_usd(_paid(row), now),
-            "deadline_at": facts.deadline_at if _paid(row).allocated_since is not None else None,
-            "idle_share": _idle_share(row, now, tallies.get(row.name, {}).get("busy_s", 0.0) / told_host["workers"]),
-            "vnc": row.state is HostState.READY,
-        }
+    hosts = [
+        _rented_host(host, row, now, tallies.get(row.name, {}).get("busy_s", 0.0) / host.workers)
+        for host, row in zip(facts.hosts, rows, strict=True)
+    ]
     every = [_paid(row) for row in reader.hosts(pool.name, gone=True)]
     kept = sum(row.kept_usd_per_hour for row in rows if row.made_at is not None) / speed
-    return answer | {
-        "reason": pool.reason,
-        "breaker": _breaker(pool),
-        "quota": _quota(reader, pool),
-        "deleting": pool.deleting,
-        "owner": reader.pool_owner(pool.name),
-        "budget_usd": pool.settings.get("budget_usd"),
-        "cost_usd": total_usd(every, now),
-        "usd_per_hour": kept + sum(row.usd_per_hour for row in rows if _paid(row).allocated_since is not None) / speed,
-        "kept_usd_per_day": kept * _DAY_H,
-    }
+    return replace(
+        facts,
+        hosts=hosts,
+        reason=reason_of(pool.reason),
+        breaker=_breaker(pool),
+        quota=_quota(reader, pool),
+        deleting=pool.deleting,
+        owner=reader.pool_owner(pool.name),
+        budget_usd=pool.settings.get("budget_usd"),
+        cost_usd=total_usd(every, now),
+        usd_per_hour=kept + sum(row.usd_per_hour for row in rows if _paid(row).allocated_since is not None) / speed,
+        kept_usd_per_day=kept * _DAY_H,
+    )
+
+
+def _rented_host(host: HostRow, row: PoolHost, now: float, busy_s: float) -> HostRow:
+    facts, paid = facts_of(row), _paid(row)
+    return replace(
+        host,
+        state=row.state,
+        desired=row.desired,
+        rung=row.rung,
+        reason=row.reason,
+        size=facts.size or None,
+        region=facts.region or None,
+        spot=facts.spot,
+        price=facts.price,
+        address=facts.address,
+        age_s=now - row.created_at,
+        cost_usd=cost_usd(paid, now),
+        deadline_at=facts.deadline_at if paid.allocated_since is not None else None,
+        idle_share=_idle_share(row, now, busy_s),
+        vnc=row.state is HostState.READY,
+    )
 
 
 def _paid(row: PoolHost) -> PoolHost:
@@ -103,7 +116,7 @@ def _breaker(pool: Pool) -> str | None:
     return None if pool.reason is None or pool.reason.get("cause") == "budget" else str(pool.reason["message"])
 
 
-def _quota(reader: StoreReader, pool: Pool) -> dict[str, Any] | None:
-    """What the pool saw last; nobody is asked."""
+def _quota(reader: StoreReader, pool: Pool) -> Quota | None:
+    """What the pool saw last; the cloud is not asked."""
     seen = reader.last_event(pool_subject(pool.name), QUOTA_SEEN)
-    return None if seen is None or seen.at < pool.created_at else {**seen.data, "at": seen.at}
+    return None if seen is None or seen.at < pool.created_at else convert({**seen.data, "at": seen.at}, Quota)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from evalfleet.answers.base import Range
+from evalfleet.answers.summary import Intervals, PassAt, RepeatedTask, RepeatSummary
 from evalfleet.core.statistics import repeats as core
 from evalfleet.core.statistics.scores import Interval, clustered
-from evalfleet.model import JsonObject
 
 _SHOWN = (1, 2, 3, 5, 10, 20, 50, 100)
 
@@ -32,57 +33,53 @@ def repeats_of(rows: Sequence[dict[str, Any]]) -> list[core.Repeats]:
     ]
 
 
-def intervals(repeats: Sequence[core.Repeats]) -> dict[str, list[float] | None]:
+def intervals(repeats: Sequence[core.Repeats]) -> Intervals:
     """95 % intervals of both scores that take the task as the unit, as in `scores.ci95`."""
-    return {
-        "strict": bounds(clustered([(one.score_sum, one.episodes) for one in repeats])),
-        "valid": bounds(clustered([(one.score_sum, one.counted) for one in repeats])),
-    }
+    return Intervals(
+        strict=bounds(clustered([(one.score_sum, one.episodes) for one in repeats])),
+        valid=bounds(clustered([(one.score_sum, one.counted) for one in repeats])),
+    )
 
 
-def told(repeats: Sequence[core.Repeats], *, by_task: bool) -> JsonObject | None:
+def told(repeats: Sequence[core.Repeats], *, by_task: bool) -> RepeatSummary | None:
     """Return the member `repeats` of the summary; None where no task was repeated."""
     if not repeats:
         return None
     found = core.overall(repeats)
-    said: JsonObject = {
-        "tasks": found.tasks,
-        "episodes": found.episodes,
-        "most": found.most,
-        "score": found.mean,
-        "ci95": bounds(found.ci95),
-        "deviation": found.deviation,
-        "always": found.always,
-        "sometimes": found.sometimes,
-        "never": found.never,
-        "pass_at": [
-            {"k": one.k, "tasks": one.tasks, "score": one.mean, "ci95": bounds(one.ci95)} for one in found.pass_at
-        ],
-    }
-    if by_task:
-        said["by_task"] = [_task(one) for one in repeats]
-    return said
+    return RepeatSummary(
+        tasks=found.tasks,
+        episodes=found.episodes,
+        most=found.most,
+        score=found.mean,
+        ci95=bounds(found.ci95),
+        deviation=found.deviation,
+        always=found.always,
+        sometimes=found.sometimes,
+        never=found.never,
+        pass_at=[PassAt(k=one.k, tasks=one.tasks, score=one.mean, ci95=bounds(one.ci95)) for one in found.pass_at],
+        by_task=[_task(one) for one in repeats] if by_task else None,
+    )
 
 
-def shown(passes: Sequence[JsonObject]) -> list[JsonObject]:
+def shown(passes: Sequence[PassAt]) -> list[PassAt]:
     """Those of `pass_at` that a person needs to see: the first ones, some on the way, and the last."""
-    return [one for one in passes if one["k"] in _SHOWN or one is passes[-1]]
+    return [one for one in passes if one.k in _SHOWN or one is passes[-1]]
 
 
-def bounds(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else [interval.low, interval.high]
+def bounds(interval: Interval | None) -> Range | None:
+    return None if interval is None else (interval.low, interval.high)
 
 
-def _task(one: core.Repeats) -> JsonObject:
-    return {
-        "task": one.task,
-        "domain": one.domain,
-        "episodes": one.episodes,
-        "counted": one.counted,
-        "successes": one.successes,
-        "score": one.mean,
-        "low": one.low,
-        "high": one.high,
-        "deviation": one.deviation,
-        "pass_at": [one.pass_at(k) for k in range(1, one.counted + 1)],
-    }
+def _task(one: core.Repeats) -> RepeatedTask:
+    return RepeatedTask(
+        task=one.task,
+        domain=one.domain,
+        episodes=one.episodes,
+        counted=one.counted,
+        successes=one.successes,
+        score=one.mean,
+        low=one.low,
+        high=one.high,
+        deviation=one.deviation,
+        pass_at=[one.pass_at(k) for k in range(1, one.counted + 1)],
+    )

@@ -2,42 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from evalfleet.answers.alerts import Alert
+from evalfleet.answers.base import Range
+from evalfleet.answers.runs import Problem, RunRow
 from evalfleet.core.breaker import Breaker
-from evalfleet.core.statistics.scores import Interval, eta, scores
-from evalfleet.model import BreakerState, JsonObject, Run, RunState, TaskState
+from evalfleet.core.statistics.scores import eta, scores
+from evalfleet.model import BreakerState, Run, RunState
+from evalfleet.report.repeats import bounds
+from evalfleet.report.summary import reason_of, score_facts, task_counts, without_scores
 from evalfleet.report.text import count
 from evalfleet.store.base.store import StoreReader
 
 _LIVE = (RunState.QUEUED, RunState.RUNNING, RunState.PAUSED)
 
 
-def run_row(store: StoreReader, run: Run) -> JsonObject:
+def run_row(store: StoreReader, run: Run) -> RunRow:
     """How a run stands, from sums alone."""
-    sums = {row["state"]: row for row in store.state_sums(run.id)}
-    counts = {str(state): sums[state]["count"] if state in sums else 0 for state in TaskState}
-    total = sum(counts.values())
+    return RunRow(**row_members(store, run))
+
+
+def row_members(store: StoreReader, run: Run) -> dict[str, Any]:
+    """The members of a run's row, for answers that tell more."""
+    sums = store.state_sums(run.id)
+    tasks = task_counts(sums)
     found = scores(
-        total=total,
-        verdicts=counts["done"],
-        score_sum=sum(row["score"] for row in sums.values()),
-        failed=counts["failed"],
+        total=tasks.total,
+        verdicts=tasks.done,
+        score_sum=sum(row["score"] for row in sums),
+        failed=tasks.failed,
     )
-    row: JsonObject = {
+    told, study = score_facts(found, int(sum(row["successes"] for row in sums))), None
+    if run.policy.study is not None:
+        from evalfleet.report.studies.study import (
+            study_found,  # the whole of `tune`, which lists of plain runs need not load
+        )
+
+        told, study = without_scores(told), study_found(store, run)
+    return {
         "run": run.id,
         "name": run.name,
-        "state": str(run.state),
-        "reason": run.reason,
+        "state": run.state,
+        "reason": reason_of(run.reason),
         "driven": run.state in _LIVE and store.driver(run.id) is not None,
-        "tasks": {"total": total, **counts},
-        "scores": {
-            "strict": found.strict,
-            "valid": found.valid,
-            "coverage": found.coverage,
-            "passed": int(sum(row["successes"] for row in sums.values())),
-            "ci95": {"strict": bounds(found.ci95_strict), "valid": bounds(found.ci95_valid)},
-        },
+        "tasks": tasks,
+        "scores": told,
+        "study": study,
         "cost_usd": round(store.cost_usd(run.id), 6),
         "budget_usd": run.policy.budget_usd,
         "workers": run.policy.workers,
@@ -47,17 +59,9 @@ def run_row(store: StoreReader, run: Run) -> JsonObject:
         "started_at": run.started_at,
         "ended_at": run.ended_at,
     }
-    if run.policy.study is not None:
-        from evalfleet.report.studies.study import (
-            study_found,  # the whole of `tune`, which lists of plain runs need not load
-        )
-
-        row["study"] = study_found(store, run)
-        row["scores"] |= {"strict": None, "valid": None, "ci95": {"strict": None, "valid": None}}
-    return row
 
 
-def outlook(store: StoreReader, run: Run, waiting: int) -> list[float] | None:
+def outlook(store: StoreReader, run: Run, waiting: int) -> Range | None:
     """In how many seconds a running run should be over: [low, high]."""
     if run.state is not RunState.RUNNING:
         return None
@@ -80,31 +84,24 @@ def open_breaker(store: StoreReader, run: Run) -> str | None:
     return str(breaker.cause) if breaker.cause else str(breaker.state)
 
 
-def problems(row: JsonObject, breaker: str | None, alerts: list[JsonObject]) -> list[JsonObject]:
-    """What a person should look at, worst first: severity and text."""
-    found: list[JsonObject] = []
-    state, tasks = row["state"], row["tasks"]
-    message = row["reason"]["message"] if row["reason"] else ""
-    if state == RunState.PAUSED:
-        found.append(_problem("critical", f"paused: {message}"))
-    if state == RunState.RUNNING and not row["driven"]:
-        found.append(_problem("critical", f"nobody drives it; `evalfleet resume {row['run']}` goes on"))
-    if breaker is not None and state == RunState.RUNNING:
-        found.append(_problem("critical", f"the breaker is open: {breaker}"))
-    found += [_problem(alert["severity"], alert["message"]) for alert in alerts]
-    for word, text in (("failed", "failed"), ("held", "held: they need a person")):
-        if tasks[word]:
-            found.append(_problem("warning", f"{count(tasks[word], 'task')} {text}"))
+def problems(row: RunRow, breaker: str | None, alerts: Sequence[Alert]) -> list[Problem]:
+    """What a person should look at, worst first."""
+    found: list[Problem] = []
+    message = row.reason.message if row.reason else ""
+    if row.state is RunState.PAUSED:
+        found.append(Problem(severity="critical", text=f"paused: {message}"))
+    if row.state is RunState.RUNNING and not row.driven:
+        found.append(
+            Problem(severity="critical", text=f"no controller drives it; `evalfleet resume {row.run}` goes on")
+        )
+    if breaker is not None and row.state is RunState.RUNNING:
+        found.append(Problem(severity="critical", text=f"the breaker is open: {breaker}"))
+    found += [Problem(severity=alert.severity, text=alert.message) for alert in alerts]
+    for number, said in ((row.tasks.failed, "failed"), (row.tasks.held, "held: they need a person")):
+        if number:
+            found.append(Problem(severity="warning", text=f"{count(number, 'task')} {said}"))
     # Alerts of one cause may say the same, such as those of two shares of a budget that were passed at once.
-    once: dict[str, JsonObject] = {}
+    once: dict[str, Problem] = {}
     for one in found:
-        once.setdefault(one["text"], one)
-    return sorted(once.values(), key=lambda one: one["severity"] != "critical")
-
-
-def bounds(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else [interval.low, interval.high]
-
-
-def _problem(severity: str, text: str) -> dict[str, Any]:
-    return {"severity": severity, "text": text}
+        once.setdefault(one.text, one)
+    return sorted(once.values(), key=lambda one: one.severity != "critical")

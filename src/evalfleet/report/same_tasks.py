@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, cast
 
+from evalfleet.answers.comparison import UnlikeTask
 from evalfleet.model import JsonObject
 
 _WORK = ("benchmark", "task", "seed", "definition")  # of an episode
@@ -19,24 +20,24 @@ _IMPORTED = "imported"
 _LONGEST = 60
 
 
-def unlike(common: Iterable[str], a: dict[str, str | None], b: dict[str, str | None]) -> list[JsonObject]:
+def unlike(common: Iterable[str], a: dict[str, str | None], b: dict[str, str | None]) -> list[UnlikeTask]:
     """The common tasks whose payloads differ: `key`, `differs` (name: values in A and B), `same_work` (only a limit differs)."""
-    found: list[JsonObject] = []
+    found: list[UnlikeTask] = []
     for key in common:
         if a.get(key) == b.get(key):
             continue
         differs = differences(_parsed(a.get(key)), _parsed(b.get(key)))
         if differs:
-            found.append({"key": key, "differs": differs, "same_work": differs.keys() <= set(_LIMITS)})
+            found.append(UnlikeTask(key=key, differs=differs, same_work=differs.keys() <= set(_LIMITS)))
     return found
 
 
-def differences(a: Any, b: Any) -> JsonObject:
+def differences(a: Any, b: Any) -> dict[str, tuple[Any, Any]]:
     """What differs between two payloads: by name the values of A and B."""
     if a is None or b is None or a == b:
         return {}
     if not (isinstance(a, dict) and isinstance(b, dict)):
-        return {"payload": [_short(a), _short(b)]}
+        return {"payload": (_short(a), _short(b))}
     one, two = cast("JsonObject", a), cast("JsonObject", b)
     if isinstance(one.get("benchmark"), str) and isinstance(two.get("benchmark"), str):
         names = [name for name in (*_WORK, *_LIMITS) if one.get(name) is not None and two.get(name) is not None]
@@ -44,7 +45,7 @@ def differences(a: Any, b: Any) -> JsonObject:
         return {}
     else:
         names = list(dict.fromkeys([*one, *two]))
-    return {name: [_short(one.get(name)), _short(two.get(name))] for name in names if one.get(name) != two.get(name)}
+    return {name: (_short(one.get(name)), _short(two.get(name))) for name in names if one.get(name) != two.get(name)}
 
 
 def _parsed(text: str | None) -> Any:

@@ -1,4 +1,4 @@
-"""The summary of a run: the one object behind `run --json`, `report`, the final screen and the HTML page.
+"""The summary of a run: the one answer behind `run --json`, `report`, the final screen and the HTML page.
 
 Its keys are a public contract, described in docs/reference/summary.md.
 """
@@ -6,14 +6,31 @@ Its keys are a public contract, described in docs/reference/summary.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
+from msgspec.structs import replace
+
+from evalfleet.answers.summary import (
+    AttemptCounts,
+    Cost,
+    DomainSummary,
+    FailureKind,
+    HeldTask,
+    Intervals,
+    Reason,
+    RetryBias,
+    ScoredTasks,
+    Scores,
+    Summary,
+    TaskCounts,
+    TaskFailure,
+    TaskRow,
+)
 from evalfleet.core import cost as costs
 from evalfleet.core.statistics import scores as stats
 from evalfleet.core.statistics.repeats import Repeats
 from evalfleet.model import JsonObject, Outcome, Run, RunState, TaskState
-from evalfleet.report.failure_groups import CommonFailure, FailureGroup, read_groups
+from evalfleet.report.failure_groups import read_groups
 from evalfleet.report.repeats import bounds, intervals, repeats_of, told
 from evalfleet.store.base.store import StoreReader
 
@@ -23,67 +40,8 @@ PAUSED = 3
 
 Row = dict[str, Any]
 
-
-class Scores(TypedDict):
-    strict: float | None
-    valid: float | None
-    coverage: float
-    verdicts: int
-    passed: int  # verdicts that are a success
-    ci95: dict[str, list[float] | None]
-
-
-class Cost(TypedDict):
-    total_usd: float
-    waste_usd: float
-    waste: dict[str, float]  # by what became of the attempts: failed, lost, preempted, cancelled, unused
-    idle_usd: float  # besides: workers between their attempts
-    estimated_total_usd: float | None
-    cost_per_task_usd: float | None
-    hourly_rate_usd: float | None
-    budget_usd: float | None
-
-
-class FailureKind(TypedDict):
-    kind: str
-    blame: str
-    attempts: int
-    tasks: int
-    key: str
-    evidence: str
-
-
-class Summary(TypedDict):
-    run: str
-    name: str
-    state: str
-    reason: NotRequired[JsonObject]
-    created_at: float
-    started_at: float | None
-    ended_at: float | None
-    tasks: dict[str, int]
-    scores: Scores
-    accept: float
-    accepted: bool
-    attempts: JsonObject
-    failures: dict[str, int]
-    failures_by_blame: dict[str, int]
-    failure_kinds: list[FailureKind]
-    failure_groups: list[FailureGroup]
-    common_failure: CommonFailure | None
-    held: list[JsonObject]
-    cost: Cost
-    retry_rate: float | None
-    retry_bias: dict[str, JsonObject]
-    avg_task_duration_s: float | None
-    duration_s: float | None
-    by_domain: dict[str, JsonObject]
-    repeats: JsonObject | None
-    study: NotRequired[JsonObject]
-    results: NotRequired[list[JsonObject]]
-
-
 _MOST_HELD = 20
+_NO_SCORES = Intervals(strict=None, valid=None)
 
 
 def summarise(store: StoreReader, run: Run, *, results: bool = True) -> Summary:
@@ -94,29 +52,63 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> Summary:
     """
     with store.snapshot():
         run = store.run(run.id)
-        sums = store.task_sums(run.id)
-        summary = _summary(run, _until(store, run), sums, store.attempt_sums(run.id), store.failure_sums(run.id))
-        summary["cost"] = _cost(store, run, summary)
-        summary["held"] = store.held(run.id, _MOST_HELD)
-        summary["failure_groups"], summary["common_failure"] = read_groups(store, run)
-        _add_repeats(summary, repeats_of(store.episode_sums(run.id)), by_task=results)
+        sums, failures = store.task_sums(run.id), store.failure_sums(run.id)
+        until = _until(store, run)
+        duration_s = None if run.started_at is None else max(0.0, until - run.started_at)
+        tasks, scores = task_counts(sums), _scores(sums)
+        groups, common = read_groups(store, run)
+        summary = Summary(
+            run=run.id,
+            name=run.name,
+            state=run.state,
+            reason=reason_of(run.reason),
+            created_at=run.created_at,
+            started_at=run.started_at,
+            ended_at=run.ended_at,
+            tasks=tasks,
+            scores=scores,
+            accept=run.policy.accept,
+            accepted=accepted(scores.coverage, run.policy.accept),
+            attempts=_attempts(store.attempt_sums(run.id)),
+            failures=_tally(failures, "kind"),
+            failures_by_blame=_tally(failures, "blame"),
+            failure_kinds=[_failure_kind(row) for row in failures],
+            failure_groups=groups,
+            common_failure=common,
+            held=[HeldTask(**row) for row in store.held(run.id, _MOST_HELD)],
+            cost=_cost(store, run, tasks, duration_s),
+            retry_rate=_share(
+                sum(row["count"] for row in sums if row["retried"]), tasks.total - sum(row["untried"] for row in sums)
+            ),
+            retry_bias=_retry_bias(sums),
+            avg_task_duration_s=_mean_duration(sums),
+            duration_s=duration_s,
+            by_domain=_by_domain(sums),
+            repeats=None,
+            study=None,
+            results=None,
+        )
+        summary = _with_repeats(summary, repeats_of(store.episode_sums(run.id)), by_task=results)
         if run.policy.study is not None:
-            _as_study(summary, store, run)
+            summary = _as_study(summary, store, run)
         if results:
-            summary["results"] = [task_row(row) for row in store.result_rows(run.id)]
+            summary = replace(summary, results=[task_row(row) for row in store.result_rows(run.id)])
     return summary
 
 
-def exit_code(summary: Summary | Mapping[str, Any]) -> int:
+def exit_code(summary: Summary) -> int:
     """The exit code that says how a run stands: 0 completed with enough coverage, 3 paused, else 1.
 
     Of a study: 0 completed with a configuration that keeps all limits.
     """
-    state = summary["state"]
-    if state == RunState.PAUSED:
+    if summary.state is RunState.PAUSED:
         return PAUSED
-    reached = summary["accepted"] if "study" not in summary else summary["study"]["best"] is not None
-    return OK if state == RunState.COMPLETED and reached else BELOW
+    reached = summary.accepted if summary.study is None else summary.study.best is not None
+    return OK if summary.state is RunState.COMPLETED and reached else BELOW
+
+
+def reason_of(reason: JsonObject | None) -> Reason | None:
+    return None if reason is None else Reason(cause=str(reason.get("cause")), message=str(reason.get("message", "")))
 
 
 def accepted(coverage: float, accept: float) -> bool:
@@ -130,120 +122,85 @@ def _until(store: StoreReader, run: Run) -> float:
     return run.ended_at or (last.at if last else store.now())
 
 
-def _summary(run: Run, until: float, sums: list[Row], attempts: list[Row], failures: list[Row]) -> Summary:
-    tasks = _counts(sums)
-    scores = _scores(sums)
-    summary: Summary = {
-        "run": run.id,
-        "name": run.name,
-        "state": str(run.state),
-        "created_at": run.created_at,
-        "started_at": run.started_at,
-        "ended_at": run.ended_at,
-        "tasks": tasks,
-        "scores": scores,
-        "accept": run.policy.accept,
-        "accepted": accepted(scores["coverage"], run.policy.accept),
-        "attempts": _attempts(attempts),
-        "failures": _tally(failures, "kind"),
-        "failures_by_blame": _tally(failures, "blame"),
-        "failure_kinds": [_failure_kind(row) for row in failures],
-        "failure_groups": [],
-        "common_failure": None,
-        "held": [],
-        "cost": Cost(
-            total_usd=0.0,
-            waste_usd=0.0,
-            waste={},
-            idle_usd=0.0,
-            estimated_total_usd=None,
-            cost_per_task_usd=None,
-            hourly_rate_usd=None,
-            budget_usd=run.policy.budget_usd,
-        ),
-        "retry_rate": _share(
-            sum(row["count"] for row in sums if row["retried"]), tasks["total"] - sum(row["untried"] for row in sums)
-        ),
-        "retry_bias": _retry_bias(sums),
-        "avg_task_duration_s": _mean_duration(sums),
-        "duration_s": None if run.started_at is None else max(0.0, until - run.started_at),
-        "by_domain": _by_domain(sums),
-        "repeats": None,
-    }
-    if run.reason is not None:
-        summary["reason"] = run.reason
-    return summary
-
-
-def _add_repeats(summary: Summary, repeats: list[Repeats], *, by_task: bool) -> None:
+def _with_repeats(summary: Summary, repeats: list[Repeats], *, by_task: bool) -> Summary:
     """Tell of repeated tasks. Then the intervals take the task as the unit: its episodes are not independent."""
-    summary["repeats"] = told(repeats, by_task=by_task)
-    if sum(one.episodes for one in repeats) != summary["tasks"]["total"]:
-        return  # nothing is repeated, or a part of the run has no episodes
-    summary["scores"]["ci95"] = intervals(repeats)
-    for domain, facts in summary["by_domain"].items():
-        facts["ci95_valid"] = intervals([one for one in repeats if one.domain == domain])["valid"]
+    summary = replace(summary, repeats=told(repeats, by_task=by_task))
+    if sum(one.episodes for one in repeats) != summary.tasks.total:
+        return summary  # nothing is repeated, or a part of the run has no episodes
+    by_domain = {
+        domain: replace(facts, ci95_valid=intervals([one for one in repeats if one.domain == domain]).valid)
+        for domain, facts in summary.by_domain.items()
+    }
+    return replace(summary, scores=replace(summary.scores, ci95=intervals(repeats)), by_domain=by_domain)
 
 
-def _as_study(summary: Summary, store: StoreReader, run: Run) -> None:
+def _as_study(summary: Summary, store: StoreReader, run: Run) -> Summary:
     """Tell of a study what it found. Its trials' verdicts say that they were measured; a mean of them is no score."""
     from evalfleet.report.studies.study import study_found  # the whole of `tune`, which plain runs need not load
 
-    summary["study"] = study_found(store, run)
-    scores = summary["scores"]
-    summary["scores"] = {**scores, "strict": None, "valid": None, "ci95": {"strict": None, "valid": None}}
-    for facts in (*summary["by_domain"].values(), *summary["retry_bias"].values()):
-        facts.update({name: None for name in ("score", "score_strict", "score_valid", "ci95_valid") if name in facts})
+    bias = summary.retry_bias
+    return replace(
+        summary,
+        study=study_found(store, run),
+        scores=without_scores(summary.scores),
+        by_domain={
+            domain: replace(facts, score_strict=None, score_valid=None, ci95_valid=None)
+            for domain, facts in summary.by_domain.items()
+        },
+        retry_bias=RetryBias(
+            first_attempt=replace(bias.first_attempt, score=None), retried=replace(bias.retried, score=None)
+        ),
+    )
 
 
-def _counts(sums: list[Row]) -> dict[str, int]:
-    counts = {"total": sum(row["count"] for row in sums)}
-    for state in _STATES:
-        counts[state] = sum(row["count"] for row in sums if row["state"] == state)
+def without_scores(scores: Scores) -> Scores:
+    """Of a study: how many trials were measured is known, a score is not."""
+    return replace(scores, strict=None, valid=None, ci95=_NO_SCORES)
+
+
+def task_counts(sums: list[Row]) -> TaskCounts:
+    """How many tasks are in each state, of rows with `state` and `count`."""
+    return TaskCounts(total=sum(row["count"] for row in sums), **_by_state(sums))
+
+
+def _by_state(sums: list[Row]) -> dict[str, int]:
+    counts = dict.fromkeys(map(str, TaskState), 0)
+    for row in sums:
+        counts[row["state"]] += row["count"]
     return counts
 
 
-_STATES = tuple(
-    str(state)
-    for state in (
-        TaskState.DONE,
-        TaskState.FAILED,
-        TaskState.HELD,
-        TaskState.CANCELLED,
-        TaskState.QUEUED,
-        TaskState.RUNNING,
-    )
-)
-
-
 def _raw_scores(sums: list[Row]) -> stats.Scores:
-    counts = _counts(sums)
+    counts = task_counts(sums)
     return stats.scores(
-        total=counts["total"],
-        verdicts=counts["done"],
+        total=counts.total,
+        verdicts=counts.done,
         score_sum=sum(row["score"] for row in sums),
-        failed=counts["failed"],
+        failed=counts.failed,
     )
 
 
 def _scores(sums: list[Row]) -> Scores:
-    scores = _raw_scores(sums)
-    return {
-        "strict": scores.strict,
-        "valid": scores.valid,
-        "coverage": scores.coverage,
-        "verdicts": scores.verdicts,
-        "passed": int(sum(row["successes"] for row in sums)),
-        "ci95": {"strict": bounds(scores.ci95_strict), "valid": bounds(scores.ci95_valid)},
-    }
+    return score_facts(_raw_scores(sums), int(sum(row["successes"] for row in sums)))
 
 
-def _attempts(rows: list[Row]) -> JsonObject:
+def score_facts(scores: stats.Scores, passed: int) -> Scores:
+    return Scores(
+        strict=scores.strict,
+        valid=scores.valid,
+        coverage=scores.coverage,
+        verdicts=scores.verdicts,
+        passed=passed,
+        ci95=Intervals(strict=bounds(scores.ci95_strict), valid=bounds(scores.ci95_valid)),
+    )
+
+
+def _attempts(rows: list[Row]) -> AttemptCounts:
     by_outcome = {str(outcome): 0 for outcome in Outcome}
     for row in rows:
         if row["outcome"] is not None:
             by_outcome[row["outcome"]] = row["count"]
-    return {"total": sum(row["count"] for row in rows), "by_outcome": by_outcome}
+    return AttemptCounts(total=sum(row["count"] for row in rows), by_outcome=by_outcome)
 
 
 def _tally(rows: list[Row], column: str) -> dict[str, int]:
@@ -254,44 +211,44 @@ def _tally(rows: list[Row], column: str) -> dict[str, int]:
 
 
 def _failure_kind(row: Row) -> FailureKind:
-    return {
-        "kind": row["kind"],
-        "blame": row["blame"],
-        "attempts": row["count"],
-        "tasks": row["tasks"],
-        "key": row["key"],
-        "evidence": row["evidence"] or "",
-    }
+    return FailureKind(
+        kind=row["kind"],
+        blame=row["blame"],
+        attempts=row["count"],
+        tasks=row["tasks"],
+        key=row["key"],
+        evidence=row["evidence"] or "",
+    )
 
 
-def _cost(store: StoreReader, run: Run, summary: Summary) -> Cost:
+def _cost(store: StoreReader, run: Run, tasks: TaskCounts, duration_s: float | None) -> Cost:
     total, waste = store.cost_usd(run.id), store.waste_sums(run.id)
-    tasks = summary["tasks"]
     forecast = costs.forecast(
         total_usd=total,
-        decided=tasks["total"] - tasks["queued"] - tasks["running"],
-        tasks=tasks["total"],
-        elapsed_s=summary["duration_s"] or 0.0,
+        decided=tasks.total - tasks.queued - tasks.running,
+        tasks=tasks.total,
+        elapsed_s=duration_s or 0.0,
     )
-    return {
-        "total_usd": round(total, 6),
-        "waste_usd": round(sum(waste.values()), 6),
-        "waste": {what: round(usd, 6) for what, usd in sorted(waste.items()) if usd > 0},
-        "idle_usd": round(store.idle_usd(run.id), 6),
-        "estimated_total_usd": _rounded(forecast.estimated_total_usd),
-        "cost_per_task_usd": _rounded(forecast.cost_per_task_usd),
-        "hourly_rate_usd": _rounded(forecast.hourly_rate_usd),
-        "budget_usd": run.policy.budget_usd,
-    }
+    return Cost(
+        total_usd=round(total, 6),
+        waste_usd=round(sum(waste.values()), 6),
+        waste={what: round(usd, 6) for what, usd in sorted(waste.items()) if usd > 0},
+        idle_usd=round(store.idle_usd(run.id), 6),
+        estimated_total_usd=_rounded(forecast.estimated_total_usd),
+        cost_per_task_usd=_rounded(forecast.cost_per_task_usd),
+        hourly_rate_usd=_rounded(forecast.hourly_rate_usd),
+        budget_usd=run.policy.budget_usd,
+    )
 
 
-def _retry_bias(sums: list[Row]) -> dict[str, JsonObject]:
-    bias: dict[str, JsonObject] = {}
-    for name, retried in (("first_attempt", 0), ("retried", 1)):
-        rows = [row for row in sums if row["state"] == "done" and row["retried"] == retried]
-        n = sum(row["count"] for row in rows)
-        bias[name] = {"n": n, "score": _share(sum(row["score"] for row in rows), n)}
-    return bias
+def _retry_bias(sums: list[Row]) -> RetryBias:
+    return RetryBias(first_attempt=_scored(sums, retried=0), retried=_scored(sums, retried=1))
+
+
+def _scored(sums: list[Row], retried: int) -> ScoredTasks:
+    rows = [row for row in sums if row["state"] == "done" and row["retried"] == retried]
+    n = sum(row["count"] for row in rows)
+    return ScoredTasks(n=n, score=_share(sum(row["score"] for row in rows), n))
 
 
 def _mean_duration(sums: list[Row]) -> float | None:
@@ -300,34 +257,42 @@ def _mean_duration(sums: list[Row]) -> float | None:
     return _share(sum(row["duration_s"] for row in rows), sum(row["timed"] for row in rows))
 
 
-def _by_domain(sums: list[Row]) -> dict[str, JsonObject]:
+def _by_domain(sums: list[Row]) -> dict[str, DomainSummary]:
     domains: dict[str, list[Row]] = {}
     for row in sums:
         domains.setdefault(row["domain"], []).append(row)
-    by_domain: dict[str, JsonObject] = {}
-    for domain, rows in domains.items():
-        scores = _raw_scores(rows)
-        by_domain[domain] = {
-            **_counts(rows),
-            "counted": scores.verdicts + sum(row["count"] for row in rows if row["state"] == "failed"),
-            "score_strict": scores.strict,
-            "score_valid": scores.valid,
-            "ci95_valid": bounds(scores.ci95_valid),
-            "avg_duration_s": _mean_duration(rows),
-        }
-    return by_domain
+    return {domain: _domain(rows) for domain, rows in domains.items()}
 
 
-def task_row(row: Row) -> JsonObject:
+def _domain(rows: list[Row]) -> DomainSummary:
+    scores, counts = _raw_scores(rows), _by_state(rows)
+    return DomainSummary(
+        total=sum(counts.values()),
+        **counts,
+        counted=scores.verdicts + counts["failed"],
+        score_strict=scores.strict,
+        score_valid=scores.valid,
+        ci95_valid=bounds(scores.ci95_valid),
+        avg_duration_s=_mean_duration(rows),
+    )
+
+
+def task_row(row: Row) -> TaskRow:
     """One of `results`."""
+    return TaskRow(**task_members(row))
+
+
+def task_members(row: Row) -> dict[str, Any]:
+    """The members of a task's row, for answers that tell more."""
     state = row["state"]
     failure = None
     if row["kind"] is not None and state != "done":
-        failure = {"kind": row["kind"], "blame": row["blame"], "evidence": row["evidence"]}
+        failure = TaskFailure(kind=row["kind"], blame=row["blame"], evidence=row["evidence"])
     return {
+        "number": row["number"],
         "key": row["key"],
         "domain": row["domain"],
-        "state": state,
+        "state": TaskState(state),
         "score": row["score"],
         "success": None if row["success"] is None else bool(row["success"]),
         "steps": row["steps"],

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 
+from evalfleet.answers.base import Range
+from evalfleet.answers.summary import TaskCounts
+
 DASH = "–"
 NONE = "-"
 
@@ -76,6 +79,18 @@ def pad(text: str, cells: int, *, right: bool = False) -> str:
     return fill + text if right else text + fill
 
 
+def rest_of(tasks: TaskCounts) -> list[tuple[str, int]]:
+    """The states besides a verdict that tasks are in, and how many are."""
+    counts = (
+        ("failed", tasks.failed),
+        ("held", tasks.held),
+        ("cancelled", tasks.cancelled),
+        ("running", tasks.running),
+        ("queued", tasks.queued),
+    )
+    return [(name, count) for name, count in counts if count]
+
+
 def verdict(score: float, *, success: bool) -> str:
     """What a checker said, in a word or two: "passed", "not passed", "score 0.4"."""
     if success:
@@ -87,7 +102,7 @@ def percent(share: float | None) -> str:
     return NONE if share is None else f"{share * 100:.1f}%"
 
 
-def interval(bounds: list[float] | tuple[float, float] | None) -> str:
+def interval(bounds: Range | None) -> str:
     """Write an interval of shares in percent: "61.2–79.7%"."""
     return NONE if bounds is None else f"{bounds[0] * 100:.1f}{DASH}{bounds[1] * 100:.1f}%"
 

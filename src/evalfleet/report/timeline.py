@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from evalfleet.answers.runs import Look
 from evalfleet.report.live import natural
 
 SCALE = 1000.0  # width of the whole in units
@@ -71,7 +72,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
     ticks: tuple[tuple[float, float], ...]  # (place in units, seconds since the beginning)
 
 
-def look_of(attempt: Attempt) -> str:
+def look_of(attempt: Attempt) -> Look:
     """How an attempt is coloured: by what it says about the task."""
     outcome = attempt["outcome"]
     if outcome is None:

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from msgspec import Struct
-
+from evalfleet.answers.attempts import Film, Frame
 from evalfleet.hosts.attempt_files import read_inside
 from evalfleet.report import text
 from evalfleet.report.action_text import in_words, points
@@ -22,25 +21,6 @@ TRAJECTORY = "trajectory.jsonl"
 _MOST_BYTES = 8 << 20
 _MOST_FRAMES = 500
 _MOST_WORDS = 1000
-
-
-class Frame(Struct, frozen=True, kw_only=True):
-    """One step, or the end. Text is printable, and cut."""
-
-    step: int | None  # None: what stands between steps, or the end
-    at_s: float | None  # since the attempt began
-    action: str
-    note: str
-    tokens: str
-    cost_usd: float
-    picture: str | None  # name of a file in the artifacts
-    points: tuple[tuple[float, float], ...]  # where the pointer acted, in pixels of the picture
-
-
-class Film(Struct, frozen=True, kw_only=True):
-    goal: str
-    frames: tuple[Frame, ...]
-    cut: int  # frames that are not here, because there are too many
 
 
 def film_of(folder: Path, clean: Callable[[bytes], bytes] | None = None) -> Film | None:

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 
 from evalfleet.errors import StoreError
 from evalfleet.model import Event
-from evalfleet.report.terminal.events import as_object
+from evalfleet.report.terminal.events import event_row
 from evalfleet.store.base.store import StoreReader
 from evalfleet.store.database.sqlite import open_reader
 
@@ -219,7 +219,7 @@ class Feed:
 
 def encoded(event: Event) -> bytes:
     """One message. JSON has no line ends of its own, so that it is one line."""
-    return b"id: %d\ndata: %b\n\n" % (event.number, _encoder.encode(as_object(event)))
+    return b"id: %d\ndata: %b\n\n" % (event.number, _encoder.encode(event_row(event)))
 
 
 def named(name: str, data: object, number: int | None = None) -> bytes:

@@ -1,21 +1,40 @@
-"""What the API tells of runs: plain objects, read from the store. The same words as `--json` of the commands."""
+"""What the API tells of runs, read from the store. The same words as `--json` of the commands."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, convert
+from msgspec.structs import asdict
 
+from evalfleet.answers.alerts import Alert
+from evalfleet.answers.comparison import Comparison
+from evalfleet.answers.runs import (
+    Bar,
+    FailedAttempt,
+    FailurePage,
+    Lane,
+    Lanes,
+    Queue,
+    QueuedTask,
+    RunFacts,
+    RunPage,
+    RunRow,
+    ScoreSeries,
+    TaskGrid,
+    TaskPage,
+    WatchedRun,
+    WatchedWorker,
+)
 from evalfleet.daemon.alerts.state import firing_of
 from evalfleet.engine.requests import barred
-from evalfleet.model import JsonObject, Run, RunState, Task, TaskState
-from evalfleet.report.compare import Comparison
+from evalfleet.model import Run, RunState, Task, TaskState
 from evalfleet.report.compare import compare as compared
 from evalfleet.report.coverage import covered
 from evalfleet.report.live import WorkerLine, live_state, natural
-from evalfleet.report.run_row import bounds, open_breaker, outlook, problems, run_row
+from evalfleet.report.repeats import bounds
+from evalfleet.report.run_row import open_breaker, outlook, problems, row_members, run_row
 from evalfleet.report.summary import summarise, task_row
 from evalfleet.report.timeline import look_of
 from evalfleet.store.base.store import StoreReader
@@ -31,28 +50,28 @@ class Page(Struct, frozen=True, kw_only=True):
     cursor: str | None
 
 
-def runs(store: StoreReader, page: Page, states: Sequence[str], search: str | None) -> JsonObject:
+def runs(store: StoreReader, page: Page, states: Sequence[str], search: str | None) -> RunPage:
     before = int(page.cursor) if page.cursor else None
     with store.snapshot():
         found = store.runs_page(before=before, limit=page.limit, states=states, search=search)
-        firing = firing_of(store.alert_events())
-        rows: list[JsonObject] = []
-        for one in found:
-            run: Run = one["run"]
-            row = run_row(store, run)
-            alerts = [alert for alert in firing if alert["run"] == run.id]
-            breaker = open_breaker(store, run) if run.state is RunState.RUNNING else None
-            rows.append(
-                {
-                    **row,
-                    "eta_s": outlook(store, run, row["tasks"]["queued"]),
-                    "problems": problems(row, breaker, alerts),
-                }
-            )
-    return {"runs": rows, "next": _next(found, page, "place")}
+        firing = _firing(store)
+        rows = [_watched(store, one["run"], firing) for one in found]
+    return RunPage(runs=rows, next=_next(found, page, "place"))
 
 
-def run(store: StoreReader, text: str) -> JsonObject:
+def _firing(store: StoreReader) -> list[Alert]:
+    return convert(firing_of(store.alert_events()), list[Alert])
+
+
+def _watched(store: StoreReader, run: Run, firing: Sequence[Alert]) -> WatchedRun:
+    members = row_members(store, run)
+    row = RunRow(**members)
+    alerts = [alert for alert in firing if alert.run == run.id]
+    breaker = open_breaker(store, run) if run.state is RunState.RUNNING else None
+    return WatchedRun(**members, eta_s=outlook(store, run, row.tasks.queued), problems=problems(row, breaker, alerts))
+
+
+def run(store: StoreReader, text: str) -> RunFacts:
     with store.snapshot():
         found = store.find_run(text)
         over = found.state in _OVER
@@ -60,44 +79,43 @@ def run(store: StoreReader, text: str) -> JsonObject:
         live = live_state(store, found, failures=0)
         numbers = {row["key"]: row["task_number"] for row in store.live_attempts(found.id)}
         out = barred(store, found.id)
-        alerts = [alert for alert in firing_of(store.alert_events()) if alert["run"] == found.id]
-        row = run_row(store, found)
+        alerts = [alert for alert in _firing(store) if alert.run == found.id]
         summary = summarise(store, found, results=False)
-        return {
-            **summary,
-            "covers": covered(summary),
-            "driven": driver is not None,
-            "driver": driver,
-            "cancelling": found.cancelling,
-            "workers": [] if over else [_worker(one, numbers, out) for one in live.workers],
-            "eta_s": bounds(live.eta),
-            "breaker": live.breaker,
-            "waits": live.waits,
-            "policy": msgspec.to_builtins(found.policy),
-            "problems": problems(row, live.breaker if not over else None, alerts),
-            "alerts": alerts,
-            "quarantined": sorted(out),
-            "folder": found.folder,
-        }
+        return RunFacts(
+            **asdict(summary),
+            covers=covered(summary),
+            driven=driver is not None,
+            driver=driver,
+            cancelling=found.cancelling,
+            workers=[] if over else [_worker(one, numbers, out) for one in live.workers],
+            eta_s=bounds(live.eta),
+            breaker=live.breaker,
+            waits=live.waits,
+            policy=found.policy,
+            problems=problems(run_row(store, found), live.breaker if not over else None, alerts),
+            alerts=alerts,
+            quarantined=sorted(out),
+            folder=found.folder,
+        )
 
 
-def _worker(one: WorkerLine, numbers: dict[str, int], out: frozenset[str]) -> JsonObject:
+def _worker(one: WorkerLine, numbers: dict[str, int], out: frozenset[str]) -> WatchedWorker:
     host = one.name.rpartition("-")[0]
     state = "quarantined" if one.key is None and (one.name in out or host in out) else str(one.state)
-    return {
-        "name": one.name,
-        "host": host,
-        "state": state,
-        "task": one.key,
-        "task_number": numbers.get(one.key) if one.key is not None else None,
-        "attempt": one.attempt,
-        "step": one.step,
-        "elapsed_s": one.elapsed_s,
-        "starting": one.starting,
-        "assigned": one.assigned,
-        "completed": one.completed,
-        "screen": one.key is not None and (one.step or 0) > 0,
-    }
+    return WatchedWorker(
+        name=one.name,
+        host=host,
+        state=state,
+        task=one.key,
+        task_number=numbers.get(one.key) if one.key is not None else None,
+        attempt=one.attempt,
+        step=one.step,
+        elapsed_s=one.elapsed_s,
+        starting=one.starting,
+        assigned=one.assigned,
+        completed=one.completed,
+        screen=one.key is not None and (one.step or 0) > 0,
+    )
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -109,7 +127,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     key: str | None = None
 
 
-def tasks(store: StoreReader, text: str, page: Page, choice: Choice) -> JsonObject:
+def tasks(store: StoreReader, text: str, page: Page, choice: Choice) -> TaskPage:
     found = store.find_run(text)
     rows = store.tasks_page(
         found.id,
@@ -120,11 +138,10 @@ def tasks(store: StoreReader, text: str, page: Page, choice: Choice) -> JsonObje
         key=choice.key,
         search=choice.search,
     )
-    told = [{"number": row["number"], **task_row(row)} for row in rows]
-    return {"tasks": told, "next": _next(rows, page, "number")}
+    return TaskPage(tasks=[task_row(row) for row in rows], next=_next(rows, page, "number"))
 
 
-def grid(store: StoreReader, text: str) -> JsonObject:
+def grid(store: StoreReader, text: str) -> TaskGrid:
     """All tasks by columns: for ten thousand of them names would be most of the answer."""
     found = store.find_run(text)
     names = ("number", "key", "domain", "state", "score", "attempts", "duration_s", "kind", "blame", "worker")
@@ -134,28 +151,27 @@ def grid(store: StoreReader, text: str) -> JsonObject:
             for name in names:
                 columns[name].append(row[name])
             columns["success"].append(None if row["success"] is None else bool(row["success"]))
-    return columns
+    return TaskGrid(**columns)
 
 
-def lanes(store: StoreReader, text: str, since: float) -> JsonObject:
+def lanes(store: StoreReader, text: str, since: float) -> Lanes:
     found = store.find_run(text)
-    by_worker: dict[str, list[Any]] = {}
+    by_worker: dict[str, list[Bar]] = {}
     hosts: dict[str, str] = {}
     with store.snapshot():
         for row in store.lane_rows(found.id, since):
             start = row["started_at"] or row["claimed_at"]
-            bar = [row["task_number"], row["number"], start, row["ended_at"], look_of(row), row["key"]]
+            bar = (row["task_number"], row["number"], start, row["ended_at"], look_of(row), row["key"])
             by_worker.setdefault(row["worker"], []).append(bar)
             hosts[row["worker"]] = row["host"]
         now = store.now()
     told = [
-        {"worker": worker, "host": hosts[worker], "bars": by_worker[worker]}
-        for worker in sorted(by_worker, key=natural)
+        Lane(worker=worker, host=hosts[worker], bars=by_worker[worker]) for worker in sorted(by_worker, key=natural)
     ]
-    return {"now": now, "started_at": found.started_at, "lanes": told}
+    return Lanes(now=now, started_at=found.started_at, lanes=told)
 
 
-def series(store: StoreReader, text: str) -> JsonObject:
+def series(store: StoreReader, text: str) -> ScoreSeries:
     """How the scores and the cost came to be, attempt by attempt, thinned to so many points as a chart can show."""
     found = store.find_run(text)
     with store.snapshot():
@@ -179,19 +195,19 @@ def series(store: StoreReader, text: str) -> JsonObject:
     kept = points
     if len(points) > _POINTS:
         kept = [points[i * len(points) // _POINTS] for i in range(_POINTS)] + points[-1:]
-    return {name: [point[i] for point in kept] for i, name in enumerate(names)}
+    return ScoreSeries(**{name: [point[i] for point in kept] for i, name in enumerate(names)})
 
 
-def failures(store: StoreReader, text: str, page: Page, kind: str | None, blame: str | None) -> JsonObject:
+def failures(store: StoreReader, text: str, page: Page, kind: str | None, blame: str | None) -> FailurePage:
     found = store.find_run(text)
     before = _failure_cursor(page.cursor)
     with store.snapshot():
-        kinds = summarise(store, found, results=False)["failure_kinds"]
+        kinds = summarise(store, found, results=False).failure_kinds
         rows = store.failed_page(found.id, kind=kind, blame=blame, before=before, limit=page.limit)
-    attempts = [{("task" if name == "task_number" else name): value for name, value in row.items()} for row in rows]
+    attempts = [FailedAttempt(task=row.pop("task_number"), **row) for row in map(dict[str, Any], rows)]
     full = len(rows) == page.limit
     cursor = f"{rows[-1]['ended_at']!r},{rows[-1]['task_number']},{rows[-1]['number']}" if full and rows else None
-    return {"kinds": kinds, "attempts": attempts, "next": cursor}
+    return FailurePage(kinds=kinds, attempts=attempts, next=cursor)
 
 
 def _failure_cursor(cursor: str | None) -> tuple[float, int, int] | None:
@@ -201,24 +217,24 @@ def _failure_cursor(cursor: str | None) -> tuple[float, int, int] | None:
     return float(at), int(task), int(number)
 
 
-def queue(store: StoreReader, text: str, limit: int) -> JsonObject:
+def queue(store: StoreReader, text: str, limit: int) -> Queue:
     found = store.find_run(text)
     with store.snapshot():
         due = store.candidates(found.id, limit)
         counts = store.counts(found.id)
         next_due = store.next_due(found.id)
-    return {"due": [_waiting(task) for task in due], "waiting": counts[TaskState.QUEUED], "next_due_at": next_due}
+    return Queue(due=[_waiting(task) for task in due], waiting=counts[TaskState.QUEUED], next_due_at=next_due)
 
 
-def _waiting(task: Task) -> JsonObject:
-    return {
-        "number": task.number,
-        "key": task.key,
-        "domain": task.spec.domain,
-        "expected_s": task.expected_s,
-        "attempts": task.attempts,
-        "not_before": task.not_before,
-    }
+def _waiting(task: Task) -> QueuedTask:
+    return QueuedTask(
+        number=task.number,
+        key=task.key,
+        domain=task.spec.domain,
+        expected_s=task.expected_s,
+        attempts=task.attempts,
+        not_before=task.not_before,
+    )
 
 
 def compare(store: StoreReader, a: str, b: str, *, allow_different: bool = False) -> Comparison:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 from tests.support.fleet import Fleet
 
 import evalfleet
@@ -118,21 +120,21 @@ class Guesser:
 
 def test_benchmarks_from_python(scripted: Fleet):
     run = evalfleet.submit_benchmark("sums", agent="adder", repeat=3, workers=2, name="adds", timeout="50s", attempts=1)
-    assert run.wait()["scores"]["strict"] == 1.0
+    assert run.wait().scores.strict == 1.0
     assert run.name == "adds"
     (scripted.folder / "guesses.py").write_text(GUESSER)
     other = evalfleet.submit_benchmark("sums", agent="guesses:Guesser", repeat=3, workers=2)
-    assert other.wait()["scores"]["strict"] != 1.0
+    assert other.wait().scores.strict != 1.0
     found = other.compare(run)
     # Four tasks, three episodes each: the task is the unit, and four are too few to tell, however often each is played.
-    assert (found["conclusion"], found["tasks"]["paired"]) == ("not_distinguishable", 12)
-    assert found["a"]["scores"]["valid"] > found["b"]["scores"]["valid"]
-    assert found == scripted.json("compare", "adds", other.id)
-    assert run.compare("latest")["conclusion"] == "not_distinguishable"
+    assert (found.conclusion, found.tasks.paired) == ("not_distinguishable", 12)
+    assert (found.a.scores.valid or 0.0) > (found.b.scores.valid or 0.0)
+    assert json.loads(json.dumps(to_builtins(found))) == scripted.json("compare", "adds", other.id)
+    assert run.compare("latest").conclusion == "not_distinguishable"
 
     written = run.export(scripted.folder / "out", "csv")
     assert (scripted.folder / "out" / "tasks.csv").exists()
-    assert (written["format"], written["run"]) == ("csv", run.id)
+    assert (written.format, written.run) == ("csv", run.id)
     with pytest.raises(errors.InputError, match="no format 'cvs'; did you mean \"csv\""):
         run.export(scripted.folder / "more", "cvs")
     assert "two-small_0" in run.html()

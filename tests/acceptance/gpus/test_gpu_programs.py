@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 from tests.support.fleet import Fleet, wait_for
 from tests.support.gpu_cards import gpus, tasks
 
@@ -164,7 +165,7 @@ def facts(fleet: Fleet) -> dict[str, Any]:
     reader = open_reader(fleet.home)
     assert reader is not None
     try:
-        return gpus_facts(reader)
+        return to_builtins(gpus_facts(reader))
     finally:
         reader.close()
 

@@ -127,7 +127,7 @@ def test_four_hundred_trials_are_read_and_brushed_smoothly(fleet: Fleet, tmp_pat
     process = fleet.start("tune", "study.toml", "--json")
     out = process.communicate(timeout=200)[0]
     assert process.returncode == 0, out
-    run = fleet.json("study", "list")[0]["run"]
+    run = fleet.json("study", "list")["studies"][0]["run"]
     with viewed(serve(fleet), tmp_path) as view:
         view.open(f"/studies/{run}")
         view.until("Number(document.querySelector('canvas[data-lines]')?.dataset.lines) >= 400", "the lines")

@@ -7,6 +7,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
+from msgspec import to_builtins
 from tests.support.cloud import Cloud
 from tests.support.web_site import NAME, Site, site
 
@@ -17,7 +18,7 @@ from evalfleet.emulator.scenario import Scenario, Times
 from evalfleet.layout import Home
 from evalfleet.model import DesiredState
 from evalfleet.pools.controller import PoolController
-from evalfleet.report.pools import told
+from evalfleet.report.pools import pool_facts
 
 pytestmark = pytest.mark.anyio
 USD = 0.452  # an hour of the default size in eastus
@@ -71,13 +72,13 @@ async def test_a_spot_machine_whose_price_is_not_known_is_shown_with_the_most_th
     async with site(tmp_path) as here:
         here.wants(workers=1, spot=True)
         await here.settle()
-        shown = page(told(here.store, here.store.pool(NAME)))
+        shown = page(pool_facts(here.store, here.store.pool(NAME)))
         assert "at most 0.452 $/h, the price on demand" in shown
         assert "now at most $0.4" in shown
         await anyio.to_thread.run_sync(know_spot_prices, here, here.cloud)
         here.wants(workers=2)
         await here.settle()
-        [_, second] = told(here.store, here.store.pool(NAME))["hosts"]
+        [_, second] = to_builtins(pool_facts(here.store, here.store.pool(NAME)))["hosts"]
         assert (second["price"], second["price_usd_per_hour"]) == ("known", pytest.approx(0.452 * 0.2, rel=0.01))
 
 
@@ -88,7 +89,7 @@ async def test_a_machine_whose_order_nobody_followed_is_shown_with_its_price(tmp
             tasks.start_soon(steward.settle)
             await here.until(lambda: any(host.facts.get("deadline_at") for host in here.hosts()))
             tasks.cancel_scope.cancel()
-        answer = told(here.store, here.store.pool(NAME), 10)
+        answer = to_builtins(pool_facts(here.store, here.store.pool(NAME), 10))
         assert [row["state"] for row in answer["hosts"]] == ["creating"]
         assert answer["usd_per_hour"] == pytest.approx(USD + KEPT, rel=0.01)
         assert answer["hosts"][0]["deadline_at"] is not None

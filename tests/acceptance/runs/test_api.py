@@ -73,7 +73,7 @@ def test_submit_wait_results(fleet: Fleet):
     assert (run.name, run.state) == ("three", "queued")
     assert repr(run) == f"<evalfleet run {run.id} (three) in {fleet.home}>"
     summary = run.wait()
-    assert (summary["run"], summary["state"], run.state) == (run.id, "completed", "completed")
+    assert (summary.run, summary.state, run.state) == (run.id, "completed", "completed")
     assert summary == run.summary() == fleet.json("report", run.id)
 
     results = by_key(run)
@@ -173,7 +173,7 @@ def test_a_time_out_leaves_the_tasks_running(fleet: Fleet):
         run.wait(timeout=0.1)
     assert run.state == "running"
     open_gate(fleet)
-    assert run.wait()["tasks"]["done"] == 1
+    assert run.wait().tasks.done == 1
     assert fleet.lines() == ["a"]
 
 
@@ -192,7 +192,7 @@ def test_ctrl_c_leaves_the_tasks_running(fleet: Fleet):
     assert said.rstrip().endswith("KeyboardInterrupt")
     assert fleet.left_processes() != []
     open_gate(fleet)
-    assert run.wait()["tasks"]["done"] == 2
+    assert run.wait().tasks.done == 2
     assert fleet.lines() == ["a", "b"]
 
 
@@ -277,9 +277,9 @@ def test_a_paused_run_is_returned_and_resumed_by_the_next_wait(fleet: Fleet, mon
     monkeypatch.setenv("TOKEN_OF_TEST", "something")
     run = evalfleet.submit([sh("a", secrets=["TOKEN_OF_TEST"])])
     monkeypatch.delenv("TOKEN_OF_TEST")
-    assert run.wait()["state"] == "paused"
+    assert run.wait().state == "paused"
     monkeypatch.setenv("TOKEN_OF_TEST", "something")
-    assert run.wait()["state"] == "completed"
+    assert run.wait().state == "completed"
 
 
 # Steering
@@ -287,7 +287,7 @@ def test_a_paused_run_is_returned_and_resumed_by_the_next_wait(fleet: Fleet, mon
 
 def test_cancel_and_retry(fleet: Fleet):
     run = evalfleet.submit([sh("a"), sh("b", "test -e go"), gated("c")], attempts=1, workers=3)
-    drive_until(run, lambda: fleet.lines() and run.summary()["tasks"]["running"] == 1)
+    drive_until(run, lambda: fleet.lines() and run.summary().tasks.running == 1)
     run.cancel()
     assert {key: result.state for key, result in by_key(run).items()} == {
         "a": "done", "b": "failed", "c": "cancelled"
@@ -302,7 +302,7 @@ def test_cancel_and_retry(fleet: Fleet):
     assert run.retry() == ["b"]
     assert run.state == "running"
     open_gate(fleet)
-    assert run.wait()["tasks"]["done"] == 3
+    assert run.wait().tasks.done == 3
     assert run.retry() == []
     assert run.state == "completed"
 
@@ -312,14 +312,14 @@ def test_cancel_of_a_run_that_another_process_drives(fleet: Fleet):
     wait_for(fleet.lines, "the task")
     run = evalfleet.open_run()
     run.cancel()
-    assert run.wait()["state"] == "cancelled"
+    assert run.wait().state == "cancelled"
     assert process.wait(60) == 1
 
 
 def test_cancel_before_anything_ran(fleet: Fleet):
     run = evalfleet.submit([sh("a")])
     run.cancel()
-    assert run.wait()["tasks"]["cancelled"] == 1
+    assert run.wait().tasks.cancelled == 1
     assert not (fleet.home / "spool").exists()
 
 
@@ -334,7 +334,7 @@ def test_the_synchronous_calls_refuse_an_event_loop(fleet: Fleet):
             run.wait()
         with pytest.raises(errors.Refused, match=r"await run\.cancel_async"):
             run.cancel()
-        assert (await run.wait_async())["state"] == "completed"
+        assert (await run.wait_async()).state == "completed"
         await run.cancel_async()
 
     anyio.run(inside)

@@ -44,7 +44,7 @@ def test_status_lists_runs_newest_first(home: Path, mixed: RunBuilder) -> None:
     assert lines[1].startswith(second.id)
     assert "\\e[31m[red]x\\n_1" in lines[1]
     assert lines[2].split()[:8] == [mixed.run.id, "nightly", "running", "5/6", "2", "1", "1", "50.0%"]
-    rows = json.loads(evalfleet(home, "status", "--json").stdout)
+    rows = json.loads(evalfleet(home, "status", "--json").stdout)["runs"]
     assert [row["run"] for row in rows] == [second.id, mixed.run.id]
     assert rows[1]["driven"] is True
     assert rows[1]["scores"]["valid"] == 0.5
@@ -53,7 +53,7 @@ def test_status_lists_runs_newest_first(home: Path, mixed: RunBuilder) -> None:
 def test_status_of_an_empty_home(home: Path) -> None:
     done = evalfleet(home, "status")
     assert (done.returncode, done.stdout) == (0, f"No runs in {home} yet. Start one with `evalfleet run TASKS.toml`.\n")
-    assert json.loads(evalfleet(home, "status", "--json").stdout) == []
+    assert json.loads(evalfleet(home, "status", "--json").stdout) == {"schema": 2, "runs": []}
     assert not home.exists(), "looking makes nothing"
 
 
@@ -65,7 +65,7 @@ def test_status_of_one_run(home: Path, mixed: RunBuilder) -> None:
     assert f"Next: evalfleet watch {mixed.run.id}" in done.stdout
     one = json.loads(evalfleet(home, "status", "latest", "--json").stdout)
     assert one["workers"][0]["task"] == "web_2"
-    assert "results" not in one
+    assert one["results"] is None
 
 
 def test_status_says_when_nobody_drives_the_run(home: Path, mixed: RunBuilder) -> None:

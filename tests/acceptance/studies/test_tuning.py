@@ -212,7 +212,7 @@ def test_a_failed_baseline_pauses_the_study_until_it_is_repaired(fleet: Fleet):
     done = fleet.command("tune", path)
     assert done.returncode == 3, done.stdout
     assert "the baseline failed (trial_0001: bad_exit: exit status 1: out of memory)" in done.stdout
-    run = fleet.json("study", "list")[0]
+    run = fleet.json("study", "list")["studies"][0]
     assert f"`evalfleet study resume {run['run']}` goes on" in run["reason"]
     study(fleet, trials=4, baseline={"a": 20_000})  # repaired
     facts = fleet.json("study", "resume")
@@ -251,7 +251,7 @@ def test_two_studies_of_one_home_are_never_mixed_up_25(fleet: Fleet):
     path = study(fleet, trials=10, max_parallel_experiments=3)
     both = [fleet.start("tune", path, "--name", name, "--json") for name in ("one", "two")]
     assert [process.wait(60) for process in both] == [0, 0]
-    found = fleet.json("study", "list")
+    found = fleet.json("study", "list")["studies"]
     assert {one["name"]: one["counts"]["measured"] for one in found} == {"one": 10, "two": 10}
     assert len(ran(fleet)) == 20
     assert len(set(ran(fleet))) == 10  # the same seed, the same points
@@ -290,7 +290,7 @@ def test_a_plain_run_is_no_study(fleet: Fleet):
     for command in (["show", plain], ["best", plain], ["add-trials", plain, "1"], ["resume", plain]):
         done = fleet.command("study", *command)
         assert (done.returncode, "is no study" in done.stderr) == (2, True), done.stderr
-    assert len(fleet.json("study", "list")) == 1
+    assert len(fleet.json("study", "list")["studies"]) == 1
 
 
 def test_a_study_shown_as_a_run_shows_what_it_found_and_no_score(fleet: Fleet):

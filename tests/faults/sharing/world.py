@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -76,8 +75,7 @@ class Submitted:
     said: str = ""
 
     def drive(self) -> None:
-        runs = self.home.command("status", "--json").stdout
-        is_there = any(run["name"] == self.name for run in json.loads(runs or "[]"))
+        is_there = any(run["name"] == self.name for run in self.home.json("status")["runs"])
         words = ("resume", self.name) if is_there else ("run", self.file, "--name", self.name, "--pool", "lab")
         self.driver = self.home.start(*words)
 

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 from tests.support.engine_play import PATIENT, end_all, until
 
+from evalfleet.answers.gpus import GpuList
 from evalfleet.core.gpus.cards import Card
 from evalfleet.engine.controller import take
 from evalfleet.engine.supervisor import Ending, Supervisor
@@ -71,7 +72,7 @@ class Shared:
         await self.until(lambda: len(self.backend.launched) >= count, f"{count} launches")
 
     async def waiting(self, runs: set[str]) -> None:
-        await self.until(lambda: {one["run"] for one in self.facts()["waiting"]} == runs, "these to wait")
+        await self.until(lambda: {one.run for one in self.facts().waiting} == runs, "these to wait")
 
     async def finish(self) -> None:
         """End whatever runs until all runs are over."""
@@ -88,7 +89,7 @@ class Shared:
         finally:
             reader.close()
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> GpuList:
         return self.read(gpus_facts)
 
     def attempts(self, run: Run) -> list[Attempt]:
@@ -167,12 +168,14 @@ async def test_a_card_that_is_left_dirty_is_nobodys_until_a_person_says_so(tmp_p
         box.backend.gpus = (card(0, used_mb=9_000, foreign=(7,)),)
         dirty = [{"uuid": "G0", "index": 0, "reason": "its memory did not come back", "pids": [7]}]
         box.backend.end(box.backend.launched[0], gpus_dirty=dirty)
-        await box.until(lambda: box.facts()["gpus"][0]["quarantine"], "the quarantine")
-        assert box.facts()["gpus"][0]["quarantine"]["reason"] == "its memory did not come back (process 7)"
-        await box.until(lambda: box.facts()["waiting"], "the other task to wait")
+        await box.until(lambda: box.facts().gpus[0].quarantine, "the quarantine")
+        quarantine = box.facts().gpus[0].quarantine
+        assert quarantine is not None
+        assert quarantine.reason == "its memory did not come back (process 7)"
+        await box.until(lambda: box.facts().waiting, "the other task to wait")
         assert len(box.backend.launched) == 1
         box.backend.gpus = (card(0),)
-        await box.until(lambda: not box.facts()["gpus"][0]["foreign"], "a look that is clean")
+        await box.until(lambda: not box.facts().gpus[0].foreign, "a look that is clean")
         assert len(box.backend.launched) == 1  # for 30 s that is not enough
         store = open_store(tmp_path)
         store.pardon_gpu("fake", "G0", "Ada")
@@ -187,9 +190,9 @@ async def test_tasks_share_a_card_by_memory(tmp_path: Path):
     async with shared(tmp_path, card(0)) as box:
         run = box.begin(1, 1, 1, memory_mb=30_000)
         await box.launched(2)
-        await box.until(lambda: len(box.facts()["waiting"]) == 1, "the third to wait")
-        assert [one["memory_mb"] for one in box.facts()["gpus"][0]["holders"]] == [30_000, 30_000]
-        assert [one["key"] for one in box.facts()["gpus"][0]["holders"]] == ["t_0", "t_1"]
+        await box.until(lambda: len(box.facts().waiting) == 1, "the third to wait")
+        assert [one.memory_mb for one in box.facts().gpus[0].holders] == [30_000, 30_000]
+        assert [one.key for one in box.facts().gpus[0].holders] == ["t_0", "t_1"]
         await box.finish()
         assert {one.requests.gpu_memory_mb for one in box.attempts(run)} == {30_000}
 
@@ -211,14 +214,14 @@ async def test_a_run_that_admits_nothing_leaves_the_queue(tmp_path: Path):
         holding = box.begin(1, workers=1)
         await box.launched(1)
         waiting = box.begin(2, 2)
-        await box.until(lambda: len(box.facts()["waiting"]) == 2, "both to wait")
+        await box.until(lambda: len(box.facts().waiting) == 2, "both to wait")
         third = box.begin(2)
-        await box.until(lambda: len(box.facts()["waiting"]) == 3, "the third to wait")
-        positions = [(one["run"], one["position"]) for one in box.facts()["waiting"]]
+        await box.until(lambda: len(box.facts().waiting) == 3, "the third to wait")
+        positions = [(one.run, one.position) for one in box.facts().waiting]
         assert positions == [(waiting.id, 1), (third.id, 2), (waiting.id, 3)]
         dispatcher = box.supervisors[waiting.id]._dispatcher  # pyright: ignore[reportPrivateUsage]
         dispatcher.pause(PauseCause.OPERATOR, "enough")
-        await box.until(lambda: [one["run"] for one in box.facts()["waiting"]] == [third.id], "it to leave")
+        await box.until(lambda: [one.run for one in box.facts().waiting] == [third.id], "it to leave")
         box.backend.end(box.backend.launched[0])
         await box.launched(2)
         assert [one.run_id for one in box.attempts(third)] == [third.id]

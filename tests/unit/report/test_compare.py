@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec import to_builtins
 from tests.support.report_builders import RunBuilder
 
 from evalfleet.core.statistics import comparison as core
@@ -72,7 +73,7 @@ def test_only_tasks_that_count_in_both_are_paired(two: Two):
         {"p_1": 1.0, "p_2": 0.0, "q_1": "failed", "q_2": "held", "q_3": 1.0, "only_1": 1.0},
         {"p_1": 0.0, "p_2": 1.0, "q_1": 1.0, "q_2": 1.0, "q_3": None, "new_1": 0.0, "new_2": 0.0},
     )
-    assert found["tasks"] == {
+    assert to_builtins(found.tasks) == {
         "common": 5,
         "paired": 3,
         "distinct": 3,
@@ -81,39 +82,39 @@ def test_only_tasks_that_count_in_both_are_paired(two: Two):
         "only_a": 1,
         "only_b": 2,
     }
-    assert (found["only_a"], found["only_b"]) == (["only_1"], ["new_1", "new_2"])
-    assert {one["key"]: one["reason"] for one in found["left_out"]} == {
+    assert (found.only_a, found.only_b) == (["only_1"], ["new_1", "new_2"])
+    assert {one.key: one.reason for one in found.left_out} == {
         "q_2": "held in A: preempted: evicted",
         "q_3": "not finished in B (queued)",
     }
-    assert {one["key"]: (one["change"], one["score_a"], one["score_b"]) for one in found["flips"]} == {
+    assert {one.key: (one.change, one.score_a, one.score_b) for one in found.flips} == {
         "p_1": ("lost", 1.0, 0.0),
         "p_2": ("gained", 0.0, 1.0),
         "q_1": ("gained", 0.0, 1.0),
     }
-    assert [(one["key"], one["number_a"], one["number_b"]) for one in found["flips"]] == [
+    assert [(one.key, one.number_a, one.number_b) for one in found.flips] == [
         ("p_1", 1, 1),
         ("p_2", 2, 2),
         ("q_1", 3, 3),
     ]
     # A: 1 + 0 + 0 + 1 over the four that count; B: 0 + 1 + 1 + 1 over four; strict over all five.
-    assert found["a"]["scores"] == {"valid": 0.5, "strict": 0.4, "coverage": 0.8}
-    assert found["b"]["scores"] == {"valid": 0.75, "strict": 0.6, "coverage": 0.8}
-    assert (found["a"]["paired_score"], found["b"]["paired_score"]) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
-    assert found["by_domain"]["p"] == {
+    assert to_builtins(found.a.scores) == {"valid": 0.5, "strict": 0.4, "coverage": 0.8}
+    assert to_builtins(found.b.scores) == {"valid": 0.75, "strict": 0.6, "coverage": 0.8}
+    assert (found.a.paired_score, found.b.paired_score) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
+    assert to_builtins(found.by_domain["p"]) == {
         "tasks": 2, "score_a": 0.5, "score_b": 0.5, "difference": 0.0, "gained": 1, "lost": 1,
     }  # fmt: skip
-    assert found["notes"] == ["Run B is running, and 1 of its 7 tasks is not finished; this may still change."]
+    assert found.notes == ["Run B is running, and 1 of its 7 tasks is not finished; this may still change."]
 
 
 def test_the_other_way_round(two: Two):
     a, b = two.run({"x_1": 1.0, "x_2": 0.25, "x_3": 0.0}), two.run({"x_3": 1.0, "x_2": 0.5, "x_1": 1.0})
     there, back = compare(a.store, a.run, b.run), compare(a.store, b.run, a.run)
-    assert there["difference"] is not None
-    assert back["difference"] is not None
-    assert there["difference"]["score"] == -back["difference"]["score"] > 0
-    assert there["difference"]["ci95"] == pytest.approx([-end for end in reversed(back["difference"]["ci95"])])
-    assert (there["a"], there["b"]) == (back["b"], back["a"])
+    assert there.difference is not None
+    assert back.difference is not None
+    assert there.difference.score == -back.difference.score > 0
+    assert there.difference.ci95 == pytest.approx([-end for end in reversed(back.difference.ci95)])
+    assert (there.a, there.b) == (back.b, back.a)
     assert compare(a.store, a.run, b.run) == there, "the draws are seeded"
 
 
@@ -122,10 +123,10 @@ def test_a_better_run_is_called_so(two: Two):
     found = two.compared(
         {key: float(i < 8) for i, key in enumerate(keys)}, {key: float(i < 20) for i, key in enumerate(keys)}
     )
-    assert found["conclusion"] == "b_better"
+    assert found.conclusion == "b_better"
     assert re.fullmatch(
         r"B is better by 30\.0 points \(95% interval 1\d\.\d to 4\d\.\d; 12 tasks gained, 0 lost, p < 0\.001\)\.",
-        found["sentence"],
+        found.sentence,
     )
     screen = shown(found)
     assert screen.count("gained    d_") == 12
@@ -134,7 +135,7 @@ def test_a_better_run_is_called_so(two: Two):
 
 def test_fractional_scores_have_both_tests(two: Two):
     found = two.compared({"d_1": 0.2, "d_2": 0.5, "d_3": 0.5}, {"d_1": 0.4, "d_2": 0.1, "d_3": 1.0})
-    assert "2 tasks higher, 1 lower" in found["sentence"]
+    assert "2 tasks higher, 1 lower" in found.sentence
     assert "Success alone: 1 task gained, 0 lost, p = 1." in shown(found)
 
 
@@ -143,17 +144,17 @@ def test_repeats_are_compared_by_task(two: Two):
     a = two.run(dict.fromkeys(keys, 0.0), payload={})
     b = two.run({key: float(key.startswith(("t0", "t1"))) for key in keys}, payload={})
     found = compare(a.store, a.run, b.run)
-    assert (found["tasks"]["paired"], found["tasks"]["distinct"]) == (20, 4)
-    assert found["conclusion"] == "not_distinguishable", "10 episodes gained would be p = 0.002; they are 2 tasks"
-    assert found["difference"] is not None
-    assert (found["difference"]["score"], found["difference"]["higher"], found["difference"]["p_value"]) == (
+    assert (found.tasks.paired, found.tasks.distinct) == (20, 4)
+    assert found.conclusion == "not_distinguishable", "10 episodes gained would be p = 0.002; they are 2 tasks"
+    assert found.difference is not None
+    assert (found.difference.score, found.difference.higher, found.difference.p_value) == (
         0.5,
         2,
         0.5,
     )
-    assert found["success"] == {"gained": 2, "lost": 0, "p_value": 0.5}
-    assert len(found["flips"]) == 10
-    assert "with 4 tasks (20 episodes) that count in both" in found["sentence"]
+    assert to_builtins(found.success) == {"gained": 2, "lost": 0, "p_value": 0.5}
+    assert len(found.flips) == 10
+    assert "with 4 tasks (20 episodes) that count in both" in found.sentence
     assert "they are episodes of 4 tasks" in " ".join(shown(found).split())
 
 
@@ -161,9 +162,9 @@ def test_a_task_weighs_the_same_however_many_of_its_episodes_count(two: Two):
     a = two.run({"t_0": 0.0, "t_1": 0.0, "t_2": 0.0, "u_0": 0.0, "u_1": "held", "u_2": "held"}, payload={})
     b = two.run({"t_0": 0.0, "t_1": 0.0, "t_2": 0.0, "u_0": 1.0, "u_1": 1.0, "u_2": 1.0}, payload={})
     found = compare(a.store, a.run, b.run)
-    assert (found["a"]["paired_score"], found["b"]["paired_score"]) == (0.0, 0.5)
-    assert found["difference"] is not None
-    assert found["difference"]["score"] == 0.5
+    assert (found.a.paired_score, found.b.paired_score) == (0.0, 0.5)
+    assert found.difference is not None
+    assert found.difference.score == 0.5
 
 
 def test_tasks_that_are_not_the_same_work_are_told(two: Two):
@@ -174,28 +175,28 @@ def test_tasks_that_are_not_the_same_work_are_told(two: Two):
     ):
         compare(a.store, a.run, b.run)
     found = compare(a.store, a.run, b.run, allow_different=True)
-    assert found["unlike"][0] == {
+    assert to_builtins(found.unlike[0]) == {
         "key": "t_0",
-        "differs": {"seed": [0, 5], "max_steps": [30, 10]},
+        "differs": {"seed": (0, 5), "max_steps": (30, 10)},
         "same_work": False,
     }
-    assert found["tasks"]["different"] == 2
-    assert found["notes"] == [
+    assert found.tasks.different == 2
+    assert found.notes == [
         f"Not the same work: {what} differs in 2 of 2 common tasks, as in t_0 (A: {a_}, B: {b_}); that alone may move the score."
         for what, a_, b_ in (("seed", 0, 5), ("max_steps", 30, 10))
     ]
     same = two.run({"t_0": 1.0, "t_1": 1.0}, payload={"max_steps": 30, "agent": "z"})
-    assert compare(a.store, a.run, same.run)["notes"] == []
+    assert compare(a.store, a.run, same.run).notes == []
     shorter = two.run({"t_0": 1.0, "t_1": 1.0}, payload={"max_steps": 5, "agent": "z"})
     limited = compare(a.store, a.run, shorter.run)  # a limit is told, and refuses nothing
-    assert (limited["tasks"]["paired"], limited["tasks"]["different"], len(limited["notes"])) == (2, 0, 1)
+    assert (limited.tasks.paired, limited.tasks.different, len(limited.notes)) == (2, 0, 1)
 
 
 def test_nothing_that_counts_in_both(two: Two):
     found = two.compared({"d_1": "held", "d_2": 1.0}, {"d_1": 1.0, "d_2": None})
-    assert found["conclusion"] == "nothing_counts"
-    assert found["sentence"] == "Nothing to compare: none of the 2 common tasks counts in both runs."
-    assert (found["difference"], found["success"], found["least_detectable"]) == (None, None, None)
+    assert found.conclusion == "nothing_counts"
+    assert found.sentence == "Nothing to compare: none of the 2 common tasks counts in both runs."
+    assert (found.difference, found.success, found.least_detectable) == (None, None, None)
     assert "left out  d_1: held in A" in shown(found)
 
 
@@ -221,7 +222,7 @@ def test_hostile_text_is_harmless_on_the_screen(two: Two):
 def test_long_lists_are_cut_on_the_screen_only(two: Two):
     tasks = {f"d{i}_1": 1.0 for i in range(45)} | {f"h_{i}": "held" for i in range(12)}
     found = two.compared(tasks, dict.fromkeys(tasks, 0.0))
-    assert (len(found["flips"]), len(found["left_out"]), len(found["by_domain"])) == (45, 12, 45)
+    assert (len(found.flips), len(found.left_out), len(found.by_domain)) == (45, 12, 45)
     screen = shown(found)
     for words in ("and 25 more lost tasks in", "and 2 more tasks that are left out in", "and 15 more domains in"):
         assert words in screen
@@ -266,17 +267,17 @@ def test_the_page_has_the_real_words_and_figures():
 def test_the_page_has_every_key(two: Two):
     found = two.compared({"d_1": 1.0, "d_2": "held"}, {"d_1": 0.0, "d_2": 1.0})
     told = set(re.findall(r"`([a-z_0-9]+)`", PAGE.partition("## For programs")[2]))
-    nested = [found["a"], found["a"]["scores"], found["a"]["cost"], found["difference"], found["success"]]
+    nested = [found.a, found.a.scores, found.a.cost, found.difference, found.success]
     nested += [
-        found["least_detectable"],
-        found["by_domain"]["d"],
-        found["flips"][0],
-        found["left_out"][0],
-        found["tasks"],
+        found.least_detectable,
+        found.by_domain["d"],
+        found.flips[0],
+        found.left_out[0],
+        found.tasks,
     ]
-    assert {key for part in (found, *nested) if part for key in part} <= told
+    assert {key for part in (found, *nested) if part for key in part.__struct_fields__} <= told
     a, b = two.run({"t_0": 1.0}, payload={"max_steps": 1}), two.run({"t_0": 1.0}, payload={"max_steps": 2})
-    assert set(compare(a.store, a.run, b.run)["unlike"][0]) <= told
+    assert set(compare(a.store, a.run, b.run).unlike[0].__struct_fields__) <= told
     assert {str(one) for one in core.Conclusion} <= told
 
 
@@ -306,7 +307,7 @@ def test_points():
     ],
 )
 def test_what_makes_two_payloads_the_same_work(a: object, b: object, differs: dict[str, list[object]] | None):
-    found = differences(a, b)
+    found = {name: list(values) for name, values in differences(a, b).items()}
     assert (
         found == differs
         if differs is not None

@@ -86,10 +86,10 @@ def test_everything(mixed: RunBuilder, tmp_path: Path):
     wanted = {"summary.json", "results.jsonl", "events.jsonl"}
     wanted |= {f"tasks/{pad}/1/artifacts/a.png", f"tasks/{pad}/1/stdout.log", f"tasks/{sheet}/2/result.json"}
     assert below(out) == wanted
-    assert (done["files"], done["unfinished"], done["to"]) == (6, 1, str(out))
-    assert done["notes"] == ["4 attempts without collected files"]
+    assert (done.files, done.unfinished, done.to) == (6, 1, str(out))
+    assert done.notes == ["4 attempts without collected files"]
     summary = read_json(out / "summary.json")
-    assert (summary["tasks"]["total"], "results" in summary) == (6, False)
+    assert (summary["tasks"]["total"], summary["results"]) == (6, None)
     results = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
     assert [one["key"] for one in results] == ["pad_1", "pad_2", "sheet_1", "sheet_2", "web_1", "web_2"]
     assert results[0]["folder"] == f"tasks/{pad}"
@@ -195,7 +195,7 @@ def test_waa(arena: RunBuilder, tmp_path: Path):
     leave(arena, "settings_1", artifacts__a_PNG="png")
     out = tmp_path / "out"
     done = exported(arena, out, "waa")
-    assert done["notes"] == ["1 task without a place in the result tree: no key like domain/id"]
+    assert done.notes == ["1 task without a place in the result tree: no key like domain/id"]
     assert shown_by_waa(out / waa.TREE) == (
         {"notepad": [1.0, 0.5]},
         {"notepad": [WAA_IDS[2]], "vlc": ["1-WOS"]},
@@ -242,7 +242,7 @@ def test_hostile_keys_stay_inside(home: Path, tmp_path: Path, format: str):
     assert {path.name for path in place.iterdir()} == {"beside", "out"}
     assert list((place / "beside").iterdir()) == []
     files = below(place / "out")
-    assert done["files"] == len(files)
+    assert done.files == len(files)
     if format in ("evalfleet", "waa"):
         assert sum(name.endswith("shot.png") for name in files) == len(HOSTILE)
     if format == "csv":
@@ -260,14 +260,14 @@ def test_hostile_keys_stay_inside(home: Path, tmp_path: Path, format: str):
 def test_a_run_without_attempts(home: Path, tmp_path: Path, format: str):
     builder = RunBuilder(home)
     done = exported(builder, tmp_path / "out", format)
-    assert (done["state"], done["unfinished"]) == ("queued", 2)
+    assert (done.state, done.unfinished) == ("queued", 2)
     builder.close()
 
 
 def test_an_empty_folder_is_filled_and_parents_are_made(mixed: RunBuilder, tmp_path: Path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "empty")
-    assert exported(mixed, tmp_path / "link", "csv")["to"] == str(tmp_path / "empty")
+    assert exported(mixed, tmp_path / "link", "csv").to == str(tmp_path / "empty")
     assert below(tmp_path / "empty") == {"tasks.csv", "attempts.csv"}
     exported(mixed, tmp_path / "new" / "er", "csv")
 
@@ -301,7 +301,7 @@ def test_what_a_killed_export_left_does_not_block_the_next(mixed: RunBuilder, tm
     done = subprocess.run([sys.executable, "-c", killed, str(tmp_path / "out"), str(mixed.home)], check=False)
     assert done.returncode == -9
     assert (tmp_path / "out.partial" / "tasks" / "half").exists()
-    assert exported(mixed, tmp_path / "out", "csv")["files"] == 2
+    assert exported(mixed, tmp_path / "out", "csv").files == 2
     assert below(tmp_path / "out") == {"tasks.csv", "attempts.csv"}
     assert not (tmp_path / "out.partial").exists()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from evalfleet.core.gpus.cards import Card
 from evalfleet.engine.trials import TrialFeed, submit_study
@@ -14,7 +15,7 @@ from evalfleet.hosts.base import HostInfo
 from evalfleet.model import Blame, Device, Failure, Kind, Outcome, Requests, Run, TaskState, Verdict
 from evalfleet.report.html.page import page
 from evalfleet.report.live import live_state
-from evalfleet.report.studies.study import as_flags, studies_facts, study_facts
+from evalfleet.report.studies.study import as_flags, study_facts, study_rows
 from evalfleet.report.terminal.lines import cells
 from evalfleet.report.terminal.study import study_screen
 from evalfleet.store.base.store import Claim, Claimed, Finish, Progress, Store
@@ -124,27 +125,29 @@ def test_facts_say_all_that_is_known(play: Callable[..., Play]):
         one.end(number, None if number == 3 else 100.0 * number)
     one.claimed(13)
     facts = study_facts(one.store, one.run)
-    assert facts["parameters"] == [
-        {"name": "tp", "type": "choice", "values": [1, 2], "when": None},
-        {"name": "batch", "type": "integer", "low": 1, "high": 500, "log": True, "when": None},
-        {"name": "draft", "type": "continuous", "low": 0.1, "high": 0.9, "log": False, "when": "tp == 2"},
+    assert [(one.name, one.type, one.values, one.low, one.high, one.log, one.when) for one in facts.parameters] == [
+        ("tp", "choice", [1, 2], None, None, False, None),
+        ("batch", "integer", None, 1, 500, True, None),
+        ("draft", "continuous", None, 0.1, 0.9, False, "tp == 2"),
     ]
-    assert facts["counts"] == {"open": 1, "measured": 11, "failed": 1, "void": 0}
-    assert facts["best"]["trial"] == "trial_0009"  # the fastest that keeps ms <= 90
-    assert facts["flags"] == as_flags(facts["best"]["parameters"])
-    assert [row["best"] for row in facts["history"]] == [100, 200, 400, 500, 600, 700, 800, 900, 900, 900, 900]
-    assert [row["number"] for row in facts["history"]] == [1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12]
-    assert facts["confirmed"] is None
-    assert facts["rungs"] is None
-    assert {row["name"] for row in facts["importance"]} == {"tp", "batch", "draft"}
-    second, third, last = (facts["trials"][place] for place in (1, 2, 12))
-    assert (second["task"], second["worker"], second["gpus"]) == (2, "local-1", [1])
-    assert second["phases"] == {"deploying_s": 4.0, "benchmarking_s": 6.0}
-    assert second["ended_at"] - second["started_at"] == 10.0
-    assert third["failure"] == {"kind": "out_of_memory", "evidence": "no"}
-    assert (last["phase"], last["ended_at"], last["failure"]) == ("waiting", None, None)
-    (row,) = studies_facts(one.store)
-    assert row == {name: value for name, value in facts.items() if name not in ("trials", "history")}
+    assert facts.best is not None
+    assert to_builtins(facts.counts) == {"open": 1, "measured": 11, "failed": 1, "void": 0}
+    assert facts.best.trial == "trial_0009"  # the fastest that keeps ms <= 90
+    assert facts.flags == as_flags(facts.best.parameters)
+    assert [row.best for row in facts.history] == [100, 200, 400, 500, 600, 700, 800, 900, 900, 900, 900]
+    assert [row.number for row in facts.history] == [1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12]
+    assert facts.confirmed is None
+    assert facts.rungs is None
+    assert {row.name for row in facts.importance or ()} == {"tp", "batch", "draft"}
+    second, third, last = (facts.trials[place] for place in (1, 2, 12))
+    assert (second.task, second.worker, second.gpus) == (2, "local-1", [1])
+    assert to_builtins(second.phases) == {"deploying_s": 4.0, "benchmarking_s": 6.0}
+    assert (second.ended_at or 0.0) - (second.started_at or 0.0) == 10.0
+    assert to_builtins(third.failure) == {"kind": "out_of_memory", "evidence": "no"}
+    assert (last.phase, last.ended_at, last.failure) == ("waiting", None, None)
+    (row,) = study_rows(one.store)
+    whole = to_builtins(facts)
+    assert to_builtins(row) == {name: value for name, value in whole.items() if name not in ("trials", "history")}
 
 
 def test_a_trial_asks_for_its_gpus_and_too_many_at_a_time_is_said(play: Callable[..., Play]):
@@ -154,7 +157,8 @@ def test_a_trial_asks_for_its_gpus_and_too_many_at_a_time_is_said(play: Callable
     assert spec.requests == Requests(gpus=1, gpu_memory_mb=8000, memory_mb=5)
     assert spec.gpu_env == "uuid"
     assert one.run.policy.gpus == (0, 1)
-    crowded = study_facts(one.store, one.run)["crowded"]
+    crowded = study_facts(one.store, one.run).crowded
+    assert crowded is not None
     assert crowded.startswith("30 trials at a time are wanted, and 2 GPUs carry at most 20")
     again = TrialFeed(one.store, one.run)
     again.propose(40, [HOST])
@@ -231,7 +235,7 @@ def test_the_page_of_a_study_shows_what_it_found_and_no_score(play: Callable[...
     assert "<h3>Baseline</h3>" in shown
     assert "1 to 500 (logarithmic)" in shown
     assert "0.1 to 0.9, when tp == 2" in shown
-    assert all(f"<td>{row['key']}</td>" in shown for row in facts["trials"])
+    assert all(f"<td>{row.key}</td>" in shown for row in facts.trials)
     assert "breaks ms &lt;= 90" in shown
     assert shown.count("<circle class=") == 11  # one per measurement
     assert not any(word in shown for word in ("Valid score", "Strict score", "By domain"))

@@ -49,7 +49,7 @@ async def test_the_runs_with_their_problems(run: str, client: Client):
     assert (row["run"], row["tasks"]["done"], row["tasks"]["failed"], row["budget_usd"]) == (run, 6, 2, 100.0)
     assert row["scores"]["valid"] == pytest.approx(3 / 8)
     texts = [problem["text"] for problem in row["problems"]]
-    assert texts[0].startswith("nobody drives it"), "what is worst stands first"
+    assert texts[0].startswith("no controller drives it"), "what is worst stands first"
     assert "2 tasks failed" in texts
     assert (await client.get("runs?state=completed"))["runs"] == []
     assert len((await client.get("runs?state=completed&state=running&search=a%20r"))["runs"]) == 1

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
+    from evalfleet.answers.gpus import GpuList
     from evalfleet.config import Settings
     from evalfleet.core.gpus.cards import Card
 
@@ -35,22 +37,20 @@ def command(watch: bool, release: str | None, as_json: bool, home: str | None) -
 
 
 def _show(settings: Settings, *, as_json: bool) -> None:
-    import json
-
     from evalfleet.report.terminal import lines
 
     facts, now, problem = _facts(settings)
     if as_json:
-        click.echo(json.dumps(facts))
+        print_document(facts)
     else:
         lines.write(_lines(facts, now, problem), colour=settings.colour)
 
 
-def _lines(facts: dict[str, Any], now: float, problem: str | None) -> list[Any]:
+def _lines(facts: GpuList, now: float, problem: str | None) -> list[Any]:
     from evalfleet.report.terminal import lines
     from evalfleet.report.terminal.gpus import gpu_lines
 
-    if facts["gpus"]:
+    if facts.gpus:
         return gpu_lines(facts, now, lines.columns())
     why = f"No GPUs: {problem}, and no host" if problem else "No GPUs: no host"
     return [
@@ -61,7 +61,7 @@ def _lines(facts: dict[str, Any], now: float, problem: str | None) -> list[Any]:
     ]
 
 
-def _facts(settings: Settings) -> tuple[dict[str, Any], float, str | None]:
+def _facts(settings: Settings) -> tuple[GpuList, float, str | None]:
     """The GPUs of all hosts, the time, and why this machine shows none."""
     import time
 

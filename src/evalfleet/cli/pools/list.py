@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from evalfleet.cli.pools.shared.pools import opened
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
+    from evalfleet.answers.pools import PoolCount
     from evalfleet.model import Pool
     from evalfleet.store.base.store import StoreReader
 
@@ -23,16 +24,17 @@ def command(as_json: bool, home: str | None) -> None:
     with opened(home) as (reader, pools):
         rows = [_row(reader, pool) for pool in pools] if reader is not None else []
     if as_json:
-        click.echo(json.dumps({"pools": rows}))
+        from evalfleet.answers.pools import PoolList
+
+        print_document(PoolList(pools=rows))
     elif not rows:
         click.echo("no pools yet; `evalfleet pool create NAME --backend ssh --hosts hosts.toml` makes one")
     for row in () if as_json else rows:
-        cost = f"  ${row['cost_usd']:.2f} so far" if "cost_usd" in row else ""
-        click.echo(f"{row['name']:<20} {row['backend']:<9} {row['hosts']:>3} hosts  {row['workers']:>3} workers{cost}")
+        cost = "" if row.cost_usd is None else f"  ${row.cost_usd:.2f} so far"
+        click.echo(f"{row.name:<20} {row.backend:<9} {row.hosts:>3} hosts  {row.workers:>3} workers{cost}")
 
 
-def _row(reader: StoreReader, pool: Pool) -> dict[str, Any]:
-    from evalfleet.report.pools import told
+def _row(reader: StoreReader, pool: Pool) -> PoolCount:
+    from evalfleet.report.pools import pool_count, pool_facts
 
-    answer = told(reader, pool)
-    return {**answer, "hosts": len(answer["hosts"])}
+    return pool_count(pool_facts(reader, pool))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from evalfleet.cli.pools.shared.pools import chosen, home_of, opened
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
+    from evalfleet.answers.pools import HostRow
     from evalfleet.layout import Home
     from evalfleet.model import Pool
     from evalfleet.store.base.store import StoreReader
@@ -28,26 +30,29 @@ def command(name: str | None, probe: bool, as_json: bool, home: str | None) -> i
     """
     from evalfleet import config
     from evalfleet.cli.pools.shared.table import page
-    from evalfleet.report.pools import told
+    from evalfleet.report.pools import pool_facts
 
     with opened(home) as (reader, pools):
         pool = chosen(name, pools)
         assert reader is not None  # a pool was found in it
-        answer = told(reader, pool, config.load(home).azure_speed)
+        answer = pool_facts(reader, pool, config.load(home).azure_speed)
         if probe:
-            answer["hosts"] = _probed(reader, pool, home_of(home), answer["hosts"])
-    click.echo(json.dumps(answer) if as_json else page(answer))
-    silent = [row["host"] for row in answer["hosts"] if probe and not row["probe"]["reachable"]]
+            answer = replace(answer, hosts=_probed(reader, pool, home_of(home), answer.hosts))
+    if as_json:
+        print_document(answer)
+    else:
+        click.echo(page(answer))
+    silent = [row.host for row in answer.hosts if row.probe is not None and not row.probe["reachable"]]
     if silent:
         click.echo(f"evalfleet: not reached: {', '.join(silent)}", err=True)
     return 1 if silent else 0
 
 
-def _probed(reader: StoreReader, pool: Pool, home: Home, hosts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _probed(reader: StoreReader, pool: Pool, home: Home, hosts: list[HostRow]) -> list[HostRow]:
     import anyio
 
     from evalfleet.hosts import registry
     from evalfleet.hosts.probe import probe
 
     found = anyio.run(probe, registry.kind_of(pool).reachable(pool, reader.hosts(pool.name)), home)
-    return [{**row, "probe": found[row["host"]]} for row in hosts]
+    return [replace(row, probe=found[row.host]) for row in hosts]

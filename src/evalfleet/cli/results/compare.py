@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 
 
@@ -29,9 +30,7 @@ def command(run_a: str, run_b: str, allow_different: bool, as_json: bool, home: 
     with opened_run(settings.home, run_a) as (store, found_a):
         found = compare(store, found_a, store.find_run(run_b), allow_different=allow_different)
     if as_json:
-        import json
-
-        click.echo(json.dumps(found))
+        print_document(found)
         return
 
     from evalfleet.report.terminal import lines

@@ -89,11 +89,13 @@ def _json_printer() -> Callable[[list[Event]], None]:
     import json
     import sys
 
-    from evalfleet.report.terminal.events import as_object
+    from msgspec import to_builtins
+
+    from evalfleet.report.terminal.events import event_row
 
     def show(events: list[Event]) -> None:
         for event in events:
-            sys.stdout.write(json.dumps(as_object(event)) + "\n")
+            sys.stdout.write(json.dumps(to_builtins(event_row(event))) + "\n")
         sys.stdout.flush()
 
     return show

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option, run_argument
 
 _FORMATS = ("evalfleet", "csv", "junit", "waa")
@@ -34,18 +35,14 @@ def command(run: str, to: str, format: str, as_json: bool, home: str | None) -> 
     with opened_run(settings.home, run) as (store, found):
         done = export(store, found, settings.home, to, format)
     if as_json:
-        import json
-
-        click.echo(json.dumps(done))
+        print_document(done)
         return
 
     from evalfleet.report import text
 
-    click.echo(f"Wrote {text.count(done['files'], 'file')} of run {done['run']} to {text.printable(done['to'])}")
-    if done["unfinished"]:
-        are = "is" if done["unfinished"] == 1 else "are"
-        click.echo(
-            f"The run is {done['state']}: {text.count(done['unfinished'], 'task')} {are} not finished.", err=True
-        )
-    for note in done["notes"]:
+    click.echo(f"Wrote {text.count(done.files, 'file')} of run {done.run} to {text.printable(done.to)}")
+    if done.unfinished:
+        are = "is" if done.unfinished == 1 else "are"
+        click.echo(f"The run is {done.state}: {text.count(done.unfinished, 'task')} {are} not finished.", err=True)
+    for note in done.notes:
         click.echo(f"{note[0].upper()}{note[1:]}.", err=True)

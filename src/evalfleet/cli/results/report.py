@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option, run_argument
 
 
@@ -39,9 +40,7 @@ def command(run: str, html_file: str | None, pictures: float | None, as_json: bo
             most = MOST_PICTURES if pictures is None else round(pictures * 1e6)
             _write(html_file, page(store, found, settings.home, beside=beside, most=most))
         elif as_json:
-            import json
-
-            click.echo(json.dumps(summarise(store, found)))
+            print_document(summarise(store, found))
         else:
             from evalfleet.cli.shared.view import print_summary
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import asdict
 
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
+    from evalfleet.answers.runs import RunRow, Worker
     from evalfleet.config import Settings
     from evalfleet.model import Run
     from evalfleet.report.live import WorkerLine
@@ -50,14 +53,16 @@ def _list_runs(settings: Settings, limit: int, *, as_json: bool) -> None:
                 runs = [run_row(store, found) for found in store.runs(limit)]
             now = store.now()
     if as_json:
-        _print_json(runs)
+        from evalfleet.answers.runs import RunList
+
+        print_document(RunList(runs=runs))
     elif runs:
         lines.write(_table(runs, now), colour=settings.colour)
     else:
         click.echo(f"No runs in {printable(str(settings.home))} yet. Start one with `evalfleet run TASKS.toml`.")
 
 
-def _table(runs: list[dict[str, Any]], now: float) -> list[Line]:
+def _table(runs: list[RunRow], now: float) -> list[Line]:
     from evalfleet.report import text
     from evalfleet.report.studies.found import found_short
     from evalfleet.report.terminal.lines import STATE_STYLES, Column, Span, Style, columns, line, table, wrap
@@ -76,40 +81,38 @@ def _table(runs: list[dict[str, Any]], now: float) -> list[Line]:
     ]
     rows: list[list[Span]] = []
     for run in runs:
-        tasks, state = run["tasks"], run["state"]
-        settled = tasks["total"] - tasks["queued"] - tasks["running"]
-        abandoned = state == "running" and not run["driven"]
+        tasks, state = run.tasks, run.state
+        settled = tasks.total - tasks.queued - tasks.running
+        abandoned = state == "running" and not run.driven
         rows.append(
             [
-                Span(run["run"], Style.STRONG),
-                Span(text.printable(run["name"])),
+                Span(run.run, Style.STRONG),
+                Span(text.printable(run.name)),
                 Span("not driven", Style.WARN) if abandoned else Span(state, STATE_STYLES[state]),
-                Span(f"{settled:,}/{tasks['total']:,}"),
+                Span(f"{settled:,}/{tasks.total:,}"),
                 _passed(run),
-                Span(f"{tasks['failed']:,}", Style.BAD if tasks["failed"] else Style.FAINT),
-                Span(f"{tasks['held']:,}", Style.WARN if tasks["held"] else Style.FAINT),
-                Span(text.percent(run["scores"]["valid"])),
-                Span(text.money(run["cost_usd"]) if run["cost_usd"] else text.NONE),
-                Span(text.age(now - run["created_at"])),
+                Span(f"{tasks.failed:,}", Style.BAD if tasks.failed else Style.FAINT),
+                Span(f"{tasks.held:,}", Style.WARN if tasks.held else Style.FAINT),
+                Span(text.percent(run.scores.valid)),
+                Span(text.money(run.cost_usd) if run.cost_usd else text.NONE),
+                Span(text.age(now - run.created_at)),
             ]
         )
     head, *body = table(heads, rows, columns())
     shown = [head]
     for run, row in zip(runs, body, strict=True):
         shown.append(row)
-        if "study" in run:  # it has no score; what it found does not fit into a column
-            shown += wrap(
-                line(Span(f"{_FOUND}{found_short(run['study'])}", Style.FAINT)), columns(), indent=len(_FOUND)
-            )
+        if run.study is not None:  # it has no score; what it found does not fit into a column
+            shown += wrap(line(Span(f"{_FOUND}{found_short(run.study)}", Style.FAINT)), columns(), indent=len(_FOUND))
     return shown
 
 
-def _passed(run: dict[str, Any]) -> Span:
+def _passed(run: RunRow) -> Span:
     from evalfleet.report import text
     from evalfleet.report.terminal.lines import Span, Style
 
-    passed = run["scores"]["passed"]
-    if "study" in run:  # a trial is measured, not passed
+    passed = run.scores.passed
+    if run.study is not None:  # a trial is measured, not passed
         return Span(text.NONE, Style.FAINT)
     return Span(f"{passed:,}", Style.GOOD if passed else Style.FAINT)
 
@@ -122,11 +125,13 @@ def _show_run(settings: Settings, name: str, *, as_json: bool) -> None:
 
     with opened_run(settings.home, name) as (store, run):
         summary = summarise(store, run, results=False)
-        over = summary["state"] in ("completed", "cancelled")
+        over = summary.state in ("completed", "cancelled")
         workers = () if over else _workers(store, run)
         driven = not over and store.driver(run.id) is not None
     if as_json:
-        _print_json({**summary, "driven": driven, "workers": [_worker(one) for one in workers]})
+        from evalfleet.answers.runs import RunStatus
+
+        print_document(RunStatus(**asdict(summary), driven=driven, workers=[_worker(one) for one in workers]))
         return
     shown = overview(summary, lines.columns(), driven=driven, options=settings.home_option)
     busy = tuple(one for one in workers if one.key is not None)
@@ -143,18 +148,14 @@ def _workers(store: StoreReader, run: Run) -> tuple[WorkerLine, ...]:
     return live.workers(store, run)
 
 
-def _worker(one: WorkerLine) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "state": str(one.state),
-        "task": one.key,
-        "attempt": one.attempt,
-        "step": one.step,
-        "elapsed_s": one.elapsed_s,
-    }
+def _worker(one: WorkerLine) -> Worker:
+    from evalfleet.answers.runs import Worker
 
-
-def _print_json(value: object) -> None:
-    import json
-
-    click.echo(json.dumps(value))
+    return Worker(
+        name=one.name,
+        state=str(one.state),
+        task=one.key,
+        attempt=one.attempt,
+        step=one.step,
+        elapsed_s=one.elapsed_s,
+    )

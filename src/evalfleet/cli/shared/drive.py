@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Generator
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.thresholds import Thresholds
 from evalfleet.config import is_terminal
 from evalfleet.layout import Home
@@ -70,8 +70,8 @@ def report(settings: Settings, store: StoreReader, run: Run, show: Show, *, driv
     """
     summary = show.thresholds.applied(summarise(store, run, results=show.as_json))
     if show.as_json:
-        click.echo(json.dumps(summary))
-    elif "study" in summary:
+        print_document(summary)
+    elif summary.study is not None:
         from evalfleet.cli.studies.shared.text import summary_lines
         from evalfleet.report.studies.study import study_facts
 

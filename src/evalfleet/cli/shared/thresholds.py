@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from evalfleet.cli.shared.options import gathered
 
 if TYPE_CHECKING:
+    from evalfleet.answers.summary import Summary
     from evalfleet.model import Run
-    from evalfleet.report.summary import Summary
 
 _HAIR = 1e-9  # 7 of 10 reach 0.7, whatever the last digit of a float says
 
@@ -40,15 +41,15 @@ class Thresholds(Struct, frozen=True, kw_only=True):
         """The summary as it is to be shown: the coverage that is wanted is the one asked for here."""
         if self.min_coverage is None:
             return summary
-        reached = summary["scores"]["coverage"] >= self.min_coverage - _HAIR
-        return {**summary, "accept": self.min_coverage, "accepted": reached}
+        reached = summary.scores.coverage >= self.min_coverage - _HAIR
+        return replace(summary, accept=self.min_coverage, accepted=reached)
 
     def code(self, summary: Summary) -> int:
         """The exit code of a command that showed this summary. Says on standard error what was not reached."""
         from evalfleet.report.summary import BELOW, OK, exit_code
         from evalfleet.report.text import percent
 
-        valid = summary["scores"]["valid"]
+        valid = summary.scores.valid
         low = self.min_score is not None and (valid is None or valid < self.min_score - _HAIR)
         if low:
             said = (

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
+from evalfleet.answers.studies import StudyFacts
+from evalfleet.answers.summary import Summary
 from evalfleet.cli.shared.redraw import Redraw
-from evalfleet.model import Event, JsonObject, Run, TaskState
+from evalfleet.model import Event, Run, TaskState
 from evalfleet.report.live import LiveState, live_state
-from evalfleet.report.summary import Summary
 from evalfleet.report.terminal import lines
 from evalfleet.report.terminal import summary as overview
 from evalfleet.report.terminal.events import Feed, settled_by
@@ -53,7 +54,7 @@ class LiveView:
         self._clock = clock
         self._is_open = False
         self._state: LiveState | None = None
-        self._facts: JsonObject | None = None  # of a study: what it found so far
+        self._facts: StudyFacts | None = None  # of a study: what it found so far
         self._stale = True
         self._read_at = 0.0
         self._read_again_at = float("-inf")

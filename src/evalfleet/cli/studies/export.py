@@ -20,21 +20,23 @@ def command(study: str, form: str, as_json: bool, home: str | None) -> None:
     import csv
     import sys
 
+    from msgspec import to_builtins
+
     from evalfleet.cli.studies.shared.names import opened_study
     from evalfleet.report.studies.study import study_facts
 
     with opened_study(home, study) as (reader, run):
-        rows = study_facts(reader, run)["trials"]
+        rows = study_facts(reader, run).trials
     if form == "jsonl" or as_json:
         for row in rows:
-            click.echo(json.dumps(row))
+            click.echo(json.dumps(to_builtins(row)))
         return
-    parameters = list(dict.fromkeys(name for row in rows for name in row["parameters"]))
-    metrics = list(dict.fromkeys(name for row in rows for name in row["metrics"]))
+    parameters = list(dict.fromkeys(name for row in rows for name in row.parameters))
+    metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
     plain = ["key", "role", "progress", "feasible", "duration_s", "reason"]
     writer = csv.writer(sys.stdout)
     writer.writerow([*plain, *parameters, *metrics])
     for row in rows:
-        values = [row[name] for name in plain]
-        values += [row["parameters"].get(name) for name in parameters]
-        writer.writerow([*values, *(row["metrics"].get(name) for name in metrics)])
+        values = [getattr(row, name) for name in plain]
+        values += [row.parameters.get(name) for name in parameters]
+        writer.writerow([*values, *(row.metrics.get(name) for name in metrics)])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 
 
@@ -17,15 +16,17 @@ def command(as_json: bool, home: str | None) -> None:
     from evalfleet import config
     from evalfleet.cli.studies.shared.text import summary_lines
     from evalfleet.report.studies.find import NO_STUDY
-    from evalfleet.report.studies.study import studies_facts
+    from evalfleet.report.studies.study import study_rows
     from evalfleet.store.database.sqlite import open_reader
 
     reader = open_reader(config.load(home).home)
-    found = [] if reader is None else studies_facts(reader)
+    found = [] if reader is None else study_rows(reader)
     if reader is not None:
         reader.close()
     if as_json:
-        click.echo(json.dumps(found))
+        from evalfleet.answers.studies import StudyList
+
+        print_document(StudyList(studies=found))
         return
     for facts in found:
         click.echo("\n".join(summary_lines(facts)[:2]))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 from evalfleet.cli.studies.shared.names import study_argument
 
@@ -22,4 +21,7 @@ def command(study: str, as_json: bool, home: str | None) -> None:
 
     with opened_study(home, study) as (reader, run):
         facts = study_facts(reader, run)
-    click.echo(json.dumps(facts) if as_json else "\n".join([*summary_lines(facts), *trial_lines(facts)]))
+    if as_json:
+        print_document(facts)
+    else:
+        click.echo("\n".join([*summary_lines(facts), *trial_lines(facts)]))

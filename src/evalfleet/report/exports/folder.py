@@ -9,11 +9,15 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
+from msgspec import to_builtins
+
+from evalfleet.answers.server import Exported
+from evalfleet.answers.summary import TaskRow
 from evalfleet.errors import InputError
 from evalfleet.layout import Home
-from evalfleet.model import JsonObject, Run
+from evalfleet.model import Run
 from evalfleet.report.exports.source import Source, read
 from evalfleet.store.base.store import StoreReader
 
@@ -22,17 +26,6 @@ FORMATS = {"evalfleet": "native", "csv": "tables", "junit": "junit", "waa": "waa
 
 
 _MARK = ".evalfleet-export"  # in the folder while it is written: what is left with it may be removed
-
-
-class Exported(TypedDict):
-    run: str
-    state: str
-    format: str
-    to: str
-    files: int
-    bytes: int
-    unfinished: int
-    notes: list[str]
 
 
 def export(store: StoreReader, run: Run, home: Path, to: str, format: str) -> Exported:
@@ -48,39 +41,39 @@ def export(store: StoreReader, run: Run, home: Path, to: str, format: str) -> Ex
     with _new_folder(to, Home(home)) as (target, partial):
         notes = write(source, partial)
         sizes = [path.lstat().st_size for path in partial.rglob("*") if path.is_file() and path.name != _MARK]
-    tasks = source.summary["tasks"]
-    return {
-        "run": run.id,
-        "state": source.summary["state"],
-        "format": format,
-        "to": str(target),
-        "files": len(sizes),
-        "bytes": sum(sizes),
-        "unfinished": tasks["queued"] + tasks["running"],
-        "notes": notes,
-    }
+    tasks = source.summary.tasks
+    return Exported(
+        run=run.id,
+        state=source.summary.state,
+        format=format,
+        to=str(target),
+        files=len(sizes),
+        bytes=sum(sizes),
+        unfinished=tasks.queued + tasks.running,
+        notes=notes,
+    )
 
 
 def write_json(path: Path, value: Any) -> None:
     import json
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value, indent=2) + "\n", "utf-8")
+    path.write_text(json.dumps(to_builtins(value), indent=2) + "\n", "utf-8")
 
 
 def write_json_lines(path: Path, objects: Any) -> None:
     import json
 
     with path.open("x", encoding="utf-8") as file:
-        file.writelines(json.dumps(one) + "\n" for one in objects)
+        file.writelines(json.dumps(to_builtins(one)) + "\n" for one in objects)
 
 
-def error_of(result: JsonObject) -> str | None:
+def error_of(result: TaskRow) -> str | None:
     """Why a task has no verdict, in a line; None if it has one."""
-    if result["state"] == "done":
+    if result.state == "done":
         return None
-    failure = result["failure"]
-    return result["reason"] or (f"{failure['kind']}: {failure['evidence']}" if failure else result["state"])
+    failure = result.failure
+    return result.reason or (f"{failure.kind}: {failure.evidence}" if failure else result.state)
 
 
 @contextmanager

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec.structs import asdict
+
 from evalfleet.layout import task_folder_name
 from evalfleet.report import text
 from evalfleet.report.exports.folder import write_json, write_json_lines
 from evalfleet.report.exports.source import Source, copy_files
-from evalfleet.report.terminal.events import as_object
+from evalfleet.report.terminal.events import event_row
 
 
 def write(source: Source, folder: Path) -> list[str]:
     """Write summary.json, results.jsonl, events.jsonl, and the collected files of every ended attempt under tasks/."""
     write_json(folder / "summary.json", source.summary)
-    rows = ({**result, "folder": f"tasks/{task_folder_name(result['key'])}"} for result in source.results)
+    rows = ({**asdict(result), "folder": f"tasks/{task_folder_name(result.key)}"} for result in source.results)
     write_json_lines(folder / "results.jsonl", rows)
-    write_json_lines(folder / "events.jsonl", map(as_object, source.events()))
+    write_json_lines(folder / "events.jsonl", map(event_row, source.events()))
     missing = 0
     for attempt in source.attempts:
         key, number = attempt["key"], attempt["number"]

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from evalfleet.answers.summary import Summary, TaskRow
 from evalfleet.hosts.attempt_files import files_inside, open_inside
 from evalfleet.layout import Home
 from evalfleet.model import Event, Run
-from evalfleet.report.summary import Summary, summarise
+from evalfleet.report.summary import summarise
 from evalfleet.store.base.store import StoreReader
 
 _PAGE = 1000
@@ -25,14 +27,14 @@ class Source(Struct, frozen=True, kw_only=True):
     store: StoreReader
     home: Home
     summary: Summary  # without its results
-    results: list[dict[str, Any]]  # as in the summary, in the order of submission
+    results: list[TaskRow]  # as in the summary, in the order of submission
     decided_by: dict[str, int]  # key -> number of the attempt that decided the task
     attempts: list[dict[str, Any]]  # the store's rows, with their task's `key`; by task and number
     last_event: int
 
     def events(self) -> Iterator[Event]:
         after = 0
-        while page := self.store.events(self.summary["run"], after, _PAGE):
+        while page := self.store.events(self.summary.run, after, _PAGE):
             for event in page:
                 if event.number > self.last_event:
                     return
@@ -41,7 +43,7 @@ class Source(Struct, frozen=True, kw_only=True):
 
     def folder(self, key: str, number: int) -> Path:
         """Where the collected files of an attempt lie, if it left any."""
-        return self.home.attempt(self.summary["run"], key, number)
+        return self.home.attempt(self.summary.run, key, number)
 
 
 def read(store: StoreReader, run: Run, home: Path) -> Source:
@@ -55,8 +57,8 @@ def read(store: StoreReader, run: Run, home: Path) -> Source:
     return Source(
         store=store,
         home=Home(home),
-        results=summary.pop("results", []),
-        summary=summary,
+        results=summary.results or [],
+        summary=replace(summary, results=None),
         decided_by={row["key"]: row["decided_by"] for row in rows if row["decided_by"] is not None},
         attempts=[{"key": keys[one["task_number"]], **one} for one in attempts],
         last_event=last.number if last else 0,

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from evalfleet.model import JsonObject
+from evalfleet.answers.summary import TaskRow
 from evalfleet.report.exports.source import Source
 
 # What a spreadsheet takes for a formula, whoever wrote it.
@@ -50,14 +50,13 @@ def _write(path: Path, heads: tuple[str, ...], rows: Iterable[list[Any]]) -> Non
         writer.writerows([cell(value) for value in row] for row in rows)
 
 
-def _task(result: JsonObject, spent: dict[str, float]) -> list[Any]:
-    failure: JsonObject = result["failure"] or {}
-    metrics = result["metrics"]
+def _task(result: TaskRow, spent: dict[str, float]) -> list[Any]:
+    metrics = result.metrics
     return [
-        *(result[name] for name in _TASK),
-        round(spent.get(result["key"], 0.0), 6),
-        *(failure.get(name) for name in _FAILURE),
-        result["reason"],
+        *(getattr(result, name) for name in _TASK),
+        round(spent.get(result.key, 0.0), 6),
+        *(getattr(result.failure, name, None) for name in _FAILURE),
+        result.reason,
         json.dumps(metrics) if metrics else None,
     ]
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from evalfleet.answers.summary import TaskRow
 from evalfleet.layout import task_folder_name
 from evalfleet.model import JsonObject
 from evalfleet.report import text
@@ -35,8 +36,8 @@ def write(source: Source, folder: Path) -> list[str]:
     for result in source.results:
         place = _place(result)
         if place is None or place in places:
-            place = Path("artifacts", task_folder_name(result["key"]))
-        places[place] = result["key"]
+            place = Path("artifacts", task_folder_name(result.key))
+        places[place] = result.key
         tasks.append(_task(source, result, folder, place))
     overall = _sums(tasks)
     by_domain = {domain: _sums(found) for domain, found in _grouped(tasks, "domain").items()}
@@ -49,36 +50,36 @@ def write(source: Source, folder: Path) -> list[str]:
     return [f"{text.count(outside, 'task')} without a place in the result tree: no key like domain/id"]
 
 
-def _place(result: JsonObject) -> Path | None:
+def _place(result: TaskRow) -> Path | None:
     """The task's folder in the tree; None if its key names none, or would lead elsewhere."""
-    key: str = result["key"]
+    key: str = result.key
     domain, slash, name = key.partition("/")
     if not slash and _ID.fullmatch(key):
-        domain, name = result["domain"], key
+        domain, name = result.domain, key
     again = _TRIAL.fullmatch(name)  # a further trial of the same task
     tree, name = (TREE.with_name(again["trial"]), again["id"]) if again else (TREE, name)
     return tree / domain / name if _PLAIN.fullmatch(domain) and _PLAIN.fullmatch(name) else None
 
 
-def _task(source: Source, result: JsonObject, folder: Path, place: Path) -> JsonObject:
+def _task(source: Source, result: TaskRow, folder: Path, place: Path) -> JsonObject:
     """Write the task's own files, and return its row."""
-    key, images = result["key"], list[str]()
+    key, images = result.key, list[str]()
     if place.is_relative_to(TREE.parent):
         # One without a verdict has the folder alone: WAA's scripts then list it as missing.
         (folder / place).mkdir(parents=True)
     if key in source.decided_by:
         copied = copy_files(source.folder(key, source.decided_by[key]), folder / place, below="artifacts", but=_RESULT)
         images = [f"{place.as_posix()}/{path}" for path in copied if path.lower().endswith(_IMAGES)]
-    if result["state"] == "done" and place.is_relative_to(TREE.parent):
-        (folder / place / _RESULT).write_text(f"{result['score']}\n", "utf-8")
+    if result.state == "done" and place.is_relative_to(TREE.parent):
+        (folder / place / _RESULT).write_text(f"{result.score}\n", "utf-8")
     return {
         "task_id": key,
-        "domain": result["domain"],
-        "worker": result["worker"],
-        "success": bool(result["success"]),
-        "score": result["score"],
-        "num_steps": result["steps"],
-        "duration_seconds": result["duration_s"],
+        "domain": result.domain,
+        "worker": result.worker,
+        "success": bool(result.success),
+        "score": result.score,
+        "num_steps": result.steps,
+        "duration_seconds": result.duration_s,
         "error": error_of(result),
         "screenshots": images,
     }
@@ -115,7 +116,7 @@ def _write_workers(source: Source, tasks: Iterable[JsonObject], folder: Path) ->
         name = worker if _PLAIN.fullmatch(worker) else task_folder_name(worker)
         row = {
             "worker_name": worker,
-            "run_id": source.summary["run"],
+            "run_id": source.summary.run,
             "completed_at": None if ended is None else datetime.fromtimestamp(ended, UTC).isoformat(),
             "tasks": [{key: task[key] for key in task if key not in ("domain", "worker")} for task in own],
             "summary": sums,

@@ -7,7 +7,8 @@ from html import escape
 from typing import Any
 
 from evalfleet import duration
-from evalfleet.model import JsonObject
+from evalfleet.answers.base import Range
+from evalfleet.answers.summary import DomainSummary
 from evalfleet.report import text
 from evalfleet.report.timeline import SCALE, Bar, Timeline
 
@@ -24,7 +25,7 @@ _SCALE = '<div class="scale"><span>0</span><span>50</span><span>100%</span></div
 _MANY_LANES = 60
 
 
-def interval_bar(score: float | None, bounds: list[float] | None, *, scale: bool = True) -> str:
+def interval_bar(score: float | None, bounds: Range | None, *, scale: bool = True) -> str:
     """A line from 0 to 100 % with the interval as a band and the score as a mark; with `scale` its ends are named."""
     marks = ""
     if bounds is not None:
@@ -52,25 +53,25 @@ def stacked(parts: Sequence[tuple[str, float]], total: float, label: str) -> str
     )
 
 
-def domains(by_domain: dict[str, JsonObject], successes: dict[str, int]) -> str:
+def domains(by_domain: dict[str, DomainSummary], successes: dict[str, int]) -> str:
     """One row per domain: name, bar of what became of its tasks, valid score."""
     rows: list[str] = []
     for domain, facts in by_domain.items():
         passed = successes.get(domain, 0)
         parts = [
             ("pass", passed),
-            ("wrong", facts["done"] - passed),
-            ("own", facts["failed"]),
-            ("infra", facts["held"]),
-            ("off", facts["cancelled"]),
+            ("wrong", facts.done - passed),
+            ("own", facts.failed),
+            ("infra", facts.held),
+            ("off", facts.cancelled),
         ]
-        counts = {"passed": passed, "not passed": facts["done"] - passed}
-        counts |= {name: facts[name] for name in ("failed", "held", "queued", "running")}
+        counts = {"passed": passed, "not passed": facts.done - passed, "failed": facts.failed, "held": facts.held}
+        counts |= {"queued": facts.queued, "running": facts.running}
         label = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         name = text.printable(domain) or "(none)"
         rows.append(
-            f'<div class="name" title="{escape(name)}">{escape(name)}</div><div>{stacked(parts, facts["total"], label)}</div>'
-            f'<div class="num">{text.percent(facts["score_valid"])}</div><div class="num faint">{facts["total"]:,}</div>'
+            f'<div class="name" title="{escape(name)}">{escape(name)}</div><div>{stacked(parts, facts.total, label)}</div>'
+            f'<div class="num">{text.percent(facts.score_valid)}</div><div class="num faint">{facts.total:,}</div>'
         )
     head = '<div></div><div></div><div class="num faint">valid</div><div class="num faint">tasks</div>'
     return f'<div class="domains">{head}{"".join(rows)}</div>'

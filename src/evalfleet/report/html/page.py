@@ -16,6 +16,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from evalfleet.answers.base import Range
+from evalfleet.answers.summary import Summary, TaskCounts, TaskRow
 from evalfleet.layout import task_folder_name
 from evalfleet.model import Run
 from evalfleet.report import text
@@ -24,7 +26,7 @@ from evalfleet.report.failure_groups import sentence
 from evalfleet.report.html import charts
 from evalfleet.report.html.filmstrips import MOST_PICTURES, NONE, Filmstrips, filmstrips
 from evalfleet.report.html.repeats import repeat_table
-from evalfleet.report.summary import Summary, summarise
+from evalfleet.report.summary import summarise
 from evalfleet.report.timeline import look_of, timeline
 from evalfleet.store.base.store import StoreReader
 
@@ -46,8 +48,8 @@ def page(
     with store.snapshot():
         attempts = list(store.attempt_rows(run.id))
         now = store.now()
-    results = summary.get("results", [])
-    keys = {number: result["key"] for number, result in enumerate(results, 1)}
+    results = summary.results or []
+    keys = {number: result.key for number, result in enumerate(results, 1)}
     # A task that was added between the two reads is left to the next report.
     attempts = [one for one in attempts if one["task_number"] in keys]
     lanes = timeline(attempts, now)
@@ -58,7 +60,7 @@ def page(
         _section("Workers over time", charts.lanes(lanes, keys) + charts.legend(_looks(attempts)) if lanes else ""),
         _section("Failed attempts", _failures(summary)),
         _section("Do retries flatter the score?", _retries(summary)),
-        _section("Repeats", repeat_table(summary["repeats"])),
+        _section("Repeats", repeat_table(summary.repeats)),
         _section("Tasks" if run.policy.study is None else "Attempts of each trial", _tasks(summary, strips, most)),
         _footer(run, now),
     ]
@@ -97,7 +99,7 @@ def _document(summary: Summary, body: str, data: dict[str, Any]) -> str:
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
         f"script-src 'sha256-{digest}'"
     )
-    title = escape(text.printable(summary["name"] or summary["run"]))
+    title = escape(text.printable(summary.name or summary.run))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
@@ -127,42 +129,42 @@ def _moment(at: float | None) -> str:
 
 
 def _header(summary: Summary) -> str:
-    name = text.printable(summary["name"] or summary["run"])
-    facts = [f"run {summary['run']}"]
-    if summary["started_at"] is not None:
-        facts += [_moment(summary["started_at"]), text.span(summary["duration_s"])]
+    name = text.printable(summary.name or summary.run)
+    facts = [f"run {summary.run}"]
+    if summary.started_at is not None:
+        facts += [_moment(summary.started_at), text.span(summary.duration_s)]
     why = ""
-    if "reason" in summary:
-        why = f'<p class="why">{escape(text.printable(str(summary["reason"].get("message", ""))))}</p>'
+    if summary.reason is not None:
+        why = f'<p class="why">{escape(text.printable(summary.reason.message))}</p>'
     return (
-        f'<header><h1>{escape(name)}</h1><span class="state {summary["state"]}">{summary["state"]}</span>'
+        f'<header><h1>{escape(name)}</h1><span class="state {summary.state}">{summary.state}</span>'
         f'<p class="faint">{escape(" · ".join(facts))}</p>{why}</header>'
     )
 
 
 def _cards(summary: Summary) -> str:
-    scores, tasks, cost = summary["scores"], summary["tasks"], summary["cost"]
-    counted = scores["verdicts"] + tasks["failed"]
+    scores, tasks, cost = summary.scores, summary.tasks, summary.cost
+    counted = scores.verdicts + tasks.failed
     big = _score_card(
-        "Valid score", scores["valid"], scores["ci95"]["valid"], f"Mean over the {counted:,} tasks that count."
+        "Valid score", scores.valid, scores.ci95.valid, f"Mean over the {counted:,} tasks that count."
     ) + _score_card(
         "Strict score",
-        scores["strict"],
-        scores["ci95"]["strict"],
-        f"Mean over all {tasks['total']:,} tasks; one without a verdict counts as 0.",
+        scores.strict,
+        scores.ci95.strict,
+        f"Mean over all {tasks.total:,} tasks; one without a verdict counts as 0.",
     )
-    accept = f"wanted {summary['accept'] * 100:g}%: {'reached' if summary['accepted'] else 'not reached'}"
+    accept = f"wanted {summary.accept * 100:g}%: {'reached' if summary.accepted else 'not reached'}"
     small = [
-        ("Coverage", text.percent(scores["coverage"]), f"{counted:,} of {tasks['total']:,} tasks; {accept}"),
-        ("Passed", f"{scores['passed']:,}", _rest(tasks, scores["passed"])),
+        ("Coverage", text.percent(scores.coverage), f"{counted:,} of {tasks.total:,} tasks; {accept}"),
+        ("Passed", f"{scores.passed:,}", _rest(tasks, scores.passed)),
         (
             "Attempts",
-            f"{summary['attempts']['total']:,}",
-            f"{text.percent(summary['retry_rate'])} of the tasks retried",
+            f"{summary.attempts.total:,}",
+            f"{text.percent(summary.retry_rate)} of the tasks retried",
         ),
-        ("Cost", text.money(cost["total_usd"]), _cost_note(summary)),
-        ("Waste", text.money(cost["waste_usd"]), _waste_note(summary)),
-        ("Mean task", text.span(summary["avg_task_duration_s"]), "of the attempt that decided it"),
+        ("Cost", text.money(cost.total_usd), _cost_note(summary)),
+        ("Waste", text.money(cost.waste_usd), _waste_note(summary)),
+        ("Mean task", text.span(summary.avg_task_duration_s), "of the attempt that decided it"),
     ]
     cards = "".join(
         f'<div class="card"><h3>{name}</h3><b>{escape(value)}</b><p>{escape(note)}</p></div>'
@@ -173,7 +175,7 @@ def _cards(summary: Summary) -> str:
     return f'<section class="cards"><div class="scores">{big}</div>{part}<div class="facts">{cards}</div></section>'
 
 
-def _score_card(name: str, score: float | None, bounds: list[float] | None, meaning: str) -> str:
+def _score_card(name: str, score: float | None, bounds: Range | None, meaning: str) -> str:
     sure = f"95% interval {text.interval(bounds)}." if bounds else "Nothing counts yet."
     return (
         f'<div class="card score"><h3>{name}</h3><b>{text.percent(score)}</b>'
@@ -181,45 +183,44 @@ def _score_card(name: str, score: float | None, bounds: list[float] | None, mean
     )
 
 
-def _rest(tasks: dict[str, int], passed: int) -> str:
+def _rest(tasks: TaskCounts, passed: int) -> str:
     return ", ".join(f"{count:,} {word}" for word, count in _results(tasks, passed).items() if word != "passed") or (
         "every task"
     )
 
 
-def _results(tasks: dict[str, int], passed: int) -> dict[str, int]:
+def _results(tasks: TaskCounts, passed: int) -> dict[str, int]:
     """How many tasks there are of each result: the verdict, or the state of those without one."""
-    states = ("failed", "held", "cancelled", "running", "queued")
-    counts = {"passed": passed, "not passed": tasks["done"] - passed, **{state: tasks[state] for state in states}}
+    counts = {"passed": passed, "not passed": tasks.done - passed, **dict(text.rest_of(tasks))}
     return {word: count for word, count in counts.items() if count}
 
 
 def _cost_note(summary: Summary) -> str:
-    cost = summary["cost"]
-    notes = [f"of {text.money(cost['budget_usd'])}"] if cost["budget_usd"] is not None else []
-    if cost["cost_per_task_usd"] is not None:
-        notes.append(f"{text.money(cost['cost_per_task_usd'])} per task")
-    if cost["hourly_rate_usd"]:
-        notes.append(f"{text.money(cost['hourly_rate_usd'])} per hour")
+    cost = summary.cost
+    notes = [f"of {text.money(cost.budget_usd)}"] if cost.budget_usd is not None else []
+    if cost.cost_per_task_usd is not None:
+        notes.append(f"{text.money(cost.cost_per_task_usd)} per task")
+    if cost.hourly_rate_usd:
+        notes.append(f"{text.money(cost.hourly_rate_usd)} per hour")
     return ", ".join(notes)
 
 
 def _waste_note(summary: Summary) -> str:
-    cost = summary["cost"]
-    notes = [f"{what} {text.money(usd)}" for what, usd in cost["waste"].items()]
-    if cost["idle_usd"]:
-        notes.append(f"{text.money(cost['idle_usd'])} for idle workers besides")
+    cost = summary.cost
+    notes = [f"{what} {text.money(usd)}" for what, usd in cost.waste.items()]
+    if cost.idle_usd:
+        notes.append(f"{text.money(cost.idle_usd)} for idle workers besides")
     return ", ".join(notes) or "on attempts that gave no verdict"
 
 
 def _domains(summary: Summary) -> str:
     successes: dict[str, int] = {}
-    for result in summary.get("results", []):
-        successes[result["domain"]] = successes.get(result["domain"], 0) + bool(result["success"])
-    tasks = summary["tasks"]
-    present = {"own": tasks["failed"], "infra": tasks["held"], "off": tasks["cancelled"]}
+    for result in summary.results or ():
+        successes[result.domain] = successes.get(result.domain, 0) + bool(result.success)
+    tasks = summary.tasks
+    present = {"own": tasks.failed, "infra": tasks.held, "off": tasks.cancelled}
     looks = ("pass", "wrong", *(look for look, count in present.items() if count))
-    return charts.domains(summary["by_domain"], successes) + charts.legend(looks, _STATE_WORDS)
+    return charts.domains(summary.by_domain, successes) + charts.legend(looks, _STATE_WORDS)
 
 
 def _looks(attempts: list[dict[str, Any]]) -> tuple[str, ...]:
@@ -228,17 +229,17 @@ def _looks(attempts: list[dict[str, Any]]) -> tuple[str, ...]:
 
 
 def _failures(summary: Summary) -> str:
-    kinds = summary["failure_kinds"]
+    kinds = summary.failure_kinds
     if not kinds:
         return ""
     rows = "".join(
-        f'<tr><td class="tag"><i class="{"own" if kind["blame"] == "task" else "infra"}"></i>{escape(kind["kind"])}</td>'
-        f'<td>{escape(kind["blame"])}</td><td class="num">{kind["attempts"]:,}</td><td class="num">{kind["tasks"]:,}</td>'
-        f'<td class="evidence"><b>{escape(text.printable(kind["key"]))}</b> '
-        f"{escape(text.printable(kind['evidence'][:_MOST_EVIDENCE]))}</td></tr>"
+        f'<tr><td class="tag"><i class="{"own" if kind.blame == "task" else "infra"}"></i>{escape(kind.kind)}</td>'
+        f'<td>{escape(kind.blame)}</td><td class="num">{kind.attempts:,}</td><td class="num">{kind.tasks:,}</td>'
+        f'<td class="evidence"><b>{escape(text.printable(kind.key))}</b> '
+        f"{escape(text.printable(kind.evidence[:_MOST_EVIDENCE]))}</td></tr>"
         for kind in kinds
     )
-    blames = ", ".join(f"{count:,} on the {escape(blame)}" for blame, count in summary["failures_by_blame"].items())
+    blames = ", ".join(f"{count:,} on the {escape(blame)}" for blame, count in summary.failures_by_blame.items())
     return (
         f"<p>Blamed: {blames}.</p>"
         '<div class="wide"><table class="fails"><thead><tr><th>Kind</th><th>Blamed on</th><th class="num">Attempts</th>'
@@ -249,15 +250,15 @@ def _failures(summary: Summary) -> str:
 
 def _shared(summary: Summary) -> str:
     """Failures of several tasks with one message."""
-    common = summary["common_failure"]
+    common = summary.common_failure
     said = ""
     if common is not None:
-        said = f'<p class="why">{escape(text.printable(sentence(common)))}. {escape(common["advice"])}</p>'
+        said = f'<p class="why">{escape(text.printable(sentence(common)))}. {escape(common.advice)}</p>'
     rows = "".join(
-        f'<tr><td class="num">{group["attempts"]:,}</td><td class="num">{group["tasks"]:,}</td><td>{escape(group["kind"])}</td>'
-        f'<td class="evidence">{escape(text.printable(group["message"][:_MOST_EVIDENCE]))}</td></tr>'
-        for group in summary["failure_groups"]
-        if group["tasks"] > 1
+        f'<tr><td class="num">{group.attempts:,}</td><td class="num">{group.tasks:,}</td><td>{escape(group.kind)}</td>'
+        f'<td class="evidence">{escape(text.printable(group.message[:_MOST_EVIDENCE]))}</td></tr>'
+        for group in summary.failure_groups
+        if group.tasks > 1
     )
     if not rows:
         return said
@@ -268,12 +269,12 @@ def _shared(summary: Summary) -> str:
 
 
 def _retries(summary: Summary) -> str:
-    first, retried = summary["retry_bias"]["first_attempt"], summary["retry_bias"]["retried"]
-    if not retried["n"] or "study" in summary:
+    first, retried = summary.retry_bias.first_attempt, summary.retry_bias.retried
+    if not retried.n or summary.study is not None:
         return ""
     rows = "".join(
-        f'<div class="name">{name}</div><div>{charts.stacked([("pass", part["score"] or 0.0)], 1.0, name)}</div>'
-        f'<div class="num">{text.percent(part["score"])}</div><div class="num faint">{part["n"]:,}</div>'
+        f'<div class="name">{name}</div><div>{charts.stacked([("pass", part.score or 0.0)], 1.0, name)}</div>'
+        f'<div class="num">{text.percent(part.score)}</div><div class="num faint">{part.n:,}</div>'
         for name, part in (("First attempt", first), ("Retried", retried))
     )
     return (
@@ -285,7 +286,7 @@ def _retries(summary: Summary) -> str:
 def _tasks(summary: Summary, strips: Filmstrips, most: int) -> str:
     options = "".join(
         f'<option value="{word}">{word} ({count:,})</option>'
-        for word, count in _results(summary["tasks"], summary["scores"]["passed"]).items()
+        for word, count in _results(summary.tasks, summary.scores.passed).items()
     )
     heads = (
         ("key", "Task", ""), ("domain", "Domain", "wideonly"), ("result", "Result", ""), ("score", "Score", "num"),
@@ -317,7 +318,7 @@ def _footer(run: Run, now: float) -> str:
 
 
 def _data(
-    run: Run, results: Iterable[dict[str, Any]], attempts: Iterable[dict[str, Any]], strips: Filmstrips
+    run: Run, results: Iterable[TaskRow], attempts: Iterable[dict[str, Any]], strips: Filmstrips
 ) -> dict[str, Any]:
     """The tasks and their attempts for the script, in short rows."""
     by_task: dict[int, list[list[Any]]] = {}
@@ -326,17 +327,17 @@ def _data(
         by_task.setdefault(one["task_number"], []).append([*_attempt(one), film])
     tasks = [
         [
-            text.printable(result["key"]),
-            text.printable(result["domain"]),
-            result["state"],
-            result["score"],
-            result["success"],
-            result["steps"],
-            result["duration_s"],
-            result["worker"] and text.printable(result["worker"]),
-            result["failure"] and result["failure"]["kind"],
-            task_folder_name(result["key"]),
-            result["reason"] and text.printable(result["reason"][:_MOST_EVIDENCE]),
+            text.printable(result.key),
+            text.printable(result.domain),
+            result.state,
+            result.score,
+            result.success,
+            result.steps,
+            result.duration_s,
+            result.worker and text.printable(result.worker),
+            result.failure and result.failure.kind,
+            task_folder_name(result.key),
+            result.reason and text.printable(result.reason[:_MOST_EVIDENCE]),
             by_task.get(number, []),
         ]
         for number, result in enumerate(results, 1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from evalfleet.model import JsonObject
+from evalfleet.answers.studies import Configuration, StudyFound
 from evalfleet.report import text
 from evalfleet.report.terminal.lines import Line, Span, Style, line
 
@@ -12,37 +13,37 @@ NO_BEST = "no configuration keeps all limits"
 NOTHING = "nothing is measured yet"
 
 
-def found_short(found: JsonObject) -> str:
+def found_short(found: StudyFound) -> str:
     """One line: the best configuration, what it reached, or that there is none."""
-    best = found["best"]
+    best = found.best
     if best is None:
-        return NOTHING if found["nearest"] is None else NO_BEST
-    return f"best: {reached(found, best)}  {pairs(best['parameters'])}"
+        return NOTHING if found.nearest is None else NO_BEST
+    return f"best: {reached(found, best)}  {pairs(best.parameters)}"
 
 
-def reached(found: JsonObject, one: JsonObject) -> str:
+def reached(found: StudyFound, one: Configuration) -> str:
     """The values of the study's goals."""
-    names = [name for goal in found["objective"] for name in goal.values()]
-    return pairs({name: one["metrics"][name] for name in names})
+    names = [name for goal in found.objective for name in goal.values()]
+    return pairs({name: one.metrics[name] for name in names})
 
 
-def found_lines(found: JsonObject) -> list[Line]:
+def found_lines(found: StudyFound) -> list[Line]:
     """Labelled lines, to be wrapped: the best, its parameters, its limits, and how it stands against the baseline."""
-    one = found["best"] or found["nearest"]
+    one = found.best or found.nearest
     if one is None:
         return [_labelled("Best", Span(NOTHING))]
-    times = "" if one["measurements"] == 1 else f", median of {one['measurements']}"
+    times = "" if one.measurements == 1 else f", median of {one.measurements}"
     shown = Span(f"{reached(found, one)}", Style.STRONG)
     lines: list[Line] = [
-        _labelled("Best" if found["best"] else "Nearest", shown, Span(f"  {text.printable(one['trial'])}{times}")),
-        _labelled("Parameters", Span(pairs(one["parameters"]) or "none")),
+        _labelled("Best" if found.best else "Nearest", shown, Span(f"  {text.printable(one.trial)}{times}")),
+        _labelled("Parameters", Span(pairs(one.parameters) or "none")),
     ]
-    if found["constraints"]:
-        limits = "; ".join(found["constraints"])
-        broken = "; ".join(one["broken"])
-        said = Span(f"kept: {limits}", Style.GOOD) if found["best"] else Span(f"{NO_BEST}: breaks {broken}", Style.WARN)
+    if found.constraints:
+        limits = "; ".join(found.constraints)
+        broken = "; ".join(one.broken)
+        said = Span(f"kept: {limits}", Style.GOOD) if found.best else Span(f"{NO_BEST}: breaks {broken}", Style.WARN)
         lines.append(_labelled("Limits", said))
-    for said in (found["verdict"], found["confirmed"] and found["confirmed"]["text"]):
+    for said in (found.verdict, found.confirmed and found.confirmed.text):
         if said:
             lines.append(_labelled("", Span(text.printable(said), Style.FAINT)))
     return lines
@@ -52,7 +53,7 @@ def _labelled(label: str, *spans: Span) -> Line:
     return line(f"  {label:<13}", *spans)
 
 
-def pairs(values: dict[str, Any]) -> str:
+def pairs(values: Mapping[str, Any]) -> str:
     """Names and values on one line."""
     shown = (f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}" for name, value in values.items())
     return text.printable(" ".join(shown))

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from msgspec import to_builtins
-
+from evalfleet.answers.studies import (
+    Bounds,
+    Configuration,
+    Confirmed,
+    HistoryPoint,
+    Importance,
+    Rung,
+    StudyFacts,
+    StudyFound,
+    StudyParameter,
+    StudyRow,
+    TrialCounts,
+)
+from evalfleet.answers.studies import Trial as TrialRow
 from evalfleet.errors import InputError
-from evalfleet.model import JsonObject, Run, RunState
+from evalfleet.model import Run, RunState
 from evalfleet.report.studies.trials import deciding, trial_row
 from evalfleet.store.base.store import StoreReader
-from evalfleet.tune.confirmation import confirmation
+from evalfleet.tune.confirmation import Confirmation, confirmation
 from evalfleet.tune.expression import Value
 from evalfleet.tune.importance import importance
 from evalfleet.tune.ranking import Contender, best, contenders, front, verdict
@@ -22,6 +34,8 @@ from evalfleet.tune.study import Study, study_of
 from evalfleet.tune.tasks import trials_of
 from evalfleet.tune.trial import Progress, Role, Trial
 
+Found = TypeVar("Found", bound=StudyFound)
+
 
 def study_in(run: Run) -> Study:
     """Raises InputError for a run that is no study."""
@@ -30,7 +44,7 @@ def study_in(run: Run) -> Study:
     return study_of(run.policy.study)
 
 
-def study_facts(store: StoreReader, run: Run) -> JsonObject:
+def study_facts(store: StoreReader, run: Run) -> StudyFacts:
     """All of it, as one moment shows it. Raises InputError for a run that is no study."""
     study = study_in(run)
     with store.snapshot():
@@ -42,38 +56,31 @@ def study_facts(store: StoreReader, run: Run) -> JsonObject:
     trials = trials_of(tasks.values(), study.objective)
     rows = [trial_row(study, trial, attempts.get(trial.number), now) for trial in trials]
     said = crowded is not None and run.state is RunState.RUNNING and crowded.data["workers"] == run.policy.workers
-    return {
+    return StudyFacts(
         **_head(study, run),
-        "crowded": crowded.data["message"] if crowded is not None and said else None,
         **_found(study, trials),
-        **_searched(study, trials, rows),
-        "trials": rows,
-    }
+        **_searched(study, trials),
+        crowded=crowded.data["message"] if crowded is not None and said else None,
+        history=_history(study, trials, rows),
+        trials=rows,
+    )
 
 
-_SHORT = (
-    *("strategy", "objective", "constraints", "searched", "wanted", "counts"),
-    *("best", "baseline", "verdict", "confirmed", "flags", "front", "nearest"),
-)
-
-
-def study_found(store: StoreReader, run: Run) -> JsonObject:
+def study_found(store: StoreReader, run: Run) -> StudyFound:
     """What a study found, for where a run shows its scores."""
-    facts = study_facts(store, run)
-    return {name: facts[name] for name in _SHORT}
+    return _part(study_facts(store, run), StudyFound)
 
 
-def studies_facts(store: StoreReader) -> list[JsonObject]:
+def study_rows(store: StoreReader) -> list[StudyRow]:
     """Every study, newest first, without its trials and what is drawn of them."""
-    found: list[JsonObject] = []
-    for run in store.runs():
-        if run.policy.study is not None:
-            facts = study_facts(store, run)
-            found.append({name: value for name, value in facts.items() if name not in ("trials", "history")})
-    return found
+    return [_part(study_facts(store, run), StudyRow) for run in store.runs() if run.policy.study is not None]
 
 
-def _head(study: Study, run: Run) -> JsonObject:
+def _part(facts: StudyFacts, type: type[Found]) -> Found:
+    return type(**{name: getattr(facts, name) for name in type.__struct_fields__})
+
+
+def _head(study: Study, run: Run) -> dict[str, Any]:
     return {
         "run": run.id,
         "name": run.name,
@@ -96,43 +103,45 @@ def _head(study: Study, run: Run) -> JsonObject:
     }
 
 
-def _found(study: Study, trials: Sequence[Trial]) -> JsonObject:
-    """Who leads, and how sure that is."""
+def _found(study: Study, trials: Sequence[Trial]) -> dict[str, Any]:
+    """Which configuration leads, and how sure that is."""
     ranked = contenders(study.objective, trials)
     leader = best(study.objective, ranked)
     baseline = next((one for one in ranked if one.is_baseline), None)
     alone = confirmation(study.objective, trials, ranked)
     return {
-        "best": None if leader is None else _told(leader),
-        "baseline": None if baseline is None else _told(baseline),
+        "best": None if leader is None else _configuration(leader),
+        "baseline": None if baseline is None else _configuration(baseline),
         "verdict": None if leader is None else verdict(study.objective, leader, baseline),
-        "confirmed": None if alone is None else {**to_builtins(alone), "alone": _told(alone.alone)},
+        "confirmed": None if alone is None else _confirmed(alone),
         "flags": None if leader is None else as_flags(dict(leader.parameters)),
-        "front": [_told(one) for one in front(study.objective, ranked)] if len(study.objective.goals) > 1 else None,
-        "nearest": _told(ranked[0]) if leader is None and ranked else None,
+        "front": [_configuration(one) for one in front(study.objective, ranked)]
+        if len(study.objective.goals) > 1
+        else None,
+        "nearest": _configuration(ranked[0]) if leader is None and ranked else None,
     }
 
 
-def _searched(study: Study, trials: Sequence[Trial], rows: Sequence[JsonObject]) -> JsonObject:
+def _searched(study: Study, trials: Sequence[Trial]) -> dict[str, Any]:
     """How far the search is, and what it showed on its way."""
     shares = importance(study.space, study.objective, trials)
+    counts = {str(one): sum(trial.progress is one for trial in trials) for one in Progress}
     return {
         "searched": sum(trial.role is Role.SEARCH for trial in trials),
-        "counts": {str(one): sum(trial.progress is one for trial in trials) for one in Progress},
-        "history": _history(study, trials, rows),
-        "importance": None if shares is None else [{"name": name, "share": share} for name, share in shares],
+        "counts": TrialCounts(**counts),
+        "importance": None if shares is None else [Importance(name=name, share=share) for name, share in shares],
         "resource": None if study.halving is None else study.halving.resource,
         "rungs": None if study.halving is None else _rungs(study, study.halving, trials),
     }
 
 
-def _history(study: Study, trials: Sequence[Trial], rows: Sequence[JsonObject]) -> list[JsonObject]:
+def _history(study: Study, trials: Sequence[Trial], rows: Sequence[TrialRow]) -> list[HistoryPoint]:
     """What was measured, in the order of its ends, with the best until then that keeps all limits."""
     goal = study.objective.goals[0]
-    found: list[JsonObject] = []
+    found: list[HistoryPoint] = []
     leading: float | None = None
     ended = [
-        (row["ended_at"] or 0.0, trial)
+        (row.ended_at or 0.0, trial)
         for row, trial in zip(rows, trials, strict=True)
         if trial.progress is Progress.MEASURED and trial.final and trial.role is not Role.CONFIRM
     ]
@@ -141,51 +150,57 @@ def _history(study: Study, trials: Sequence[Trial], rows: Sequence[JsonObject]) 
         feasible = study.objective.feasible(trial.metrics)
         if feasible and (leading is None or goal.cost(value) < goal.cost(leading)):
             leading = value
-        found.append({"number": trial.number, "at": at, "value": value, "feasible": feasible, "best": leading})
+        found.append(HistoryPoint(number=trial.number, at=at, value=value, feasible=feasible, best=leading))
     return found
 
 
-def _rungs(study: Study, halving: Halving, trials: Sequence[Trial]) -> list[JsonObject]:
+def _rungs(study: Study, halving: Halving, trials: Sequence[Trial]) -> list[Rung]:
     searched = sum(trial.role is Role.SEARCH for trial in trials)
-    found: list[JsonObject] = []
+    found: list[Rung] = []
     for rung in rungs(halving, study.objective, trials, max(study.trials, searched)):
         states = [trial.progress for trial in rung.trials]
         leads = next((trial for trial in rung.trials if trial.progress is Progress.MEASURED), None)
         found.append(
-            {
-                "rung": rung.number,
-                "budget": rung.budget,
-                "wanted": rung.expected,
-                "made": len(states),
+            Rung(
+                rung=rung.number,
+                budget=rung.budget,
+                wanted=rung.expected,
+                made=len(states),
                 **{str(one): states.count(one) for one in Progress},
-                "leads": None if leads is None else leads.key,
-            }
+                leads=None if leads is None else leads.key,
+            )
         )
     return found
 
 
-def _parameter(one: Parameter) -> JsonObject:
+def _parameter(one: Parameter) -> StudyParameter:
     when = None if one.when is None else one.when.text
     if isinstance(one, Choice):
-        return {"name": one.name, "type": "choice", "values": list(one.values), "when": when}
+        return StudyParameter(
+            name=one.name, type="choice", values=list(one.values), low=None, high=None, log=False, when=when
+        )
     kind = "integer" if one.whole else "continuous"
-    return {"name": one.name, "type": kind, "low": one.low, "high": one.high, "log": one.log, "when": when}
+    return StudyParameter(name=one.name, type=kind, values=None, low=one.low, high=one.high, log=one.log, when=when)
 
 
-def _told(one: Contender) -> JsonObject:
+def _configuration(one: Contender) -> Configuration:
     interval = one.interval
-    return {
-        "trial": one.key,
-        "parameters": dict(one.parameters),
-        "metrics": dict(one.metrics),
-        "measurements": len(one.values),
-        "values": list(one.values),
-        "ci95": None if interval is None else to_builtins(interval),
-        "feasible": one.feasible,
-        "broken": list(one.broken),
-        "is_baseline": one.is_baseline,
-        "failures": one.failures,
-    }
+    return Configuration(
+        trial=one.key,
+        parameters=dict(one.parameters),
+        metrics=dict(one.metrics),
+        measurements=len(one.values),
+        values=list(one.values),
+        ci95=None if interval is None else Bounds(low=interval.low, high=interval.high),
+        feasible=one.feasible,
+        broken=list(one.broken),
+        is_baseline=one.is_baseline,
+        failures=one.failures,
+    )
+
+
+def _confirmed(found: Confirmation) -> Confirmed:
+    return Confirmed(alone=_configuration(found.alone), beside=found.beside, change=found.change, text=found.text)
 
 
 def as_flags(parameters: dict[str, Value]) -> str:

@@ -4,41 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from evalfleet.model import Attempt, AttemptState, JsonObject, Task
+from evalfleet.answers.studies import Phase, Trial, TrialFailure, TrialPhases
+from evalfleet.model import Attempt, AttemptState, Task
+from evalfleet.tune import trial as trials
 from evalfleet.tune.study import Study
-from evalfleet.tune.trial import Progress, Trial
 
 
-def trial_row(study: Study, trial: Trial, attempt: Attempt | None, now: float) -> JsonObject:
+def trial_row(study: Study, trial: trials.Trial, attempt: Attempt | None, now: float) -> Trial:
     """One trial, with the attempt that decided it or is on its way; None where it has none yet."""
-    measured = trial.progress is Progress.MEASURED
-    failure = {"kind": trial.kind, "evidence": trial.evidence} if trial.kind is not None else None
-    return {
-        "key": trial.key,
-        "number": trial.number,
-        "task": trial.number,
-        "role": trial.role,
-        "rung": trial.rung,
-        "progress": trial.progress,
-        "phase": phase(study, trial, attempt),
-        "parameters": dict(trial.parameters),
-        "metrics": dict(trial.metrics),
-        "feasible": study.objective.feasible(trial.metrics) if measured else None,
-        "broken": study.objective.broken(trial.metrics) if measured else [],
-        "worker": None if attempt is None else attempt.worker,
-        "gpus": [] if attempt is None else [device.index for device in attempt.devices],
-        "started_at": None if attempt is None else attempt.started_at,
-        "ended_at": None if attempt is None or trial.progress is Progress.OPEN else attempt.ended_at,
-        "duration_s": trial.duration_s,
-        "phases": None if attempt is None else phases(attempt, now),
-        "reason": trial.reason,
-        "failure": failure if trial.progress is Progress.FAILED else None,
-    }
+    measured = trial.progress is trials.Progress.MEASURED
+    failure = TrialFailure(kind=trial.kind, evidence=trial.evidence) if trial.kind is not None else None
+    return Trial(
+        key=trial.key,
+        number=trial.number,
+        task=trial.number,
+        role=str(trial.role),
+        rung=trial.rung,
+        progress=trial.progress.value,
+        phase=phase(study, trial, attempt),
+        parameters=dict(trial.parameters),
+        metrics=dict(trial.metrics),
+        feasible=study.objective.feasible(trial.metrics) if measured else None,
+        broken=study.objective.broken(trial.metrics) if measured else [],
+        worker=None if attempt is None else attempt.worker,
+        gpus=[] if attempt is None else [device.index for device in attempt.devices],
+        started_at=None if attempt is None else attempt.started_at,
+        ended_at=None if attempt is None or trial.progress is trials.Progress.OPEN else attempt.ended_at,
+        duration_s=trial.duration_s,
+        phases=None if attempt is None else phases(attempt, now),
+        reason=trial.reason,
+        failure=failure if trial.progress is trials.Progress.FAILED else None,
+    )
 
 
-def phase(study: Study, trial: Trial, attempt: Attempt | None) -> str | None:
+def phase(study: Study, trial: trials.Trial, attempt: Attempt | None) -> Phase | None:
     """What an open trial does now: waiting, deploying until it says that it is ready, then benchmarking."""
-    if trial.progress is not Progress.OPEN:
+    if trial.progress is not trials.Progress.OPEN:
         return None
     if attempt is None or attempt.outcome is not None or attempt.state is AttemptState.LEASED:
         return "waiting"
@@ -47,15 +48,15 @@ def phase(study: Study, trial: Trial, attempt: Attempt | None) -> str | None:
     return "deploying" if deploying else "benchmarking"
 
 
-def phases(attempt: Attempt, now: float) -> JsonObject | None:
+def phases(attempt: Attempt, now: float) -> TrialPhases | None:
     """How long it took until it was ready, and from there to its end; None where it never says that it is ready."""
     if attempt.started_at is None or attempt.ready_at is None:
         return None
     until = attempt.ended_at if attempt.ended_at is not None else now
-    return {
-        "deploying_s": max(0.0, attempt.ready_at - attempt.started_at),
-        "benchmarking_s": max(0.0, until - attempt.ready_at),
-    }
+    return TrialPhases(
+        deploying_s=max(0.0, attempt.ready_at - attempt.started_at),
+        benchmarking_s=max(0.0, until - attempt.ready_at),
+    )
 
 
 def deciding(tasks: Mapping[int, Task], attempts: list[Attempt]) -> dict[int, Attempt]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from evalfleet.model import JsonObject
+from evalfleet.answers.comparison import Comparison, Side, SuccessChange
 from evalfleet.report import text
-from evalfleet.report.compare import Comparison, Side, chance, points
+from evalfleet.report.compare import chance, points
 from evalfleet.report.terminal.lines import STATE_STYLES, Column, Line, Span, Style, line, table, wrap
 
 _MOST_FLIPS = 20
@@ -31,15 +31,15 @@ def contrast(found: Comparison, width: int) -> list[Line]:
 
 
 def _heading(found: Comparison, width: int) -> list[Line]:
-    sides = [("A", found["a"]), ("B", found["b"])]
+    sides = [("A", found.a), ("B", found.b)]
     columns = [Column(""), Column("run"), Column("name", most=40), Column("tasks", right=True), Column("state")]
     rows = [
         [
             Span(name, Style.STRONG),
-            Span(side["run"], Style.STRONG),
-            Span(text.printable(side["name"]), Style.NAME),
-            Span(f"{side['tasks']:,}"),
-            Span(side["state"], STATE_STYLES[side["state"]]),
+            Span(side.run, Style.STRONG),
+            Span(text.printable(side.name), Style.NAME),
+            Span(f"{side.tasks:,}"),
+            Span(side.state, STATE_STYLES[side.state]),
         ]
         for name, side in sides
     ]
@@ -47,46 +47,44 @@ def _heading(found: Comparison, width: int) -> list[Line]:
 
 
 def _conclusion(found: Comparison, width: int) -> list[Line]:
-    tasks = found["tasks"]
-    said = f"{tasks['paired']:,} of {text.count(tasks['common'], 'common task')} count in both runs"
-    if 0 < tasks["distinct"] < tasks["paired"]:
-        said += f"; they are episodes of {text.count(tasks['distinct'], 'task')}, which is what is counted"
-    only = [f"{tasks[f'only_{name.lower()}']:,} only in {name}" for name in "AB" if tasks[f"only_{name.lower()}"]]
+    tasks = found.tasks
+    said = f"{tasks.paired:,} of {text.count(tasks.common, 'common task')} count in both runs"
+    if 0 < tasks.distinct < tasks.paired:
+        said += f"; they are episodes of {text.count(tasks.distinct, 'task')}, which is what is counted"
+    only = [f"{count:,} only in {name}" for name, count in (("A", tasks.only_a), ("B", tasks.only_b)) if count]
     paragraphs = [
-        line(Span(found["sentence"], _STYLES.get(found["conclusion"], Style.STRONG))),
+        line(Span(found.sentence, _STYLES.get(found.conclusion, Style.STRONG))),
         line(f"{said}{'; ' if only else ''}{', '.join(only)}{' (not compared)' if only else ''}."),
-        *([line(f"Success alone: {_success(found['success'])}.")] if found["success"] and not _is_plain(found) else []),
-        *(line(Span(note, Style.WARN)) for note in found["notes"]),
+        *([line(f"Success alone: {_success(found.success)}.")] if found.success and not _is_plain(found) else []),
+        *(line(Span(note, Style.WARN)) for note in found.notes),
     ]
     return [one for long in paragraphs for one in wrap(long, width)]
 
 
 def _is_plain(found: Comparison) -> bool:
     """Whether scores and successes tell the same, so that one test says it all."""
-    difference, success = found["difference"], found["success"]
-    return not (difference and success) or (difference["higher"], difference["lower"]) == (
-        success["gained"],
-        success["lost"],
+    difference, success = found.difference, found.success
+    return not (difference and success) or (difference.higher, difference.lower) == (
+        success.gained,
+        success.lost,
     )
 
 
-def _success(success: JsonObject) -> str:
-    return f"{text.count(success['gained'], 'task')} gained, {success['lost']:,} lost, {chance(success['p_value'])}"
+def _success(success: SuccessChange) -> str:
+    return f"{text.count(success.gained, 'task')} gained, {success.lost:,} lost, {chance(success.p_value)}"
 
 
 def _sides(found: Comparison, width: int) -> list[Line]:
-    a, b = found["a"], found["b"]
-    common = f"over the {text.count(found['tasks']['common'], 'common task')}"
-    paired = f"over the {found['tasks']['paired']:,} that count in both"
+    a, b = found.a, found.b
+    common = f"over the {text.count(found.tasks.common, 'common task')}"
+    paired = f"over the {found.tasks.paired:,} that count in both"
     rows = [
-        _share("Score", a["paired_score"], b["paired_score"], paired),
-        _share("Valid score", a["scores"]["valid"], b["scores"]["valid"], common),
-        _share("Strict score", a["scores"]["strict"], b["scores"]["strict"], common),
-        _row(
-            "Successes", f"{a['successes']:,}", f"{b['successes']:,}", f"{b['successes'] - a['successes']:+,}", paired
-        ),
-        _time("Mean task", a["avg_task_duration_s"], b["avg_task_duration_s"], paired),
-        _time("Time", a["duration_s"], b["duration_s"], "of the whole run"),
+        _share("Score", a.paired_score, b.paired_score, paired),
+        _share("Valid score", a.scores.valid, b.scores.valid, common),
+        _share("Strict score", a.scores.strict, b.scores.strict, common),
+        _row("Successes", f"{a.successes:,}", f"{b.successes:,}", f"{b.successes - a.successes:+,}", paired),
+        _time("Mean task", a.avg_task_duration_s, b.avg_task_duration_s, paired),
+        _time("Time", a.duration_s, b.duration_s, "of the whole run"),
         *_money(a, b),
     ]
     heads = [Column(""), Column("A", right=True), Column("B", right=True), Column("B - A", right=True), Column("")]
@@ -117,19 +115,18 @@ def _time(name: str, a: float | None, b: float | None, meaning: str) -> list[Spa
 
 def _money(a: Side, b: Side) -> list[list[Span]]:
     rows: list[list[Span]] = []
-    for name, key, meaning in (
-        ("Cost", "total_usd", "of the whole run"),
-        ("Cost per task", "cost_per_task_usd", "of the whole run"),
+    for name, usd_a, usd_b in (
+        ("Cost", a.cost.total_usd, b.cost.total_usd),
+        ("Cost per task", a.cost.cost_per_task_usd or 0.0, b.cost.cost_per_task_usd or 0.0),
     ):
-        usd_a, usd_b = a["cost"][key] or 0.0, b["cost"][key] or 0.0
         if usd_a or usd_b:
             change = f"{'+' if usd_b >= usd_a else '-'}{text.money(abs(usd_b - usd_a))}"
-            rows.append(_row(name, text.money(usd_a), text.money(usd_b), change, meaning))
+            rows.append(_row(name, text.money(usd_a), text.money(usd_b), change, "of the whole run"))
     return rows
 
 
 def _domains(found: Comparison, width: int) -> list[Line]:
-    if len(found["by_domain"]) < 2:
+    if len(found.by_domain) < 2:
         return []
     heads = [
         Column("domain", most=32),
@@ -140,16 +137,16 @@ def _domains(found: Comparison, width: int) -> list[Line]:
         Column("gained", right=True),
         Column("lost", right=True),
     ]
-    domains = list(found["by_domain"].items())
+    domains = list(found.by_domain.items())
     rows = [
         [
             Span(text.printable(name)),
-            Span(f"{one['tasks']:,}"),
-            Span(text.percent(one["score_a"])),
-            Span(text.percent(one["score_b"])),
-            Span(_signed(one["score_a"], one["score_b"]), Style.STRONG),
-            Span(f"{one['gained']:,}"),
-            Span(f"{one['lost']:,}"),
+            Span(f"{one.tasks:,}"),
+            Span(text.percent(one.score_a)),
+            Span(text.percent(one.score_b)),
+            Span(_signed(one.score_a, one.score_b), Style.STRONG),
+            Span(f"{one.gained:,}"),
+            Span(f"{one.lost:,}"),
         ]
         for name, one in domains[:_MOST_DOMAINS]
     ]
@@ -161,10 +158,10 @@ def _domains(found: Comparison, width: int) -> list[Line]:
 def _flips(found: Comparison, width: int) -> list[Line]:
     lines: list[Line] = []
     for change, style in (("gained", Style.GOOD), ("lost", Style.BAD)):
-        flips = [flip for flip in found["flips"] if flip["change"] == change]
+        flips = [flip for flip in found.flips if flip.change == change]
         for flip in flips[:_MOST_FLIPS]:
-            scores = f"{flip['score_a']:g} → {flip['score_b']:g}"
-            key = text.clip_middle(text.printable(flip["key"]), max(8, width - 16 - text.width(scores)))
+            scores = f"{flip.score_a:g} → {flip.score_b:g}"
+            key = text.clip_middle(text.printable(flip.key), max(8, width - 16 - text.width(scores)))
             lines.append(line("  ", Span(f"{change:<8}", style), f"  {key}  ", Span(scores, Style.FAINT)))
         lines += _more(len(flips) - _MOST_FLIPS, f"{change} task")
     return lines
@@ -175,11 +172,11 @@ def _left_out(found: Comparison, width: int) -> list[Line]:
         line(
             "  ",
             Span("left out", Style.WARN),
-            text.clip(text.printable(f"  {one['key']}: {one['reason']}"), width - 10),
+            text.clip(text.printable(f"  {one.key}: {one.reason}"), width - 10),
         )
-        for one in found["left_out"][:_MOST_LEFT_OUT]
+        for one in found.left_out[:_MOST_LEFT_OUT]
     ]
-    return lines + _more(len(found["left_out"]) - _MOST_LEFT_OUT, "task that is left out", "tasks that are left out")
+    return lines + _more(len(found.left_out) - _MOST_LEFT_OUT, "task that is left out", "tasks that are left out")
 
 
 def _more(count: int, noun: str, plural: str | None = None) -> list[Line]:

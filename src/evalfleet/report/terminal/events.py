@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
+from evalfleet.answers.runs import EventRow
 from evalfleet.model import Event, JsonObject
 from evalfleet.report import text
 from evalfleet.report.terminal.lines import Line, Span, Style, line
@@ -39,17 +40,17 @@ def clock(at: float, *, date: bool = False) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S", time.localtime(at))
 
 
-def as_object(event: Event) -> dict[str, object]:
+def event_row(event: Event) -> EventRow:
     """An event as programs get it."""
-    return {
-        "number": event.number,
-        "run": event.run_id,
-        "at": event.at,
-        "type": event.type,
-        "task": event.task,
-        "attempt": event.attempt,
-        "data": event.data,
-    }
+    return EventRow(
+        number=event.number,
+        run=event.run_id,
+        at=event.at,
+        type=event.type,
+        task=event.task,
+        attempt=event.attempt,
+        data=event.data,
+    )
 
 
 class Feed:

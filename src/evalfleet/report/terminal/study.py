@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evalfleet.model import JsonObject
+from evalfleet.answers.studies import StudyFacts, Trial
 from evalfleet.report import text
 from evalfleet.report.live import LiveState
 from evalfleet.report.studies.found import pairs
@@ -15,7 +15,7 @@ _MOST_FAILURES = 4
 
 
 def study_screen(
-    facts: JsonObject,
+    facts: StudyFacts,
     live: LiveState,
     width: int,
     height: int,
@@ -33,8 +33,8 @@ def study_screen(
         *_rungs(facts),
         *notices(live, notice, width),
     ]
-    if facts["crowded"]:
-        head += wrap(line(Span(text.printable(facts["crowded"]), Style.WARN)), width)
+    if facts.crowded:
+        head += wrap(line(Span(text.printable(facts.crowded), Style.WARN)), width)
     foot = [[], line(Span(hint, Style.FAINT))] if hint else []
     room = height - len(head) - len(foot) - 1
     # Waiting trials give way to a few failures; what the trials leave is for more of them.
@@ -45,12 +45,12 @@ def study_screen(
     return [fit(one, width) for one in [*head, *([[], *trials] if trials else []), *shown, *foot]][:height]
 
 
-def _bar(facts: JsonObject, width: int) -> Line:
+def _bar(facts: StudyFacts, width: int) -> Line:
     """Of the search alone: how much comes after it is known when it is over."""
-    rows = [row for row in facts["trials"] if row["role"] in _SEARCH]
-    wanted = facts["wanted"] if facts["rungs"] is None else sum(one["wanted"] for one in facts["rungs"])
+    rows = [row for row in facts.trials if row.role in _SEARCH]
+    wanted = facts.wanted if facts.rungs is None else sum(one.wanted for one in facts.rungs)
     total = max(wanted, len(rows), 1)
-    ended = sum(row["progress"] != "open" for row in rows)
+    ended = sum(row.progress != "open" for row in rows)
     after = f"  {ended}/{total} trials  {int(ended / total * 100)}%"
     left = room = max(10, width - text.width(after))
     bar: Line = []
@@ -60,7 +60,7 @@ def _bar(facts: JsonObject, width: int) -> Line:
         ("void", Style.WARN),
         ("open", Style.NAME),
     ):
-        count = sum(row["progress"] == progress for row in rows)
+        count = sum(row.progress == progress for row in rows)
         if count:
             size = min(left, max(1, round(room * count / total)))
             bar.append(Span(("╍" if progress == "open" else "━") * size, style))
@@ -68,57 +68,60 @@ def _bar(facts: JsonObject, width: int) -> Line:
     return [*bar, Span("─" * left, Style.FAINT), Span(after)]
 
 
-def _counts(facts: JsonObject) -> Line:
-    counts = facts["counts"]
-    parts = line(Span(f"{counts['measured']} measured", Style.GOOD))
-    for word, style in (("failed", Style.BAD), ("void", Style.WARN), ("open", Style.NAME)):
-        if counts[word]:
-            shown = "held or cancelled" if word == "void" else word
-            parts.append(Span(f"  {counts[word]} {shown}", style))
-    stages = [_STAGES[row["role"]] for row in facts["trials"] if row["progress"] == "open" and row["role"] in _STAGES]
-    parts.append(Span(f"  by {facts['strategy']}", Style.FAINT))
+def _counts(facts: StudyFacts) -> Line:
+    counts = facts.counts
+    parts = line(Span(f"{counts.measured} measured", Style.GOOD))
+    for word, number, style in (
+        ("failed", counts.failed, Style.BAD),
+        ("held or cancelled", counts.void, Style.WARN),
+        ("open", counts.open, Style.NAME),
+    ):
+        if number:
+            parts.append(Span(f"  {number} {word}", style))
+    stages = [_STAGES[row.role] for row in facts.trials if row.progress == "open" and row.role in _STAGES]
+    parts.append(Span(f"  by {facts.strategy}", Style.FAINT))
     if stages:
         parts.append(Span(f"  {stages[-1]}", Style.STRONG))
     return parts
 
 
-def _best(facts: JsonObject, width: int) -> list[Line]:
-    found = facts["best"] or facts["nearest"]
+def _best(facts: StudyFacts, width: int) -> list[Line]:
+    found = facts.best or facts.nearest
     if found is None:
-        words = "nothing is measured yet" if facts["rungs"] is None else "nothing has reached the highest rung yet"
+        words = "nothing is measured yet" if facts.rungs is None else "nothing has reached the highest rung yet"
         return [line(Span("best ", Style.FAINT), words)]
-    metric = next(iter(facts["objective"][0].values()))
+    metric = next(iter(facts.objective[0].values()))
     lines: list[Line] = [
         line(
-            Span("best ", Style.FAINT) if facts["best"] else Span("nearest ", Style.FAINT),
-            Span(f"{found['metrics'][metric]:.6g} {text.printable(metric)}", Style.STRONG),
-            f"  {found['trial']}",
-            Span(f", median of {found['measurements']}" if found["measurements"] > 1 else "", Style.FAINT),
+            Span("best ", Style.FAINT) if facts.best else Span("nearest ", Style.FAINT),
+            Span(f"{found.metrics[metric]:.6g} {text.printable(metric)}", Style.STRONG),
+            f"  {found.trial}",
+            Span(f", median of {found.measurements}" if found.measurements > 1 else "", Style.FAINT),
         )
     ]
-    lines += wrap(line(Span(f"  {pairs(found['parameters'])}", Style.GOOD if facts["best"] else Style.WARN)), width)
-    said = facts["verdict"] if facts["best"] else f"breaks {'; '.join(found['broken'])}"
-    lines += wrap(line(Span(f"  {text.printable(said)}", Style.FAINT)), width)
-    if facts["confirmed"] is not None:
-        lines += wrap(line(Span(f"  {text.printable(facts['confirmed']['text'])}", Style.FAINT)), width)
+    lines += wrap(line(Span(f"  {pairs(found.parameters)}", Style.GOOD if facts.best else Style.WARN)), width)
+    said = facts.verdict if facts.best else f"breaks {'; '.join(found.broken)}"
+    lines += wrap(line(Span(f"  {text.printable(said or '')}", Style.FAINT)), width)
+    if facts.confirmed is not None:
+        lines += wrap(line(Span(f"  {text.printable(facts.confirmed.text)}", Style.FAINT)), width)
     return lines
 
 
-def _rungs(facts: JsonObject) -> list[Line]:
+def _rungs(facts: StudyFacts) -> list[Line]:
     return [
         line(
-            Span(f"rung {one['rung']} ", Style.FAINT),
-            f"{one['budget']:g} {text.printable(facts['resource'])}  {one['measured'] + one['failed']}/{one['wanted']}",
-            Span(f"  {one['leads']} leads" if one["leads"] else "", Style.FAINT),
+            Span(f"rung {one.rung} ", Style.FAINT),
+            f"{one.budget:g} {text.printable(facts.resource or '')}  {one.measured + one.failed}/{one.wanted}",
+            Span(f"  {one.leads} leads" if one.leads else "", Style.FAINT),
         )
-        for one in facts["rungs"] or ()
+        for one in facts.rungs or ()
     ]
 
 
-def _trials(facts: JsonObject, room: int, now: float) -> list[Line]:
+def _trials(facts: StudyFacts, room: int, now: float) -> list[Line]:
     """The open trials, those that run first."""
-    rows = [row for row in facts["trials"] if row["progress"] == "open"]
-    rows.sort(key=lambda row: (row["phase"] == "waiting", row["number"]))
+    rows = [row for row in facts.trials if row.progress == "open"]
+    rows.sort(key=lambda row: (row.phase == "waiting", row.number))
     kept = rows if len(rows) <= room else rows[: max(room - 1, 0)]
     lines = [_trial(row, now) for row in kept]
     if len(kept) < len(rows) and room > 0:
@@ -126,13 +129,13 @@ def _trials(facts: JsonObject, room: int, now: float) -> list[Line]:
     return lines
 
 
-def _trial(row: JsonObject, now: float) -> Line:
-    waits = row["phase"] == "waiting"
-    gpus = f"GPU {','.join(map(str, row['gpus']))}" if row["gpus"] else ""
-    age = "" if waits or row["started_at"] is None else text.span(max(0.0, now - row["started_at"]))
+def _trial(row: Trial, now: float) -> Line:
+    waits = row.phase == "waiting"
+    gpus = f"GPU {','.join(map(str, row.gpus))}" if row.gpus else ""
+    age = "" if waits or row.started_at is None else text.span(max(0.0, now - row.started_at))
     return line(
-        Span("○ " if waits else "◌ " if row["phase"] == "deploying" else "● ", Style.FAINT if waits else Style.NAME),
-        row["key"],
-        Span(f"  {row['phase']:<12}  {age:>7}  {gpus:<8}  ", Style.FAINT),
-        pairs(row["parameters"]),
+        Span("○ " if waits else "◌ " if row.phase == "deploying" else "● ", Style.FAINT if waits else Style.NAME),
+        row.key,
+        Span(f"  {row.phase:<12}  {age:>7}  {gpus:<8}  ", Style.FAINT),
+        pairs(row.parameters),
     )

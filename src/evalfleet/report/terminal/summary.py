@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from evalfleet.answers.summary import Cost, Summary
 from evalfleet.model import PauseCause
 from evalfleet.report import text
 from evalfleet.report.coverage import covered
 from evalfleet.report.failure_groups import sentence
 from evalfleet.report.repeats import shown
 from evalfleet.report.studies.found import found_lines
-from evalfleet.report.summary import Cost, Summary
 from evalfleet.report.terminal.lines import STATE_STYLES, Column, Line, Span, Style, cells, line, table, wrap
 
 _MOST_KINDS = 12
@@ -39,32 +39,32 @@ def overview(summary: Summary, width: int, *, driven: bool = True, options: str 
 
 
 def _heading(summary: Summary, driven: bool) -> list[Line]:
-    state, tasks = summary["state"], summary["tasks"]
+    state, tasks = summary.state, summary.tasks
     head = line(
-        "Study " if "study" in summary else "Run ",
-        Span(summary["run"], Style.STRONG),
-        *([Span(f" {text.printable(summary['name'])}", Style.NAME)] if summary["name"] else []),
+        "Run " if summary.study is None else "Study ",
+        Span(summary.run, Style.STRONG),
+        *([Span(f" {text.printable(summary.name)}", Style.NAME)] if summary.name else []),
         " is " if state in ("paused", "queued", "running") else " ",
         Span(state, STATE_STYLES[state]),
     )
     if state == "running" and not driven:
         head.append(Span(", driven by nobody,", Style.WARN))
-    if summary["duration_s"] is not None:
-        head.append(Span(f" {'for' if state == 'running' else 'after'} {text.span(summary['duration_s'])}"))
-    if "study" in summary:
-        parts = [f"{tasks['done']:,} of {text.count(tasks['total'], 'trial')} measured"]
+    if summary.duration_s is not None:
+        head.append(Span(f" {'for' if state == 'running' else 'after'} {text.span(summary.duration_s)}"))
+    if summary.study is not None:
+        parts = [f"{tasks.done:,} of {text.count(tasks.total, 'trial')} measured"]
     else:
-        parts = [f"{tasks['done']:,} of {text.count(tasks['total'], 'task')} got a verdict{_verdicts(summary)}"]
-    parts += [f"{tasks[name]:,} {name}" for name in ("failed", "held", "cancelled", "running", "queued") if tasks[name]]
+        parts = [f"{tasks.done:,} of {text.count(tasks.total, 'task')} got a verdict{_verdicts(summary)}"]
+    parts += [f"{count:,} {name}" for name, count in text.rest_of(tasks)]
     head.append(Span(": " + ", ".join(parts)))
     lines = [head]
-    if "reason" in summary:
-        lines.append(line(Span(f"Why: {text.printable(str(summary['reason'].get('message', '')))}", Style.WARN)))
+    if summary.reason is not None:
+        lines.append(line(Span(f"Why: {text.printable(summary.reason.message)}", Style.WARN)))
     return lines
 
 
 def _verdicts(summary: Summary) -> str:
-    verdicts, passed = summary["scores"]["verdicts"], summary["scores"]["passed"]
+    verdicts, passed = summary.scores.verdicts, summary.scores.passed
     if not verdicts:
         return ""
     return " (all passed)" if passed == verdicts else f" ({passed:,} passed, {verdicts - passed:,} not passed)"
@@ -72,21 +72,21 @@ def _verdicts(summary: Summary) -> str:
 
 def _results(summary: Summary, width: int) -> list[Line]:
     """The scores; of a study what it found."""
-    if "study" in summary:
-        return [one for long in found_lines(summary["study"]) for one in wrap(long, width, indent=15)]
+    if summary.study is not None:
+        return [one for long in found_lines(summary.study) for one in wrap(long, width, indent=15)]
     return [one for long in _scores(summary, width) for one in wrap(long, width, indent=24)]
 
 
 def _scores(summary: Summary, width: int) -> list[Line]:
-    scores, tasks = summary["scores"], summary["tasks"]
-    counted = scores["verdicts"] + tasks["failed"]
+    scores, tasks = summary.scores, summary.tasks
+    counted = scores.verdicts + tasks.failed
     rows = [
-        ("Valid score", scores["valid"], scores["ci95"]["valid"], f"mean of the {counted:,} that count"),
+        ("Valid score", scores.valid, scores.ci95.valid, f"mean of the {counted:,} that count"),
         (
             "Strict score",
-            scores["strict"],
-            scores["ci95"]["strict"],
-            f"mean of all {tasks['total']:,}; no verdict is 0",
+            scores.strict,
+            scores.ci95.strict,
+            f"mean of all {tasks.total:,}; no verdict is 0",
         ),
     ]
     lines: list[Line] = []
@@ -96,10 +96,10 @@ def _scores(summary: Summary, width: int) -> list[Line]:
         room = width - cells(shown) - 2
         explained = bounds is not None and room >= 20
         lines.append([*shown, Span(f"  {text.clip(meaning, room)}", Style.FAINT)] if explained else shown)
-    reached = "reached" if summary["accepted"] else "not reached"
-    wanted = f"{counted:,} of {tasks['total']:,} tasks count; wanted {summary['accept'] * 100:g}%: "
-    style = Style.GOOD if summary["accepted"] else Style.WARN
-    coverage = Span(f"{text.percent(scores['coverage']):>6}", Style.STRONG)
+    reached = "reached" if summary.accepted else "not reached"
+    wanted = f"{counted:,} of {tasks.total:,} tasks count; wanted {summary.accept * 100:g}%: "
+    style = Style.GOOD if summary.accepted else Style.WARN
+    coverage = Span(f"{text.percent(scores.coverage):>6}", Style.STRONG)
     lines.append(line(f"  {'Coverage':<13}", coverage, f"   {wanted}", Span(reached, style)))
     covers = covered(summary)
     if covers is not None:
@@ -109,36 +109,36 @@ def _scores(summary: Summary, width: int) -> list[Line]:
 
 def _repeats(summary: Summary) -> list[Line]:
     """What several episodes per task tell."""
-    found = summary["repeats"]
-    if found is None or not found["pass_at"]:
+    found = summary.repeats
+    if found is None or not found.pass_at:
         return []
-    last = found["pass_at"][-1]
-    name = f"Pass@{last['k']}"
-    sure = f"95% sure: {text.interval(last['ci95'])}"
-    chances = ", ".join(f"pass@{one['k']} {text.percent(one['score'])}" for one in shown(found["pass_at"])[:-1])
-    solved = f"{found['always']:,} always solved, {found['sometimes']:,} at times, {found['never']:,} never"
-    varied = "" if found["deviation"] is None else f"; spread ±{found['deviation'] * 100:.1f}"
+    last = found.pass_at[-1]
+    name = f"Pass@{last.k}"
+    sure = f"95% sure: {text.interval(last.ci95)}"
+    chances = ", ".join(f"pass@{one.k} {text.percent(one.score)}" for one in shown(found.pass_at)[:-1])
+    solved = f"{found.always:,} always solved, {found.sometimes:,} at times, {found.never:,} never"
+    varied = "" if found.deviation is None else f"; spread ±{found.deviation * 100:.1f}"
     return [
-        line(f"  {name:<13}", Span(f"{text.percent(last['score']):>6}", Style.STRONG), f"   {sure:<23}  {chances}"),
+        line(f"  {name:<13}", Span(f"{text.percent(last.score):>6}", Style.STRONG), f"   {sure:<23}  {chances}"),
         line(
             f"  {'Repeats':<13}",
-            f"{found['episodes']:>6,}   episodes of {text.count(found['tasks'], 'task')}: {solved}{varied}",
+            f"{found.episodes:>6,}   episodes of {text.count(found.tasks, 'task')}: {solved}{varied}",
         ),
     ]
 
 
 def _retry_bias(summary: Summary) -> list[Line]:
-    first, retried = summary["retry_bias"]["first_attempt"], summary["retry_bias"]["retried"]
-    if not retried["n"]:
+    first, retried = summary.retry_bias.first_attempt, summary.retry_bias.retried
+    if not retried.n:
         return []
-    said = f"{retried['n']:,} retried, their score {text.percent(retried['score'])}"
-    if first["n"]:
-        said += f"; {first['n']:,} at the first attempt, {text.percent(first['score'])}"
-    return [line(f"  {'Retries':<13}", Span(f"{text.percent(summary['retry_rate']):>6}", Style.STRONG), f"   {said}")]
+    said = f"{retried.n:,} retried, their score {text.percent(retried.score)}"
+    if first.n:
+        said += f"; {first.n:,} at the first attempt, {text.percent(first.score)}"
+    return [line(f"  {'Retries':<13}", Span(f"{text.percent(summary.retry_rate):>6}", Style.STRONG), f"   {said}")]
 
 
 def _failures(summary: Summary, width: int) -> list[Line]:
-    kinds = summary["failure_kinds"]
+    kinds = summary.failure_kinds
     if not kinds:
         return []
     columns = [
@@ -150,11 +150,11 @@ def _failures(summary: Summary, width: int) -> list[Line]:
     ]
     rows = [
         [
-            Span(f"{kind['attempts']:,}"),
-            Span(kind["kind"], Style.BAD if kind["blame"] == "task" else Style.WARN),
-            Span(kind["blame"]),
-            Span(f"{kind['tasks']:,}"),
-            Span(text.printable(f"{kind['key']}: {kind['evidence']}")),
+            Span(f"{kind.attempts:,}"),
+            Span(kind.kind, Style.BAD if kind.blame == "task" else Style.WARN),
+            Span(kind.blame),
+            Span(f"{kind.tasks:,}"),
+            Span(text.printable(f"{kind.key}: {kind.evidence}")),
         ]
         for kind in kinds[:_MOST_KINDS]
     ]
@@ -168,64 +168,64 @@ def _failures(summary: Summary, width: int) -> list[Line]:
 
 def _shared(summary: Summary, width: int) -> list[Line]:
     """Failures of several tasks with one message, and what to make of it where they are most of all."""
-    groups = [group for group in summary["failure_groups"] if group["tasks"] > 1][:_MOST_GROUPS]
+    groups = [group for group in summary.failure_groups if group.tasks > 1][:_MOST_GROUPS]
     lines: list[Line] = []
-    if groups and len(summary["failure_groups"]) > len(summary["failure_kinds"]):
+    if groups and len(summary.failure_groups) > len(summary.failure_kinds):
         columns = [Column("failed", right=True), Column("tasks", right=True), Column("with the same message")]
         rows = [
             [
-                Span(f"{group['attempts']:,}"),
-                Span(f"{group['tasks']:,}"),
-                Span(text.printable(f"{group['kind']}: {group['message']}")),
+                Span(f"{group.attempts:,}"),
+                Span(f"{group.tasks:,}"),
+                Span(text.printable(f"{group.kind}: {group.message}")),
             ]
             for group in groups
         ]
         lines += [[], *table(columns, rows, width, indent=2)]
-    common = summary["common_failure"]
+    common = summary.common_failure
     if common is not None:
         said = text.printable(sentence(common))
-        lines += [[], *wrap(line("  ", Span(said, Style.WARN), f". {common['advice']}"), width, indent=2)]
+        lines += [[], *wrap(line("  ", Span(said, Style.WARN), f". {common.advice}"), width, indent=2)]
     return lines
 
 
 def _held(summary: Summary) -> list[Line]:
     """Why tasks wait for a person."""
-    held = summary["held"][:_MOST_HELD]
+    held = summary.held[:_MOST_HELD]
     lines = [
-        line("  ", Span("held", Style.WARN), text.printable(f"  {one['key']}: {one['reason'] or 'no reason given'}"))
+        line("  ", Span("held", Style.WARN), text.printable(f"  {one.key}: {one.reason or 'no reason given'}"))
         for one in held
     ]
-    more = summary["tasks"]["held"] - len(held)
+    more = summary.tasks.held - len(held)
     if more > 0:
         lines.append(line(Span(f"  and {more:,} more held tasks in `evalfleet report --json`", Style.FAINT)))
     return lines
 
 
 def _money(summary: Summary) -> list[Line]:
-    cost = summary["cost"]
-    if not cost["total_usd"] and cost["budget_usd"] is None:
+    cost = summary.cost
+    if not cost.total_usd and cost.budget_usd is None:
         return []
-    said = f"  Cost {text.money(cost['total_usd'])}"
-    if cost["budget_usd"] is not None:
-        said += f" of {text.money(cost['budget_usd'])}"
-    if cost["cost_per_task_usd"] is not None:
-        said += f"; {text.money(cost['cost_per_task_usd'])} per task"
-    left = summary["tasks"]["queued"] + summary["tasks"]["running"]
-    if left and cost["estimated_total_usd"] is not None:
-        said += f", about {text.money(cost['estimated_total_usd'])} in the end"
+    said = f"  Cost {text.money(cost.total_usd)}"
+    if cost.budget_usd is not None:
+        said += f" of {text.money(cost.budget_usd)}"
+    if cost.cost_per_task_usd is not None:
+        said += f"; {text.money(cost.cost_per_task_usd)} per task"
+    left = summary.tasks.queued + summary.tasks.running
+    if left and cost.estimated_total_usd is not None:
+        said += f", about {text.money(cost.estimated_total_usd)} in the end"
     return [line(said), *_waste(cost)]
 
 
 def _waste(cost: Cost) -> list[Line]:
     """What bought no verdict, by what became of it."""
-    parts = [f"{what} {text.money(usd)}" for what, usd in cost["waste"].items()]
+    parts = [f"{what} {text.money(usd)}" for what, usd in cost.waste.items()]
     said = (
-        [f"{text.money(cost['waste_usd'])} on attempts without a verdict that counts ({', '.join(parts)})"]
+        [f"{text.money(cost.waste_usd)} on attempts without a verdict that counts ({', '.join(parts)})"]
         if parts
         else []
     )
-    if cost["idle_usd"] >= _CENT:
-        said.append(f"{text.money(cost['idle_usd'])} besides for workers between attempts")
+    if cost.idle_usd >= _CENT:
+        said.append(f"{text.money(cost.idle_usd)} besides for workers between attempts")
     return [line(f"  Waste {', '.join(said)}")] if said else []
 
 
@@ -237,23 +237,23 @@ def _next(summary: Summary, driven: bool, options: str) -> list[Line]:
 
 def next_command(summary: Summary, *, driven: bool = True) -> tuple[str, str]:
     """What a person most likely types next, and why."""
-    run, tasks = summary["run"], summary["tasks"]
-    if summary["state"] == "paused":
-        if summary.get("reason", {}).get("cause") == PauseCause.BUDGET:
+    run, tasks = summary.run, summary.tasks
+    if summary.state == "paused":
+        if summary.reason is not None and summary.reason.cause == PauseCause.BUDGET:
             return f"evalfleet resume {run} --budget USD", "with a larger budget"
         return f"evalfleet resume {run}", "once the cause is gone"
-    if summary["state"] == "queued":
+    if summary.state == "queued":
         return f"evalfleet resume {run}", "drives it; nobody does yet"
-    if summary["state"] == "running" and not driven:
+    if summary.state == "running" and not driven:
         return f"evalfleet resume {run}", "goes on with it; no controller drives it now"
-    if summary["state"] == "running":
+    if summary.state == "running":
         return f"evalfleet watch {run}", ""
-    if "study" in summary:
-        if summary["study"]["best"] is None:
+    if summary.study is not None:
+        if summary.study.best is None:
             return f"evalfleet study show {run}", "shows every trial"
         return f"evalfleet study best {run} --format flags", "prints what to paste"
-    if tasks["held"]:
-        return f"evalfleet retry {run} --only held", f"gives the {text.count(tasks['held'], 'held task')} new attempts"
-    if tasks["failed"]:
+    if tasks.held:
+        return f"evalfleet retry {run} --only held", f"gives the {text.count(tasks.held, 'held task')} new attempts"
+    if tasks.failed:
         return f"evalfleet retry {run} --only failed", "or look at one with `evalfleet logs RUN KEY`"
     return f"evalfleet report {run} --html report.html", "the same with every task, to share"

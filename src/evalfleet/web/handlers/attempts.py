@@ -5,12 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
-import msgspec
 from msgspec import Struct, field
 
 from evalfleet import config
+from evalfleet.answers.attempts import (
+    Artifact,
+    AttemptFacts,
+    AttemptRow,
+    DesktopFacts,
+    Film,
+    LogPiece,
+    LogSizes,
+    ShownSpec,
+    TaskFacts,
+)
 from evalfleet.core.secret_names import masked
 from evalfleet.errors import MissingSecret, NotFound
 from evalfleet.hosts import late_redaction, registry
@@ -18,12 +28,13 @@ from evalfleet.hosts.access import Absent, Reachable
 from evalfleet.hosts.attempt_files import files_inside, open_inside, open_socket
 from evalfleet.hosts.local.backend import HOST as HERE
 from evalfleet.layout import Home
-from evalfleet.model import LIVE_ATTEMPT_STATES, Attempt, JsonObject, Run, Task
-from evalfleet.report.summary import task_row
-from evalfleet.report.trajectory import Film, film_of
+from evalfleet.model import LIVE_ATTEMPT_STATES, Attempt, Run, Task
+from evalfleet.report.summary import task_members
+from evalfleet.report.trajectory import film_of
 from evalfleet.store.base.store import StoreReader
 
 STREAMS = ("stdout", "stderr")
+Stream = Literal["stdout", "stderr"]
 _MOST_FILES = 2000
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
@@ -94,35 +105,34 @@ def _host(store: StoreReader, run: Run, name: str) -> Reachable | Absent | None:
     return next((host for host in hosts if host.name == name), gone)
 
 
-def task(store: StoreReader, home: Home, text: str, number: int) -> JsonObject:
+def task(store: StoreReader, home: Home, text: str, number: int) -> TaskFacts:
     with store.snapshot():
         run = store.find_run(text)
         found = store.task_at(run.id, number)
         rows = store.tasks_page(run.id, after=number - 1, limit=1)
         attempts = store.attempts(run.id, number)
-    spec = cast("JsonObject", msgspec.to_builtins(found.spec))
+    spec: dict[str, Any] = {name: getattr(found.spec, name) for name in ShownSpec.__struct_fields__}
     spec["env"] = masked(found.spec.env)
     film = None
     if attempts:
         last = place(store, home, run.id, number, attempts[-1].number)
         film = _shown_film(last, last.folder)
-    return {
-        "number": number,
-        **task_row(rows[0]),
-        "spec": {name: value for name, value in spec.items() if name not in ("key", "domain")},
-        "instruction": _instruction(found.spec.payload, film),
-        "not_before": found.not_before,
-        "hold_asked": found.hold_asked,
-        "expected_s": found.expected_s,
-        "consumed": found.consumed,
-        "lost": found.lost,
-        "attempt_list": [_attempt(one) for one in attempts],
-    }
+    return TaskFacts(
+        **task_members(rows[0]),
+        spec=ShownSpec(**spec),
+        instruction=_instruction(found.spec.payload, film),
+        not_before=found.not_before,
+        hold_asked=found.hold_asked,
+        expected_s=found.expected_s,
+        consumed=found.consumed,
+        lost=found.lost,
+        attempt_list=[AttemptRow(**_attempt(one)) for one in attempts],
+    )
 
 
 def attempt(
     store: StoreReader, home: Home, text: str, task_number: int, number: int, seen: Seen | None = None
-) -> JsonObject:
+) -> AttemptFacts:
     """
     Args:
         seen: what its machine told of it, if that is not this one.
@@ -133,21 +143,19 @@ def attempt(
         seen, picture = _seen_here(found), newest_picture(found)
     else:
         picture = newest_of(film_of(seen.folder), seen.files)
-    film = _shown_film(found, seen.folder)
     flagged = {str(one.get("path")) for one in (found.attempt.end or {}).get("artifacts", ()) if one.get("secret")}
-    files = [{"path": one.path, "size": one.size, "secret": one.path in flagged} for one in seen.files]
-    return {
+    return AttemptFacts(
         **_attempt(found.attempt),
-        "key": found.task.key,
-        "run": found.run.id,
-        "task_state": str(found.task.state),
-        "end": found.attempt.end,
-        "film": _film(film),
-        "artifacts": files,
-        "logs": {stream: seen.logs.get(stream, 0) for stream in STREAMS},
-        "desktop": {"vnc": found.is_live and seen.has_screen, "screenshot": picture is not None},
-        "problem": seen.problem,
-    }
+        key=found.task.key,
+        run=found.run.id,
+        task_state=found.task.state,
+        end=found.attempt.end,
+        film=_shown_film(found, seen.folder),
+        artifacts=[Artifact(path=one.path, size=one.size, secret=one.path in flagged) for one in seen.files],
+        logs=LogSizes(stdout=seen.logs.get("stdout", 0), stderr=seen.logs.get("stderr", 0)),
+        desktop=DesktopFacts(vnc=found.is_live and seen.has_screen, screenshot=picture is not None),
+        problem=seen.problem,
+    )
 
 
 def _seen_here(found: Place) -> Seen:
@@ -162,7 +170,7 @@ def _seen_here(found: Place) -> Seen:
 class Wanted(Struct, frozen=True, kw_only=True):
     """Which piece of a log somebody asks for."""
 
-    stream: str
+    stream: Stream
     offset: int | None
     limit: int
     tail: int | None  # the last bytes, in the place of an offset
@@ -171,7 +179,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
         return max(0, size - self.tail) if self.tail is not None else min(self.offset or 0, size)
 
 
-def log(found: Place, wanted: Wanted) -> JsonObject:
+def log(found: Place, wanted: Wanted) -> LogPiece:
     """A piece of what an attempt wrote, or writes here."""
     name = f"{wanted.stream}.log"
     _, size = _read(found.folder, name, 0, 0)
@@ -179,16 +187,16 @@ def log(found: Place, wanted: Wanted) -> JsonObject:
     return log_row(found, wanted, size, data)
 
 
-def log_row(found: Place, wanted: Wanted, size: int, data: bytes) -> JsonObject:
+def log_row(found: Place, wanted: Wanted, size: int, data: bytes) -> LogPiece:
     begin = wanted.begin(size)
-    return {
-        "stream": wanted.stream,
-        "offset": begin,
-        "next": begin + len(data),
-        "size": size,
-        "live": found.is_live,
-        "text": data.decode("utf-8", "replace"),
-    }
+    return LogPiece(
+        stream=wanted.stream,
+        offset=begin,
+        next=begin + len(data),
+        size=size,
+        live=found.is_live,
+        text=data.decode("utf-8", "replace"),
+    )
 
 
 def cleaned(found: Place, data: bytes) -> bytes:
@@ -246,12 +254,13 @@ def _has_desktop(found: Place) -> bool:
     return descriptor is not None
 
 
-def _attempt(one: Attempt) -> JsonObject:
+def _attempt(one: Attempt) -> dict[str, Any]:
+    """The members of an attempt's row."""
     return {
         "id": one.id,
         "task": one.task_number,
         "number": one.number,
-        "state": str(one.state),
+        "state": one.state,
         "outcome": one.outcome,
         "host": one.host,
         "worker": one.worker,
@@ -267,10 +276,6 @@ def _attempt(one: Attempt) -> JsonObject:
         "failure": one.failure,
         "live": one.state in LIVE_ATTEMPT_STATES,
     }
-
-
-def _film(film: Film | None) -> Any:
-    return None if film is None else msgspec.to_builtins(film)
 
 
 def _instruction(payload: Any, film: Film | None) -> str | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 from aiohttp import web
 
+from evalfleet.answers.gpus import PardonedGpu
 from evalfleet.report.gpus import gpus_facts
 from evalfleet.web import params
-from evalfleet.web.answers import answered
+from evalfleet.web.answers import answered, told
 from evalfleet.web.context import Site, bearer_of
 
 
@@ -31,4 +32,4 @@ class Gpus:
         wanted = await params.body(request, OneGpu)
         by = str(bearer_of(request))
         await self._site.write(lambda store: store.pardon_gpu(wanted.host, wanted.uuid, by))
-        return web.json_response({"host": wanted.host, "uuid": wanted.uuid})
+        return told(PardonedGpu(host=wanted.host, uuid=wanted.uuid))

@@ -9,15 +9,17 @@ import msgspec
 from aiohttp import web
 
 from evalfleet import duration
+from evalfleet.answers import pools as answers
 from evalfleet.config.file import Dollars, Duration, Least, Machines, RentedTable
 from evalfleet.errors import InputError, Refused
 from evalfleet.hosts import registry
 from evalfleet.hosts.ssh import pool as ssh_pool
-from evalfleet.model import JsonObject, Pool
+from evalfleet.model import Pool
 from evalfleet.pools import commands
 from evalfleet.pools.options import require_name, wanted_pool
 from evalfleet.store.base.store import Store
 from evalfleet.web import params
+from evalfleet.web.answers import told
 from evalfleet.web.context import Site, bearer_of
 
 T = TypeVar("T")
@@ -71,15 +73,14 @@ class Pools:
         by = str(bearer_of(request))
         pool = await self._site.write(lambda store: make(store, by))
         rows = await self._site.readers.call(lambda store: store.hosts(pool.name))
-        answer: JsonObject = {
-            "pool": pool.name,
-            "backend": pool.backend,
-            "hosts": len(registry.kind_of(pool).hosts(pool, rows)),
-            "workers": registry.kind_of(pool).slots(pool),
-        }
-        if pool.backend != "ssh":
-            answer["by"] = await self._see_to(pool.name)
-        return web.json_response(answer, status=201)
+        answer = answers.NewPool(
+            pool=pool.name,
+            backend=pool.backend,
+            hosts=len(registry.kind_of(pool).hosts(pool, rows)),
+            workers=registry.kind_of(pool).slots(pool),
+            by=None if pool.backend == "ssh" else await self._see_to(pool.name),
+        )
+        return told(answer, 201)
 
     async def start(self, request: web.Request) -> web.Response:
         wanted = await params.body(request, OfPool)
@@ -110,7 +111,7 @@ class Pools:
                 commands.require_rented(pool)
             by = str(bearer_of(request))
             await self._site.write(lambda store: commands.delete(store, pool, None, by))
-            return web.json_response({"deleted": pool.name})
+            return told(answers.DeletedPool(deleted=pool.name))
         return await self._ordered(request, _of(commands.delete, wanted.worker), deleting=wanted.worker is None)
 
     # Inside
@@ -158,8 +159,8 @@ class Pools:
             self._require_supervisor(pool.name, f"{request.path.rpartition('/')[2]} {pool.name}")
         by = str(bearer_of(request))
         names = await self._site.write(lambda store: order(store, store.pool(pool.name), by))
-        answer = {"pool": pool.name, "wished": names, "by": await self._see_to(pool.name, again=again)}
-        return web.json_response({**answer, "deleting": True} if deleting else answer)
+        by = await self._see_to(pool.name, again=again)
+        return told(answers.PoolOrder(pool=pool.name, wished=names, by=by, deleting=deleting))
 
     async def _see_to(self, name: str, *, again: bool = False) -> str:
         """Who does it: whoever keeps the pool, else this server."""

@@ -10,6 +10,7 @@ import msgspec
 from aiohttp import web
 
 from evalfleet import taskfile
+from evalfleet.answers.alerts import ChannelTest, ChannelTests
 from evalfleet.benchmarks.base import BenchmarkOptions
 from evalfleet.daemon.alerts.channels import ChannelSender, trial
 from evalfleet.errors import InputError, Refused
@@ -18,8 +19,9 @@ from evalfleet.operations import steer, submit
 from evalfleet.operations.submit import RunOptions
 from evalfleet.store.base.store import Store
 from evalfleet.web import params
+from evalfleet.web.answers import told
 from evalfleet.web.context import Site, bearer_of
-from evalfleet.web.handlers.steering import Steering, told
+from evalfleet.web.handlers.steering import Steering
 
 _OVER = (RunState.COMPLETED, RunState.CANCELLED)
 
@@ -173,8 +175,8 @@ class Acting:
         await params.body(request, params.Nothing)
         sender = ChannelSender(self._site.settings.alerts)
         errors = {name: await anyio.to_thread.run_sync(sender.send, name, trial()) for name in sender.channels}
-        sent = [{"channel": name, "ok": error is None, "error": error} for name, error in errors.items()]
-        return web.json_response({"channels": sent})
+        sent = [ChannelTest(channel=name, ok=error is None, error=error) for name, error in errors.items()]
+        return told(ChannelTests(channels=sent))
 
     # Inside
 

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from fnmatch import fnmatchcase
-from typing import Any
 
 from aiohttp import web
+from msgspec import Struct, convert
 
 from evalfleet import __version__
+from evalfleet.answers.alerts import Alert, AlertChannel, AlertPage, AlertRule
+from evalfleet.answers.attempts import LogPiece
+from evalfleet.answers.comparison import Comparison
+from evalfleet.answers.pools import PoolList
+from evalfleet.answers.runs import EventPage, EventRow
+from evalfleet.answers.server import Me, RequestAnswer
 from evalfleet.daemon.alerts import state as alerts
-from evalfleet.model import JsonObject, RunState, TaskState
+from evalfleet.model import RunState, TaskState
 from evalfleet.report import pools
-from evalfleet.report.terminal.events import as_object
+from evalfleet.report.terminal.events import event_row
 from evalfleet.store.base.store import StoreReader
 from evalfleet.web import params, queries
 from evalfleet.web.answers import answered
 from evalfleet.web.context import Site, bearer_of
 from evalfleet.web.handlers import attempts, series
-from evalfleet.web.handlers.attempts import Place, Wanted
+from evalfleet.web.handlers.attempts import Place, Stream, Wanted
 from evalfleet.web.queries import Choice, Page
 
 _RUN_STATES = tuple(str(state) for state in RunState)
@@ -33,14 +39,20 @@ class Reading:
 
     async def me(self, request: web.Request) -> web.Response:
         bearer = bearer_of(request)
-        told: JsonObject = {
-            "role": str(bearer.role),
-            "name": bearer.name,
-            "version": __version__,
-            "drives": self._site.run_supervisor is not None,
-            "home": str(self._site.settings.home),
-        }
-        return await self._told(request, None, lambda store: {**told, "now": store.now(), "event": store.last_number()})
+        drives, home = self._site.run_supervisor is not None, str(self._site.settings.home)
+
+        def ask(store: StoreReader) -> Me:
+            return Me(
+                role=bearer.role,
+                name=bearer.name,
+                version=__version__,
+                drives=drives,
+                home=home,
+                now=store.now(),
+                event=store.last_number(),
+            )
+
+        return await self._told(request, None, ask)
 
     async def runs(self, request: web.Request) -> web.Response:
         page, search = params.page(request), params.text(request, "search")
@@ -103,7 +115,7 @@ class Reading:
         edge = params.whole(request, name, None)
         pattern, task = params.text(request, "type"), params.text(request, "task")
 
-        def ask(store: StoreReader) -> JsonObject:
+        def ask(store: StoreReader) -> EventPage:
             run_id = store.find_run(text).id
             start = int(page.cursor) if page.cursor is not None else edge
             return _events(store, run_id, start, page, pattern, task, back=back)
@@ -123,7 +135,7 @@ class Reading:
     async def log(self, request: web.Request) -> web.Response:
         offset, tail = params.whole(request, "offset", None), params.whole(request, "tail", None, 0, 1 << 20)
         limit = params.whole(request, "limit", 1 << 18, 1, 1 << 20) or 1
-        stream = request.match_info["stream"]
+        stream: Stream = "stderr" if request.match_info["stream"] == "stderr" else "stdout"
         wanted = Wanted(stream=stream, offset=offset, limit=max(limit, tail or 0), tail=tail)
         found = await self._place(request)
         remote = self._site.remote
@@ -135,7 +147,7 @@ class Reading:
         text, task, number = _attempt(request)
         home = self._site.home
 
-        def ask(store: StoreReader) -> JsonObject:
+        def ask(store: StoreReader) -> LogPiece:
             return attempts.log(attempts.place(store, home, text, task, number), wanted)
 
         return await self._told(request, None, ask)
@@ -145,7 +157,7 @@ class Reading:
         params.some(a and b, "one of the runs `a` and `b`")
         different = params.text(request, "different") == "allowed"
 
-        def ask(store: StoreReader) -> Any:
+        def ask(store: StoreReader) -> Comparison:
             return queries.compare(store, a or "", b or "", allow_different=different)
 
         return await self._told(request, ("compare", a, b, different), ask)
@@ -153,37 +165,37 @@ class Reading:
     async def pools(self, request: web.Request) -> web.Response:
         speed = self._site.settings.azure_speed
 
-        def ask(store: StoreReader) -> JsonObject:
-            found = [pools.told(store, pool, speed) for pool in store.pools()]
-            return {"pools": [{**pool, "hosts": len(pool["hosts"])} for pool in found]}
+        def ask(store: StoreReader) -> PoolList:
+            found = [pools.pool_facts(store, pool, speed) for pool in store.pools()]
+            return PoolList(pools=[pools.pool_count(pool) for pool in found])
 
         return await self._told(request, ("pools",), ask)
 
     async def pool(self, request: web.Request) -> web.Response:
         name, speed = request.match_info["pool"], self._site.settings.azure_speed
-        return await self._told(request, ("pool", name), lambda store: pools.told(store, store.pool(name), speed))
+        return await self._told(request, ("pool", name), lambda store: pools.pool_facts(store, store.pool(name), speed))
 
     async def alerts(self, request: web.Request) -> web.Response:
         page, text = params.page(request), params.text(request, "run")
         state = params.word(request, "state", ("firing", "resolved"))
         settings = self._site.settings.alerts
 
-        def ask(store: StoreReader) -> JsonObject:
+        def ask(store: StoreReader) -> AlertPage:
             run = store.find_run(text).id if text else None
             before = int(page.cursor) if page.cursor else None
             found, following = alerts.listed(store, run=run, state=state, limit=page.limit, before=before)
-            return {
-                "alerts": found,
-                "next": None if following is None else str(following),
-                "rules": alerts.rules(settings),
-                "channels": [{"channel": name} for name in settings.channels],
-            }
+            return AlertPage(
+                alerts=convert(found, list[Alert]),
+                next=None if following is None else str(following),
+                rules=convert(alerts.rules(settings), list[AlertRule]),
+                channels=[AlertChannel(channel=name) for name in settings.channels],
+            )
 
         return await self._told(request, ("alerts", page, text, state), ask)
 
     async def answer(self, request: web.Request) -> web.Response:
         number = params.number(request, "request")
-        return await self._told(request, None, lambda store: {"number": number, "answer": store.answer(number)})
+        return await self._told(request, None, lambda store: RequestAnswer(number=number, answer=store.answer(number)))
 
     async def _place(self, request: web.Request) -> Place:
         text, task, number = _attempt(request)
@@ -191,7 +203,7 @@ class Reading:
         return await self._site.readers.call(lambda store: attempts.place(store, home, text, task, number))
 
     async def _told(
-        self, request: web.Request, key: Hashable | None, ask: Callable[[StoreReader], Any]
+        self, request: web.Request, key: Hashable | None, ask: Callable[[StoreReader], Struct]
     ) -> web.Response:
         """The answer as JSON. One without a key is computed for this request alone."""
         del request  # who asks does not matter
@@ -208,18 +220,18 @@ def _attempt(request: web.Request) -> tuple[str, int, int]:
 
 def _events(
     store: StoreReader, run_id: str, start: int | None, page: Page, pattern: str | None, task: str | None, *, back: bool
-) -> JsonObject:
+) -> EventPage:
     """Up to a page of those that fit. Looks at a bounded number, so that a rare type does not hold a thread for long."""
-    found: list[JsonObject] = []
+    found: list[EventRow] = []
     last = start
     for _ in range(20):
         read = store.events_before(run_id, last, params.MOST) if back else store.events(run_id, last or 0, params.MOST)
         for event in read:
             last = event.number
             if (pattern is None or fnmatchcase(event.type, pattern)) and (task is None or event.task == task):
-                found.append(as_object(event))
+                found.append(event_row(event))
                 if len(found) == page.limit:
-                    return {"events": found, "next": str(last)}
+                    return EventPage(events=found, next=str(last))
         if len(read) < params.MOST:
-            return {"events": found, "next": None}
-    return {"events": found, "next": str(last)}
+            return EventPage(events=found, next=None)
+    return EventPage(events=found, next=str(last))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from evalfleet.answers.runs import HostSeries, HostSeriesList
 from evalfleet.core.hosts.load import Sample, bounded
 from evalfleet.errors import NotFound
-from evalfleet.model import JsonObject
 from evalfleet.store.base.store import StoreReader
 
 _PARTS = ("cpu", "memory", "disk", "net_in_bps", "net_out_bps", "gpu")
 _MOST_HOSTS = 200
 
 
-def host_series(store: StoreReader, text: str, host: str | None, since: float) -> JsonObject:
+def host_series(store: StoreReader, text: str, host: str | None, since: float) -> HostSeriesList:
     """`hosts`: of each its samples by columns, from the run's start (or `since`) to its end.
 
     Raises NotFound.
@@ -25,14 +25,12 @@ def host_series(store: StoreReader, text: str, host: str | None, since: float) -
         begins = min(ends, max(since, run.started_at or run.created_at))
         chosen = hosts[:_MOST_HOSTS] if host is None else [host]
         rows = [(name, bounded(store.loads(name, begins, ends))) for name in chosen]
-    return {"run": run.id, "hosts": [_columns(name, samples) for name, samples in rows]}
+    return HostSeriesList(run=run.id, hosts=[_columns(name, samples) for name, samples in rows])
 
 
-def _columns(host: str, samples: list[Sample]) -> JsonObject:
-    columns: JsonObject = {"host": host, "at": [round(sample.at, 1) for sample in samples]}
-    for part in _PARTS:
-        columns[part] = [_rounded(getattr(sample.load, part)) for sample in samples]
-    return columns
+def _columns(host: str, samples: list[Sample]) -> HostSeries:
+    columns = {part: [_rounded(getattr(sample.load, part)) for sample in samples] for part in _PARTS}
+    return HostSeries(host=host, at=[round(sample.at, 1) for sample in samples], **columns)
 
 
 def _rounded(value: float | None) -> float | None:

@@ -13,6 +13,7 @@ from evalfleet.errors import Refused
 from evalfleet.model import Run
 from evalfleet.operations.steer import Changed
 from evalfleet.store.base.store import Store
+from evalfleet.web.answers import told
 from evalfleet.web.context import Site, bearer_of
 
 C = TypeVar("C", bound=Changed)
@@ -59,7 +60,3 @@ class Steering:
         """The answer, with the state that the run is in now."""
         state = await self._site.readers.call(lambda store: store.run(answer.run).state)
         return told(msgspec.structs.replace(answer, state=state))
-
-
-def told(answer: msgspec.Struct, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(answer), content_type="application/json", status=status)

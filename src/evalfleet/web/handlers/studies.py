@@ -8,16 +8,17 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from evalfleet.answers.studies import StudyList, SubmittedStudy
 from evalfleet.errors import InputError
 from evalfleet.model import Run, RunState
 from evalfleet.operations import steer, studies
 from evalfleet.operations.studies import StudyOptions
 from evalfleet.report.studies.find import find_study
-from evalfleet.report.studies.study import studies_facts, study_facts
+from evalfleet.report.studies.study import study_facts, study_rows
 from evalfleet.store.base.store import Store
 from evalfleet.tune.study import Study
 from evalfleet.web import params
-from evalfleet.web.answers import answered
+from evalfleet.web.answers import answered, told
 from evalfleet.web.context import Site, bearer_of
 from evalfleet.web.handlers.steering import Steering
 
@@ -60,7 +61,7 @@ class Studies:
 
     async def listed(self, request: web.Request) -> web.Response:
         del request
-        return await answered(self._site, ("studies",), lambda store: {"studies": studies_facts(store)})
+        return await answered(self._site, ("studies",), lambda store: StudyList(studies=study_rows(store)))
 
     async def one(self, request: web.Request) -> web.Response:
         text = request.match_info["run"]
@@ -85,8 +86,7 @@ class Studies:
         run = await self._site.write(make)
         if self._site.run_supervisor is not None:
             await self._site.run_supervisor.request(run.id)
-        answer = {"run": run.id, "name": run.name, "state": str(run.state), "folder": run.folder}
-        return web.json_response(answer, status=201)
+        return told(SubmittedStudy(run=run.id, name=run.name, state=run.state, folder=run.folder), 201)
 
     async def add_trials(self, request: web.Request) -> web.Response:
         wanted = await params.body(request, MoreTrials)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from aiohttp import web
 
+from evalfleet.answers.gpus import GpuList
 from evalfleet.config import AlertSettings
 from evalfleet.core.hosts.lifecycle import total_usd
 from evalfleet.daemon.alerts.outbox import waiting
@@ -107,22 +108,22 @@ def host_samples(store: StoreReader) -> Iterator[Sample]:
         yield from sample("host_transmit_bytes_per_second", load.net_out_bps, host=host)
 
 
-def gpu_samples(told: JsonObject) -> Iterator[Sample]:
+def gpu_samples(told: GpuList) -> Iterator[Sample]:
     """Of GPUs that are leased; a host's own figure is there for all."""
-    if not told["gpus"] and not told["waiting"]:
+    if not told.gpus and not told.waiting:
         return
     states: dict[tuple[str, str], int] = {}
-    for card in told["gpus"][:_GPUS]:
-        state = "quarantined" if card["quarantine"] else "leased" if card["holders"] else "free"
-        states[card["host"], state] = states.get((card["host"], state), 0) + 1
-        where = {"host": str(card["host"]), "gpu": str(card["index"])}
-        busy = card["utilization"]
+    for card in told.gpus[:_GPUS]:
+        state = "quarantined" if card.quarantine else "leased" if card.holders else "free"
+        states[card.host, state] = states.get((card.host, state), 0) + 1
+        where = {"host": str(card.host), "gpu": str(card.index)}
+        busy = card.utilization
         yield from sample("gpu_utilization_ratio", None if busy is None else busy / 100, **where)
-        yield from sample("gpu_memory_used_bytes", _bytes(card["used_mb"]), **where)
-        yield from sample("gpu_memory_bytes", _bytes(card["memory_mb"]), **where)
+        yield from sample("gpu_memory_used_bytes", _bytes(card.used_mb), **where)
+        yield from sample("gpu_memory_bytes", _bytes(card.memory_mb), **where)
     for (host, state), count in sorted(states.items()):
         yield from sample("gpus", count, host=host, state=state)
-    yield from sample("gpu_waiting", len(told["waiting"]))
+    yield from sample("gpu_waiting", len(told.waiting))
 
 
 def _bytes(megabytes: int | None) -> float | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import asdict
+
 from evalfleet.daemon.alerts.run_facts import lost_hosts
 from evalfleet.engine.requests import barred
 from evalfleet.model import Outcome, Run
@@ -18,7 +20,7 @@ def run_samples(store: StoreReader, run_id: str) -> Iterator[Sample]:
         run = store.run(run_id)
         told = summarise(store, run, results=False)
         yield from _standing(store, run, told)
-        yield from _money(run_id, told["cost"])
+        yield from _money(run_id, told.cost)
         yield from _workers(store, run)
         yield from _times(store, run_id)
 
@@ -28,29 +30,29 @@ def _standing(store: StoreReader, run: Run, told: Summary) -> Iterator[Sample]:
     live = len(store.live_attempts(run_id))
     yield from sample("run_info", 1, run=run_id, name=run.name, state=str(run.state), pool=pool)
     yield from sample("run_driven", store.driver(run_id) is not None, run=run_id)
-    for state, count in told["tasks"].items():
+    for state, count in asdict(told.tasks).items():
         if state != "total":
             yield from sample("run_tasks", count, run=run_id, state=state)
     for outcome in Outcome:
-        count = told["attempts"]["by_outcome"][outcome]
+        count = told.attempts.by_outcome[outcome]
         yield from sample("run_attempts", count, run=run_id, outcome=str(outcome))
     yield from sample("run_attempts", live, run=run_id, outcome="live")
-    for kind in told["failure_kinds"]:
-        yield from sample("run_failures", kind["attempts"], run=run_id, kind=kind["kind"], blame=kind["blame"])
-    yield from sample("run_retry_ratio", told["retry_rate"], run=run_id)
-    yield from sample("run_coverage_ratio", told["scores"]["coverage"], run=run_id)
-    yield from sample("run_score_ratio", told["scores"]["strict"], run=run_id, kind="strict")
-    yield from sample("run_score_ratio", told["scores"]["valid"], run=run_id, kind="valid")
+    for kind in told.failure_kinds:
+        yield from sample("run_failures", kind.attempts, run=run_id, kind=kind.kind, blame=kind.blame)
+    yield from sample("run_retry_ratio", told.retry_rate, run=run_id)
+    yield from sample("run_coverage_ratio", told.scores.coverage, run=run_id)
+    yield from sample("run_score_ratio", told.scores.strict, run=run_id, kind="strict")
+    yield from sample("run_score_ratio", told.scores.valid, run=run_id, kind="valid")
     yield from sample("run_breaker_open", open_breaker(store, run) is not None, run=run_id)
 
 
 def _money(run_id: str, cost: Cost) -> Iterator[Sample]:
-    yield from sample("run_cost_usd", cost["total_usd"], run=run_id)
-    yield from sample("run_waste_usd", cost["waste_usd"], run=run_id)
-    yield from sample("run_estimated_total_usd", cost["estimated_total_usd"], run=run_id)
-    yield from sample("run_hourly_rate_usd", cost["hourly_rate_usd"], run=run_id)
-    yield from sample("run_cost_per_task_usd", cost["cost_per_task_usd"], run=run_id)
-    yield from sample("run_budget_usd", cost["budget_usd"], run=run_id)
+    yield from sample("run_cost_usd", cost.total_usd, run=run_id)
+    yield from sample("run_waste_usd", cost.waste_usd, run=run_id)
+    yield from sample("run_estimated_total_usd", cost.estimated_total_usd, run=run_id)
+    yield from sample("run_hourly_rate_usd", cost.hourly_rate_usd, run=run_id)
+    yield from sample("run_cost_per_task_usd", cost.cost_per_task_usd, run=run_id)
+    yield from sample("run_budget_usd", cost.budget_usd, run=run_id)
 
 
 def _workers(store: StoreReader, run: Run) -> Iterator[Sample]:

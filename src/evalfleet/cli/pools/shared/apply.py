@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from evalfleet.cli.pools.shared.pools import chosen
+from evalfleet.cli.shared.document import print_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,12 +104,12 @@ def made_true(
 
 def _shown(settings: Settings, store: Store, pool: Pool, *, as_json: bool) -> int:
     from evalfleet.cli.pools.shared.table import page
-    from evalfleet.report.pools import told
+    from evalfleet.report.pools import pool_facts
 
-    answer = told(store, pool, settings.azure_speed)
-    failed = pool.reason is not None or any(row["state"] == "quarantined" for row in answer["hosts"])
+    answer = pool_facts(store, pool, settings.azure_speed)
+    failed = pool.reason is not None or any(row.state == "quarantined" for row in answer.hosts)
     if as_json:
-        click.echo(json.dumps(answer))
+        print_document(answer)
     else:
         click.echo(page(answer))
     return NOT_REACHED if failed else 0

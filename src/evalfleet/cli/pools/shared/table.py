@@ -2,60 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evalfleet.answers.pools import HostRow, PoolFacts
 
 
-def page(answer: dict[str, Any]) -> str:
+def page(answer: PoolFacts) -> str:
     from evalfleet.report.text import count
 
-    hosts = answer["hosts"]
-    workers, on = count(answer["workers"], "worker"), count(len(hosts), "host")
-    head = f"pool {answer['name']} ({answer['backend']}): {workers} on {on}"
-    width = max((len(row["host"]) for row in hosts), default=0)
+    hosts = answer.hosts
+    workers, on = count(answer.workers, "worker"), count(len(hosts), "host")
+    head = f"pool {answer.name} ({answer.backend}): {workers} on {on}"
+    width = max((len(row.host) for row in hosts), default=0)
     lines = [head, *_money(answer), ""]
     for row in hosts:
-        line = f"  {row['host']:<{width}}  {_state(row)}{_price(row)}"
-        lines.append(f"{line}  {_probed(row['probe'])}" if "probe" in row else line)
-    if any(row.get("state") == "ready" for row in hosts):
-        lines += ["", f"`evalfleet pool vnc {hosts[0]['host']}` opens a machine's screen, `pool vnc --all` all of them"]
+        line = f"  {row.host:<{width}}  {_state(row)}{_price(row)}"
+        lines.append(f"{line}  {_probed(row.probe)}" if row.probe is not None else line)
+    if any(row.state == "ready" for row in hosts):
+        lines += ["", f"`evalfleet pool vnc {hosts[0].host}` opens a machine's screen, `pool vnc --all` all of them"]
     return "\n".join(lines).rstrip()
 
 
-def _money(answer: dict[str, Any]) -> list[str]:
-    if "cost_usd" not in answer:
+def _money(answer: PoolFacts) -> list[str]:
+    if answer.cost_usd is None:
         return []
-    budget = f" of ${answer['budget_usd']:.2f}" if answer["budget_usd"] is not None else ""
-    kept = f"disks and addresses ${answer['kept_usd_per_day']:.2f} a day, also while stopped"
-    hosts = answer["hosts"]
-    most = "at most " if any(row["price"] == "at_most" for row in hosts) else ""
-    cost, now = f"{most}${answer['cost_usd']:.4f}", f"{most}${answer['usd_per_hour']:.3f}"
+    budget = f" of ${answer.budget_usd:.2f}" if answer.budget_usd is not None else ""
+    kept = f"disks and addresses ${answer.kept_usd_per_day:.2f} a day, also while stopped"
+    hosts = answer.hosts
+    most = "at most " if any(row.price == "at_most" for row in hosts) else ""
+    cost, now = f"{most}${answer.cost_usd:.4f}", f"{most}${answer.usd_per_hour:.3f}"
     lines = [f"cost so far {cost}{budget}; now {now} an hour, of it {kept}"]
-    if any(row["price"] == "unknown" for row in hosts):
+    if any(row.price == "unknown" for row in hosts):
         lines.append(
             "the price of some machines is not known and not counted; `evalfleet prices --refresh` asks for it"
         )
-    if answer["reason"]:
-        lines.append(f"makes no more machines: {answer['reason']['message']}")
+    if answer.reason:
+        lines.append(f"makes no more machines: {answer.reason.message}")
     return lines
 
 
-def _state(row: dict[str, Any]) -> str:
-    busy = f"{row['busy']}/{row['workers']} busy  "
-    if "state" not in row:
+def _state(row: HostRow) -> str:
+    busy = f"{row.busy}/{row.workers} busy  "
+    if row.state is None:
         return busy
     from evalfleet.report.text import printable
 
-    state = f"{row['state']}: {row['rung']}" if row["state"] == "preparing" else str(row["state"])
-    reason = f"({printable(row['reason'])})  " if row["reason"] else ""
-    place = f"{row['region'] or '-':<10} {row['size'] or '-':<17}{' spot' if row['spot'] else ''}"
-    return f"{state:<12} {busy}{place}  {row['address'] or '-':<15} ${row['cost_usd']:.4f}  {reason}"
+    state = f"{row.state}: {row.rung}" if row.state == "preparing" else str(row.state)
+    reason = f"({printable(row.reason)})  " if row.reason else ""
+    place = f"{row.region or '-':<10} {row.size or '-':<17}{' spot' if row.spot else ''}"
+    return f"{state:<12} {busy}{place}  {row.address or '-':<15} ${row.cost_usd:.4f}  {reason}"
 
 
-def _price(row: dict[str, Any]) -> str:
-    usd = f"{row['price_usd_per_hour']:.3f} $/h"
-    return {"at_most": f"at most {usd}, the price on demand", "unknown": "price not known"}.get(
-        row.get("price", ""), usd
-    )
+def _price(row: HostRow) -> str:
+    usd = f"{row.price_usd_per_hour:.3f} $/h"
+    return {"at_most": f"at most {usd}, the price on demand", "unknown": "price not known"}.get(row.price or "", usd)
 
 
 def _probed(probe: dict[str, Any]) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
+from evalfleet.answers.studies import StudyFacts
+from evalfleet.cli.shared.document import print_document
 from evalfleet.errors import RunOver
-from evalfleet.model import JsonObject, Run, RunState
+from evalfleet.model import Run, RunState
 
 if TYPE_CHECKING:
     from evalfleet.config import Settings
@@ -36,11 +37,14 @@ def drive_study(
     with suppress(RunOver):  # a script that resumes until it is over gets its answer
         ending = driven(settings, store, take(store, run, workers=parallel), show)
     facts = study_facts(store, run)
-    click.echo(json.dumps(facts) if as_json else "\n".join(summary_lines(facts)))
+    if as_json:
+        print_document(facts)
+    else:
+        click.echo("\n".join(summary_lines(facts)))
     return INTERRUPTED if ending is Ending.INTERRUPTED else exit_code(facts)
 
 
-def exit_code(facts: JsonObject) -> int:
-    if facts["state"] == RunState.PAUSED:
+def exit_code(facts: StudyFacts) -> int:
+    if facts.state == RunState.PAUSED:
         return _PAUSED
-    return 0 if facts["best"] is not None and facts["state"] == RunState.COMPLETED else 1
+    return 0 if facts.best is not None and facts.state == RunState.COMPLETED else 1

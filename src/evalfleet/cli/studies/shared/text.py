@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evalfleet.model import JsonObject
+from evalfleet.answers.studies import Configuration, Rung, StudyFacts, StudyRow
 from evalfleet.report.studies.found import pairs
 from evalfleet.report.text import count, printable
 from evalfleet.tune.study import Study
@@ -17,56 +17,52 @@ def plan(study: Study) -> str:
     return f"{sum(counts)} trials by halving ({steps} {printable(study.halving.resource)})"
 
 
-def summary_lines(facts: JsonObject) -> list[str]:
+def summary_lines(facts: StudyRow) -> list[str]:
     """How it stands, and the best so far."""
-    counts = facts["counts"]
+    counts = facts.counts
     head = (
-        f"study {facts['run']} ({printable(facts['name'])}): {facts['state']}; "
-        f"{facts['searched']} of {facts['wanted']} trials by {facts['strategy']}: {counts['measured']} measured, "
-        f"{counts['failed']} failed, {counts['open']} open, {counts['void']} held or cancelled"
+        f"study {facts.run} ({printable(facts.name)}): {facts.state}; "
+        f"{facts.searched} of {facts.wanted} trials by {facts.strategy}: {counts.measured} measured, "
+        f"{counts.failed} failed, {counts.open} open, {counts.void} held or cancelled"
     )
     lines = [head]
-    if facts["reason"]:
-        lines.append(f"  {printable(facts['reason'])}")
-    if facts["crowded"]:
-        lines.append(f"  {printable(facts['crowded'])}")
-    if facts["best"] is not None:
-        lines += [_leader("best", facts["best"]), f"  {facts['verdict']}"]
-        if facts["confirmed"] is not None:
-            lines.append(f"  {facts['confirmed']['text']}")
-        lines += [_leader("front", one) for one in facts["front"] or ()]
-        lines.append(f"  `evalfleet study best {facts['run']} --format flags` prints what to paste")
-    elif facts["nearest"] is not None:
-        broken = "; ".join(facts["nearest"]["broken"])
-        lines += ["no configuration keeps all limits", _leader("nearest", facts["nearest"]), f"  breaks {broken}"]
+    if facts.reason:
+        lines.append(f"  {printable(facts.reason)}")
+    if facts.crowded:
+        lines.append(f"  {printable(facts.crowded)}")
+    if facts.best is not None:
+        lines += [_leader("best", facts.best), f"  {facts.verdict}"]
+        if facts.confirmed is not None:
+            lines.append(f"  {facts.confirmed.text}")
+        lines += [_leader("front", one) for one in facts.front or ()]
+        lines.append(f"  `evalfleet study best {facts.run} --format flags` prints what to paste")
+    elif facts.nearest is not None:
+        broken = "; ".join(facts.nearest.broken)
+        lines += ["no configuration keeps all limits", _leader("nearest", facts.nearest), f"  breaks {broken}"]
     else:
-        lines.append(
-            "nothing is measured yet" if facts["rungs"] is None else "nothing has reached the highest rung yet"
-        )
-    lines += [_rung(facts["resource"], one) for one in facts["rungs"] or ()]
+        lines.append("nothing is measured yet" if facts.rungs is None else "nothing has reached the highest rung yet")
+    lines += [_rung(facts.resource, one) for one in facts.rungs or ()]
     return lines
 
 
-def _rung(resource: str, one: JsonObject) -> str:
-    leads = "" if one["leads"] is None else f"; {one['leads']} leads"
+def _rung(resource: str | None, one: Rung) -> str:
+    leads = "" if one.leads is None else f"; {one.leads} leads"
     return (
-        f"  rung {one['rung']} ({one['budget']:g} {printable(resource)}): {one['measured']} of {one['wanted']} measured, "
-        f"{one['failed']} failed, {one['open']} open{leads}"
+        f"  rung {one.rung} ({one.budget:g} {printable(resource or '')}): {one.measured} of {one.wanted} measured, "
+        f"{one.failed} failed, {one.open} open{leads}"
     )
 
 
-def trial_lines(facts: JsonObject) -> list[str]:
+def trial_lines(facts: StudyFacts) -> list[str]:
     """One line per trial."""
-    lines = [f"{count(len(facts['trials']), 'trial')}:"]
-    for row in facts["trials"]:
-        said = pairs(row["metrics"]) if row["progress"] == "measured" else printable(row["reason"] or "")
-        limits = "" if not row["broken"] else f"  breaks {'; '.join(row['broken'])}"
-        lines.append(
-            f"  {row['key']}  {row['role']:8}  {row['progress']:8}  {pairs(row['parameters'])}  {said}{limits}"
-        )
+    lines = [f"{count(len(facts.trials), 'trial')}:"]
+    for row in facts.trials:
+        said = pairs(row.metrics) if row.progress == "measured" else printable(row.reason or "")
+        limits = "" if not row.broken else f"  breaks {'; '.join(row.broken)}"
+        lines.append(f"  {row.key}  {row.role:8}  {row.progress:8}  {pairs(row.parameters)}  {said}{limits}")
     return lines
 
 
-def _leader(word: str, one: JsonObject) -> str:
-    times = "" if one["measurements"] == 1 else f", median of {one['measurements']}"
-    return f"{word}: {one['trial']}  {pairs(one['parameters'])}  ->  {pairs(one['metrics'])}{times}"
+def _leader(word: str, one: Configuration) -> str:
+    times = "" if one.measurements == 1 else f", median of {one.measurements}"
+    return f"{word}: {one.trial}  {pairs(one.parameters)}  ->  {pairs(one.metrics)}{times}"

@@ -1,0 +1,94 @@
+"""Pools and their hosts."""
+
+from __future__ import annotations
+
+from evalfleet.answers.base import Answer
+from evalfleet.answers.summary import Reason
+from evalfleet.model import JsonObject
+
+
+class Quota(Answer, frozen=True, kw_only=True):
+    """What the cloud allows, as the pool saw it last."""
+
+    family: str | None
+    used: float
+    limit: float
+    region: str | None
+    at: float
+
+
+class HostRow(Answer, frozen=True, kw_only=True):
+    """A host. Of one that nobody rents, all from `state` to `idle_share` is null."""
+
+    host: str
+    workers: int
+    busy: int
+    price_usd_per_hour: float
+    state: str | None = None
+    desired: str | None = None
+    rung: str | None = None
+    reason: str | None = None
+    size: str | None = None
+    region: str | None = None
+    spot: bool | None = None
+    price: str | None = None  # where the price is from
+    address: str | None = None
+    age_s: float | None = None
+    cost_usd: float | None = None
+    deadline_at: float | None = None
+    idle_share: float | None = None
+    vnc: bool = True
+    probe: JsonObject | None = None  # what it answered just now, where it was asked
+
+
+class PoolRow(Answer, frozen=True, kw_only=True):
+    """A pool. Of one whose machines are not rented, all from `reason` to `kept_usd_per_day` is null."""
+
+    name: str
+    backend: str
+    workers: int
+    created_at: float
+    reason: Reason | None = None
+    breaker: str | None = None
+    quota: Quota | None = None
+    deleting: bool = False
+    owner: str | None = None
+    budget_usd: float | None = None
+    cost_usd: float | None = None
+    usd_per_hour: float | None = None
+    kept_usd_per_day: float | None = None
+
+
+class PoolCount(PoolRow, frozen=True, kw_only=True):
+    """As a list shows it."""
+
+    hosts: int
+
+
+class PoolFacts(PoolRow, frozen=True, kw_only=True):
+    hosts: list[HostRow]
+
+
+class PoolList(Answer, frozen=True, kw_only=True):
+    pools: list[PoolCount]
+
+
+class NewPool(Answer, frozen=True, kw_only=True):
+    pool: str
+    backend: str
+    hosts: int
+    workers: int
+    by: str | None  # which process makes its machines
+
+
+class PoolOrder(Answer, frozen=True, kw_only=True):
+    """What was ordered of a pool's machines, and which process does it."""
+
+    pool: str
+    wished: list[str]
+    by: str
+    deleting: bool
+
+
+class DeletedPool(Answer, frozen=True, kw_only=True):
+    deleted: str

@@ -1,0 +1,18 @@
+"""JSON documents on standard output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+from msgspec import Struct, to_builtins
+
+from evalfleet.answers.base import SCHEMA
+
+
+def print_document(answer: Struct | Mapping[str, Any]) -> None:
+    """Print an answer as one line of JSON that begins with the version of its schema. See docs/reference/json.md."""
+    import json
+
+    click.echo(json.dumps({"schema": SCHEMA, **to_builtins(answer)}))
