@@ -39,7 +39,7 @@ class VmFacts(Struct, frozen=True, kw_only=True):
     accepted_at: float | None = (
         None  # when the cloud took the order, until the VM is seen: new ones are not found at once
     )
-    deadline_refused: str | None = None  # why it has no deadline yet
+    deadline_refused: str | None = None  # why it has no deadline yet, or why that cannot be moved
     deadline_at: float | None = None
     preempted: bool = False
     unwell: str | None = None  # why it was stopped, of one that is of no use

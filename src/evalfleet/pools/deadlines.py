@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 
+from msgspec.structs import replace
+
 from evalfleet.azure.responses import VmView
 from evalfleet.azure.vm_facts import facts_of
 from evalfleet.azure.vms import Refusal
@@ -13,28 +15,25 @@ from evalfleet.model import HostState, PoolHost
 from evalfleet.pools.machine.context import LEAST_LEFT_S, PoolContext
 from evalfleet.pools.machine.controller import RENEW_AT, MachineController
 
-_UNMOVED = "its deadline cannot be moved"
-
 
 async def move_deadlines(context: PoolContext, hosts: Iterable[PoolHost], views: Mapping[str, VmView]) -> None:
     """Move those of ready machines that are near, or later than the budget lasts; what is refused is told, and tried again."""
     now = await context.now()
     length_s = await context.deadline_s()
     for host in hosts:
-        at, view = facts_of(host).deadline_at, views.get(host.name)
+        facts, view = facts_of(host), views.get(host.name)
+        at = facts.deadline_at
         left_s = 0.0 if at is None else at - now
         is_right = (1 - RENEW_AT) * length_s <= left_s <= (1 + RENEW_AT) * length_s
         if view is None or host.state is not HostState.READY or is_right:
             continue
         machine = MachineController(context, host)
         try:
-            await machine.renew(view)
-            if host.reason is not None and host.reason.startswith(_UNMOVED):
-                await machine.move(reason=None)
+            await machine.renew(view)  # takes the reason back, where it was refused before
         except Refusal as error:
-            said = f"{_UNMOVED}: {error}"
-            if host.reason != said:
-                await machine.move(reason=said)
+            if facts.deadline_refused != str(error):
+                facts = replace(machine.facts, deadline_refused=str(error))
+                await machine.move(facts=facts, reason=f"its deadline cannot be moved: {error}")
 
 
 async def let_stop(context: PoolContext) -> float | None:

@@ -14,6 +14,7 @@ from evalfleet.emulator.arm.resources import SCHEDULE, VM
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario, Times
 from evalfleet.model import DesiredState
+from evalfleet.pools.deadlines import move_deadlines
 
 pytestmark = pytest.mark.anyio
 ONE = "evalfleet-1"
@@ -110,6 +111,24 @@ async def test_a_deadline_that_another_hand_took_is_set_again_before_the_machine
         await here.settle()
         assert here.states() == {ONE: "ready"}
         assert unprotected(here) == []
+
+
+async def test_a_ready_machine_whose_deadline_cannot_be_moved_says_so_until_it_can(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=1)
+        await here.settle()
+        here.advance(2 * HOUR_S)
+        here.fault(op="schedule.put", preset="conflict", times=1)
+        async with here.steward() as steward:
+            context = steward._context
+            views = {view.name: view for view in await context.vms.list(context.pool.name)}
+            await move_deadlines(context, here.hosts(), views)
+            [host] = here.hosts()
+            assert (host.reason or "").startswith("its deadline cannot be moved: ")
+            assert here.facts(ONE).deadline_refused is not None
+            await move_deadlines(context, here.hosts(), views)
+            [host] = here.hosts()
+            assert (host.state, host.reason, here.facts(ONE).deadline_refused) == ("ready", None, None)
 
 
 async def test_a_deletion_that_fails_leaves_the_deadline(tmp_path: Path) -> None:
