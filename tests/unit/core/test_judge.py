@@ -18,11 +18,13 @@ from evalfleet.core.failures.kinds import (
     EVIDENCE_LIMIT,
     RULES,
     Systemic,
+    exit_evidence,
     failure,
     is_specific,
     one_line,
     outcome_of,
     same_cause,
+    signal_evidence,
 )
 from evalfleet.errors import ConfigError
 from evalfleet.model import Blame, EndRecord, Failure, Kind, Outcome, Policy, Verdict
@@ -305,6 +307,11 @@ def test_same_cause():
     assert same_cause("notepad failed", "notepad") == same_cause("paint failed", "paint")
     assert same_cause("a is bad", "a") == "<task> is bad"
     assert same_cause("no module torch") != same_cause("no module numpy")
+
+
+def test_what_a_silent_end_leaves_says_nothing_specific():
+    said = [words(number) for words in (exit_evidence, signal_evidence) for number in range(1, 256)]
+    assert [line for line in said if is_specific(line)] == []
 
 
 @pytest.mark.parametrize("line", ["", "exit status 1", "exit status 255", "killed by signal 9 (SIGKILL)"])

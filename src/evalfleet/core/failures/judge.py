@@ -14,7 +14,7 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalfleet.core.failures.kinds import failure, one_line, whole_text
+from evalfleet.core.failures.kinds import exit_evidence, failure, one_line, signal_evidence, whole_text
 from evalfleet.errors import ConfigError
 from evalfleet.model import EndRecord, Failure, JsonObject, Kind, Policy, Verdict
 
@@ -36,8 +36,6 @@ _NO_SCRIPT = re.compile(
 )
 _MEMORY_ERROR = re.compile(r"(?:[\w.]+\.)?MemoryError(?::.*)?")
 _FRAME = re.compile(r'\s+File "[^"]*", line \d+')
-_SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
-            11: "SIGSEGV", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ"}  # fmt: skip
 _CAUSES = {
     "cancelled": (Kind.CANCELLED, "cancelled"),
     "cost_limit": (Kind.COST_LIMIT, "cost more than its max_cost_usd"),
@@ -143,8 +141,7 @@ def _unlaunched(end: EndRecord) -> Kind:
 
 def _exited(end: EndRecord, policy: Policy) -> Verdict | Failure:
     if end.signal:
-        name = _SIGNALS.get(end.signal)
-        words = f"killed by signal {end.signal}" + (f" ({name})" if name else "")
+        words = signal_evidence(end.signal)
         # Not its last line: whoever is killed says nothing about why, and three such lines would look like one cause.
         return _flagged(end, words) or failure(Kind.SIGNALLED, words)
     if end.exit_code is None:
@@ -170,7 +167,7 @@ def _exit_zero(end: EndRecord, policy: Policy) -> Verdict | Failure:
 
 def _exit_other(end: EndRecord, code: int) -> Failure:
     line = last_line(end.tail)
-    words = f"exit status {code}: {line}" if line else f"exit status {code}"
+    words = f"{exit_evidence(code)}: {line}" if line else exit_evidence(code)
     flagged = _flagged(end, words)
     reported = _reported(end.result) if end.has_result else None
     if flagged:

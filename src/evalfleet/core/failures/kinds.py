@@ -117,6 +117,8 @@ def whole_text(text: str) -> str:
 _PATH_PART = re.compile(r"(?<=/)[^\s/'\":,()]*\d[^\s/'\":,()]*")
 _HEX = re.compile(r"\b0x[0-9a-fA-F]+|\b(?=[a-fA-F]*\d)[0-9a-fA-F]{8,}\b")
 _DIGITS = re.compile(r"\d+")
+_SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
+            11: "SIGSEGV", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ"}  # fmt: skip
 _GENERIC = re.compile(r"|exit status #|killed by signal # \(\w+\)|killed by signal #")
 
 
@@ -130,6 +132,17 @@ def same_cause(evidence: str, task: str | None = None) -> str:
     if task:
         line = re.sub(rf"(?<!\w){re.escape(task)}(?!\w)", "<task>", line)
     return _DIGITS.sub("#", _HEX.sub("#", _PATH_PART.sub("#", line))).strip()
+
+
+def exit_evidence(code: int) -> str:
+    """The evidence of a program that ended badly and said nothing. `is_specific` knows it, also in homes of long ago."""
+    return f"exit status {code}"
+
+
+def signal_evidence(number: int) -> str:
+    """The evidence of a program that was killed and said nothing, for `is_specific` as well."""
+    name = _SIGNALS.get(number)
+    return f"killed by signal {number}" + (f" ({name})" if name else "")
 
 
 def is_specific(evidence: str) -> bool:
