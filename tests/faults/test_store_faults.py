@@ -151,7 +151,7 @@ store = open_store(home)
 run = store.take(run_id, "doomed")
 run = store.begin(run) or store.run(run_id)
 attempt = cases.claimed(store, run).attempt
-database, left = store._db, [point]
+database, left = store.database, [point]
 execute = database.rows
 def rows(name, /, **values):
     left[0] -= 1
@@ -389,7 +389,7 @@ sys.stdin.readline()
     process.wait()
     store.note(run.id, "test.noted", {})
     store.close()
-    other._db.connection.close()  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] - its own close failed
+    other.database.connection.close()  # pyright: ignore[reportAttributeAccessIssue] - its own close failed
 
 
 def test_a_reader_neither_checkpoints_nor_removes_the_log(tmp_path: Path, start: Start) -> None:

@@ -20,7 +20,6 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from math import inf
 from pathlib import Path
 
@@ -41,12 +40,12 @@ from evalfleet.layout import Home
 from evalfleet.model import Device, Requests
 from evalfleet.report.gpus import gpus_facts
 from evalfleet.report.terminal.gpus import whose
-from evalfleet.store.base.gpus import PROGRAM_S, RENEW_S, Ask, Program
 from evalfleet.store.base.store import Store
 from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.gpus.records import PROGRAM_S, RENEW_S, Ask, Program
 from evalfleet.store.home import process
-from evalfleet.store.runs.submission import new_id
-from evalfleet.store.thread import Clerk
+from evalfleet.store.ids import new_id
+from evalfleet.store.thread import StoreThread
 
 _TURN_S = 0.01  # how soon what others release is noticed
 _LOOK_S = 5.0  # a look at the cards is not older than that while we wait
@@ -117,16 +116,16 @@ class GpuPool:
 
     @asynccontextmanager
     async def _acquired(self, ask: Ask, wait_s: float | None, env_style: str) -> AsyncGenerator[GpuLease]:
-        clerk = Clerk()
-        store = await clerk.call(partial(open_store, self._home.path))
+        thread = StoreThread()
+        store = await thread.call(open_store, self._home.path)
         pid, born, boot = process.me()
         words = f"{self._name} (process {pid})"
         waiting = _Waiting(
-            clerk, store, self._home, Program(token=new_id(16), name=words, pid=pid, born=born, boot=boot)
+            thread, store, self._home, Program(token=new_id(16), name=words, pid=pid, born=born, boot=boot)
         )
         try:
             if not await waiting.wait(ask, inf if wait_s is None else wait_s):
-                raise GpuTimeout(await clerk.call(partial(_excuse, store, waiting.program, ask, wait_s or 0.0)))
+                raise GpuTimeout(await thread.call(_excuse, store, waiting.program, ask, wait_s or 0.0))
             with single_error():
                 async with anyio.create_task_group() as group:
                     group.start_soon(waiting.renew)
@@ -134,18 +133,18 @@ class GpuPool:
                     group.cancel_scope.cancel()
         finally:
             waiting.unlock()
-            await clerk.finish(partial(store.free_gpus, waiting.program))
-            await clerk.finish(store.close)
+            await thread.finish(store.free_gpus, waiting.program)
+            await thread.finish(store.close)
 
 
 class _Waiting:
     """One request on its way to its cards."""
 
-    def __init__(self, clerk: Clerk, store: Store, home: Home, program: Program) -> None:
+    def __init__(self, thread: StoreThread, store: Store, home: Home, program: Program) -> None:
         self.program = program
         self.devices: tuple[Device, ...] = ()
         self.fds: list[int] = []
-        self._clerk = clerk
+        self._thread = thread
         self._store = store
         self._spool = home.spool
 
@@ -154,13 +153,13 @@ class _Waiting:
         until = anyio.current_time() + wait_s
         looked_at = await self._see(ask)
         while True:
-            turn = await self._clerk.call(self._store.gpu_turn)
-            devices = await self._clerk.call(partial(self._store.lease_gpus, self.program, ask))
+            turn = await self._thread.call(self._store.gpu_turn)
+            devices = await self._thread.call(self._store.lease_gpus, self.program, ask)
             if devices is not None:
                 taken = await self._take(devices, ask)
                 if not taken:
                     return True
-                await self._clerk.call(partial(self._give_back, taken))
+                await self._thread.call(self._give_back, taken)
             if anyio.current_time() >= until:
                 return False
             await self._moved(turn, min(RENEW_S, until - anyio.current_time()))
@@ -170,7 +169,7 @@ class _Waiting:
     async def _moved(self, turn: int, at_most_s: float) -> None:
         """Return when it is our turn, or after that time.
 
-        Asked here and not by the clerk: nobody else uses the store now, and the answer takes microseconds.
+        Asked here and not in the store's thread: it is idle now, and the answer takes microseconds.
         """
         until = anyio.current_time() + at_most_s
         while anyio.current_time() < until:
@@ -189,7 +188,7 @@ class _Waiting:
         why = never(asked, ask.places, {HOST: seen.cards})
         if why is not None:
             raise NoSuchGpus(f"{self.program.name} {why}" + (f" ({seen.problem})" if seen.problem else ""))
-        await self._clerk.call(partial(self._keep, seen.cards, now))
+        await self._thread.call(self._keep, seen.cards, now)
         return began
 
     def _keep(self, cards: Sequence[Card], now: float) -> None:
@@ -238,7 +237,7 @@ class _Waiting:
         """Say that we live, for those who cannot look."""
         while True:
             await anyio.sleep(PROGRAM_S / 4)
-            await self._clerk.call(partial(self._store.renew_gpus, self.program))
+            await self._thread.call(self._store.renew_gpus, self.program)
 
 
 def _is_free(card: Card | None, ask: Ask) -> bool:

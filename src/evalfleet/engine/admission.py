@@ -19,7 +19,7 @@ from evalfleet.engine.workers import WorkerTable
 from evalfleet.hosts.base import HostInfo
 from evalfleet.model import Distribution, Run, Task
 from evalfleet.store.base.store import Claim, Claimed, Store
-from evalfleet.store.gpus.leases import devices_of
+from evalfleet.store.gpus.gpus import devices_of
 
 _MORE = 16  # candidates beyond the free slots, for tasks that do not fit or avoid a worker
 _MANY = 200  # while an outage is to be told from bad tasks, variety matters more than the order of the queue

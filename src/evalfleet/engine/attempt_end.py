@@ -20,8 +20,8 @@ from evalfleet.engine.run_breaker import RunBreaker
 from evalfleet.engine.workers import WorkerTable
 from evalfleet.hosts.base import Observation
 from evalfleet.model import Attempt, Blame, EndRecord, Failure, Kind, Outcome, Run, TaskState, Verdict
+from evalfleet.store.attempts.records import Judged
 from evalfleet.store.base.store import Finish, Finished, Store
-from evalfleet.store.runs.judged import Judged
 
 _OVER = (TaskState.FAILED, TaskState.HELD, TaskState.CANCELLED)
 

@@ -9,8 +9,8 @@ from typing import cast
 from evalfleet.core.gpus.allocation import Grant
 from evalfleet.hosts.base import HostInfo
 from evalfleet.model import Attempt, Failure, JsonObject, Kind, Run, Task
-from evalfleet.store.base.gpus import Ask
 from evalfleet.store.base.store import Store
+from evalfleet.store.gpus.records import Ask
 
 _MOST_TICKETS = 16  # of one run: who stands further behind in its own queue loses nothing by it
 

@@ -8,7 +8,7 @@ from evalfleet.engine.orders import LiveAttempt
 
 
 class LiveAttempts(dict[str, LiveAttempt]):
-    """By the id of the attempt. Changed by the dispatcher only, and asked through the clerk: a claim that is just made is among them."""
+    """By the id of the attempt. Changed by the dispatcher only, and read in the store's thread, so that a claim just made is among them."""
 
     def on(self, host: str) -> dict[str, LiveAttempt]:
         return {one: live for one, live in self.items() if live.attempt.host == host}

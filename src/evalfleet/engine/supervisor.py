@@ -37,7 +37,7 @@ from evalfleet.layout import Home
 from evalfleet.model import Run, Verb
 from evalfleet.store.base.store import Store
 from evalfleet.store.home.identity import facts_of
-from evalfleet.store.thread import Clerk
+from evalfleet.store.thread import StoreThread
 
 LISTEN_S = 0.2
 SPECTATE_S = 0.25
@@ -83,7 +83,7 @@ class Supervisor:
         self._settings = settings
         self._spectators = spectators
         self._notice = notice
-        self._clerk = Clerk()
+        self._thread = StoreThread()
         self._inbox = Inbox()
         self._fleet = fleet
         backends = fleet.backends()
@@ -93,12 +93,12 @@ class Supervisor:
         self._dispatcher = Dispatcher(store, run, settings, secrets, rng or random.Random(), workers)
         for backend in backends:
             self._dispatcher.hosts.prove(backend.name, backend.canary)
-        record = partial(FileCollector, store, self._clerk, home, run, secrets, self._inbox.poke)
+        record = partial(FileCollector, store, self._thread, home, run, secrets, self._inbox.poke)
         self._sessions = HostSessions(
-            fleet, backends, self._dispatcher, self._clerk, self._inbox, store, settings, record, notice
+            fleet, backends, self._dispatcher, self._thread, self._inbox, store, settings, record, notice
         )
         self._metrics = HostMetrics(
-            store, self._clerk, run, lambda: self._sessions.reached, settings.ping_s, host_events
+            store, self._thread, run, lambda: self._sessions.reached, settings.ping_s, host_events
         )
         self._ending = Ending.SETTLED
         self._loop = anyio.CancelScope()  # around the dispatch loop; cancelled by a second interrupt
@@ -106,7 +106,7 @@ class Supervisor:
     async def drive(self, *, signals: bool = False, mode: Mode = Mode.DRIVE) -> Ending:
         """Drive the run, which we own and which is running, until it settles or we are interrupted."""
         self._dispatcher.mode = Mode.CANCEL if self._run.cancelling else mode
-        self._sessions.bring(await self._clerk.call(self._dispatcher.start))
+        self._sessions.bring(await self._thread.call(self._dispatcher.start))
         async with anyio.create_task_group() as group:
             group.start_soon(self._fleet.serve)
             group.start_soon(self._sessions.serve)
@@ -141,14 +141,13 @@ class Supervisor:
 
     async def _dispatch(self) -> None:
         while True:
-            step = partial(
+            orders = await self._thread.call(
                 self._dispatcher.step,
                 self._inbox.take(),
                 self._sessions.reached,
                 draining=self._sessions.draining,
                 collecting=self._sessions.is_collecting,
             )
-            orders = await self._clerk.call(step)
             self._sessions.hand_out(orders)
             if orders.done:
                 with anyio.move_on_after(_LEAVE_S):
@@ -166,8 +165,8 @@ class Supervisor:
         while (left_s := until - anyio.current_time()) > 0:
             if await self._inbox.wait(min(GPUS_S, left_s)):
                 return
-            moved = await self._clerk.call(self._store.gpu_turn)
-            if moved != turn and await self._clerk.call(partial(self._store.is_gpu_turn, self._run.id)):
+            moved = await self._thread.call(self._store.gpu_turn)
+            if moved != turn and await self._thread.call(self._store.is_gpu_turn, self._run.id):
                 self._dispatcher.gpus_moved()
                 return
             turn = moved
@@ -177,24 +176,24 @@ class Supervisor:
     async def _keep(self) -> None:
         """Renew our leases, and notice when the run is not ours any more."""
         while True:
-            await self._clerk.call(partial(self._store.renew, self._run, self._settings.lease_s))
+            await self._thread.call(self._store.renew, self._run, self._settings.lease_s)
             await anyio.sleep(self._settings.lease_s / 3)
-            current = await self._clerk.call(partial(self._store.run, self._run.id))
+            current = await self._thread.call(self._store.run, self._run.id)
             if current.epoch != self._run.epoch:
                 raise Owned(f"run {self._run.id} was taken over by {current.owner}; this controller stops")
 
     async def _listen(self) -> None:
         """Obey requests of other processes. Their commits are seen without asking the tables."""
-        due, inode = True, await self._clerk.call(self._inode)
+        due, inode = True, await self._thread.call(self._inode)
         while True:
             if due:
                 await self._obey_requests()
             await anyio.sleep(LISTEN_S)
             if (
-                await self._clerk.call(self._inode) != inode
+                await self._thread.call(self._inode) != inode
             ):  # what we collect would get into another home, or into none
                 raise StoreUnwritable(f"{self._home.path} is not there any more: resume the run where its home is now")
-            due = await self._clerk.call(self._store.changed)
+            due = await self._thread.call(self._store.changed)
 
     def _inode(self) -> str | None:
         try:
@@ -203,8 +202,8 @@ class Supervisor:
             return None
 
     async def _obey_requests(self) -> None:
-        for request in await self._clerk.call(partial(self._store.requests, self._run.id)):
-            if await self._clerk.call(partial(self._dispatcher.obey, request)) and request.verb is Verb.CANCEL:
+        for request in await self._thread.call(self._store.requests, self._run.id):
+            if await self._thread.call(self._dispatcher.obey, request) and request.verb is Verb.CANCEL:
                 self._notice(f"cancelled by {request.asked_by}")
         self._inbox.poke()
 

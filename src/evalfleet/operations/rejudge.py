@@ -24,8 +24,8 @@ from evalfleet.errors import Owned, WrongState
 from evalfleet.model import Attempt, AttemptState, Blame, Failure, Kind, Outcome, Run, RunState, TaskState, Verdict
 from evalfleet.operations.home import opened_for_writing
 from evalfleet.report.reader import opened_run
+from evalfleet.store.attempts.records import Judged
 from evalfleet.store.base.store import Store, StoreReader
-from evalfleet.store.runs.judged import Judged
 
 _FINISHED = frozenset({RunState.COMPLETED, RunState.CANCELLED, RunState.PAUSED})
 

@@ -1,36 +1,45 @@
-"""The one thread through which an event loop speaks to its store, which is synchronous and used by one thread at a time."""
+"""The one thread through which an event loop uses its store, which is synchronous and used by one thread at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
+from typing import ParamSpec, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from evalfleet.errors import StoreBusy
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
-_PATIENCE = 20  # times half a minute: somebody else's stopped process must not end our run
+_TRIES = 20  # of half a minute each: a stopped process of another run must not end ours
 
 
-class Clerk:
-    """Runs calls one after another, off the event loop. A call that has begun is never abandoned half way."""
+class StoreThread:
+    """Makes calls one after another, off the event loop: `await thread.call(store.runs.get, run_id)`.
+
+    Also for functions of our own that use the store several times. A call that has begun is never abandoned half way.
+    """
 
     def __init__(self) -> None:
         self._limiter = anyio.CapacityLimiter(1)
 
-    async def call(self, function: Callable[[], T]) -> T:
-        """Call; again where the store was busy, for then nothing was changed."""
-        for _ in range(_PATIENCE):
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call, and call again where the store was busy: then nothing was changed."""
+        bound = partial(function, *args, **kwargs)
+        for _ in range(_TRIES):
             try:
-                return await anyio.to_thread.run_sync(function, limiter=self._limiter)
+                return await anyio.to_thread.run_sync(bound, limiter=self._limiter)
             except StoreBusy:
                 continue
-        return await anyio.to_thread.run_sync(function, limiter=self._limiter)
+        return await anyio.to_thread.run_sync(bound, limiter=self._limiter)
 
-    async def finish(self, function: Callable[[], None]) -> None:
-        """Call although we are being cancelled: for what must be left in order."""
+    async def finish(self, function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call even while we are being cancelled: for what must be left in order."""
         with anyio.CancelScope(shield=True):
-            await self.call(function)
+            await self.call(function, *args, **kwargs)
+
+
+Clerk = StoreThread  # the former name, until all callers use the new one

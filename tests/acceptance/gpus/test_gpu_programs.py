@@ -32,21 +32,21 @@ TRIALS = """
 import asyncio, fcntl, json, os, sys, time
 from pathlib import Path
 from evalfleet import GpuPool
-from evalfleet.store.gpus.leases import Leasing
+from evalfleet.store.gpus.gpus import Gpus
 
 home, processes, trials, count = Path(sys.argv[1]), *map(int, sys.argv[2:5])
 blind_s = float(sys.argv[5])
 there = home / "there"
 spool = home / "spool"
 row = {}
-lease_gpus, free_gpus = Leasing.lease_gpus, Leasing.free_gpus
+lease_gpus, free_gpus = Gpus.lease, Gpus.free
 
 # Moments are taken inside of transactions, of which there is one at a time on the whole machine.
 
 def lease(self, program, ask, others=()):
     with self._db.transaction():
         devices = lease_gpus(self, program, ask, others)
-        mine = [one for one in self.gpu_tickets() if one.owner == program.token]
+        mine = [one for one in self.tickets() if one.owner == program.token]
         if mine:
             row.setdefault("waits_at", time.monotonic())
             row["ticket"] = mine[0].number
@@ -59,7 +59,7 @@ def free(self, program):
         free_gpus(self, program)
         row["left"] = time.monotonic()
 
-Leasing.lease_gpus, Leasing.free_gpus = lease, free
+Gpus.lease, Gpus.free = lease, free
 
 def show(uuids, used_mb, pids):
     with open(home / "gpus.lock", "w") as lock:

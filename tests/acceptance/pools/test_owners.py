@@ -25,7 +25,7 @@ async def test_a_pool_has_one_keeper(tmp_path: Path) -> None:
     async with site(tmp_path) as here, opened(here.cloud, here.settings.home) as other:
         here.wants(workers=1)
         async with here.steward("run r1 on box 7") as steward:
-            with pytest.raises(Owned, match="kept by run r1 on box 7, which does what is wished meanwhile"):
+            with pytest.raises(Owned, match="kept by run r1 on box 7, which carries out what was asked for"):
                 await other.settle()
             await steward.settle()
         await other.settle()

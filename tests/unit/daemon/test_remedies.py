@@ -16,24 +16,24 @@ from evalfleet.daemon.alerts.state import FIRED, RESOLVED
 from evalfleet.engine.requests import barred
 from evalfleet.model import DesiredState, HostState, RunState
 from evalfleet.store.database.sqlite import open_store
-from evalfleet.store.runs.transitions import Writing
+from evalfleet.store.store import Store
 from evalfleet.testing.store import cases
 
 
 @pytest.fixture
-def store(home: Path) -> Iterator[Writing]:
+def store(home: Path) -> Iterator[Store]:
     with closing(open_store(home)) as store:
         yield store
 
 
-def fire(store: Writing, about: str, rule: str, action: str, **data: Any) -> int:
+def fire(store: Store, about: str, rule: str, action: str, **data: Any) -> int:
     store.note(
         about, FIRED, {"rule": rule, "subject": "", "severity": "warning", "message": "m", "action": action, **data}
     )
     return store.last_number()
 
 
-def act(store: Writing) -> list[str]:
+def act(store: Store) -> list[str]:
     """Do all that is due, as the server does after each look."""
     steps = due(store)
     for step in steps:
@@ -41,12 +41,12 @@ def act(store: Writing) -> list[str]:
     return [step.name for step in steps]
 
 
-def acted(store: Writing) -> list[tuple[str, str, bool]]:
+def acted(store: Store) -> list[tuple[str, str, bool]]:
     found = [event.data for event in store.alert_events() if event.type == "alert.acted"]
     return [(data["step"], data["by"], "error" in data) for data in found]
 
 
-def test_a_run_is_paused_once_by_the_rule(store: Writing):
+def test_a_run_is_paused_once_by_the_rule(store: Store):
     run = cases.drive(store, 2)
     store.leave(run)
     fire(store, run.id, "budget", "pause")
@@ -62,7 +62,7 @@ def test_a_run_is_paused_once_by_the_rule(store: Writing):
     assert act(store) == []
 
 
-def test_what_is_told_only_or_over_is_left_alone(store: Writing):
+def test_what_is_told_only_or_over_is_left_alone(store: Store):
     run = cases.drive(store, 2)
     fire(store, run.id, "budget", "notify")
     number = fire(store, run.id, "budget", "pause")
@@ -71,7 +71,7 @@ def test_what_is_told_only_or_over_is_left_alone(store: Writing):
     assert act(store) == []
 
 
-def test_a_host_that_is_not_ours_is_quarantined_until_it_is_well(store: Writing):
+def test_a_host_that_is_not_ours_is_quarantined_until_it_is_well(store: Store):
     run = cases.drive(store, 2)
     cases.claimed(store, run)
     store.leave(run)
@@ -83,7 +83,7 @@ def test_a_host_that_is_not_ours_is_quarantined_until_it_is_well(store: Writing)
     assert barred(store, run.id) == frozenset()
 
 
-def test_what_a_person_did_meanwhile_stands(store: Writing):
+def test_what_a_person_did_meanwhile_stands(store: Store):
     run = cases.drive(store, 2)
     cases.claimed(store, run)
     store.leave(run)
@@ -95,7 +95,7 @@ def test_what_a_person_did_meanwhile_stands(store: Writing):
     assert barred(store, run.id) == {"h1"}
 
 
-def test_a_machine_that_we_made_is_stopped_and_then_started(store: Writing):
+def test_a_machine_that_we_made_is_stopped_and_then_started(store: Store):
     store.create_pool("p", "azure-vm", {})
     pool = store.take_pool("p", "me")
     (host,) = store.request_hosts("p", "p-", [{}])
@@ -113,7 +113,7 @@ def test_a_machine_that_we_made_is_stopped_and_then_started(store: Writing):
     assert reasons == ["alert overload"] * 2
 
 
-def test_a_host_that_nobody_uses_cannot_be_quarantined(store: Writing):
+def test_a_host_that_nobody_uses_cannot_be_quarantined(store: Store):
     fire(store, "host:h9", "overload", "restart_worker", host="h9")
     assert (act(store), act(store)) == (["quarantine"], [])
     assert acted(store) == [("quarantine", "alert overload", True)]

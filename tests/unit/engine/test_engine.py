@@ -22,7 +22,7 @@ from evalfleet.layout import Home
 from evalfleet.model import Attempt, Outcome, Policy, Requests, Run, RunState, TaskSpec, TaskState, Verb
 from evalfleet.store.base.store import Claim
 from evalfleet.store.database.sqlite import open_store
-from evalfleet.store.runs.transitions import Writing
+from evalfleet.store.store import Store
 from evalfleet.testing.backend import FakeBackend
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +44,7 @@ class Driven:
     until = staticmethod(until)
 
     def __init__(
-        self, home: Path, store: Writing, run: Run, backend: FakeBackend, settings: EngineSettings = PATIENT
+        self, home: Path, store: Store, run: Run, backend: FakeBackend, settings: EngineSettings = PATIENT
     ) -> None:
         self.settings = settings
         self.store = store
@@ -75,7 +75,7 @@ class Driven:
         )
 
 
-def submitted(home: Path, *programs: str, **policy: object) -> tuple[Writing, Run]:
+def submitted(home: Path, *programs: str, **policy: object) -> tuple[Store, Run]:
     store = open_store(home)
     tasks = [
         TaskSpec(key=f"t_{number}", domain="t", command=(program,)) for number, program in enumerate(programs, start=1)

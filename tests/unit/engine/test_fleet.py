@@ -339,14 +339,14 @@ async def test_a_task_that_becomes_due_while_the_queue_is_looked_at_is_not_overl
     info = HostInfo(name="one", memory_mb=None, gpus=0, price_usd_per_hour=0.0)
     first = dispatcher.step([], [info]).launch["one"]
     failed = Observation(first[0].attempt_id, 2, 0.0, "ended", {"cause": "exited", "exit_code": 1})
-    candidates = store.candidates
+    candidates = store.tasks.candidates
 
     def slowly(*args: object) -> object:
         found = candidates(*args)  # pyright: ignore[reportArgumentType]
         clock.advance(20.0)
         return found
 
-    monkeypatch.setattr(store, "candidates", slowly)
+    monkeypatch.setattr(store.tasks, "candidates", slowly)
     assert dispatcher.step([failed], [info]).wait_s == 0.0
     monkeypatch.undo()
     assert len(dispatcher.step([], [info]).launch["one"]) == 1

@@ -22,7 +22,7 @@ from evalfleet.layout import Home
 from evalfleet.model import Attempt, Kind, Outcome, PauseCause, Policy, Requests, Run, TaskSpec, TaskState
 from evalfleet.report.gpus import gpus_facts
 from evalfleet.store.database.sqlite import open_reader, open_store
-from evalfleet.store.runs.transitions import Writing
+from evalfleet.store.store import Store
 from evalfleet.testing.backend import FakeBackend
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +42,7 @@ class Shared:
         self.home = home
         self.backend = FakeBackend()
         self.backend.gpus = cards
-        self.stores: list[Writing] = []
+        self.stores: list[Store] = []
         self.supervisors: dict[str, Supervisor] = {}
         self.endings: dict[str, Ending] = {}
         self.group = anyio.create_task_group()
@@ -60,7 +60,7 @@ class Shared:
         self.group.start_soon(self._drive, store, run)
         return run
 
-    async def _drive(self, store: Writing, run: Run) -> None:
+    async def _drive(self, store: Store, run: Run) -> None:
         supervisor = Supervisor(
             store=store, home=Home(self.home), fleet=FixedFleet([self.backend]), run=run, settings=PATIENT,
             secrets=lambda _: {},
@@ -138,7 +138,7 @@ async def test_a_run_that_asks_for_no_gpus_asks_nobody_about_them(tmp_path: Path
     asked: list[str] = []
     async with shared(tmp_path) as box:
         run = box.begin(*[0] * 20, program="true")
-        database = box.stores[0]._db  # pyright: ignore[reportPrivateUsage]
+        database = box.stores[0].database
         rows = database.rows
         monkeypatch.setattr(database, "rows", lambda name, **values: (asked.append(name), rows(name, **values))[1])
         await box.finish()

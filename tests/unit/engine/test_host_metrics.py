@@ -13,7 +13,7 @@ from evalfleet.core.hosts.load import Load
 from evalfleet.engine.hosts.metrics import HostMetrics
 from evalfleet.hosts.base import HostInfo
 from evalfleet.store.database.sqlite import open_store
-from evalfleet.store.thread import Clerk
+from evalfleet.store.thread import StoreThread
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.store import cases
 
@@ -40,7 +40,7 @@ async def test_each_answer_is_a_sample(home: Path):
         keep = store.add_loads
         store.add_loads = lambda samples: (writes.append(len(samples)), keep(samples))[1]  # type: ignore[method-assign]
         async with anyio.create_task_group() as group:
-            group.start_soon(HostMetrics(store, Clerk(), run, hosts, 0.002).serve)
+            group.start_soon(HostMetrics(store, StoreThread(), run, hosts, 0.002).serve)
             with anyio.fail_after(20):
                 while len(store.loads("a", 0, clock())) < 6:  # noqa: ASYNC110 - the store wakes nobody
                     await anyio.sleep(0.01)

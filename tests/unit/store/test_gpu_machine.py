@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -14,9 +15,10 @@ from evalfleet.core.gpus.allocation import Grant, in_turn
 from evalfleet.core.gpus.cards import Card, Ticket, blocked
 from evalfleet.core.gpus.room import Room
 from evalfleet.model import Attempt, AttemptState, Requests, Run
-from evalfleet.store.base.gpus import AVOID_S, CLEAN_S, TICKET_S, Ask, Program
 from evalfleet.store.database.sqlite import open_store
-from evalfleet.store.gpus.leases import devices_of
+from evalfleet.store.gpus.gpus import devices_of
+from evalfleet.store.gpus.records import AVOID_S, CLEAN_S, TICKET_S, Ask, Program
+from evalfleet.store.home import process
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.store import cases
 
@@ -36,7 +38,8 @@ class Gpus(RuleBasedStateMachine):
         self.clock = FakeClock()
         self.store = open_store(Path(self.folder.name), self.clock)
         self.alive: set[str] = set()
-        self.store._db.lives = lambda pid, born, boot: born in self.alive  # type: ignore[method-assign]
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(process, "lives", lambda pid, born, boot: born in self.alive)
         self.runs = [cases.drive(self.store, TASKS) for _ in range(3)]
         self.next_task = dict.fromkeys((run.id for run in self.runs), 1)
         self.wants: dict[str, list[Ask]] = {run.id: [] for run in self.runs}
@@ -50,6 +53,7 @@ class Gpus(RuleBasedStateMachine):
             try:
                 self.everybody_is_served_in_the_end()
             finally:
+                self.patch.undo()
                 self.store.close()
                 self.folder.cleanup()
 
@@ -89,7 +93,7 @@ class Gpus(RuleBasedStateMachine):
     def crash(self, which: int) -> None:
         """Its controller dies; the next one finds its live attempts, and asks anew."""
         run = self.runs[which]
-        self.store._db.disown(run.id)
+        self.store.database.unlock(run.id)
         self.runs[which] = self.store.take(run.id, "the next one")
 
     @rule(which=st.integers(0, 2))
@@ -144,7 +148,7 @@ class Gpus(RuleBasedStateMachine):
         self.store.renew(run, LEASE_S)
         made: list[Attempt] = []
         with self.store.batch():
-            kept = self.store._db.rows("select_gpu_tickets")  # also those at which it has not looked for long
+            kept = self.store.database.rows("select_gpu_tickets")  # also those at which it has not looked for long
             self.numbers = {row["task_number"]: row["number"] for row in kept if row["owner"] == run.id}
             end = max((row["line"] for row in kept), default=0) + 1
             self.line = min((row["line"] for row in kept if row["owner"] == run.id), default=end)

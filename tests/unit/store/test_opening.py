@@ -16,6 +16,7 @@ from evalfleet.store.base.store import Store
 from evalfleet.store.database import sqlite, statements
 from evalfleet.store.database.sqlite import open_reader, open_store
 from evalfleet.store.database.statements import Migration
+from evalfleet.store.reader import StoreReader
 from evalfleet.testing.store import cases
 
 FILE = "evalfleet.db"
@@ -197,7 +198,7 @@ def test_a_checkpoint_that_was_killed_half_way_is_no_damage(tmp_path: Path) -> N
 def test_a_full_disk_is_named_and_leaves_the_store_usable(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     run = cases.submit(store)
-    database = store._db  # pyright: ignore[reportPrivateUsage]
+    database = store.database
     assert isinstance(database, sqlite.SqliteDatabase)
     database.connection.execute("pragma max_page_count = 40")
     with pytest.raises(StoreUnwritable, match=r"full.*free some space"):
@@ -252,7 +253,7 @@ def test_a_write_inside_a_snapshot_is_a_mistake(tmp_path: Path) -> None:
 def _extended(monkeypatch: pytest.MonkeyPatch, *scripts: str) -> None:
     known = statements.migrations(sqlite.DIALECT)
     more = [Migration(len(known) + i, f"more_{i}", script) for i, script in enumerate(scripts, 1)]
-    monkeypatch.setattr(sqlite, "migrations", lambda dialect: (*known, *more))
+    monkeypatch.setattr("evalfleet.store.open.migrations", lambda dialect: (*known, *more))
 
 
 def _version(home: Path) -> tuple[int, set[str]]:
@@ -289,7 +290,7 @@ def test_an_older_database_is_brought_up_to_date(
         "drop table extra",
     )
     opened = opener(tmp_path)
-    assert isinstance(opened, sqlite.Reading)
+    assert isinstance(opened, StoreReader)
     assert len(opened.runs()) == 3
     opened.close()
     version, tables = _version(tmp_path)

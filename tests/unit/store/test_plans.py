@@ -12,21 +12,21 @@ import pytest
 from evalfleet.model import TaskState
 from evalfleet.store.database.sqlite import DIALECT, SqliteDatabase, open_store
 from evalfleet.store.database.statements import statements
-from evalfleet.store.runs.transitions import Writing
+from evalfleet.store.store import Store
 from evalfleet.testing.store import cases
 
 TASKS = 20_000
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writing]:
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     store = open_store(Path(tmp_path_factory.mktemp("home")))
     yield store
     store.close()
 
 
-def database(store: Writing) -> SqliteDatabase:
-    found = store._db  # pyright: ignore[reportPrivateUsage]
+def database(store: Store) -> SqliteDatabase:
+    found = store.database
     assert isinstance(found, SqliteDatabase)
     return found
 
@@ -57,7 +57,7 @@ def database(store: Writing) -> SqliteDatabase:
         ("drop_old_pieces", "INDEX host_load_old (thin=? AND begins<?)"),
     ],
 )
-def test_an_index_is_used(store: Writing, name: str, index: str) -> None:
+def test_an_index_is_used(store: Store, name: str, index: str) -> None:
     sql = statements(DIALECT)[name]
     values = dict.fromkeys(re.findall(r":(\w+)", sql), 1)
     plan = [row["detail"] for row in database(store).connection.execute(f"explain query plan {sql}", values)]
@@ -71,7 +71,7 @@ def test_every_statement_is_used() -> None:
     assert unused == []
 
 
-def test_thousands_that_wait_for_their_time_do_not_slow_placement(store: Writing) -> None:
+def test_thousands_that_wait_for_their_time_do_not_slow_placement(store: Store) -> None:
     run = cases.submit(store, TASKS)
     connection, far = database(store).connection, store.now() + 1e6
     with store.batch():
@@ -83,7 +83,7 @@ def test_thousands_that_wait_for_their_time_do_not_slow_placement(store: Writing
     assert (time.process_time() - began) / 10 < 0.05
 
 
-def test_counts_of_ten_thousand_finished_tasks_are_quick(store: Writing) -> None:
+def test_counts_of_ten_thousand_finished_tasks_are_quick(store: Store) -> None:
     run = cases.submit(store, 10_000)
     with store.batch():
         database(store).connection.execute(
@@ -95,7 +95,7 @@ def test_counts_of_ten_thousand_finished_tasks_are_quick(store: Writing) -> None
     assert time.process_time() - began < 0.1
 
 
-def test_history_of_many_domains_does_not_slow_a_submit(store: Writing) -> None:
+def test_history_of_many_domains_does_not_slow_a_submit(store: Store) -> None:
     keys = [f"key_{number}" for number in range(5000)]
     specs = [cases.task_spec(key, domain=key) for key in keys]
     first = store.submit("n", cases.Policy(), specs, folder="/", base_env={})

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 
 import anyio
 
@@ -20,17 +19,17 @@ from evalfleet.hosts.base import Host
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject, Kind, Run
 from evalfleet.store.base.store import Store
-from evalfleet.store.thread import Clerk
+from evalfleet.store.thread import StoreThread
 
 
 class FileCollector:
     """One per host. `put` what ended; `serve` works it off while the host is there."""
 
     def __init__(
-        self, store: Store, clerk: Clerk, home: Home, run: Run, secrets: Secrets, done: Callable[[], None]
+        self, store: Store, thread: StoreThread, home: Home, run: Run, secrets: Secrets, done: Callable[[], None]
     ) -> None:
         self._store = store
-        self._clerk = clerk
+        self._thread = thread
         self._home = home
         self._run = run
         self._secrets = secrets
@@ -86,7 +85,7 @@ class FileCollector:
         try:
             for one in batch:
                 await self._collect(host, one)
-            await self._clerk.call(partial(self._store_collected, batch))
+            await self._thread.call(self._store_collected, batch)
             kept = self._given_up | self._sealed
             with suppress(
                 RunnerRefused
@@ -122,7 +121,7 @@ class FileCollector:
     async def _go_without(self, batch: list[Ended]) -> None:
         for one in batch:
             await self._give_up(one, "its host is given up")
-        await self._clerk.call(partial(self._store_collected, batch))
+        await self._thread.call(self._store_collected, batch)
         for one in batch:
             self._waiting.pop(one.attempt.id, None)
 
@@ -132,8 +131,10 @@ class FileCollector:
         await self._note(one, why)
 
     async def _note(self, one: Ended, why: str) -> None:
-        note = partial(self._store.note, self._run.id, "attempt.uncollected", {"error": why}, one.key, one.attempt.id)
-        await self._clerk.call(note)
+        data: JsonObject = {"error": why}
+        await self._thread.call(
+            self._store.events.note, self._run.id, "attempt.uncollected", data, one.key, one.attempt.id
+        )
 
     def _unseen_secrets(self, one: Ended) -> dict[str, str]:
         """The secrets of an attempt whose runner died, or was given up, before it could remove them from what the task wrote itself.

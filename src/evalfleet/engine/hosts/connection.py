@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 
 import anyio
 from msgspec.structs import replace
@@ -23,7 +22,7 @@ from evalfleet.errors import BackendError, RunnerRefused, RunnerUnavailable
 from evalfleet.hosts.base import Host, Inbox, Known, Launch, Observation, single_error
 from evalfleet.model import AttemptState, JsonObject
 from evalfleet.store.base.store import Store
-from evalfleet.store.thread import Clerk
+from evalfleet.store.thread import StoreThread
 
 _RESCUE_S = 30.0
 _NEWER_S = 2.0  # by so much a host must be younger than an attempt, that clocks and rounding decide nothing
@@ -35,7 +34,7 @@ class HostConnection:
         self,
         session: HostSession,
         dispatcher: Dispatcher,
-        clerk: Clerk,
+        thread: StoreThread,
         inbox: Inbox,
         store: Store,
         settings: EngineSettings,
@@ -45,7 +44,7 @@ class HostConnection:
         self._session = session
         self._backend = session.backend
         self._dispatcher = dispatcher
-        self._clerk = clerk
+        self._thread = thread
         self._inbox = inbox
         self._store = store
         self._settings = settings
@@ -71,7 +70,7 @@ class HostConnection:
                     async with self._backend.acquire(run.id, run.epoch, self._inbox) as host:
                         self._is_told = False
                         await self._rescue(host)
-                        await self._clerk.call(partial(self._dispatcher.hosts.returned, name))
+                        await self._thread.call(self._dispatcher.hosts.returned, name)
                         await self._answered()
                         self._session.meet(host)
                         self._is_linked = True
@@ -80,7 +79,7 @@ class HostConnection:
                 self._session.meet(None)
                 self._session.trouble = str(error).removeprefix(f"host {name}: ")
                 await self._doubt()
-                delay = await self._clerk.call(partial(self._dispatcher.host_unreached, name, str(error)))
+                delay = await self._thread.call(self._dispatcher.host_unreached, name, str(error))
                 self._inbox.poke()
                 await (anyio.sleep_forever() if delay is None else anyio.sleep(delay))
             finally:
@@ -93,13 +92,13 @@ class HostConnection:
             with anyio.fail_after(_RESCUE_S * self._far):
                 found = {one.attempt_id: one.live for one in await host.known()}
                 known = found.keys()
-                # Through the clerk, so that a claim that is just being made is among them.
-                live = await self._clerk.call(partial(self._dispatcher.live.on, self._backend.name))
+                # Through the store's thread, so that a claim that is just being made is among them.
+                live = await self._thread.call(self._dispatcher.live.on, self._backend.name)
                 for attempt_id in live.keys() & known:
                     await host.observe(attempt_id, live[attempt_id].last_event)
                 await self._find(host, live.keys() - known)
                 back = {one for one in known - live.keys() if found[one]}
-                await self._clerk.call(partial(self._dispatcher.returned.found, self._backend.name, back))
+                await self._thread.call(self._dispatcher.returned.found, self._backend.name, back)
                 for attempt_id in known - live.keys():
                     # Its end says whether it is late or was never collected. Without files, we took them and died before
                     # we said so.
@@ -114,7 +113,7 @@ class HostConnection:
         """End what finished runs left there: their own controllers are gone."""
         if not host.others:
             return
-        for run, stop, forget in await self._clerk.call(partial(self._leftovers.orders, host.others)):
+        for run, stop, forget in await self._thread.call(self._leftovers.orders, host.others):
             with suppress(RunnerRefused):  # another controller resumed it
                 await host.clear(run.id, run.epoch, stop=stop, forget=forget)
 
@@ -137,7 +136,7 @@ class HostConnection:
                 message = f"host {host.info.name} was made anew after it was claimed"
                 self._end(attempt_id, {"cause": "runner_lost", "message": message})
                 continue
-            launch = await self._clerk.call(partial(self._dispatcher.relaunch, attempt_id))
+            launch = await self._thread.call(self._dispatcher.relaunch, attempt_id)
             if launch:
                 launches.append(launch)
             elif attempt_id in self._dispatcher.live:
@@ -171,7 +170,7 @@ class HostConnection:
         """A machine that will be taken away gets no new work; what runs there goes on."""
         reason = await host.doomed()
         self._is_told = True
-        await self._clerk.call(partial(self._dispatcher.hosts.set_apart, self._backend.name, Absence.DRAINING))
+        await self._thread.call(self._dispatcher.hosts.set_apart, self._backend.name, Absence.DRAINING)
         if self._doom is None:
             await self._note("worker.draining", {"reason": reason})
         self._doom = reason
@@ -211,7 +210,7 @@ class HostConnection:
     async def _spare(self) -> None:
         """It said that it would be taken away, and now, over another connection, it does not: it was not."""
         self._doom = None
-        await self._clerk.call(partial(self._dispatcher.hosts.take_back, self._backend.name, Absence.DRAINING))
+        await self._thread.call(self._dispatcher.hosts.take_back, self._backend.name, Absence.DRAINING)
         await self._note("worker.returned", {"from": "draining"})
         self._inbox.poke()
 
@@ -285,12 +284,12 @@ class HostConnection:
         name, cause = self._backend.name, health.cause_of(seen)
         silent_s = anyio.current_time() - self._answered_at
         await self._note("worker.lost", {"cause": cause})
-        await self._clerk.call(partial(self._dispatcher.hosts.set_apart, name, Absence.LOST))
+        await self._thread.call(self._dispatcher.hosts.set_apart, name, Absence.LOST)
         why = f" ({self._session.trouble})" if self._session.trouble else ""
         message = f"host {name} was silent for {silent_s:.0f} s and is given up{why}"
         if cause == "preempted":
             message = f"host {name} was taken back by the cloud" + (f": {self._doom}" if self._doom else "")
-        live = await self._clerk.call(partial(self._dispatcher.live.on, name))
+        live = await self._thread.call(self._dispatcher.live.on, name)
         self._notice(f"{message}; what it had starts elsewhere" if live else message)
         for attempt_id in live:
             self._end(attempt_id, {"cause": cause, "message": message})
@@ -327,9 +326,9 @@ class HostConnection:
         """Attempts that the host should have by now and has not will never end by themselves."""
         known = {one.attempt_id for one in found}
         running = {one.attempt_id for one in found if one.live}
-        await self._clerk.call(partial(self._dispatcher.returned.only, self._backend.name, running))
+        await self._thread.call(self._dispatcher.returned.only, self._backend.name, running)
         before = self._store.now() - self._settings.audit_age_s
-        missing = await self._clerk.call(partial(self._dispatcher.live.missing, self._backend.name, known, before))
+        missing = await self._thread.call(self._dispatcher.live.missing, self._backend.name, known, before)
         with suppress(BackendError):
             await self._find(host, missing)
             await self._clear(host)
@@ -337,4 +336,4 @@ class HostConnection:
     async def _note(self, event: str, more: JsonObject | None = None) -> None:
         silent_s = round(anyio.current_time() - self._answered_at, 1)
         data = {"host": self._backend.name, "silent_s": silent_s, **(more or {})}
-        await self._clerk.call(partial(self._store.note, self._dispatcher.run.id, event, data))
+        await self._thread.call(self._store.note, self._dispatcher.run.id, event, data)

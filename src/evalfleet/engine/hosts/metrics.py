@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 
 import anyio
 
@@ -12,7 +11,7 @@ from evalfleet.engine.hosts.host_events import HostEvents
 from evalfleet.hosts.base import HostInfo
 from evalfleet.model import Run
 from evalfleet.store.base.store import Store
-from evalfleet.store.thread import Clerk
+from evalfleet.store.thread import StoreThread
 
 _LOOKS = 4  # until what was seen is written
 
@@ -29,7 +28,7 @@ class HostMetrics:
     def __init__(
         self,
         store: Store,
-        clerk: Clerk,
+        thread: StoreThread,
         run: Run,
         hosts: Callable[[], Iterable[HostInfo]],
         ping_s: float,
@@ -38,7 +37,7 @@ class HostMetrics:
         self._run = run
         self._host_events = host_events
         self._store = store
-        self._clerk = clerk
+        self._thread = thread
         self._hosts = hosts
         self._pause_s = ping_s / 2
         self._last: dict[str, Load] = {}
@@ -51,18 +50,18 @@ class HostMetrics:
             await anyio.sleep(self._pause_s)
             await self._look(list(self._hosts()))
             for event in self._host_events.take() if self._host_events else ():
-                await self._clerk.call(partial(self._store.note, self._run.id, event.type, event.data))
+                await self._thread.call(self._store.note, self._run.id, event.type, event.data)
             looks += 1
             if looks % _LOOKS == 0 and self._seen:
                 seen, self._seen = self._seen, {}
-                await self._clerk.call(partial(self._store.add_loads, seen))
+                await self._thread.call(self._store.add_loads, seen)
 
     async def _look(self, hosts: Iterable[HostInfo]) -> None:
         # By identity: an answer that says the same as the one before is an answer, too.
         new = {info.name: info.load for info in hosts if info.load is not self._last.get(info.name)}
         if not any(load is not None for load in new.values()):
             return
-        now = await self._clerk.call(self._store.now)
+        now = await self._thread.call(self._store.now)
         for name, load in new.items():
             if load is not None:
                 self._last[name] = load

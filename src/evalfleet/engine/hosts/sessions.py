@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
@@ -25,7 +24,7 @@ from evalfleet.errors import BackendError
 from evalfleet.hosts.base import Backend, Fleet, HostInfo, Inbox, Observation
 from evalfleet.model import JsonObject
 from evalfleet.store.base.store import Store
-from evalfleet.store.thread import Clerk
+from evalfleet.store.thread import StoreThread
 
 _DELIVERY_S = 60.0  # of orders to one host; a slow host must not delay the others
 
@@ -44,7 +43,7 @@ class HostSessions:
         fleet: Fleet,
         backends: Iterable[Backend],
         dispatcher: Dispatcher,
-        clerk: Clerk,
+        thread: StoreThread,
         inbox: Inbox,
         store: Store,
         settings: EngineSettings,
@@ -53,7 +52,7 @@ class HostSessions:
     ) -> None:
         self._fleet = fleet
         self._dispatcher = dispatcher
-        self._clerk = clerk
+        self._thread = thread
         self._inbox = inbox
         self._store = store
         self._settings = settings
@@ -155,7 +154,7 @@ class HostSessions:
                 group.start_soon(self._close, session)
         for name, backend in given.items():
             if name not in self._sessions:
-                await self._clerk.call(partial(self._dispatcher.hosts.joined, name, backend.slots, backend.canary))
+                await self._thread.call(self._dispatcher.hosts.joined, name, backend.slots, backend.canary)
                 self._sessions[name] = session = self._session(backend)
                 group.start_soon(self._serve, session)
                 await self._note("worker.joined", {"host": name})
@@ -170,7 +169,7 @@ class HostSessions:
 
     async def _serve(self, session: HostSession) -> None:
         connection = HostConnection(
-            session, self._dispatcher, self._clerk, self._inbox, self._store, self._settings, self._notice
+            session, self._dispatcher, self._thread, self._inbox, self._store, self._settings, self._notice
         )
         with session.scope:
             async with anyio.create_task_group() as group:
@@ -180,7 +179,7 @@ class HostSessions:
 
     async def _close(self, session: HostSession) -> None:
         name = session.backend.name
-        await self._clerk.call(partial(self._dispatcher.hosts.left, name))
+        await self._thread.call(self._dispatcher.hosts.left, name)
         with anyio.move_on_after(self._settings.farewell_s), suppress(BackendError):
             await self._look_once_more(session)
         session.scope.cancel()
@@ -196,7 +195,7 @@ class HostSessions:
         if session.host is None:
             return
         ended = {one.attempt_id for one in await session.host.known() if not one.live}
-        live = await self._clerk.call(partial(self._dispatcher.live.on, session.backend.name))
+        live = await self._thread.call(self._dispatcher.live.on, session.backend.name)
         for attempt_id in ended & live.keys():
             await session.host.observe(attempt_id, live[attempt_id].last_event)
         while session.collector.is_busy or any(one in self._dispatcher.live for one in ended):
@@ -205,12 +204,12 @@ class HostSessions:
 
     async def _end_orphaned(self) -> None:
         """End the live attempts of hosts that are gone, where the fleet knows what became of them: they cannot be asked."""
-        for host in await self._clerk.call(self._dispatcher.live.hosts) - self._sessions.keys():
+        for host in await self._thread.call(self._dispatcher.live.hosts) - self._sessions.keys():
             departure = self._fleet.departure(host)
             if departure is None:
                 continue
             end: JsonObject = {"cause": departure.cause, "message": departure.message}
-            lost = (await self._clerk.call(partial(self._dispatcher.live.on, host))).keys() - self._orphaned
+            lost = (await self._thread.call(self._dispatcher.live.on, host)).keys() - self._orphaned
             self._orphaned |= lost
             self._inbox.put([Observation(one, 1 << 30, 0.0, "ended", end) for one in sorted(lost)])
 
@@ -221,7 +220,7 @@ class HostSessions:
         self._waits = not self._sessions
 
     async def _note(self, event: str, data: JsonObject) -> None:
-        await self._clerk.call(partial(self._store.note, self._dispatcher.run.id, event, data))
+        await self._thread.call(self._store.note, self._dispatcher.run.id, event, data)
 
 
 async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:

@@ -8,7 +8,8 @@ import msgspec
 
 from evalfleet.core.gpus.cards import Card, Lease, Reserved, Ticket
 from evalfleet.model import JsonObject
-from evalfleet.store.runs.rows import Row, from_json, record, to_json
+from evalfleet.store.database.base import Row
+from evalfleet.store.rows import from_json, record, to_json
 
 _SEEN = ("index", "name", "memory_mb", "used_mb", "utilization", "foreign", "unexplained_mb", "held", "mig", "links")
 _reserved = msgspec.json.Decoder(tuple[str, tuple[str, ...]])

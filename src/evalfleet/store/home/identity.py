@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 
 from evalfleet.errors import CopiedHome
+from evalfleet.store.database.base import Database
 from evalfleet.store.database.file import FILE
 from evalfleet.store.database.file_lock import holder
 from evalfleet.store.home.facts import Facts, Former, Identity, identity_of
-from evalfleet.store.runs.queries import Database
 
 _BOOT, _MACHINE = Path("/proc/sys/kernel/random/boot_id"), Path("/etc/machine-id")
 

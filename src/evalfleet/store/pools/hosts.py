@@ -1,14 +1,16 @@
-"""The machines of pools that we make: what each should be, and how far it is."""
+"""The machines that are made for pools: what each should be, and how far it is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from evalfleet.core.transitions import allowed
-from evalfleet.errors import NotFound, Owned, WrongState
+from evalfleet.errors import NotFound, WrongState
 from evalfleet.model import DesiredState, HostState, JsonObject, Pool, PoolHost
-from evalfleet.store.pools.pools import Pooling, pool_subject
-from evalfleet.store.runs import rows
+from evalfleet.store import rows
+from evalfleet.store.database.base import Database
+from evalfleet.store.events import Events
+from evalfleet.store.pools.queries import HostQueries, PoolQueries, pool_subject
 
 _EVENTS = {
     HostState.REQUESTED: "worker.requested",
@@ -23,57 +25,19 @@ _EVENTS = {
 }
 
 
-class Hosting(Pooling):
-    """The part of `Store` that keeps the hosts of pools, and the pools' owners."""
+class Hosts(HostQueries):
+    """Reading and changing the hosts of pools."""
 
-    def take_pool(self, name: str, owner: str) -> Pool:
-        self.pool(name)
-        try:
-            self._db.own(f"pool-{name}", owner)
-        except Owned:
-            who = self.pool_owner(name) or "another process"
-            raise Owned(f"pool {name!r} is kept by {who}, which does what is wished meanwhile") from None
-        try:
-            with self._db.transaction():
-                taken = self._db.rows("take_pool", name=name, owner=owner)
-                if not taken:
-                    raise NotFound(f"there is no pool {name!r} any more")
-                return rows.pool(taken[0])
-        except BaseException:
-            self._db.disown(f"pool-{name}")
-            raise
+    def __init__(self, database: Database, events: Events) -> None:
+        super().__init__(database)
+        self._events = events
+        self._pools = PoolQueries(database)
 
-    def leave_pool(self, pool: Pool) -> None:
+    def request(self, pool: str, names: str, facts: Sequence[JsonObject]) -> list[PoolHost]:
+        """Write down that machines are wanted, named `names` + number, before a cloud is asked for them. A number is not used
+        again in a pool, nor a name in a home. None for a pool that is being deleted. Event `worker.requested`. Raises NotFound."""
         with self._db.transaction():
-            self._db.rows("leave_pool", name=pool.name, epoch=pool.epoch)
-        self._db.disown(f"pool-{pool.name}")
-
-    def amend_pool(self, name: str, settings: JsonObject) -> Pool:
-        with self._db.transaction():
-            self.pool(name)
-            changed = rows.pool(self._db.rows("amend_pool", name=name, settings=rows.to_json(settings))[0])
-            self._event(pool_subject(name), "pool.amended", {"settings": settings})
-            return changed
-
-    def explain_pool(self, name: str, reason: JsonObject | None) -> None:
-        with self._db.transaction():
-            text = None if reason is None else rows.to_json(reason)
-            if self._db.rows("explain_pool", name=name, reason=text):
-                self._event(pool_subject(name), "pool.resumed" if reason is None else "pool.paused", reason or {})
-
-    def mark_pool_for_deletion(self, name: str, *, force: bool = False) -> Pool:
-        with self._db.transaction():
-            self.pool(name)
-            self._refuse_wanted(name)
-            if self._db.rows("mark_pool_for_deletion", name=name):
-                self._event(pool_subject(name), "pool.doomed", {})
-            names = [host.name for host in self.hosts(name)]
-            self.set_desired(name, names, DesiredState.GONE, "the pool is deleted", force=force)
-            return self.pool(name)
-
-    def request_hosts(self, pool: str, names: str, facts: Sequence[JsonObject]) -> list[PoolHost]:
-        with self._db.transaction():
-            self.pool(pool)
+            self._pools.get(pool)
             taken = {row["name"] for row in self._db.rows("select_host_names")}
             number = int(self._db.rows("next_host_number", pool=pool)[0]["number"])
             made: list[PoolHost] = []
@@ -82,11 +46,11 @@ class Hosting(Pooling):
                     number += 1
                 name = f"{names}{number}"
                 inserted = self._db.rows(
-                    "insert_host", name=name, pool=pool, number=number, facts=rows.to_json(each), now=self.now()
+                    "insert_host", name=name, pool=pool, number=number, facts=rows.to_json(each), now=self._db.now()
                 )
                 if not inserted:
                     break
-                self._event(pool_subject(pool), _EVENTS[HostState.REQUESTED], {"host": name})
+                self._events.write(pool_subject(pool), _EVENTS[HostState.REQUESTED], {"host": name})
                 made.append(rows.host(inserted[0]))
                 number += 1
             return made
@@ -94,21 +58,29 @@ class Hosting(Pooling):
     def set_desired(
         self, pool: str, names: Sequence[str], desired: DesiredState, reason: str, *, force: bool = False
     ) -> list[PoolHost]:
+        """Say what hosts should be; the pool's owner follows. Returns those for which it is new: one that is to go stays so.
+        From then on no task is claimed on a host that is not to run. Event `worker.wished`. Raises NotFound.
+
+        Args:
+            force: at once, although work is on it. Otherwise it keeps its work, and the change waits until that has ended.
+        """
         with self._db.transaction():
-            known = {host.name for host in self.hosts(pool, gone=True)}
+            known = {host.name for host in self.of_pool(pool, gone=True)}
             changed: list[PoolHost] = []
             for name in names:
                 if name not in known:
                     raise NotFound(
                         f"pool {pool!r} has no machine {name!r}; it has: {', '.join(sorted(known)) or 'none'}"
                     )
-                for row in self._db.rows("set_desired", name=name, desired=desired, forced=force, now=self.now()):
+                for row in self._db.rows("set_desired", name=name, desired=desired, forced=force, now=self._db.now()):
                     changed.append(rows.host(row))
                     data = {"host": name, "desired": desired, "reason": reason, **({"forced": True} if force else {})}
-                    self._event(pool_subject(pool), "worker.wished", data)
+                    self._events.write(pool_subject(pool), "worker.wished", data)
             return changed
 
-    def move_host(self, pool: Pool, before: HostState, host: PoolHost) -> PoolHost | None:
+    def move(self, pool: Pool, before: HostState, host: PoolHost) -> PoolHost | None:
+        """Store how far a host is, if it is still as `before` and the pool is still ours; all but what it should be. Event
+        where the state is another. None: not ours any more. Raises WrongState for a state that cannot follow `before`."""
         with self._db.transaction():
             moved = self._db.rows(
                 "move_host",
@@ -124,7 +96,7 @@ class Hosting(Pooling):
                 made_at=host.made_at,
                 allocated_since=host.allocated_since,
                 allocated_s=host.allocated_s,
-                now=self.now(),
+                now=self._db.now(),
             )
             if not moved:
                 if before is not host.state and not allowed(before, host.state):
@@ -132,5 +104,5 @@ class Hosting(Pooling):
                 return None
             if host.state is not before:
                 data = {"host": host.name, "from": before, "reason": host.reason, "rung": host.rung}
-                self._event(pool_subject(pool.name), _EVENTS[host.state], data)
+                self._events.write(pool_subject(pool.name), _EVENTS[host.state], data)
             return rows.host(moved[0])

@@ -16,9 +16,9 @@ from evalfleet.core.gpus.cards import Card
 from evalfleet.core.transitions import GPU_EDGES
 from evalfleet.errors import NotFound, WrongState
 from evalfleet.model import Attempt, Device, GpuRequestState, Requests, Run
-from evalfleet.store.base.gpus import AVOID_S, CLEAN_S, PROGRAM_S, TICKET_S, Ask, Program
 from evalfleet.store.base.store import Store
-from evalfleet.store.gpus.leases import devices_of
+from evalfleet.store.gpus.gpus import devices_of
+from evalfleet.store.gpus.records import AVOID_S, CLEAN_S, PROGRAM_S, TICKET_S, Ask, Program
 from evalfleet.store.home import process
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.store import cases
@@ -357,7 +357,7 @@ class GpuContract:
         show(store, card(0))
         assert store.gpus()[0].quarantine is None
         assert [event.data["by"] for event in store.events(run.id) if event.type == "gpu.pardoned"] == [
-            "nobody: it has looked well for 30 s"
+            "evalfleet: it has looked well for 30 s"
         ]
 
     def test_a_card_that_was_found_taken_is_avoided_for_a_while(self, store: Store, clock: FakeClock) -> None:

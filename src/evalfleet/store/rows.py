@@ -1,8 +1,7 @@
-"""Between database rows and records. Rows are mappings by column name."""
+"""Between database rows and records."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -35,8 +34,8 @@ from evalfleet.model import (
     Verb,
     Verdict,
 )
+from evalfleet.store.database.base import Row
 
-Row = Mapping[str, Any]
 S = TypeVar("S", bound=msgspec.Struct)
 _T = TypeVar("_T")
 

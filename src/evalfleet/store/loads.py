@@ -1,0 +1,80 @@
+"""How busy hosts are and were: samples, kept in pieces of time; old ones are thinned, then dropped."""
+
+from __future__ import annotations
+
+from evalfleet.core.hosts.load import (
+    KEPT_S,
+    LEAST_APART_S,
+    PIECE_S,
+    THIN_AFTER_S,
+    Sample,
+    pack,
+    piece_of,
+    thinned,
+    unpack,
+)
+from evalfleet.store.database.base import Database
+
+_AT_A_TIME = 100  # pieces that one call thins: after a long pause a writer must not hold up others
+
+
+class LoadQueries:
+    """Reading samples."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def of_host(self, host: str, since: float, until: float) -> list[Sample]:
+        """The samples of one host, oldest first. Of what is older than an hour there is one sample a minute."""
+        pieces = self._db.rows("select_load_pieces", host=host, since=piece_of(since), until=until)
+        found = [sample for row in pieces for sample in unpack(row["begins"], row["samples"])]
+        return [sample for sample in found if since <= sample.at <= until]
+
+    def recent(self, since: float) -> dict[str, list[Sample]]:
+        """The samples of all hosts that sent any since then; at most those of the last hour."""
+        found: dict[str, list[Sample]] = {}
+        for row in self._db.rows("select_last_pieces", since=piece_of(since)):
+            samples = (one for one in unpack(row["begins"], row["samples"]) if one.at >= since)
+            found.setdefault(row["host"], []).extend(samples)
+        return {host: samples for host, samples in found.items() if samples}
+
+    __call__ = of_host
+
+
+class Loads(LoadQueries):
+    """Reading and adding samples."""
+
+    def add(self, samples: dict[str, list[Sample]]) -> None:
+        """Keep samples of hosts; thin and drop old ones. A sample that is hardly later than the last of its host is left
+        out. No event."""
+        with self._db.transaction():
+            begun = [self._append(host, sample) for host, several in samples.items() for sample in several]
+            if any(begun):
+                self._thin(self._db.now())
+
+    def _append(self, host: str, sample: Sample) -> bool:
+        """True: it is the first of its piece."""
+        if sample.at - self._last_at(host, sample.at) < LEAST_APART_S:
+            return False
+        begins = piece_of(sample.at)
+        before = self._db.rows("select_load_piece", host=host, begins=begins)
+        data = (before[0]["samples"] if before else b"") + pack(begins, [sample])
+        self._db.rows("put_load_piece", host=host, begins=begins, thin=0, samples=data)
+        return not before
+
+    def _last_at(self, host: str, at: float) -> float:
+        """The moment of the last sample of a host at about `at`; long ago where there is none."""
+        for begins in (piece_of(at), piece_of(at) - PIECE_S):
+            for row in self._db.rows("select_load_piece", host=host, begins=begins):
+                samples = unpack(begins, row["samples"])
+                if samples:
+                    return samples[-1].at
+        return float("-inf")
+
+    def _thin(self, now: float) -> None:
+        for row in self._db.rows("select_thick_pieces", before=now - THIN_AFTER_S - PIECE_S, limit=_AT_A_TIME):
+            few = thinned(unpack(row["begins"], row["samples"]))
+            self._db.rows(
+                "put_load_piece", host=row["host"], begins=row["begins"], thin=1, samples=pack(row["begins"], few)
+            )
+        self._db.rows("drop_old_pieces", before=now - KEPT_S)
