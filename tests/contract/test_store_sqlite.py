@@ -11,6 +11,7 @@ import pytest
 
 pytest.register_assert_rewrite(
     "evalfleet.testing.store.attempts",
+    "evalfleet.testing.store.database",
     "evalfleet.testing.store.gpus",
     "evalfleet.testing.store.queries",
     "evalfleet.testing.store.runs",

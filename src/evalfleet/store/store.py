@@ -16,7 +16,7 @@ from functools import cached_property
 from evalfleet.store.attempts.attempts import Attempts
 from evalfleet.store.daemon import Daemon
 from evalfleet.store.events import Events
-from evalfleet.store.flat import FlatStore
+from evalfleet.store.flat_store import FlatStore
 from evalfleet.store.gpus.gpus import Gpus
 from evalfleet.store.home.home import HomeRecord
 from evalfleet.store.loads import Loads

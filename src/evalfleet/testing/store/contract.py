@@ -17,6 +17,7 @@ from __future__ import annotations
 from evalfleet.testing.store.access import AccessContract
 from evalfleet.testing.store.attempts import AttemptContract
 from evalfleet.testing.store.daemon import DaemonContract
+from evalfleet.testing.store.database import DatabaseContract
 from evalfleet.testing.store.devices import DeviceContract
 from evalfleet.testing.store.gpus import GpuContract
 from evalfleet.testing.store.hosts import HostContract
@@ -28,6 +29,7 @@ from evalfleet.testing.store.runs import RunContract
 
 
 class StoreContract(
+    DatabaseContract,
     RunContract,
     AttemptContract,
     DeviceContract,
@@ -40,4 +42,4 @@ class StoreContract(
     DaemonContract,
     LoadContract,
 ):
-    """All promises of `evalfleet.store.base.store.Store` that one store can show."""
+    """All promises of `evalfleet.store.store.Store` that one store can show."""
