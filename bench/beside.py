@@ -24,7 +24,7 @@ from measuring import EVALFLEET, await_runner_gone, environment
 from processes import WORKERS, write_tasks
 from table import Line
 
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 
 TASKS = 60_000  # more than are played
 PAIRS = 24
@@ -74,7 +74,9 @@ def _measured(home: Path, tasks: Path, engine: set[int], dashboard: set[int]) ->
         peak_mb = server.peak_mb
     await_runner_gone(home)
     with closing(open_store(home)) as store:
-        ended = sorted(one.ended_at for one in store.attempts(store.runs()[0].id) if one.ended_at is not None)
+        ended = sorted(
+            one.ended_at for one in store.attempts.all(store.runs.newest()[0].id) if one.ended_at is not None
+        )
     rates = [
         (bisect_left(ended, one.until) - bisect_left(ended, one.since)) / (one.until - one.since) for one in windows
     ]

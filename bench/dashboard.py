@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from measuring import EVALFLEET, TICKS, environment
 from table import Line
 
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 
 READERS = 200
 EVENTS = 200  # a second
@@ -85,14 +85,14 @@ def reading(server: Server, *more: int) -> Iterator[subprocess.Popen[str]]:
 def bench_feed(home: Path) -> list[Line]:
     """Events that are committed at a steady pace, and when readers have them."""
     with closing(open_store(home)) as store, served(home) as server:
-        after, count = store.last_number(), EVENTS * SECONDS
+        after, count = store.events.last_number(), EVENTS * SECONDS
         with reading(server, after, count) as readers:
             begun, cpu_s = time.monotonic(), server.cpu_s
             for batch in range(SECONDS * BATCHES):
                 with store.batch():
                     for number in range(EVENTS // BATCHES):
                         line = {"step": number, "note": "clicked"}
-                        store.note("r1", "attempt.progressed", {"step": batch, "lines": [line]})
+                        store.events.note("r1", "attempt.progressed", {"step": batch, "lines": [line]})
                 time.sleep(max(0.0, begun + (batch + 1) / BATCHES - time.monotonic()))
             assert readers.stdout is not None
             delays = sorted(json.loads(readers.stdout.readline()))

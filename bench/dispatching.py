@@ -12,7 +12,7 @@ from processes import write_tasks
 from table import Line, expect
 
 from evalfleet.hosts.azure_pool import settings_of, spec_of
-from evalfleet.store.database.sqlite import open_reader
+from evalfleet.store.open import open_reader
 
 HOSTS = 40
 TASKS = 400
@@ -71,7 +71,7 @@ def _drive(home: Path, tasks: Path, *words: str, here: Emulator | None = None) -
     store = open_reader(home)
     assert store is not None
     try:
-        attempts = store.attempts(store.runs()[0].id)
+        attempts = store.attempts.all(store.runs.newest()[0].id)
     finally:
         store.close()
     started = [(one.started_at - one.claimed_at) * 1000 for one in attempts if one.started_at is not None]
@@ -88,8 +88,8 @@ def _write_hosts(path: Path, home: Path) -> Path:
     store = open_reader(home)
     assert store is not None
     try:
-        wanted = settings_of(store.pool(POOL))
-        specs = [spec_of(host, wanted) for host in store.hosts(POOL)]
+        wanted = settings_of(store.pools.get(POOL))
+        specs = [spec_of(host, wanted) for host in store.hosts.of_pool(POOL)]
     finally:
         store.close()
     rows = [

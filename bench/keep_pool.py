@@ -20,8 +20,8 @@ import msgspec
 
 from evalfleet import config
 from evalfleet.azure.pool import AzurePool
-from evalfleet.pools.ownership import keeping
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.pools.ownership import own_pool
+from evalfleet.store.open import open_store
 from evalfleet.store.thread import Clerk
 
 NAME = "bench"
@@ -35,12 +35,12 @@ async def settle(home: Path, vms: int) -> dict[str, object]:
     wanted = AzurePool(workers=vms, regions=("eastus",))
     try:
         begun = time.perf_counter()
-        await clerk.call(partial(store.create_pool, NAME, "azure-vm", msgspec.to_builtins(wanted)))
+        await clerk.call(partial(store.pools.create, NAME, "azure-vm", msgspec.to_builtins(wanted)))
         with anyio.fail_after(LIMIT_S):
-            async with keeping(settings, store, clerk, NAME, "bench") as steward:
+            async with own_pool(settings, store, clerk, NAME, "bench") as steward:
                 await steward.settle()
         wall_s = time.perf_counter() - begun
-        return {"wall_s": wall_s, "states": Counter(str(host.state) for host in store.hosts(NAME))}
+        return {"wall_s": wall_s, "states": Counter(str(host.state) for host in store.hosts.of_pool(NAME))}
     finally:
         store.close()
 

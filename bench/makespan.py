@@ -19,7 +19,7 @@ from table import Line, expect
 
 from evalfleet.core.breaker import Breaker
 from evalfleet.core.placement import Candidate, HostRoom, Slot, place
-from evalfleet.store.database.sqlite import open_reader
+from evalfleet.store.open import open_reader
 
 WORKERS = (10, 40)
 SEED = 154
@@ -108,10 +108,10 @@ def _real(home: Path, tasks: Path) -> tuple[list[int], float]:
     store = open_reader(home)
     assert store is not None
     try:
-        run = store.runs()[0]
-        order = [task.number for task in store.candidates(run.id, len(tasks.read_text().splitlines()))]
+        run = store.runs.newest()[0]
+        order = [task.number for task in store.tasks.candidates(run.id, len(tasks.read_text().splitlines()))]
         expect(fleet(home, "resume", run.id), 0)
-        attempts = store.attempts(run.id)
+        attempts = store.attempts.all(run.id)
         ended = [attempt.ended_at for attempt in attempts if attempt.ended_at is not None]
         return order, max(ended) - min(attempt.claimed_at for attempt in attempts)
     finally:

@@ -12,8 +12,8 @@ from typing import Any
 from table import Line
 
 from evalfleet.model import Outcome, Policy, Requests, TaskSpec, Verdict
-from evalfleet.store.base.store import Claim, Finish
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.attempts.records import Claim, Finish
+from evalfleet.store.open import open_store
 
 sys.path.append(str(Path(__file__).parents[1]))
 from tests.support.page_view import BUILT, CHROMIUM, MISSING, View, viewed
@@ -73,8 +73,8 @@ def _large(home: Path) -> str:
     """A run that is over, with a verdict for each task."""
     specs = [TaskSpec(key=f"domain{n % 12}_{n}", domain=f"domain{n % 12}", command=("true",)) for n in range(TASKS)]
     with closing(open_store(home)) as store:
-        run = store.submit("large", Policy(workers=40), specs, folder="/", base_env={})
-        run = store.begin(store.take(run.id, "bench"))
+        run = store.runs.submit("large", Policy(workers=40), specs, folder="/", base_env={})
+        run = store.runs.begin(store.runs.take(run.id, "bench"))
         assert run is not None
         with store.batch():
             for number in range(1, TASKS + 1):
@@ -82,10 +82,10 @@ def _large(home: Path) -> str:
                 claim = Claim(
                     task_number=number, worker=worker, host=worker, token="t", lease_s=600.0, requests=Requests()
                 )
-                claimed = store.claim(run, claim)
+                claimed = store.attempts.claim(run, claim)
                 assert claimed is not None
                 now = store.now()
-                store.finish(
+                store.attempts.finish(
                     run,
                     Finish(
                         attempt=claimed.attempt,
@@ -102,5 +102,5 @@ def _large(home: Path) -> str:
                         judge_version=1,
                     ),
                 )
-        store.complete(run)
+        store.runs.complete(run)
         return run.id

@@ -11,7 +11,7 @@ from pathlib import Path
 from measuring import EVALFLEET, environment, measure
 from table import Line, expect
 
-from evalfleet.store.database.sqlite import open_reader
+from evalfleet.store.open import open_reader
 
 TRIALS, AT_A_TIME = 400, 8
 OTHERS = 100  # of Optuna's: its rate does not depend on how many
@@ -78,8 +78,8 @@ def _study(home: Path, script: str, trials: int, parallel: int, gpus: int = 0) -
     store = open_reader(home)
     assert store is not None
     try:
-        run = store.runs()[0]
-        attempts = list(store.attempt_rows(run.id))
+        run = store.runs.newest()[0]
+        attempts = list(store.attempts.all_rows(run.id))
     finally:
         store.close()
     if len(attempts) != trials:

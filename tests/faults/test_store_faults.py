@@ -18,16 +18,16 @@ import pytest
 
 from evalfleet.errors import Owned
 from evalfleet.model import Policy, TaskState
-from evalfleet.store.base.store import Store
-from evalfleet.store.database.sqlite import open_reader, open_store
+from evalfleet.store.open import open_reader, open_store
+from evalfleet.store.store import Store
 from evalfleet.testing.store import cases
 
 PRELUDE = """
 import os, signal, sys, time
 from pathlib import Path
 from evalfleet.model import *
-from evalfleet.store.base.store import *
-from evalfleet.store.database.sqlite import open_store, open_reader
+
+from evalfleet.store.open import open_reader, open_store
 from evalfleet.testing.store import cases
 home = Path(sys.argv[1])
 """
@@ -92,14 +92,14 @@ def check(home: Path) -> None:
 WRITER = """
 run_id, me = sys.argv[2], int(sys.argv[3])
 store = open_store(home)
-run = store.run(run_id)
+run = store.runs.get(run_id)
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(200):
     with store.batch():
-        before = store.breaker(run_id) or {"count": 0}
-        store.store_breaker(run, {"count": before["count"] + 1})
-        store.note(run_id, "test.noted", {"me": me, "number": number, "count": before["count"] + 1})
+        before = store.runs.breaker(run_id) or {"count": 0}
+        store.runs.store_breaker(run, {"count": before["count"] + 1})
+        store.events.note(run_id, "test.noted", {"me": me, "number": number, "count": before["count"] + 1})
 store.close()
 """
 
@@ -111,8 +111,8 @@ seen = last = looks = 0
 while seen < 800:
     looks += 1
     with store.snapshot():
-        count = (store.breaker(run_id) or {"count": 0})["count"]
-        events = [e for e in store.events(run_id, after=last, limit=10000) if e.type == "test.noted"]
+        count = (store.runs.breaker(run_id) or {"count": 0})["count"]
+        events = [e for e in store.events.of_run(run_id, after=last, limit=10000) if e.type == "test.noted"]
     for event in events:
         # In the order of commits, and nothing skipped that comes later.
         assert event.data["count"] == seen + 1, (event, seen)
@@ -134,8 +134,8 @@ def test_four_writers_lose_nothing_and_readers_see_order(tmp_path: Path, start: 
     for process in writers:
         ended(process)
     assert "looks" in ended(reader)
-    assert store.breaker(run.id) == {"count": 800}
-    events = [event for event in store.events(run.id, limit=10_000) if event.type == "test.noted"]
+    assert store.runs.breaker(run.id) == {"count": 800}
+    events = [event for event in store.events.of_run(run.id, limit=10_000) if event.type == "test.noted"]
     assert [event.data["count"] for event in events] == list(range(1, 801))
     for number in range(4):
         assert [event.data["number"] for event in events if event.data["me"] == number] == list(range(200))
@@ -148,8 +148,8 @@ def test_four_writers_lose_nothing_and_readers_see_order(tmp_path: Path, start: 
 KILLED = """
 run_id, point = sys.argv[2], int(sys.argv[3])
 store = open_store(home)
-run = store.take(run_id, "doomed")
-run = store.begin(run) or store.run(run_id)
+run = store.runs.take(run_id, "doomed")
+run = store.runs.begin(run) or store.runs.get(run_id)
 attempt = cases.claimed(store, run).attempt
 database, left = store.database, [point]
 execute = database.rows
@@ -159,7 +159,7 @@ def rows(name, /, **values):
         os.kill(os.getpid(), signal.SIGKILL)
     return execute(name, **values)
 database.rows = rows
-store.finish(run, cases.with_verdict(attempt))
+store.attempts.finish(run, cases.with_verdict(attempt))
 if left[0] == 1:
     # All statements are through: die before the next transaction.
     os.kill(os.getpid(), signal.SIGKILL)
@@ -174,8 +174,8 @@ def test_death_at_any_statement_leaves_all_or_nothing(tmp_path: Path, start: Sta
         run = cases.submit(store)
         process = start(KILLED, tmp_path, run.id, point)
         output, _ = process.communicate(timeout=60)
-        task, [attempt] = store.task_at(run.id, 1), store.attempts(run.id)
-        types = [event.type for event in store.events(run.id)]
+        task, [attempt] = store.tasks.at(run.id, 1), store.attempts.all(run.id)
+        types = [event.type for event in store.events.of_run(run.id)]
         if process.returncode == 0:
             assert "survived" in output
             assert task.state is TaskState.DONE
@@ -185,10 +185,10 @@ def test_death_at_any_statement_leaves_all_or_nothing(tmp_path: Path, start: Sta
         whole = task.state is TaskState.DONE
         assert (attempt.verdict is not None) == ("attempt.finished" in types) == ("task.done" in types) == whole
         # The next controller takes over at once and finishes what is left.
-        taken = store.take(run.id, "next")
+        taken = store.runs.take(run.id, "next")
         assert taken.epoch == 2
         if not whole:
-            assert [found.id for found in store.unended(run.id)] == [attempt.id]
+            assert [found.id for found in store.attempts.unended(run.id)] == [attempt.id]
             assert cases.finished(store, taken, cases.with_verdict(attempt)).counts
     assert died_at >= 4
     store.close()
@@ -198,14 +198,14 @@ def test_death_at_any_statement_leaves_all_or_nothing(tmp_path: Path, start: Sta
 WRITES_FOR_EVER = """
 run_id = sys.argv[2]
 store = open_store(home)
-run = store.run(run_id)
-count = (store.breaker(run_id) or {"count": 0})["count"]
+run = store.runs.get(run_id)
+count = (store.runs.breaker(run_id) or {"count": 0})["count"]
 print("ready", flush=True)
 while True:
     count += 1
     with store.batch():
-        store.store_breaker(run, {"count": count, "text": "x" * 20000})
-        store.note(run_id, "test.noted", {"count": count})
+        store.runs.store_breaker(run, {"count": count, "text": "x" * 20000})
+        store.events.note(run_id, "test.noted", {"count": count})
     print(count, flush=True)
 """
 
@@ -222,12 +222,12 @@ def test_death_at_random_moments_keeps_what_was_committed(tmp_path: Path, start:
         process.kill()
         output, _ = process.communicate()
         said += output.split()
-        stored = (store.breaker(run.id) or {})["count"]
+        stored = (store.runs.breaker(run.id) or {})["count"]
         assert stored >= int(said[-1])
-        event = store.last_event(run.id)
+        event = store.events.last(run.id)
         assert event is not None
         assert event.data["count"] == stored
-        store.note(run.id, "test.noted", {"count": stored})  # the lock is free
+        store.events.note(run.id, "test.noted", {"count": stored})  # the lock is free
     store.close()
     check(tmp_path)
 
@@ -236,7 +236,7 @@ def test_death_at_random_moments_keeps_what_was_committed(tmp_path: Path, start:
 
 OWNER = """
 store = open_store(home)
-run = store.begin(store.take(sys.argv[2], f"doomed, pid {os.getpid()}"))
+run = store.runs.begin(store.runs.take(sys.argv[2], f"doomed, pid {os.getpid()}"))
 print("mine", flush=True)
 sys.stdin.readline()
 """
@@ -248,13 +248,13 @@ def test_a_killed_owner_is_followed_at_once(tmp_path: Path, start: Start) -> Non
     process = start(OWNER, tmp_path, run.id)
     assert line(process) == "mine"
     with pytest.raises(Owned, match=f"doomed, pid {process.pid}"):
-        store.take(run.id, "next")
-    assert store.driver(run.id) == f"doomed, pid {process.pid}"
+        store.runs.take(run.id, "next")
+    assert store.runs.driver(run.id) == f"doomed, pid {process.pid}"
     process.kill()
     process.wait()
-    assert store.driver(run.id) is None
-    assert store.run(run.id).owner == f"doomed, pid {process.pid}"
-    taken = store.take(run.id, "next")
+    assert store.runs.driver(run.id) is None
+    assert store.runs.get(run.id).owner == f"doomed, pid {process.pid}"
+    taken = store.runs.take(run.id, "next")
     assert (taken.epoch, taken.owner) == (2, "next")
     store.close()
 
@@ -264,14 +264,14 @@ def test_one_who_only_asks_does_not_turn_an_owner_away(tmp_path: Path, start: St
 store = open_reader(home)
 print("ready", flush=True)
 while True:
-    store.driver(sys.argv[2])
+    store.runs.driver(sys.argv[2])
 """
     store = open_store(tmp_path)
     run = cases.submit(store)
     process = start(asking, tmp_path, run.id)
     assert line(process) == "ready"
     for _ in range(50):
-        store.leave(store.take(run.id, "me"))
+        store.runs.leave(store.runs.take(run.id, "me"))
     store.close()
 
 
@@ -299,7 +299,7 @@ store = open_store(home)
 cases.submit(store)
 store.close()
 reader = open_reader(home)
-print(len(reader.runs()))
+print(len(reader.runs.newest()))
 reader.close()
 """
 
@@ -315,7 +315,7 @@ def test_many_may_open_a_new_home_at_once(tmp_path: Path, start: Start) -> None:
             ended(process)
         reader = open_reader(home)
         assert reader is not None
-        assert len(reader.runs()) == 4
+        assert len(reader.runs.newest()) == 4
         reader.close()
         check(home)
 
@@ -334,14 +334,14 @@ specs = (
 )
 store = open_store(home)
 began, cpu = time.monotonic(), time.process_time()
-run = store.submit("big", Policy(), specs, folder="/", base_env={})
+run = store.runs.submit("big", Policy(), specs, folder="/", base_env={})
 wall, cpu = time.monotonic() - began, time.process_time() - cpu
 began = time.process_time()
 for _ in range(10):
-    assert len(store.candidates(run.id, 100)) == 100
+    assert len(store.tasks.candidates(run.id, 100)) == 100
 candidates = (time.process_time() - began) / 10
 began = time.process_time()
-counts = store.counts(run.id)
+counts = store.tasks.counts(run.id)
 counted = time.process_time() - began
 # Not ru_maxrss, which begins with what the process that forked us had.
 rss = int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) / 1024
@@ -373,7 +373,7 @@ sys.stdin.readline()
     process = start(holding, tmp_path)
     assert line(process) == "held"
     closing = start(
-        'store = open_reader(home); print(len(store.runs()), flush=True); store.close(); print("closed", flush=True)',
+        'store = open_reader(home); print(len(store.runs.newest()), flush=True); store.close(); print("closed", flush=True)',
         tmp_path,
     )
     assert ended(closing).split() == ["1", "closed"]  # a reader needs no lock
@@ -381,13 +381,13 @@ sys.stdin.readline()
     assert log > 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("evalfleet.store.database.sqlite.BUSY_S", 0.05)
-        for write in (lambda: store.note(run.id, "test.noted", {}), other.close):
+        for write in (lambda: store.events.note(run.id, "test.noted", {}), other.close):
             with pytest.raises(Exception, match=r"write\.lock"):
                 write()
     assert (tmp_path / "evalfleet.db-wal").stat().st_size == log
     process.kill()
     process.wait()
-    store.note(run.id, "test.noted", {})
+    store.events.note(run.id, "test.noted", {})
     store.close()
     other.database.connection.close()  # pyright: ignore[reportAttributeAccessIssue] - its own close failed
 
@@ -405,11 +405,11 @@ os.kill(os.getpid(), signal.SIGKILL)
     before = (database.read_bytes(), log.read_bytes())
     reader = open_reader(tmp_path)
     assert reader is not None
-    assert len(reader.runs()) == 1
+    assert len(reader.runs.newest()) == 1
     reader.close()
     assert (database.read_bytes(), log.read_bytes()) == before
     store: Store = open_store(tmp_path)
-    assert len(store.runs()) == 1
+    assert len(store.runs.newest()) == 1
     store.close()
     assert not log.exists()
 
@@ -420,7 +420,7 @@ def test_a_store_that_nobody_closed_is_closed_under_the_lock(tmp_path: Path, sta
     assert not (tmp_path / "evalfleet.db-wal").exists()
     assert os.path.getsize(tmp_path / "evalfleet.db") > 0
     store = open_store(tmp_path)
-    assert store.runs()[0].policy == Policy()
+    assert store.runs.newest()[0].policy == Policy()
     store.close()
 
 
@@ -435,7 +435,7 @@ def test_a_second_look_at_the_home_keeps_our_locks(tmp_path: Path, start: Start)
         again.close()
         ended(start("store = open_store(home); cases.submit(store); store.close()", tmp_path))
         assert (tmp_path / "evalfleet.db-wal").stat().st_ino == log
-    store.note(run.id, "test.noted", {})
-    assert len(store.runs()) == 3
+    store.events.note(run.id, "test.noted", {})
+    assert len(store.runs.newest()) == 3
     store.close()
     check(tmp_path)

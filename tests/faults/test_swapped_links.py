@@ -27,7 +27,7 @@ from evalfleet.runner.attempt.spec import Refusal
 from evalfleet.runner.redact import Redactor
 from evalfleet.runner.safe_files import remove
 from evalfleet.runner.spool.spool import fetch
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.testing.store import cases
 
 WITNESS = b"witness: correct-horse-battery\n"
@@ -170,10 +170,10 @@ def fill_safely(folder: Path) -> None:
 
 async def test_a_server_gives_out_nothing_else(home: Path, outside: Path) -> None:
     with closing(open_store(home)) as store:
-        submitted = store.submit(
+        submitted = store.runs.submit(
             "r", Policy(workers=1), [TaskSpec(key="a", domain="d", command=("true",))], folder="/", base_env={}
         )
-        run = store.begin(store.take(submitted.id, "me"))
+        run = store.runs.begin(store.runs.take(submitted.id, "me"))
         assert run is not None
         cases.finished(store, run, cases.with_verdict(cases.claimed(store, run, 1).attempt))
     folder = Home(home).attempt(run.id, "a", 1)

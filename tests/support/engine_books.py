@@ -15,7 +15,7 @@ from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.workers import WorkerTable
 from evalfleet.hosts.base import HostInfo, Observation
 from evalfleet.model import Attempt, Policy, Run, TaskSpec
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.testing.clock import FakeClock
 
 SECOND = 3600.0  # as a price per hour: a dollar per second
@@ -45,7 +45,7 @@ class Books:
         made = [_spec(turn) for turn in range(1, specs + 1)] if isinstance(specs, int) else specs
         wanted: dict[str, object] = {"workers": 100, "timeout_s": 100.0, "retry_base_s": 0.001, "retry_cap_s": 0.001}
         wanted |= {"breaker": False, "max_lost": 1000, **policy}
-        run = self.store.submit("x", Policy(**wanted), made, folder="/", base_env={})  # pyright: ignore[reportArgumentType]
+        run = self.store.runs.submit("x", Policy(**wanted), made, folder="/", base_env={})  # pyright: ignore[reportArgumentType]
         self.run, self.dispatcher = self._driven(run)
 
     def _driven(self, run: Run) -> tuple[Run, Dispatcher]:
@@ -59,7 +59,7 @@ class Books:
         """The controller dies where it stands, and another takes over; it reaches only these hosts."""
         self.store.close()
         self.store = open_store(self.home, self.clock)
-        self.run, self.dispatcher = self._driven(self.store.run(self.run.id))
+        self.run, self.dispatcher = self._driven(self.store.runs.get(self.run.id))
         self.hosts = {name: info for name, info in self.hosts.items() if hosts(name)}
 
     def step(self, *seen: Observation, after_s: float = 0.0) -> Orders:
@@ -94,12 +94,12 @@ class Books:
         return self.seen(attempt, "ended", cause=cause, message="gone")
 
     def attempt(self, attempt: str) -> Attempt:
-        [found] = [one for one in self.store.attempts(self.run.id) if one.id == attempt]
+        [found] = [one for one in self.store.attempts.all(self.run.id) if one.id == attempt]
         return found
 
     @property
     def spent(self) -> float:
-        return self.store.cost_usd(self.run.id)
+        return self.store.costs.total_usd(self.run.id)
 
 
 def _spec(turn: int) -> TaskSpec:

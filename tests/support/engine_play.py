@@ -16,8 +16,8 @@ from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.supervisor import Ending, Supervisor
 from evalfleet.layout import Home
 from evalfleet.model import Attempt, Event, Policy, Requests, Run, RunState, TaskSpec, TaskState
-from evalfleet.store.base.store import StoreReader
-from evalfleet.store.database.sqlite import open_reader, open_store
+from evalfleet.store.open import open_reader, open_store
+from evalfleet.store.reader import StoreReader
 from evalfleet.testing.backend import FakeBackend
 from evalfleet.testing.fleet import FakeFleet
 
@@ -68,11 +68,11 @@ class Watched:
 
     def attempts(self) -> list[Attempt]:
         with opened(self.home) as reader:
-            return reader.attempts(self.run.id)
+            return reader.attempts.all(self.run.id)
 
     def events(self) -> list[Event]:
         with opened(self.home) as reader:
-            return reader.events(self.run.id, limit=10_000)
+            return reader.events.of_run(self.run.id, limit=10_000)
 
     def types(self) -> list[tuple[str, object]]:
         return [(event.type, event.data.get("host")) for event in self.events()]
@@ -98,7 +98,7 @@ class Play(Watched):
             for number in range(1, tasks + 1)
         ]
         wanted = Policy(**{"workers": 8, "retry_base_s": 0.01, **policy})  # pyright: ignore[reportArgumentType]
-        self.run = take(self.store, self.store.submit("x", wanted, specs, folder="/", base_env={}))
+        self.run = take(self.store, self.store.runs.submit("x", wanted, specs, folder="/", base_env={}))
         self.fleet = FakeFleet(*hosts)
         self.hosts = list(hosts)
         self.notices: list[str] = []
@@ -138,9 +138,9 @@ class Play(Watched):
 
     def assert_all_ok(self) -> None:
         with opened(self.home) as reader:
-            assert reader.run(self.run.id).state is RunState.COMPLETED
-            assert {task.state for task in reader.tasks(self.run.id)} == {TaskState.DONE}
-            assert all(task.consumed <= 1 for task in reader.tasks(self.run.id))
+            assert reader.runs.get(self.run.id).state is RunState.COMPLETED
+            assert {task.state for task in reader.tasks.all(self.run.id)} == {TaskState.DONE}
+            assert all(task.consumed <= 1 for task in reader.tasks.all(self.run.id))
 
 
 def end_all(backend: FakeBackend) -> None:

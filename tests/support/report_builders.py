@@ -21,8 +21,8 @@ from evalfleet.model import (
     TaskState,
     Verdict,
 )
-from evalfleet.store.base.store import Claim, Claimed, Finish, Finished, Progress
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.attempts.records import Claim, Claimed, Finish, Finished, Progress
+from evalfleet.store.open import open_store
 
 START = 1_760_000_000.0
 
@@ -57,14 +57,14 @@ class RunBuilder:
             TaskSpec(key=key, domain=key.rsplit("_", 1)[0], command=("true",), payload=_payload(key, payload))
             for key in keys
         ]
-        self.run: Run = self.store.submit(
+        self.run: Run = self.store.runs.submit(
             name, policy or Policy(workers=2), specs, folder="/somewhere", base_env={"PATH": "/bin"}
         )
         self.numbers = {spec.key: number for number, spec in enumerate(specs, 1)}
 
     def begin(self, owner: str = "test") -> RunBuilder:
-        self.run = self.store.take(self.run.id, owner)
-        begun = self.store.begin(self.run)
+        self.run = self.store.runs.take(self.run.id, owner)
+        begun = self.store.runs.begin(self.run)
         assert begun is not None
         self.run = begun
         return self
@@ -73,12 +73,12 @@ class RunBuilder:
         claim = Claim(
             task_number=self.numbers[key], worker=worker, host="local", token="t", lease_s=60, requests=Requests()
         )
-        claimed = self.store.claim(self.run, claim)
+        claimed = self.store.attempts.claim(self.run, claim)
         assert claimed is not None, f"{key} could not be claimed"
         return claimed
 
     def step(self, claimed: Claimed, step: int, lines: Sequence[JsonObject] = ()) -> None:
-        attempt = self.store.progress(
+        attempt = self.store.attempts.progress(
             self.run,
             Progress(
                 attempt=claimed.attempt,
@@ -113,7 +113,7 @@ class RunBuilder:
             failure = Failure(kind=kind, blame=blame, retryable=True, consumes=blame is Blame.TASK, evidence=evidence)
             facts |= {"failure": failure, "next_state": then or TaskState.QUEUED, "reason": f"{kind}: {evidence}"}
             outcome = OUTCOMES.get(kind, Outcome.INFRA_ERROR)
-        finished = self.store.finish(
+        finished = self.store.attempts.finish(
             self.run,
             Finish(
                 attempt=claimed.attempt,
@@ -131,7 +131,7 @@ class RunBuilder:
             ),
         )
         assert finished is not None
-        self.store.collect(self.run, finished.attempt, [])
+        self.store.attempts.collect(self.run, finished.attempt, [])
         return finished
 
     def attempt(self, key: str, score: float | None = None, *, worker: str = "local-1", **how: Any) -> Finished:
@@ -139,20 +139,20 @@ class RunBuilder:
         return self.finish(self.claim(key, worker), score, **how)
 
     def pause(self, cause: str = "budget", message: str = "the budget is spent") -> RunBuilder:
-        paused = self.store.pause(self.run, {"cause": cause, "message": message})
+        paused = self.store.runs.pause(self.run, {"cause": cause, "message": message})
         assert paused is not None
         self.run = paused
         return self
 
     def complete(self) -> RunBuilder:
-        done = self.store.complete(self.run)
+        done = self.store.runs.complete(self.run)
         assert done is not None
         self.run = done
         return self
 
     def leave(self) -> RunBuilder:
-        self.store.leave(self.run)
-        self.run = replace(self.store.run(self.run.id))
+        self.store.runs.leave(self.run)
+        self.run = replace(self.store.runs.get(self.run.id))
         return self
 
     def close(self) -> None:

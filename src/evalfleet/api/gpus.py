@@ -40,11 +40,11 @@ from evalfleet.layout import Home
 from evalfleet.model import Device, Requests
 from evalfleet.report.gpus import gpus_facts
 from evalfleet.report.terminal.gpus import whose
-from evalfleet.store.base.store import Store
-from evalfleet.store.database.sqlite import open_store
 from evalfleet.store.gpus.records import PROGRAM_S, RENEW_S, Ask, Program
 from evalfleet.store.home import process
 from evalfleet.store.ids import new_id
+from evalfleet.store.open import open_store
+from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
 
 _TURN_S = 0.01  # how soon what others release is noticed
@@ -133,7 +133,7 @@ class GpuPool:
                     group.cancel_scope.cancel()
         finally:
             waiting.unlock()
-            await thread.finish(store.free_gpus, waiting.program)
+            await thread.finish(store.gpus.free, waiting.program)
             await thread.finish(store.close)
 
 
@@ -153,8 +153,8 @@ class _Waiting:
         until = anyio.current_time() + wait_s
         looked_at = await self._see(ask)
         while True:
-            turn = await self._thread.call(self._store.gpu_turn)
-            devices = await self._thread.call(self._store.lease_gpus, self.program, ask)
+            turn = await self._thread.call(self._store.gpus.turn)
+            devices = await self._thread.call(self._store.gpus.lease, self.program, ask)
             if devices is not None:
                 taken = await self._take(devices, ask)
                 if not taken:
@@ -174,8 +174,8 @@ class _Waiting:
         until = anyio.current_time() + at_most_s
         while anyio.current_time() < until:
             await anyio.sleep(_TURN_S)
-            moved = self._store.gpu_turn()
-            if moved != turn and self._store.is_gpu_turn(self.program.token):
+            moved = self._store.gpus.turn()
+            if moved != turn and self._store.gpus.is_turn(self.program.token):
                 return
             turn = moved
 
@@ -193,10 +193,10 @@ class _Waiting:
 
     def _keep(self, cards: Sequence[Card], now: float) -> None:
         with self._store.batch():
-            leased = {lease.uuid for lease in self._store.gpu_leases() if lease.host == HOST}
+            leased = {lease.uuid for lease in self._store.gpus.leases() if lease.host == HOST}
             # Whoever leases a card also locks it, and its memory is his.
             told = [replace(card, held=None, unexplained_mb=None) if card.uuid in leased else card for card in cards]
-            self._store.see_gpus(HOST, told, now)
+            self._store.gpus.see(HOST, told, now)
 
     async def _take(self, devices: tuple[Device, ...], ask: Ask) -> list[str]:
         """Lock the cards and look once more. Returns those that somebody else is on; none: they are ours."""
@@ -225,8 +225,8 @@ class _Waiting:
 
     def _give_back(self, taken: list[str]) -> None:
         with self._store.batch():
-            self._store.free_gpus(self.program)
-            self._store.avoid_gpus(HOST, taken)
+            self._store.gpus.free(self.program)
+            self._store.gpus.avoid(HOST, taken)
 
     def unlock(self) -> None:
         for fd in self.fds:
@@ -237,7 +237,7 @@ class _Waiting:
         """Say that we live, for those who cannot look."""
         while True:
             await anyio.sleep(PROGRAM_S / 4)
-            await self._thread.call(self._store.renew_gpus, self.program)
+            await self._thread.call(self._store.gpus.renew, self.program)
 
 
 def _is_free(card: Card | None, ask: Ask) -> bool:

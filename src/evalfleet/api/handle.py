@@ -34,8 +34,9 @@ from evalfleet.report.html.page import page
 from evalfleet.report.live import LiveState, live_state, parallel_live, write_live
 from evalfleet.report.reader import opened_run
 from evalfleet.report.summary import summarise
-from evalfleet.store.base.store import Store, StoreReader
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
+from evalfleet.store.reader import StoreReader
+from evalfleet.store.store import Store
 from evalfleet.validation import sentence, suggestion
 
 _OVER = frozenset({RunState.COMPLETED, RunState.CANCELLED})
@@ -133,7 +134,7 @@ class RunHandle:
         """The events so far with numbers above `after`, in their order. Does not wait for more."""
         while True:
             with self._opened() as (reader, run):
-                page = reader.events(run.id, after, _PAGE)
+                page = reader.events.of_run(run.id, after, _PAGE)
             yield from page
             if len(page) < _PAGE:
                 return
@@ -184,7 +185,7 @@ class RunHandle:
         store = await self._open_store()
         try:
             with suppress(WrongState), single_error():  # it may end meanwhile
-                await steer.cancel(self._settings, store, store.run(self.id))
+                await steer.cancel(self._settings, store, store.runs.get(self.id))
         finally:
             store.close()
 
@@ -244,7 +245,7 @@ class RunHandle:
         """
         text = other.id if isinstance(other, RunHandle) else other
         with self._opened() as (reader, run):
-            return compare(reader, reader.find_run(text), run, allow_different=allow_different)
+            return compare(reader, reader.runs.find(text), run, allow_different=allow_different)
 
     def export(self, to: Folder, format: str = "evalfleet") -> Exported:
         """Write the run, as it stands, to a new folder, whole or not at all; returns what was written.
@@ -303,13 +304,13 @@ class RunHandle:
         """Return when the run has settled and no controller drives it any more."""
         store = await self._open_store()
         try:
-            while store.run(self.id).state not in _OVER:
+            while store.runs.get(self.id).state not in _OVER:
                 taken = await anyio.to_thread.run_sync(self._take, store)
                 if taken is not None:
                     await self._drive(store, taken, progress)
                     return
                 await self._follow(store, progress)
-                if store.run(self.id).state is RunState.PAUSED:
+                if store.runs.get(self.id).state is RunState.PAUSED:
                     return
             await self._follow(store, progress)  # its controller still collects files
         finally:
@@ -318,11 +319,11 @@ class RunHandle:
     def _take(self, store: Store) -> Run | None:
         """Own the run and let it run; None where another process drives it, or has just brought it to its end."""
         try:
-            taken = store.take(self.id, controller.owner_name())
+            taken = store.runs.take(self.id, controller.owner_name())
         except Owned:
             return None
         if taken.state in _OVER:
-            store.leave(taken)
+            store.runs.leave(taken)
             return None
         return controller.reopen(store, taken)
 
@@ -341,7 +342,7 @@ class RunHandle:
     async def _follow(self, store: Store, progress: Callable[[LiveState], object] | None) -> None:
         """Return when no controller drives the run any more."""
         shown_at = -_PROGRESS_S
-        while store.driver(self.id) is not None:
+        while store.runs.driver(self.id) is not None:
             if progress is not None and anyio.current_time() - shown_at >= _PROGRESS_S:
                 shown_at = anyio.current_time()
                 await anyio.to_thread.run_sync(self._report, progress)

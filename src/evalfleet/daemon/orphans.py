@@ -10,7 +10,7 @@ from evalfleet.daemon.alerts.access import Access
 from evalfleet.daemon.alerts.pool_facts import FOUND
 from evalfleet.daemon.alerts.state import HOME
 from evalfleet.errors import EvalfleetError
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 
 class Orphans:
@@ -52,9 +52,9 @@ class Orphans:
         lasting, self._before = names & self._before, names
         if not lasting <= self._told:
             data = {"found": len(lasting), "left": len(lasting), "names": sorted(lasting)[:20], "by": "evalfleet serve"}
-            await self._access.write(lambda store: store.note(HOME, FOUND, data))
+            await self._access.write(lambda store: store.events.note(HOME, FOUND, data))
         self._told = lasting
 
 
 def _rents(store: StoreReader) -> bool:
-    return any(pool.backend == "azure-vm" for pool in store.pools())
+    return any(pool.backend == "azure-vm" for pool in store.pools.all())

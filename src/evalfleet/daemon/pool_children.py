@@ -15,7 +15,7 @@ from evalfleet.core.hosts.lifecycle import total_usd
 from evalfleet.daemon.supervisor import Child, Next
 from evalfleet.model import DesiredState, Pool
 from evalfleet.pools.convergence import is_settled
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 _GRACE_S = 3.0  # left to the command that has just written a request, before we take it for dead
 _FIRST_S = 5.0  # before what failed is tried again; doubles each time
@@ -79,15 +79,15 @@ class PoolChildren(Struct, frozen=True, kw_only=True):
 def standings(store: StoreReader) -> dict[str, PoolStanding]:
     """Of all pools whose machines we make."""
     with store.snapshot():
-        rented = [pool for pool in store.pools() if pool.backend != "ssh"]
+        rented = [pool for pool in store.pools.all() if pool.backend != "ssh"]
         if not rented:
             return {}
-        live = store.runs_page(limit=1000, states=["queued", "running", "paused"])
+        live = store.runs.page(limit=1000, states=["queued", "running", "paused"])
         used = {row["run"].policy.pool for row in live}
         return {
             pool.name: PoolStanding(
-                owned=store.pool_owner(pool.name) is not None,
-                settled=is_settled(pool, store.hosts(pool.name)) and not _is_overspent(store, pool),
+                owned=store.pools.owner(pool.name) is not None,
+                settled=is_settled(pool, store.hosts.of_pool(pool.name)) and not _is_overspent(store, pool),
                 used=pool.name in used,
             )
             for pool in rented
@@ -97,6 +97,6 @@ def standings(store: StoreReader) -> dict[str, PoolStanding]:
 def _is_overspent(store: StoreReader, pool: Pool) -> bool:
     """Whether machines run that the pool's budget does not allow any more, and that must be stopped."""
     limit: float | None = pool.settings.get("budget_usd")
-    if limit is None or not any(host.desired is DesiredState.RUNNING for host in store.hosts(pool.name)):
+    if limit is None or not any(host.desired is DesiredState.RUNNING for host in store.hosts.of_pool(pool.name)):
         return False
-    return total_usd(store.hosts(pool.name, gone=True), store.now()) >= limit
+    return total_usd(store.hosts.of_pool(pool.name, gone=True), store.now()) >= limit

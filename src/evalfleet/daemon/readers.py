@@ -18,8 +18,8 @@ import msgspec
 from msgspec import Struct
 
 from evalfleet.errors import StoreError
-from evalfleet.store.base.store import StoreReader
-from evalfleet.store.database.sqlite import open_reader
+from evalfleet.store.open import open_reader
+from evalfleet.store.reader import StoreReader
 
 T = TypeVar("T")
 
@@ -125,5 +125,5 @@ class Readers:
 
 def _answer(reader: StoreReader, function: Callable[[StoreReader], Any]) -> Answer:
     # The number is read first: what is read after it includes that event.
-    event = reader.last_number()
+    event = reader.events.last_number()
     return Answer(body=_encoder.encode(function(reader)), event=event)

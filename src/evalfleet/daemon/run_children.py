@@ -14,7 +14,7 @@ from msgspec import Struct
 from evalfleet.daemon.supervisor import Child, Next
 from evalfleet.errors import NotFound
 from evalfleet.model import PauseCause, Run, RunState
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 _MOMENT_S = 2.0  # an owner that stays longer is a controller
 _FIRST_S = 60.0  # before a run that paused by its breaker is tried again; doubles each time
@@ -46,11 +46,11 @@ class RunChildren(Struct, frozen=True, kw_only=True):
     former_file: tuple[str, str] = ("serve.json", "runs")
 
     def read(self, store: StoreReader, names: Collection[str]) -> dict[str, RunStanding]:
-        queued: list[Run] = [row["run"] for row in reversed(store.runs_page(limit=1000, states=[RunState.QUEUED]))]
+        queued: list[Run] = [row["run"] for row in reversed(store.runs.page(limit=1000, states=[RunState.QUEUED]))]
         runs = {run.id: run for run in queued}
         for name in names:
             with suppress(NotFound):
-                runs.setdefault(name, store.run(name))
+                runs.setdefault(name, store.runs.get(name))
         return {run.id: _standing(store, run) for run in runs.values()}
 
     def needed(self, state: RunStanding, now: float) -> Child | None:
@@ -91,9 +91,9 @@ def _standing(store: StoreReader, run: Run) -> RunStanding:
     return RunStanding(
         state=run.state,
         cause=(run.reason or {}).get("cause"),
-        owner=store.driver(run.id),
+        owner=store.runs.driver(run.id),
         epoch=run.epoch,
-        unfinished=run.state not in _OVER or bool(store.unended(run.id)),
+        unfinished=run.state not in _OVER or bool(store.attempts.unended(run.id)),
     )
 
 

@@ -27,7 +27,8 @@ from evalfleet import config
 from evalfleet.daemon.file_limit import lower_file_limit
 from evalfleet.daemon.readers import Readers
 from evalfleet.errors import EvalfleetError
-from evalfleet.store.base.store import Store, StoreReader
+from evalfleet.store.reader import StoreReader
+from evalfleet.store.store import Store
 
 _LOOK_S = 0.5
 _LEAVE_S = 15.0
@@ -174,7 +175,7 @@ class ChildSupervisor(Struct, Generic[S], kw_only=True):
 
     def _read(self, store: StoreReader) -> tuple[dict[str, S], dict[str, bool]]:
         with store.snapshot():
-            return self.of.read(store, list(self._children)), store.children(self.of.kind)
+            return self.of.read(store, list(self._children)), store.daemon.children(self.of.kind)
 
     def _go_on(self, name: str, child: Child, state: S | None, now: float) -> None:
         then = self.of.next(child, state, unseen=name in self._unseen, now=now)
@@ -254,7 +255,7 @@ class ChildSupervisor(Struct, Generic[S], kw_only=True):
     # What is remembered for the next server
 
     async def _recall(self) -> None:
-        remembered = await self.readers.call(lambda store: store.children(self.of.kind))
+        remembered = await self.readers.call(lambda store: store.daemon.children(self.of.kind))
         file, key = self.of.former_file
         former = self.settings.home / file
         for name, retry in {**_former(former, key), **remembered}.items():
@@ -276,9 +277,9 @@ class ChildSupervisor(Struct, Generic[S], kw_only=True):
 def _remember(store: Store, kind: str, new: dict[str, bool], old: set[str]) -> None:
     with store.batch():
         for name, retry in new.items():
-            store.remember_child(kind, name, retry=retry)
+            store.daemon.remember_child(kind, name, retry=retry)
         for name in old:
-            store.forget_child(kind, name)
+            store.daemon.forget_child(kind, name)
 
 
 def _former(path: Path, key: str) -> dict[str, bool]:

@@ -18,8 +18,9 @@ from evalfleet.engine.returned_attempts import ReturnedAttempts
 from evalfleet.engine.workers import WorkerTable
 from evalfleet.hosts.base import HostInfo
 from evalfleet.model import Distribution, Run, Task
-from evalfleet.store.base.store import Claim, Claimed, Store
+from evalfleet.store.attempts.records import Claim, Claimed
 from evalfleet.store.gpus.gpus import devices_of
+from evalfleet.store.store import Store
 
 _MORE = 16  # candidates beyond the free slots, for tasks that do not fit or avoid a worker
 _MANY = 200  # while an outage is to be told from bad tasks, variety matters more than the order of the queue
@@ -122,7 +123,7 @@ class Admission:
         most = min(most, self._workers.most - len(live))
         rooms = {host.name: self._room(host, live) for host in self._workers.known}
         # Asked before the candidates: one that becomes due between the two questions must be in one of the answers.
-        due = self._store.next_due(self._run.id)
+        due = self._store.tasks.next_due(self._run.id)
         limit = len(slots) + (_MORE if fresh_first is None else _MANY)
         while True:
             tasks, offered = self._offers(slots) if self._fixed else (self._candidates(limit), slots)
@@ -139,7 +140,7 @@ class Admission:
         by_number = {task.number: task for task in tasks}
         too_large = () if self._workers.expects else placement.unplaceable
         for one in too_large:
-            self._store.hold(self._run, [by_number[one.task].key], one.reason)
+            self._store.tasks.hold(self._run, [by_number[one.task].key], one.reason)
         picked = [(by_number[made.task], made, granted.get(made.task)) for made in placement.assignments]
         unused = granted.keys() - {made.task for made in placement.assignments}
         if too_large or (unused and picked):
@@ -221,10 +222,10 @@ class Admission:
             devices=() if granted is None else devices_of(granted),
             price_usd_per_hour=host.price_usd_per_hour,
         )
-        return self._store.claim(self._run, claim)
+        return self._store.attempts.claim(self._run, claim)
 
     def _candidates(self, limit: int) -> list[Task]:
-        return self._store.candidates(self._run.id, limit)
+        return self._store.tasks.candidates(self._run.id, limit)
 
     def _offers(self, free: list[Slot]) -> tuple[list[Task], list[Slot]]:
         """Fixed shards: the next task of each free worker's own shard, with its slot.
@@ -248,7 +249,7 @@ class Admission:
     def _first_of(self, shard: int | None) -> list[Task]:
         if shard is None:
             return []
-        return self._store.candidates(self._run.id, 1, (shard, len(self._workers.shards)))
+        return self._store.tasks.candidates(self._run.id, 1, (shard, len(self._workers.shards)))
 
 
 def slots_left(host: HostInfo, live: Mapping[str, LiveAttempt]) -> int | None:

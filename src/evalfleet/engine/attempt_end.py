@@ -20,8 +20,8 @@ from evalfleet.engine.run_breaker import RunBreaker
 from evalfleet.engine.workers import WorkerTable
 from evalfleet.hosts.base import Observation
 from evalfleet.model import Attempt, Blame, EndRecord, Failure, Kind, Outcome, Run, TaskState, Verdict
-from evalfleet.store.attempts.records import Judged
-from evalfleet.store.base.store import Finish, Finished, Store
+from evalfleet.store.attempts.records import Finish, Finished, Judged
+from evalfleet.store.store import Store
 
 _OVER = (TaskState.FAILED, TaskState.HELD, TaskState.CANCELLED)
 
@@ -54,7 +54,7 @@ class AttemptEnds:
         self._gpu_queue = gpu_queue
 
     def load(self) -> None:
-        for past in self._store.judged(self._run.id):
+        for past in self._store.attempts.judged(self._run.id):
             self.history.add(where_of(past), past.failure)
         self.other_hosts.load()
 
@@ -86,7 +86,7 @@ class AttemptEnds:
         finish = (
             replace(finish, verdict=judged) if isinstance(judged, Verdict) else self._failed(live, judged, finish, mode)
         )
-        finished = self._store.finish(self._run, finish)
+        finished = self._store.attempts.finish(self._run, finish)
         if finished is not None:
             self._budget.book(live.attempt, bill, verdict=isinstance(judged, Verdict))
             if end.cause == "worker_lost":
@@ -103,11 +103,11 @@ class AttemptEnds:
     def finish_late(self, seen: Observation, mode: Mode, orders: Orders) -> None:
         """An end that we do not wait for: of an attempt given up as lost, or one whose files may still lie at its host."""
         task_number, number = (int(part) for part in seen.attempt_id.rsplit(".", 2)[1:])
-        found = [one for one in self._store.attempts(self._run.id, task_number) if one.number == number]
+        found = [one for one in self._store.attempts.all(self._run.id, task_number) if one.number == number]
         if not found:
             orders.forget.append(seen.attempt_id)
             return
-        attempt, task = found[0], self._store.task_at(self._run.id, task_number)
+        attempt, task = found[0], self._store.tasks.at(self._run.id, task_number)
         self._gpu_queue.ended(attempt, seen.data, None)
         live, end = LiveAttempt(task=task, attempt=attempt), end_from_json(seen.data)
         if attempt.outcome is Outcome.LOST:
@@ -120,7 +120,7 @@ class AttemptEnds:
     def _charge(self, live: LiveAttempt, end: EndRecord) -> None:
         """An attempt that was given up went on without us: what it cost besides is booked, too."""
         bill = self._budget.bill(live, end, self._store.now())
-        if bill.cost_usd > live.attempt.cost_usd and self._store.charge(
+        if bill.cost_usd > live.attempt.cost_usd and self._store.attempts.charge(
             self._run, live.attempt, bill.cost_usd, bill.reported_usd, bill.seconds
         ):
             self._budget.book(live.attempt, bill, verdict=False)
@@ -150,24 +150,24 @@ class AttemptEnds:
 
     def _absolve(self, key: str, blame: Blame, is_meant: Callable[[Attempt], bool]) -> None:
         """Give a task its attempts back; one that has failed for good by the last of them goes on."""
-        task = self._store.task(self._run.id, key)
+        task = self._store.tasks.get(self._run.id, key)
         is_last = False  # the attempt that decided a failed task is its last one
-        for attempt in self._store.attempts(self._run.id, task.number):
+        for attempt in self._store.attempts.all(self._run.id, task.number):
             is_last = attempt.failure is not None and attempt.failure.consumes and is_meant(attempt)
             if is_last and attempt.failure is not None:
                 found = replace(attempt.failure, blame=blame, consumes=False)
                 outcome = outcome_of(found.kind, found.blame)
-                self._store.rejudge(self._run, attempt, found, outcome, JUDGE_VERSION, None)
+                self._store.attempts.rejudge(self._run, attempt, found, outcome, JUDGE_VERSION, None)
         self.other_hosts.recount(key)
         if is_last and task.state is TaskState.FAILED:
-            self._store.retry(self._run, [key], [TaskState.FAILED])
+            self._store.tasks.retry(self._run, [key], [TaskState.FAILED])
             self.requeued()
 
     def _tasks(self, found: Failure) -> int | None:
         """How many tasks the run has, where that matters."""
         if found.kind is not Kind.LAUNCH_FAILED or self.history.successes or self._run.open:
             return None
-        return sum(self._store.counts(self._run.id).values())
+        return sum(self._store.tasks.counts(self._run.id).values())
 
     def _failed(self, live: LiveAttempt, found: Failure, finish: Finish, mode: Mode) -> Finish:
         """The finish with its failure attributed, and with the next state of its task."""

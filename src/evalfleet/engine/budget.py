@@ -19,7 +19,7 @@ from evalfleet.core.cost import (
 )
 from evalfleet.engine.orders import LiveAttempt
 from evalfleet.model import Attempt, EndRecord, JsonObject, Kind, Outcome, Run, Task
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 _LATE_S = 60.0  # for its runner to end it, and for clocks that differ
 _GONE = ("worker_lost", "preempted")  # the machine is gone: it cannot be asked whether the attempt had begun
@@ -62,21 +62,21 @@ class RunBudget:
 
     def load(self, store: StoreReader) -> None:
         """Take over the books of earlier controllers: their ended attempts in the order of their ends."""
-        costs = store.attempt_costs(self._run.id)
+        costs = store.costs.of_attempts(self._run.id)
         for row in costs:
             self._spent_usd += row["cost_usd"]
             self._ramp.learn(row["cost_usd"], verdict=row["outcome"] == Outcome.OK)
         self._look_at_limits(store)
         for row in costs if self.is_limited else ():
             if row["kind"] == Kind.WORKER_LOST:
-                found = store.attempts(self._run.id, row["task_number"])
+                found = store.attempts.all(self._run.id, row["task_number"])
                 lost = next(one for one in found if one.number == row["number"])
-                self.lose(store.task_at(self._run.id, row["task_number"]), lost)
+                self.lose(store.tasks.at(self._run.id, row["task_number"]), lost)
 
     def _look_at_limits(self, store: StoreReader) -> None:
         """What tasks may cost at most matters only to a budget."""
         if self.is_limited:
-            least, some_none, shortest_s = store.stated_costs(self._run.id, self._run.policy.timeout_s)
+            least, some_none, shortest_s = store.costs.stated(self._run.id, self._run.policy.timeout_s)
             default, some_none = self._run.policy.max_cost_usd, some_none or self._run.open
             given = (least, default if some_none else None)
             self._least_usd = min((usd for usd in given if usd is not None), default=None)

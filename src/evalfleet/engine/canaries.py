@@ -19,7 +19,7 @@ from evalfleet.engine.other_hosts import OtherHosts
 from evalfleet.engine.workers import Absence, WorkerTable
 from evalfleet.hosts.base import CanarySpec, Observation
 from evalfleet.model import Attempt, AttemptState, Failure, JsonObject, Kind, Policy, Run, Verdict
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 
 _DEFAULT = CanarySpec()
 _TRIAL_S = 60.0
@@ -257,7 +257,7 @@ class Canaries:
         self._note("worker.quarantined", {"host": host, "reason": reason})
 
     def _note(self, event: str, data: JsonObject) -> None:
-        self._store.note(self._run.id, event, data)
+        self._store.events.note(self._run.id, event, data)
 
 
 def is_canary(attempt_id: str) -> bool:

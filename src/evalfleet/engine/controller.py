@@ -19,7 +19,7 @@ from evalfleet.engine.supervisor import Ending, Spectator, Supervisor, owner_nam
 from evalfleet.errors import RunOver
 from evalfleet.layout import Home
 from evalfleet.model import Run, RunState
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 
 
 def engine_settings(settings: config.Settings) -> EngineSettings:
@@ -45,16 +45,16 @@ def take(
 
     Raises Owned while another controller drives it, RunOver if nothing is left to drive.
     """
-    taken = store.take(run.id, owner_name())  # only now its state is ours to judge
+    taken = store.runs.take(run.id, owner_name())  # only now its state is ours to judge
     if taken.state in (RunState.COMPLETED, RunState.CANCELLED):
-        if store.unended(run.id):
+        if store.attempts.unended(run.id):
             return taken  # a controller died while it brought the last files home
-        store.leave(taken)
+        store.runs.leave(taken)
         raise RunOver(
             f"run {run.id} is {taken.state}; `evalfleet report {run.id}` shows it, `evalfleet retry {run.id} --only "
             f"{'cancelled' if taken.state is RunState.CANCELLED else 'failed'}` tries tasks again"
         )
-    if taken.pausing is not None and not stays_paused and store.set_pausing(taken, None):
+    if taken.pausing is not None and not stays_paused and store.runs.set_pausing(taken, None):
         taken = replace(taken, pausing=None)
     return reopen(store, taken, workers=workers, budget_usd=budget_usd)
 
@@ -63,8 +63,8 @@ def reopen(store: Store, taken: Run, *, workers: int | None = None, budget_usd: 
     """Let a run that we own run, whatever its state, with the changes asked for."""
     if workers is not None or budget_usd is not None:
         changed = amended(taken, workers=workers, budget_usd=budget_usd)
-        taken = store.amend(taken, changed.policy) or taken
-    return store.begin(taken) or taken
+        taken = store.runs.amend(taken, changed.policy) or taken
+    return store.runs.begin(taken) or taken
 
 
 async def drive(
@@ -97,17 +97,17 @@ async def drive(
     try:
         ending = await supervisor.drive(signals=signals, mode=mode)
     finally:
-        store.leave(run)
+        store.runs.leave(run)
     if ending is Ending.SETTLED:
-        await fleet.part(over=store.run(run.id).state in (RunState.COMPLETED, RunState.CANCELLED))
+        await fleet.part(over=store.runs.get(run.id).state in (RunState.COMPLETED, RunState.CANCELLED))
     return ending
 
 
 async def cancel(settings: config.Settings, store: Store, run: Run) -> None:
     """End what a run that we own still has running, cancel it, and leave it."""
-    if store.unended(run.id):
-        await drive(settings, store, store.begin(run) or run, mode=Mode.CANCEL)
+    if store.attempts.unended(run.id):
+        await drive(settings, store, store.runs.begin(run) or run, mode=Mode.CANCEL)
     else:
-        store.cancel_tasks(run, "the run was cancelled")
-        store.cancel(run)
-        store.leave(run)
+        store.tasks.cancel(run, "the run was cancelled")
+        store.runs.cancel(run)
+        store.runs.leave(run)

@@ -32,7 +32,7 @@ from evalfleet.engine.workers import WorkerTable
 from evalfleet.errors import MissingSecret
 from evalfleet.hosts.base import HostInfo, Launch, Observation
 from evalfleet.model import AttemptState, JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 
 if TYPE_CHECKING:
     from evalfleet.engine.trials import TrialFeed
@@ -88,7 +88,7 @@ class Dispatcher:
 
     def start(self) -> list[Ended]:
         """Load what earlier controllers left. Returns the attempts whose files are still to be brought."""
-        self._store.bound_waiting(self.run, self.run.policy.retry_cap_s)
+        self._store.tasks.bound_waiting(self.run, self.run.policy.retry_cap_s)
         self._ends.load()
         self._ends.absolve(
             self._canaries.quarantine_blamed(at_once=True)
@@ -98,8 +98,8 @@ class Dispatcher:
         self._breaker.load(proven=self._ends.history.successes > 0)
         self._budget.load(self._store)
         collecting: list[Ended] = []
-        for attempt in self._store.unended(self.run.id):
-            task = self._store.task_at(self.run.id, attempt.task_number)
+        for attempt in self._store.attempts.unended(self.run.id):
+            task = self._store.tasks.at(self.run.id, attempt.task_number)
             if attempt.outcome is None:
                 self.live[attempt.id] = taken_over(task, attempt)
                 if task.state in (TaskState.DONE, TaskState.CANCELLED):
@@ -200,7 +200,7 @@ class Dispatcher:
         if free <= 0 or self.mode is not Mode.DRIVE or self._paused is not None:
             return len(self.live)
         return len(self.live) + (
-            free if self.run.open else min(free, self._store.counts(self.run.id)[TaskState.QUEUED])
+            free if self.run.open else min(free, self._store.tasks.counts(self.run.id)[TaskState.QUEUED])
         )
 
     def _order_stops(self, orders: Orders) -> None:
@@ -298,10 +298,10 @@ class Dispatcher:
     def obey(self, request: Request) -> bool:
         """Do what another process asked of the run's owner, and answer it. False: the run is over, so nothing can be asked of us."""
         with self._store.batch():
-            if self._store.run(self.run.id).state is not RunState.RUNNING:
+            if self._store.runs.get(self.run.id).state is not RunState.RUNNING:
                 return False
             answer = asked(self._store, self.run, request, len(self.live), cancelling=self.mode is Mode.CANCEL)
-            self._store.obey(self.run, request, answer)
+            self._store.requests.obey(self.run, request, answer)
             if self._trials is not None:
                 self._trials.forget()
         if "error" not in answer or request.verb is Verb.CANCEL:
@@ -328,7 +328,7 @@ class Dispatcher:
 
     def _amend(self, *, unpause: bool) -> None:
         """Go on by the policy as it is in the store now."""
-        before, stored = self.run.policy, self._store.run(self.run.id)
+        before, stored = self.run.policy, self._store.runs.get(self.run.id)
         policy = stored.policy
         self.run = replace(self.run, policy=policy, open=stored.open)
         if self._trials is not None:
@@ -351,7 +351,7 @@ class Dispatcher:
         live = self.live.get(attempt_id)
         if live is None or self.mode in (Mode.WITHDRAW, Mode.CANCEL) or attempt_id in self._ends.superseded:
             return None
-        if self._store.task_at(self.run.id, live.attempt.task_number).state is not TaskState.RUNNING:
+        if self._store.tasks.at(self.run.id, live.attempt.task_number).state is not TaskState.RUNNING:
             return None
         try:
             values = self._secrets(live.task.spec.secrets)
@@ -394,15 +394,15 @@ class Dispatcher:
             orders.done = True
             return
         if self.mode is Mode.CANCEL:
-            self._store.cancel_tasks(self.run, "the run was cancelled")
-            orders.done = self._store.cancel(self.run) is not None
+            self._store.tasks.cancel(self.run, "the run was cancelled")
+            orders.done = self._store.runs.cancel(self.run) is not None
             return
         if self._paused is None and self._breaker.exhausted:
             self.pause(PauseCause.BREAKER, self._breaker.message())
         if hopeless := self._canaries.message:
             self.pause(PauseCause.QUARANTINE, hopeless)
-        waiting = self._store.counts(self.run.id)[TaskState.QUEUED]
-        if waiting == 0 and self._store.complete(self.run) is not None:
+        waiting = self._store.tasks.counts(self.run.id)[TaskState.QUEUED]
+        if waiting == 0 and self._store.runs.complete(self.run) is not None:
             orders.done = True
         elif self._paused is not None:
             orders.done = self._is_paused(self._paused)
@@ -414,7 +414,7 @@ class Dispatcher:
         slots = (
             {host: len(self._workers.workers(host)) for host in self._workers.hosts} if self._workers.is_remote else {}
         )
-        return self._store.pause(self.run, self._budget.with_cost(reason, slots)) is not None
+        return self._store.runs.pause(self.run, self._budget.with_cost(reason, slots)) is not None
 
     def _wait_s(self, hosts: Sequence[HostInfo]) -> float:
         now = self._store.now()

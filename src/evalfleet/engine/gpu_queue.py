@@ -9,8 +9,8 @@ from typing import cast
 from evalfleet.core.gpus.allocation import Grant
 from evalfleet.hosts.base import HostInfo
 from evalfleet.model import Attempt, Failure, JsonObject, Kind, Run, Task
-from evalfleet.store.base.store import Store
 from evalfleet.store.gpus.records import Ask
+from evalfleet.store.store import Store
 
 _MOST_TICKETS = 16  # of one run: who stands further behind in its own queue loses nothing by it
 
@@ -38,7 +38,7 @@ class GpuQueue:
         for host in hosts:
             if self._is_new(host):
                 age_s = 0.0 if host.looked_at is None else max(0.0, time.monotonic() - host.looked_at)
-                self._store.see_gpus(host.name, host.devices, self._store.now() - age_s)
+                self._store.gpus.see(host.name, host.devices, self._store.now() - age_s)
                 self._seen[host.name] = host.looked_at
 
     def ask(
@@ -56,7 +56,7 @@ class GpuQueue:
             return {}
         others = [attempt for host in known for attempt in host.others]
         asks = self._asks(tasks, hosts, most)
-        turn = self._store.ask_gpus(self._run, asks, others)
+        turn = self._store.gpus.ask(self._run, asks, others)
         self._waiting = {ask.task_number for ask in asks if ask.waits} - turn.grants.keys()
         granted = {number: one for number, one in turn.grants.items() if number is not None}
         waits = len(granted) < min(most, len(tasks))
@@ -84,7 +84,7 @@ class GpuQueue:
     def leave(self) -> None:
         """Wait for nothing any more."""
         if self.turn is not None:
-            self._store.ask_gpus(self._run, ())
+            self._store.gpus.ask(self._run, ())
             self.turn, self._waiting = None, set()
 
     def ended(self, attempt: Attempt, end: JsonObject, failure: Failure | None) -> None:
@@ -92,10 +92,10 @@ class GpuQueue:
         if not attempt.devices:
             return
         for dirty in _objects(end.get("gpus_dirty")):
-            self._store.quarantine_gpu(self._run, attempt.host, str(dirty.get("uuid")), _reason(dirty))
+            self._store.gpus.quarantine(self._run, attempt.host, str(dirty.get("uuid")), _reason(dirty))
         if failure is not None and failure.kind is Kind.GPU_TAKEN:
             named = [str(one.get("uuid")) for one in _objects(end.get("gpus_taken"))]
-            self._store.avoid_gpus(attempt.host, named or [device.uuid for device in attempt.devices])
+            self._store.gpus.avoid(attempt.host, named or [device.uuid for device in attempt.devices])
 
 
 def _objects(value: object) -> list[JsonObject]:

@@ -10,7 +10,7 @@ from evalfleet.core.cost import estimate_attempt, max_cost_usd
 from evalfleet.duration import show
 from evalfleet.errors import InputError
 from evalfleet.model import Policy, TaskSpec
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 
 
 def require_budget(
@@ -66,6 +66,8 @@ def _cheapest(store: Store, pool: str) -> float:
     """The price of a worker's hour, of the cheapest host that the pool has now; 0 where that is not known."""
     from evalfleet.hosts.registry import kind_of
 
-    found = store.pool(pool)
-    prices = [host.price_usd_per_hour / max(1, host.slots) for host in kind_of(found).hosts(found, store.hosts(pool))]
+    found = store.pools.get(pool)
+    prices = [
+        host.price_usd_per_hour / max(1, host.slots) for host in kind_of(found).hosts(found, store.hosts.of_pool(pool))
+    ]
     return min(prices, default=0.0)

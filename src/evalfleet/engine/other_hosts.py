@@ -20,7 +20,7 @@ from evalfleet.core.placement import HostRoom, holds
 from evalfleet.engine.orders import LiveAttempt
 from evalfleet.engine.workers import WorkerTable
 from evalfleet.model import Distribution, Kind, Requests, Run, Task, TaskState
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 
 if TYPE_CHECKING:
     import random
@@ -46,7 +46,7 @@ class OtherHosts:
     def load(self) -> None:
         """Find those that an earlier controller let wait."""
         for key in self._history.open_tasks():
-            task = self._store.task(self._run.id, key)
+            task = self._store.tasks.get(self._run.id, key)
             if task.state is TaskState.QUEUED and self._is_spent(task):
                 self.wait(task)
 
@@ -76,7 +76,7 @@ class OtherHosts:
 
     def _asked_by(self, key: str) -> Requests:
         if key not in self._asked:
-            self._asked[key] = self._store.task(self._run.id, key).spec.requests
+            self._asked[key] = self._store.tasks.get(self._run.id, key).spec.requests
         return self._asked[key]
 
     def is_open(self, task: Task, host: str, kind: Kind) -> bool:
@@ -103,7 +103,7 @@ class OtherHosts:
 
     def recount(self, key: str) -> None:
         """The task may have attempts left again."""
-        if key in self._waiting and not self._is_spent(self._store.task(self._run.id, key)):
+        if key in self._waiting and not self._is_spent(self._store.tasks.get(self._run.id, key)):
             self.settled(key)
 
     def avoided(self, task: Task) -> frozenset[str]:
@@ -139,7 +139,7 @@ class OtherHosts:
             vouched = len(hosts) == 1 and self._history.is_vouched(key, next(iter(hosts)))
             if not vouched and self._has_other(asked, hosts):
                 continue
-            task = self._store.task(self._run.id, key)
+            task = self._store.tasks.get(self._run.id, key)
             del self._waiting[key]
             if task.state is TaskState.QUEUED and task.failure is not None and self._is_spent(task):
                 self._end(task)
@@ -160,7 +160,7 @@ class OtherHosts:
         )  # fmt: skip
         if not isinstance(decision, Retry):
             state = TaskState.FAILED if isinstance(decision, Fail) else TaskState.HELD
-            if self._store.conclude(self._run, task.number, state, decision.reason):
+            if self._store.tasks.conclude(self._run, task.number, state, decision.reason):
                 self._history.forget(task.key)
 
     def _failed_on(self, key: str) -> frozenset[str]:

@@ -8,7 +8,8 @@ from math import inf
 from evalfleet.engine.orders import LiveAttempt
 from evalfleet.hosts.base import Observation
 from evalfleet.model import AttemptState, Run
-from evalfleet.store.base.store import Progress, Store
+from evalfleet.store.attempts.records import Progress
+from evalfleet.store.store import Store
 
 FLUSH_S = 0.25
 _MOST_LINES = 200  # event lines kept per attempt between two flushes
@@ -61,7 +62,7 @@ class ProgressBuffer:
             self._write(one)
 
     def _write(self, one: LiveAttempt) -> None:
-        stored = self._store.progress(
+        stored = self._store.attempts.progress(
             self._run,
             Progress(
                 attempt=one.attempt,

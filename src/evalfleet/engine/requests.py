@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from evalfleet.errors import EvalfleetError, InputError, WrongState
 from evalfleet.model import Distribution, JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
-from evalfleet.store.base.store import Store, StoreReader
+from evalfleet.store.reader import StoreReader
+from evalfleet.store.store import Store
 
 UNDONE = frozenset(
     {Verb.RETRY, Verb.RELEASE, Verb.HOLD, Verb.PAUSE, Verb.RESUME, Verb.AMEND}
@@ -30,23 +31,23 @@ def steer(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject:
         case Verb.CANCEL:
             if run.state in (RunState.COMPLETED, RunState.CANCELLED):
                 raise WrongState(f"run {run.id} is {run.state} already; there is nothing to cancel")
-            return {"tasks": store.cancel_tasks(run, "the run was cancelled")}
+            return {"tasks": store.tasks.cancel(run, "the run was cancelled")}
         case Verb.HOLD:
-            return {"tasks": store.hold(run, keys, str(args.get("reason") or "held on request"))}
+            return {"tasks": store.tasks.hold(run, keys, str(args.get("reason") or "held on request"))}
         case Verb.RELEASE:
-            return {"tasks": store.release(run, keys)}
+            return {"tasks": store.tasks.release(run, keys)}
         case Verb.RETRY:
             return {"tasks": _retry(store, run, args.get("only") or [])}
         case Verb.PAUSE:
             return _pause(store, run, args)
         case Verb.RESUME | Verb.AMEND:
             if verb is Verb.RESUME:
-                store.set_pausing(run, None)
+                store.runs.set_pausing(run, None)
             return amend(store, run, args)
         case Verb.QUARANTINE | Verb.PARDON:
             return _bar(store, run, verb, args)
         case Verb.WITHDRAW:
-            live = {attempt.id for attempt in store.unended(run.id) if attempt.outcome is None}
+            live = {attempt.id for attempt in store.attempts.unended(run.id) if attempt.outcome is None}
             return {"attempts": sorted(live.intersection(args.get("attempts") or ()))}
 
 
@@ -65,7 +66,7 @@ def asked(store: Store, run: Run, request: Request, live: int, *, cancelling: bo
         return {"error": f"run {run.id} is being cancelled; {then}", "exit_code": WrongState.exit_code}
     if request.verb is not Verb.PAUSE:
         return answered(store, run, request.verb, request.args)
-    store.set_pausing(run, pause_reason(run, request.args))  # it goes on until its live attempts have ended
+    store.runs.set_pausing(run, pause_reason(run, request.args))  # it goes on until its live attempts have ended
     return {"pausing": live}
 
 
@@ -89,10 +90,10 @@ def amend(store: Store, run: Run, args: JsonObject) -> JsonObject:
     if more is not None:
         policy = replace(policy, study=_with_more(run, more))
     if policy != run.policy:
-        store.amend(run, policy)
+        store.runs.amend(run, policy)
     answer: JsonObject = {"workers": policy.workers, "budget_usd": policy.budget_usd}
     if policy.study is not None and more is not None:
-        store.set_open(run, True, f"{more} more trials were asked for")
+        store.runs.set_open(run, True, f"{more} more trials were asked for")
         answer["trials"] = policy.study["study"]["trials"]
     return answer
 
@@ -116,7 +117,7 @@ def pause_reason(run: Run, args: JsonObject) -> JsonObject:
 def barred(store: StoreReader, run_id: str) -> frozenset[str]:
     """The workers and hosts that get no work in this run, because a person or an alert said so."""
     names: set[str] = set()
-    for event in store.quarantine_events(run_id):
+    for event in store.events.quarantines(run_id):
         name = event.data.get("worker")
         if name is None:
             continue  # the engine's own: it lets a host prove itself
@@ -127,8 +128,8 @@ def barred(store: StoreReader, run_id: str) -> frozenset[str]:
 def _pause(store: Store, run: Run, args: JsonObject) -> JsonObject:
     """Of a run without a controller: whatever still runs of it is looked after by the next controller."""
     if run.state is RunState.QUEUED:
-        run = store.begin(run) or run
-    if store.pause(run, pause_reason(run, args)) is None:
+        run = store.runs.begin(run) or run
+    if store.runs.pause(run, pause_reason(run, args)) is None:
         raise WrongState(f"run {run.id} is {run.state}; only one that is queued or running can be paused")
     return {"pausing": 0}
 
@@ -142,16 +143,16 @@ def _bar(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject:
         raise WrongState(f"{worker} is not quarantined in run {run.id}")
     if worker not in known or verb is Verb.PARDON:
         event = "worker.quarantined" if verb is Verb.QUARANTINE else "worker.pardoned"
-        store.note(run.id, event, {"worker": worker, "reason": args.get("reason")})
+        store.events.note(run.id, event, {"worker": worker, "reason": args.get("reason")})
     return {"workers": sorted(barred(store, run.id))}
 
 
 def _retry(store: Store, run: Run, only: Sequence[str]) -> list[str]:
     if not only:
-        return store.retry(run, None, (TaskState.FAILED, TaskState.HELD))
+        return store.tasks.retry(run, None, (TaskState.FAILED, TaskState.HELD))
     states = [TaskState(word) for word in only if word in RETRIABLE]
     if not states:
-        return store.retry(run, only, RETRIABLE)
+        return store.tasks.retry(run, only, RETRIABLE)
     if len(states) < len(only):
         raise InputError("--only takes states (failed, held, cancelled) or task keys, not both")
-    return store.retry(run, None, states)
+    return store.tasks.retry(run, None, states)

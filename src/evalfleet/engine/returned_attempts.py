@@ -14,7 +14,7 @@ from evalfleet.engine.orders import Mode
 from evalfleet.errors import NotFound
 from evalfleet.hosts.base import Known
 from evalfleet.model import Attempt, AttemptState, Outcome, Run, RunState, TaskState
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 
 _OVER = (RunState.COMPLETED, RunState.CANCELLED)
 _DECIDED = (TaskState.DONE, TaskState.CANCELLED)
@@ -73,13 +73,13 @@ class ReturnedAttempts:
 
     def _may_count(self, attempt: Attempt) -> bool:
         """Whether its verdict would be its task's."""
-        task = self._store.task_at(self._run.id, attempt.task_number)
+        task = self._store.tasks.at(self._run.id, attempt.task_number)
         return attempt.outcome is Outcome.LOST and task.state not in _DECIDED
 
 
 def _stored(store: Store, run_id: str, attempt_id: str) -> Attempt | None:
     number = attempt_id.removeprefix(f"{run_id}.").partition(".")[0]
-    found = store.attempts(run_id, int(number)) if number.isdigit() else []
+    found = store.attempts.all(run_id, int(number)) if number.isdigit() else []
     return next((attempt for attempt in found if attempt.id == attempt_id), None)
 
 
@@ -104,10 +104,10 @@ class LeftoverAttempts:
 
     def _over(self, run_id: str) -> Run | None:
         try:
-            run = self._store.run(run_id)
+            run = self._store.runs.get(run_id)
         except NotFound:
             return None  # of another home
-        return run if run.state in _OVER and self._store.driver(run_id) is None else None
+        return run if run.state in _OVER and self._store.runs.driver(run_id) is None else None
 
     def _of(self, run: Run, known: list[Known]) -> tuple[list[str], list[str]]:
         stop = [one.attempt_id for one in known if one.live]
@@ -123,5 +123,5 @@ class LeftoverAttempts:
             return True
         if attempt.state is not AttemptState.ENDED:
             return False  # its files are not here
-        task = self._store.task_at(run.id, attempt.task_number)
+        task = self._store.tasks.at(run.id, attempt.task_number)
         return run.state is RunState.CANCELLED or task.state in _DECIDED

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from evalfleet.core.breaker import UNLIMITED, Breaker, Limits
 from evalfleet.core.failures.kinds import failure
 from evalfleet.model import BreakerState, Failure, Kind, Run
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 
 _CONNECTION = "connection"  # stands for the attempt where the try to reach a host is the probe
 _RECONNECT_S = 0.5
@@ -28,11 +28,11 @@ class RunBreaker:
 
         A pool that is `proven` by an earlier verdict of this run needs no slow start.
         """
-        tasks = sum(self._store.counts(self._run.id).values())
+        tasks = sum(self._store.tasks.counts(self._run.id).values())
         if tasks < self._limits.tasks and not self._run.open:
             self._limits = replace(self._limits, launches=tasks)
             self._breaker = Breaker(limits=self._limits)
-        if stored := self._store.breaker(self._run.id):
+        if stored := self._store.runs.breaker(self._run.id):
             self._breaker = Breaker.from_json(stored, self._limits).rearmed(self._store.now())
         if proven and self._breaker.state is BreakerState.CLOSED:
             self._breaker = replace(self._breaker, healthy=True)
@@ -122,4 +122,4 @@ class RunBreaker:
             event = "breaker.closed" if breaker.state is BreakerState.CLOSED else "breaker.half_opened"
         cause = str(breaker.cause) if breaker.cause else None
         data = {"cause": cause, "probes": breaker.probes, "next_probe_at": breaker.next_probe_at}
-        self._store.store_breaker(self._run, breaker.to_json(), event, data)
+        self._store.runs.store_breaker(self._run, breaker.to_json(), event, data)

@@ -9,7 +9,7 @@ from evalfleet.engine.orders import LiveAttempt
 from evalfleet.engine.workers import WorkerTable
 from evalfleet.hosts.base import HostInfo, Room
 from evalfleet.model import Run
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 
 _MOST = 64  # asked for at a time
 
@@ -56,9 +56,9 @@ class SharedSlots:
         return wants
 
     def _due(self, most: int) -> int:
-        found = len(self._store.candidates(self._run.id, most))
+        found = len(self._store.tasks.candidates(self._run.id, most))
         if found < most:
-            self.look_at = self._store.next_due(self._run.id) or inf
+            self.look_at = self._store.tasks.next_due(self._run.id) or inf
         return found
 
     def _say(self, hosts: Sequence[HostInfo], *, is_waiting: bool) -> None:
@@ -72,7 +72,7 @@ class SharedSlots:
         if (waits is None) != (self._waits is None) or (waits is not None and troubles - self._troubles):
             self._troubles |= troubles
             what = "worker.granted" if waits is None else "worker.awaited"
-            self._store.note(self._run.id, what, {} if waits is None else {"reason": waits})
+            self._store.events.note(self._run.id, what, {} if waits is None else {"reason": waits})
         self._waits = waits
 
 

@@ -35,8 +35,8 @@ from evalfleet.errors import BackendError, Owned, StoreUnwritable
 from evalfleet.hosts.base import Backend, Fleet, Inbox
 from evalfleet.layout import Home
 from evalfleet.model import Run, Verb
-from evalfleet.store.base.store import Store
 from evalfleet.store.home.identity import facts_of
+from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
 
 LISTEN_S = 0.2
@@ -165,8 +165,8 @@ class Supervisor:
         while (left_s := until - anyio.current_time()) > 0:
             if await self._inbox.wait(min(GPUS_S, left_s)):
                 return
-            moved = await self._thread.call(self._store.gpu_turn)
-            if moved != turn and await self._thread.call(self._store.is_gpu_turn, self._run.id):
+            moved = await self._thread.call(self._store.gpus.turn)
+            if moved != turn and await self._thread.call(self._store.gpus.is_turn, self._run.id):
                 self._dispatcher.gpus_moved()
                 return
             turn = moved
@@ -176,9 +176,9 @@ class Supervisor:
     async def _keep(self) -> None:
         """Renew our leases, and notice when the run is not ours any more."""
         while True:
-            await self._thread.call(self._store.renew, self._run, self._settings.lease_s)
+            await self._thread.call(self._store.attempts.renew, self._run, self._settings.lease_s)
             await anyio.sleep(self._settings.lease_s / 3)
-            current = await self._thread.call(self._store.run, self._run.id)
+            current = await self._thread.call(self._store.runs.get, self._run.id)
             if current.epoch != self._run.epoch:
                 raise Owned(f"run {self._run.id} was taken over by {current.owner}; this controller stops")
 
@@ -202,7 +202,7 @@ class Supervisor:
             return None
 
     async def _obey_requests(self) -> None:
-        for request in await self._thread.call(self._store.requests, self._run.id):
+        for request in await self._thread.call(self._store.requests.pending, self._run.id):
             if await self._thread.call(self._dispatcher.obey, request) and request.verb is Verb.CANCEL:
                 self._notice(f"cancelled by {request.asked_by}")
         self._inbox.poke()

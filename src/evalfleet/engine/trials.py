@@ -14,7 +14,7 @@ from evalfleet import config
 from evalfleet.engine.least_budget import require_budget
 from evalfleet.hosts.base import HostInfo
 from evalfleet.model import Policy, Run, TaskSpec
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 from evalfleet.tune.gpu_capacity import crowding
 from evalfleet.tune.plan import next_step
 from evalfleet.tune.study import Study, study_of
@@ -53,7 +53,7 @@ def submit_study(
         study=study.table,
     )
     require_budget(store, policy, local_usd_per_hour=local_usd_per_hour)
-    return store.submit(name or study.name, policy, (), folder=folder, base_env=config.base_env(), open=True)
+    return store.runs.submit(name or study.name, policy, (), folder=folder, base_env=config.base_env(), open=True)
 
 
 class TrialFeed:
@@ -64,7 +64,7 @@ class TrialFeed:
         self.trouble: str | None = None  # why a person must look before it goes on, and what to change
         self._store = store
         self._trials: list[Trial] | None = None  # as they were read last; those that have ended change no more
-        told = store.last_event(run.id, TROUBLED)
+        told = store.events.last(run.id, TROUBLED)
         self._told: int = 0 if told is None else told.data["trials"]
         self.amend(run)
 
@@ -75,7 +75,7 @@ class TrialFeed:
         by_default = "confirm" not in study.table["study"]
         self._study = replace(study, confirm=True) if by_default and run.policy.workers > 1 else study
         self._searcher = self._study.searcher()
-        said = self._store.last_event(run.id, CROWDED)
+        said = self._store.events.last(run.id, CROWDED)
         self._looked = said is not None and said.data["workers"] == run.policy.workers
         self.forget()
 
@@ -92,19 +92,19 @@ class TrialFeed:
         """
         if not self._run.open:
             return None
-        due = len(self._store.candidates(self._run.id, self._run.policy.workers))
+        due = len(self._store.tasks.candidates(self._run.id, self._run.policy.workers))
         trials = self._known()
         step = next_step(self._study, self._searcher, trials, free - due, self._told)
         if step.trouble is not None:
             self._tell(step.trouble, len(trials))
             return None
         if step.over is not None:
-            if self._store.set_open(self._run, False, step.over) is None:
+            if self._store.runs.set_open(self._run, False, step.over) is None:
                 return None
             self._run = replace(self._run, open=False)
             return self._run
         specs = [trial_spec(self._study, one, len(trials) + place) for place, one in enumerate(step.wanted, start=1)]
-        added = self._store.add_tasks(self._run, specs)
+        added = self._store.tasks.add(self._run, specs)
         if added and not self._looked:
             self._look(specs, hosts)
         trials += trials_of(added, self._study.objective)
@@ -113,11 +113,11 @@ class TrialFeed:
     def _known(self) -> list[Trial]:
         """All trials. Of a study of thousands only the open ones are read again."""
         if self._trials is None:
-            self._trials = trials_of(self._store.tasks(self._run.id), self._study.objective)
+            self._trials = trials_of(self._store.tasks.all(self._run.id), self._study.objective)
             return self._trials
         for place, trial in enumerate(self._trials):
             if trial.progress is Progress.OPEN:
-                task = self._store.task_at(self._run.id, trial.number)
+                task = self._store.tasks.at(self._run.id, trial.number)
                 (self._trials[place],) = trials_of([task], self._study.objective)
         return self._trials
 
@@ -127,7 +127,7 @@ class TrialFeed:
         policy = self._run.policy
         asked = [spec.requests for spec in specs]
         if said := crowding(policy.workers, asked, [host.devices for host in hosts], policy.gpus):
-            self._store.note(self._run.id, CROWDED, {"message": said, "workers": policy.workers})
+            self._store.events.note(self._run.id, CROWDED, {"message": said, "workers": policy.workers})
 
     def _tell(self, trouble: str, trials: int) -> None:
         run = self._run.id
@@ -136,4 +136,4 @@ class TrialFeed:
             "the failed ones again)"
         )
         self._told = trials
-        self._store.note(run, TROUBLED, {"message": trouble, "trials": trials})
+        self._store.events.note(run, TROUBLED, {"message": trouble, "trials": trials})

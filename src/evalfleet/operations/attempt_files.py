@@ -15,7 +15,7 @@ from evalfleet.errors import NotFound
 from evalfleet.hosts.attempt_files import files_inside, open_inside
 from evalfleet.layout import Home
 from evalfleet.model import Attempt, Run
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 STREAMS = ("stdout", "stderr")
 _BLOCK = 1 << 16
@@ -31,8 +31,8 @@ class Artifact(Struct, frozen=True, kw_only=True):
 
 def find_attempt(store: StoreReader, run: Run, key: str, number: int | None = None) -> Attempt:
     """The attempt of that number; without one the latest. Raises NotFound."""
-    task = store.task(run.id, key)
-    attempts = store.attempts(run.id, task.number)
+    task = store.tasks.get(run.id, key)
+    attempts = store.attempts.all(run.id, task.number)
     chosen = [attempt for attempt in attempts if number in (None, attempt.number)]
     if not chosen:
         which = f"attempt {number}; it has {len(attempts)}" if attempts else "attempt yet"
@@ -95,7 +95,7 @@ def read_artifact(store: StoreReader, home: Home, key: str, attempt: Attempt, pa
         raise NotFound(f"attempt {attempt.number} of task {key!r} has no artifact {path!r}")
     with open(descriptor, "rb") as file:
         data = file.read()
-    secrets = store.task(attempt.run_id, key).spec.secrets
+    secrets = store.tasks.get(attempt.run_id, key).spec.secrets
     if not secrets or home.attempt(attempt.run_id, key, attempt.number).is_dir():
         return data
     from evalfleet.hosts.late_redaction import cleaned

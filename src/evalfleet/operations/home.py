@@ -8,8 +8,9 @@ from pathlib import Path
 
 from evalfleet.errors import NotFound
 from evalfleet.model import Run
-from evalfleet.store.base.store import Store
-from evalfleet.store.database.sqlite import FILE, open_store
+from evalfleet.store.database.file import FILE
+from evalfleet.store.open import open_store
+from evalfleet.store.store import Store
 
 
 @contextmanager
@@ -19,6 +20,6 @@ def opened_for_writing(home: Path, text: str) -> Generator[tuple[Store, Run]]:
         raise NotFound(f"there is no run in {home} yet; `evalfleet run TASKS.toml` makes one")
     store = open_store(home)
     try:
-        yield store, store.find_run(text)
+        yield store, store.runs.find(text)
     finally:
         store.close()

@@ -25,8 +25,9 @@ from evalfleet.engine.supervisor import owner_name
 from evalfleet.errors import InputError, NotFound
 from evalfleet.layout import Home, task_folder_name
 from evalfleet.model import Attempt, JsonObject, Kind, Outcome, Policy, Requests, Run, TaskSpec, TaskState, Verdict
-from evalfleet.store.base.store import Claim, Finish, Progress, Store
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.attempts.records import Claim, Finish, Progress
+from evalfleet.store.open import open_store
+from evalfleet.store.store import Store
 from evalfleet.validation import sentence, suggestion
 
 FORMATS = ("waa",)
@@ -100,7 +101,7 @@ def import_tasks(store: Store, home: Path, tasks: Sequence[PastTask], *, name: s
         run = _store(store, home, tasks, artifacts, partial, name=name, source=source, digest=digest)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    store.leave(run)
+    store.runs.leave(run)
     return Imported(run=run, new=True)
 
 
@@ -111,9 +112,9 @@ def _digest(tasks: Sequence[PastTask]) -> str:
 
 
 def _find(store: Store, digest: str) -> Run | None:
-    for run in store.runs():
+    for run in store.runs.newest():
         with suppress(NotFound):  # a run that is open may have no task yet
-            payload = store.task_at(run.id, 1).spec.payload
+            payload = store.tasks.at(run.id, 1).spec.payload
             if isinstance(payload, dict) and cast("JsonObject", payload).get("imported") == digest:
                 return run
     return None
@@ -151,12 +152,12 @@ def _store(
     with store.batch():
         specs = [_spec(task, digest) for task in tasks]
         policy = Policy(workers=1, result_required=True, progress="events", timeout_is_verdict=True)
-        submitted = store.submit(name, policy, specs, folder=source, base_env={})
-        run = store.begin(store.take(submitted.id, owner_name()))
+        submitted = store.runs.submit(name, policy, specs, folder=source, base_env={})
+        run = store.runs.begin(store.runs.take(submitted.id, owner_name()))
         assert run is not None
         for number, task in enumerate(tasks, 1):
             _finish(store, run, number, task, artifacts[task.key])
-        completed = store.complete(run)
+        completed = store.runs.complete(run)
         assert completed is not None
         # Before the commit: a run that is there has its files, and files without a run are in nobody's way.
         os.rename(files, Home(home).run(run.id))
@@ -170,16 +171,16 @@ def _spec(task: PastTask, digest: str) -> TaskSpec:
 
 def _finish(store: Store, run: Run, number: int, task: PastTask, artifacts: list[dict[str, Any]]) -> None:
     claim = Claim(task_number=number, worker=task.worker, host=HOST, token="import", lease_s=1.0, requests=Requests())
-    claimed = store.claim(run, claim)
+    claimed = store.attempts.claim(run, claim)
     assert claimed is not None
     lines = tuple(dict(line) for line in task.lines)
     told = Progress(
         attempt=claimed.attempt, last_event=1, state="running", started_at=task.started_at, step=task.steps, lines=lines
     )
-    store.progress(run, told)
-    finished = store.finish(run, _end(claimed.attempt, task))
+    store.attempts.progress(run, told)
+    finished = store.attempts.finish(run, _end(claimed.attempt, task))
     assert finished is not None
-    store.collect(run, finished.attempt, artifacts)
+    store.attempts.collect(run, finished.attempt, artifacts)
 
 
 def _end(attempt: Attempt, task: PastTask) -> Finish:

@@ -25,7 +25,8 @@ from evalfleet.model import Attempt, AttemptState, Blame, Failure, Kind, Outcome
 from evalfleet.operations.home import opened_for_writing
 from evalfleet.report.reader import opened_run
 from evalfleet.store.attempts.records import Judged
-from evalfleet.store.base.store import Store, StoreReader
+from evalfleet.store.reader import StoreReader
+from evalfleet.store.store import Store
 
 _FINISHED = frozenset({RunState.COMPLETED, RunState.CANCELLED, RunState.PAUSED})
 
@@ -62,10 +63,10 @@ def judge_run(settings: config.Settings, text: str, *, dry_run: bool = False) ->
     if not dry_run:
         with opened_for_writing(settings.home, text) as (store, run):
             changes = rejudge(store, run, patterns)
-            return Rejudged(run=run, changes=changes, tasks=_by_name(store.counts(run.id)))
+            return Rejudged(run=run, changes=changes, tasks=_by_name(store.tasks.counts(run.id)))
     with opened_run(settings.home, text) as (reader, run):
         changes = review(reader, run, patterns)
-        counts = dict(reader.counts(run.id))
+        counts = dict(reader.tasks.counts(run.id))
     for old, new in (change.move for change in changes if change.move):
         counts[old] -= 1
         counts[new] += 1
@@ -89,7 +90,7 @@ def rejudge(store: Store, run: Run, patterns: Sequence[Pattern | Builtin]) -> li
     The run is ours while it lasts. Raises Owned while a controller drives it, WrongState where it is not finished.
     """
     _require_finished(run)
-    taken = store.take(run.id, owner_name())
+    taken = store.runs.take(run.id, owner_name())
     try:
         _require_finished(taken)
         with store.batch():
@@ -98,13 +99,13 @@ def rejudge(store: Store, run: Run, patterns: Sequence[Pattern | Builtin]) -> li
                 _apply(store, taken, change)
         return changes
     finally:
-        store.leave(taken)
+        store.runs.leave(taken)
 
 
 def review(store: StoreReader, run: Run, patterns: Sequence[Pattern | Builtin]) -> list[Change]:
     """What `rejudge` would change. Writes nothing, and raises the same."""
     _require_finished(run)
-    driver = store.driver(run.id)
+    driver = store.runs.driver(run.id)
     if driver is not None:
         raise Owned(f"run {run.id} is driven by {driver}; judge it when it is finished")
     with store.snapshot():
@@ -123,7 +124,7 @@ def _review(store: StoreReader, run: Run, patterns: Sequence[Pattern | Builtin])
     decided = _decided(store, run)
     attempts = _Attempts(store, run)
     changes: list[Change] = []
-    for past in list(store.judged(run.id)):
+    for past in list(store.attempts.judged(run.id)):
         where = where_of(past)
         stands = past.failure
         if past.failure is not None:
@@ -149,7 +150,7 @@ class _Attempts:
 
     def of(self, past: Judged) -> Attempt:
         if self._task_number != past.task_number:
-            self._found = self._store.attempts(self._run.id, past.task_number)
+            self._found = self._store.attempts.all(self._run.id, past.task_number)
             self._task_number = past.task_number
         return next(attempt for attempt in self._found if attempt.number == past.number)
 
@@ -191,7 +192,7 @@ def _decided(store: StoreReader, run: Run) -> dict[int, _Decided]:
 
 
 def _decided_tasks(store: StoreReader, run: Run) -> Iterator[tuple[int, _Decided]]:
-    for row in store.result_rows(run.id):
+    for row in store.tasks.result_rows(run.id):
         if row["decided_by"] is not None:
             yield row["number"], _Decided(state=TaskState(row["state"]), by=row["decided_by"])
 
@@ -199,4 +200,4 @@ def _decided_tasks(store: StoreReader, run: Run) -> Iterator[tuple[int, _Decided
 def _apply(store: Store, run: Run, change: Change) -> None:
     if isinstance(change.judged, Failure):
         state = change.moves[1] if change.moves else None
-        store.rejudge(run, change.attempt, change.judged, change.outcome, JUDGE_VERSION, state)
+        store.attempts.rejudge(run, change.attempt, change.judged, change.outcome, JUDGE_VERSION, state)

@@ -8,7 +8,7 @@ from evalfleet.engine.requests import steer
 from evalfleet.engine.supervisor import owner_name
 from evalfleet.errors import InputError, Owned, Refused
 from evalfleet.model import JsonObject, Run, RunState, Verb
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 
 ANSWER_S = 10.0
 _POLL_S = 0.02
@@ -33,22 +33,22 @@ def ask_or_do(
     owned = _taken(store, run)
     number = None
     if owned is None:
-        number = store.request(run.id, verb, args, by or owner_name())
+        number = store.requests.add(run.id, verb, args, by or owner_name())
         owned = _wait(store, run, number)
-    if owned is None or (number is not None and store.answer(number) is not None):
+    if owned is None or (number is not None and store.requests.answer(number) is not None):
         if owned is not None:
-            store.leave(owned)
-        return None, _checked((store.answer(number) if number is not None else None) or {})
+            store.runs.leave(owned)
+        return None, _checked((store.requests.answer(number) if number is not None else None) or {})
     try:
         return _do(store, owned, verb, args, number, by)
     except BaseException:
-        store.leave(owned)
+        store.runs.leave(owned)
         raise
 
 
 def _taken(store: Store, run: Run) -> Run | None:
     try:
-        return store.take(run.id, owner_name())
+        return store.runs.take(run.id, owner_name())
     except Owned:
         return None
 
@@ -57,7 +57,7 @@ def _wait(store: Store, run: Run, number: int) -> Run | None:
     """Return None when the request is answered, or the run as ours when its controller is gone."""
     deadline = time.monotonic() + ANSWER_S
     look_at = time.monotonic() + _DRIVER_S
-    while store.answer(number) is None:
+    while store.requests.answer(number) is None:
         now = time.monotonic()
         if now > deadline:
             raise Refused(
@@ -66,7 +66,7 @@ def _wait(store: Store, run: Run, number: int) -> Run | None:
             )
         if now > look_at:
             look_at = now + _DRIVER_S
-            owned = _taken(store, run) if store.driver(run.id) is None else None
+            owned = _taken(store, run) if store.runs.driver(run.id) is None else None
             if owned is not None:
                 return owned
         time.sleep(_POLL_S)
@@ -79,13 +79,13 @@ def _do(
     over = owned.state in _OVER
     with store.batch():
         if by is not None and number is None:
-            store.note(owned.id, "run.requested", {**args, "verb": verb, "by": by})
+            store.events.note(owned.id, "run.requested", {**args, "verb": verb, "by": by})
         answer = steer(store, owned, verb, args)
-        for request in store.requests(owned.id):
+        for request in store.requests.pending(owned.id):
             if request.number == number:
-                store.obey(owned, request, answer)
+                store.requests.obey(owned, request, answer)
         if over and ((verb in _QUEUES and answer["tasks"]) or "trials" in answer):
-            owned = store.begin(owned) or owned
+            owned = store.runs.begin(owned) or owned
     return owned, answer
 
 

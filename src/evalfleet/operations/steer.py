@@ -18,7 +18,7 @@ from evalfleet.engine import controller
 from evalfleet.errors import InputError, Refused
 from evalfleet.model import JsonObject, Run, RunState, Verb
 from evalfleet.operations.request import ask_or_do
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 
 
 class Changed(Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ def retry(store: Store, run: Run, only: Sequence[str] = (), *, by: str | None = 
     """
     owned, answer = retry_and_own(store, run, only, by=by)
     if owned is not None:
-        store.leave(owned)
+        store.runs.leave(owned)
     return answer
 
 
@@ -122,11 +122,11 @@ def request_cancel(store: Store, run: Run, *, by: str | None = None) -> Cancelle
     live = 0
     if owned is not None:
         try:
-            live = len(store.unended(owned.id))
+            live = len(store.attempts.unended(owned.id))
             if not live:
-                store.cancel(owned)
+                store.runs.cancel(owned)
         finally:
-            store.leave(owned)
+            store.runs.leave(owned)
     return Cancelled(**_facts(store, run, owned), **answer, live=live)
 
 
@@ -140,7 +140,7 @@ async def cancel(settings: config.Settings, store: Store, run: Run, *, by: str |
     owned, answer = await anyio.to_thread.run_sync(lambda: ask_or_do(store, run, Verb.CANCEL, {}, by=by))
     if owned is not None:
         await controller.cancel(settings, store, owned)
-    now = store.run(run.id)
+    now = store.runs.get(run.id)
     if now.state is RunState.PAUSED and now.reason:
         raise Refused(f"the running tasks of run {run.id} could not be ended: {now.reason['message']}")
     return Cancelled(**_facts(store, run, owned), **answer, live=0)
@@ -155,9 +155,9 @@ def change(store: Store, run: Run, verb: Verb, args: Mapping[str, Any], by: str 
     """Make one change. Returns the fields of `Changed`, and those that the verb answers with."""
     owned, answer = ask_or_do(store, run, verb, dict(args), by=by)
     if owned is not None:
-        store.leave(owned)
+        store.runs.leave(owned)
     return {**_facts(store, run, owned), **answer}
 
 
 def _facts(store: Store, run: Run, owned: Run | None) -> JsonObject:
-    return {"run": run.id, "state": store.run(run.id).state, "driven": owned is None}
+    return {"run": run.id, "state": store.runs.get(run.id).state, "driven": owned is None}

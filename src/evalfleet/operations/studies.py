@@ -14,7 +14,8 @@ from evalfleet.engine.trials import submit_study
 from evalfleet.errors import InputError, NotFound
 from evalfleet.model import Run, Verb
 from evalfleet.operations import steer
-from evalfleet.store.base.store import Store, StoreReader
+from evalfleet.store.reader import StoreReader
+from evalfleet.store.store import Store
 from evalfleet.taskfile.row import Problem, gpu_places
 from evalfleet.tune.study import Study, study_of
 from evalfleet.validation import quoted
@@ -114,7 +115,7 @@ def submit(
     Raises InputError and NotFound: a file or the pool is missing, the strategy cannot be used here, the budget admits nothing.
     """
     if options.pool is not None:
-        store.pool(options.pool)
+        store.pools.get(options.pool)
     with store.batch():
         run = submit_study(
             store,
@@ -127,13 +128,13 @@ def submit(
             local_usd_per_hour=settings.local_price_usd_per_hour,
         )
         if by is not None:
-            store.note(run.id, "run.requested", {"verb": "submit", "by": by})
+            store.events.note(run.id, "run.requested", {"verb": "submit", "by": by})
     return run
 
 
 def newest_of_name(store: StoreReader, name: str) -> Run:
     """The newest study of that name. Raises NotFound."""
-    for run in store.runs():
+    for run in store.runs.newest():
         if run.policy.study is not None and run.name == name:
             return run
     raise NotFound(f"there is no study {name!r} to go on with; leave --resume out to make one")

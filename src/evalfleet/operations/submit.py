@@ -16,7 +16,7 @@ from evalfleet.engine.least_budget import require_budget
 from evalfleet.errors import InputError
 from evalfleet.model import Distribution, Run, RunState
 from evalfleet.operations.program_check import Programs
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 from evalfleet.taskfile import Submission, missing_secrets
 from evalfleet.validation import explain, sentence, suggestion
 
@@ -117,7 +117,7 @@ def submit(
     with store.batch():
         run = _stored(store, submission, options, settings.local_price_usd_per_hour)
         if by is not None:
-            store.note(run.id, "run.requested", {"verb": "submit", "by": by})
+            store.events.note(run.id, "run.requested", {"verb": "submit", "by": by})
     tasks, exposed = len(submission.tasks), warning(submission.tasks)
     return run, Submitted(run=run.id, name=run.name, state=run.state, tasks=tasks, warning=exposed)
 
@@ -150,4 +150,6 @@ def _stored(store: Store, submission: Submission, options: RunOptions, local_usd
     require_budget(store, policy, submission.tasks, local_usd_per_hour=local_usd_per_hour)
     base_env = config.base_env()
     tasks = submission.tasks if options.pool else Programs(submission.folder, base_env).checked(submission.tasks)
-    return store.submit(options.name or submission.name, policy, tasks, folder=submission.folder, base_env=base_env)
+    return store.runs.submit(
+        options.name or submission.name, policy, tasks, folder=submission.folder, base_env=base_env
+    )

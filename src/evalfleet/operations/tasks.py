@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from evalfleet.errors import InputError
 from evalfleet.model import Failure, Run, Task, TaskState
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 from evalfleet.validation import sentence, suggestion
 
 FAILED = (TaskState.FAILED, TaskState.HELD)
@@ -71,7 +71,7 @@ def list_tasks(store: StoreReader, run: Run, wanted: TaskFilter | None = None) -
     """The tasks that match, as they stand now."""
     wanted = wanted or TaskFilter()
     with store.snapshot():
-        found = [task for task in store.tasks(run.id) if _matches(task, wanted)]
+        found = [task for task in store.tasks.all(run.id) if _matches(task, wanted)]
     found.sort(key=SORTS[wanted.sort.removeprefix("-")], reverse=wanted.sort.startswith("-"))
     return [result_of(task) for task in found]
 

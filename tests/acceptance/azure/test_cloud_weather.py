@@ -11,7 +11,7 @@ from tests.support.fleet import wait_for
 from tests.support.rented import PATIENCE_S, Rented, rented
 
 from evalfleet.model import Outcome
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -19,9 +19,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 def preempted(here: Rented) -> set[str]:
     """Tasks of the run that lost an attempt with a machine."""
     with closing(open_store(here.fleet.home)) as store:
-        run = store.runs()[0].id
-        keys = {task.number: task.key for task in store.tasks(run)}
-        return {keys[one.task_number] for one in store.attempts(run) if one.outcome is Outcome.PREEMPTED}
+        run = store.runs.newest()[0].id
+        keys = {task.number: task.key for task in store.tasks.all(run)}
+        return {keys[one.task_number] for one in store.attempts.all(run) if one.outcome is Outcome.PREEMPTED}
 
 
 @pytest.mark.parametrize(

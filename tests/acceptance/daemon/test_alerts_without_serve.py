@@ -16,7 +16,7 @@ from tests.support.fleet import Fleet, wait_for
 from tests.support.web_server import serve
 
 from evalfleet.daemon.alerts import state
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 
 GATE = "until [ -e gate ]; do sleep 0.05; done"
 SPEND = """echo '{"cost_usd": 0.9}' >> "$EVALFLEET_EVENTS"; """
@@ -56,7 +56,7 @@ def test_a_run_without_serve_tells_its_end(fleet: Fleet, receiver: Receiver):
     assert receiver.of("finished") == ["fired"], "sent before the command ended"
     assert [one["delivered"][0]["channel"] for one in told(fleet, "finished")] == ["webhook"]
     with closing(open_store(fleet.home)) as store:
-        assert store.claim_alerts("the next", 1), "the claim was released"
+        assert store.daemon.claim_alerts("the next", 1), "the claim was released"
 
 
 @pytest.mark.slow
@@ -139,10 +139,10 @@ def test_a_sender_that_is_killed_is_replaced_at_once(fleet: Fleet, receiver: Rec
 
 def test_a_dead_sender_does_not_keep_the_claim(tmp_path: Path):
     code = (
-        "import os, sys; from pathlib import Path; from evalfleet.store.database.sqlite import open_store; "
+        "import os, sys; from pathlib import Path; from evalfleet.store.open import open_store; "
         "assert open_store(Path(sys.argv[1])).claim_alerts('dead', 3600); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "home")], check=False)
     assert done.returncode == -signal.SIGKILL
     with closing(open_store(tmp_path / "home")) as store:
-        assert store.claim_alerts("living", 30)
+        assert store.daemon.claim_alerts("living", 30)

@@ -24,7 +24,7 @@ from tests.support.web_client import Client, serving
 from evalfleet.hosts.ssh import pool
 from evalfleet.hosts.ssh.visit import live_files
 from evalfleet.model import Policy
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.testing.pages import picture
 from evalfleet.testing.store import cases
 from evalfleet.web import host_connections
@@ -84,9 +84,9 @@ async def there(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         listed = tmp_path / "hosts.toml"
         listed.write_text(sshd.hosts_file([box], port=line.port, ssh_config=False))
         with closing(open_store(home)) as store:
-            store.create_pool("lab", "ssh", pool.settings(listed, trust_first_use=False))
+            store.pools.create("lab", "ssh", pool.settings(listed, trust_first_use=False))
             run = cases.drive(store, 2, Policy(workers=1, pool="lab"))
-            claimed = store.claim(run, replace(cases.new_claim(1, worker="box-1"), host="box"))
+            claimed = store.attempts.claim(run, replace(cases.new_claim(1, worker="box-1"), host="box"))
             assert claimed is not None
         folder = box.spool / "attempts" / claimed.attempt.id
         (folder / "artifacts").mkdir(parents=True)
@@ -333,7 +333,7 @@ async def test_the_screen_of_a_pools_host(there: There):
     page = await client.get("pools/lab")
     assert page["name"] == "lab"
     with closing(open_store(there.home)) as store:
-        events = [event.data for event in store.events("pool:lab") if event.type == "pool.requested"]
+        events = [event.data for event in store.events.of_run("pool:lab") if event.type == "pool.requested"]
     assert [(event["verb"], event["host"]) for event in events] == [("take_over", "box")]
 
 
@@ -347,7 +347,7 @@ async def test_the_screen_on_a_port_of_the_host(home: Path, tmp_path: Path, kind
             listed = tmp_path / "hosts.toml"
             listed.write_text(sshd.hosts_file([box], ssh_config=False))
             with closing(open_store(home)) as store:
-                store.create_pool("lab", "ssh", pool.settings(listed, trust_first_use=False))
+                store.pools.create("lab", "ssh", pool.settings(listed, trust_first_use=False))
             async with serving(home) as client:
                 if kind == "page":
                     none = await client.ask("/api/v1/pools/lab/hosts/box/vnc")

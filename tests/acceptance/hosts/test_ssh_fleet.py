@@ -21,7 +21,7 @@ from evalfleet.hosts.base import CanarySpec
 from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 from evalfleet.layout import Home
 from evalfleet.model import Outcome, Policy, TaskSpec
-from evalfleet.store.database.sqlite import open_reader, open_store
+from evalfleet.store.open import open_reader, open_store
 from evalfleet.testing.fleet import FakeFleet
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,7 @@ class Driven:
         self.store = open_store(home)
         tasks = [TaskSpec(key=f"t_{n}", domain="t", command=("sh", "-c", script)) for n in range(1, count + 1)]
         wanted = Policy(workers=count, breaker=False, **policy)  # pyright: ignore[reportArgumentType]
-        self.run = take(self.store, self.store.submit("x", wanted, tasks, folder=str(home), base_env={}))
+        self.run = take(self.store, self.store.runs.submit("x", wanted, tasks, folder=str(home), base_env={}))
         self.supervisor = Supervisor(
             store=self.store, home=Home(home), fleet=fleet, run=self.run, settings=SETTINGS, secrets=lambda _: {}
         )
@@ -64,8 +64,10 @@ class Driven:
         assert reader is not None
         with contextlib.closing(reader):
             if what == "events":
-                return [(event.type, event.data.get("host")) for event in reader.events(self.run.id, limit=10_000)]
-            return [(attempt.host, attempt.outcome, attempt.started_at) for attempt in reader.attempts(self.run.id)]
+                return [
+                    (event.type, event.data.get("host")) for event in reader.events.of_run(self.run.id, limit=10_000)
+                ]
+            return [(attempt.host, attempt.outcome, attempt.started_at) for attempt in reader.attempts.all(self.run.id)]
 
     def running(self, host: str) -> int:
         attempts = self.store_attempts()

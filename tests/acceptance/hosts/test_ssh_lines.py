@@ -22,7 +22,7 @@ from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 from evalfleet.hosts.ssh.connection import Keepalive
 from evalfleet.layout import Home
 from evalfleet.model import AttemptState, Outcome, Policy, TaskSpec
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.testing.backend_contract import Watcher, launch
 
 pytestmark = pytest.mark.anyio
@@ -189,7 +189,7 @@ async def drive(home: Path, backend: SshBackend, script: str, spoil) -> tuple[En
         (home / "task.sh").write_text(script)
         tasks = [TaskSpec(key=f"t_{number}", domain="t", command=("sh", "task.sh")) for number in range(4)]
         policy = Policy(workers=4, files=("task.sh",))
-        run = take(store, store.submit("x", policy, tasks, folder=str(home), base_env={"PATH": "/nowhere"}))
+        run = take(store, store.runs.submit("x", policy, tasks, folder=str(home), base_env={"PATH": "/nowhere"}))
         one = Supervisor(
             store=store, home=Home(home), fleet=FixedFleet([backend]), run=run, settings=settings, secrets=lambda _: {}
         )
@@ -198,14 +198,14 @@ async def drive(home: Path, backend: SshBackend, script: str, spoil) -> tuple[En
             group.start_soon(spoil, store, run)
             ending = await one.drive()
             group.cancel_scope.cancel()
-        events = [event.type for event in store.events(run.id, limit=10_000)]
-        return ending, events, store.attempts(run.id)
+        events = [event.type for event in store.events.of_run(run.id, limit=10_000)]
+        return ending, events, store.attempts.all(run.id)
 
 
 @pytest.mark.long
 async def test_a_frozen_line_costs_no_attempt(line: sshd.Line, box: sshd.Sshd, home: Path):
     async def spoil(store, run) -> None:
-        running = lambda: any(one.state is AttemptState.RUNNING for one in store.attempts(run.id))  # noqa: E731
+        running = lambda: any(one.state is AttemptState.RUNNING for one in store.attempts.all(run.id))  # noqa: E731
         await anyio.to_thread.run_sync(wait_for, running, "an attempt that runs")
         line.freeze()
         await anyio.sleep(4.0)  # longer than the engine's lease and the keepalives

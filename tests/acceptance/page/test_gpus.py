@@ -12,7 +12,7 @@ from tests.support.fleet import Fleet, wait_for
 from tests.support.page_view import BUILT, CHROMIUM, MISSING, PHONE, WIDE, viewed
 from tests.support.web_server import Served, serve
 
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 
 pytestmark = [pytest.mark.skipif(CHROMIUM is None or not BUILT, reason=MISSING), pytest.mark.slow]
 
@@ -56,7 +56,7 @@ def test_who_holds_a_gpu_who_waits_and_a_pardon(fleet: Fleet, tmp_path: Path):
         holder = view.js("document.querySelector('[data-gpu] a').pathname")
         assert holder.startswith(f"/runs/{run}/tasks/")
         with closing(open_store(fleet.home)) as store:
-            store.quarantine_gpu(store.run(run), "local", "GPU-1", "11 GB did not come back")
+            store.gpus.quarantine(store.runs.get(run), "local", "GPU-1", "11 GB did not come back")
         view.sees("In quarantine", "11 GB did not come back")
         view.shoot("gpus-quarantine-1280-light")
         view.confirm("Pardon", "Use GPU 1 of local again?", "Pardon")

@@ -14,7 +14,7 @@ from tests.support.web_server import serve
 from evalfleet.azure.pool import AzurePool
 from evalfleet.core.breaker import Breaker, Mark
 from evalfleet.model import BreakerState, Kind
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.testing.store.cases import drive
 
 pytestmark = [pytest.mark.skipif(CHROMIUM is None or not BUILT, reason=MISSING), pytest.mark.slow]
@@ -27,10 +27,10 @@ OUTAGE = "the model is down"
 def test_a_pool_says_why_it_makes_no_more_machines(fleet: Fleet, tmp_path: Path):
     made = msgspec.to_builtins(AzurePool(workers=2, budget_usd=5.0))
     with closing(open_store(fleet.home)) as store:
-        store.create_pool("lab", "azure-vm", made)
-        store.explain_pool("lab", {"cause": "budget", "message": SPENT})
-        store.create_pool("full", "azure-vm", made)
-        store.explain_pool("full", {"cause": "quota", "message": REFUSED})
+        store.pools.create("lab", "azure-vm", made)
+        store.pools.explain("lab", {"cause": "budget", "message": SPENT})
+        store.pools.create("full", "azure-vm", made)
+        store.pools.explain("full", {"cause": "quota", "message": REFUSED})
     with viewed(serve(fleet, "--no-drive"), tmp_path) as view:
         view.go("/pools/lab")
         view.sees("This pool has no machines")
@@ -47,8 +47,8 @@ def test_a_run_that_its_breaker_paused_says_why_once(fleet: Fleet, tmp_path: Pat
     breaker = Breaker(state=BreakerState.OPEN, marks=(mark,))
     with closing(open_store(fleet.home)) as store:
         run = drive(store, 3)
-        store.store_breaker(run, breaker.to_json(), "breaker.opened", {"cause": str(breaker.cause)})
-        store.pause(
+        store.runs.store_breaker(run, breaker.to_json(), "breaker.opened", {"cause": str(breaker.cause)})
+        store.runs.pause(
             run, {"cause": "breaker", "message": f"the breaker is open: {breaker.cause}, and 3 probes failed too"}
         )
     server = serve(fleet, "--no-drive")

@@ -22,7 +22,7 @@ import evalfleet
 from evalfleet import api, errors
 from evalfleet.model import Verb
 from evalfleet.operations.request import ask_or_do
-from evalfleet.store.database.sqlite import open_reader, open_store
+from evalfleet.store.open import open_reader, open_store
 from evalfleet.taskfile import row
 
 ROOT = Path(__file__).parents[3]
@@ -102,7 +102,7 @@ def test_a_task_file_and_what_goes_before_it(fleet: Fleet):
     changed = evalfleet.submit(Path(path), name="mine", workers=1, timeout=timedelta(seconds=5), result="optional")
     reader = open_reader(fleet.home)
     assert reader is not None
-    first, second = reader.run(plain.id), reader.run(changed.id)
+    first, second = reader.runs.get(plain.id), reader.runs.get(changed.id)
     reader.close()
     assert (first.name, second.name) == ("nightly", "mine")
     policies = [(p.attempts, p.timeout_s, p.result_required, p.workers) for p in (first.policy, second.policy)]
@@ -246,7 +246,7 @@ def test_a_run_that_ends_while_we_reach_for_it_stays_as_it_is(fleet: Fleet):
     try:
         assert run._take(store) is None  # pyright: ignore[reportPrivateUsage]
         with pytest.raises(errors.WrongState, match="completed already"):
-            ask_or_do(store, store.run(run.id), Verb.CANCEL, {})
+            ask_or_do(store, store.runs.get(run.id), Verb.CANCEL, {})
     finally:
         store.close()
     assert run.state == "completed"
@@ -257,15 +257,15 @@ def test_an_owner_that_leaves_without_an_answer_is_replaced(fleet: Fleet):
     run.wait()
     owner, asker = open_store(fleet.home), open_store(fleet.home)
     try:
-        owned = owner.take(run.id, "one who does not listen")
+        owned = owner.runs.take(run.id, "one who does not listen")
         retried: list[list[str]] = []
         asking = threading.Thread(target=lambda: retried.append(run.retry()))
         asking.start()
-        wait_for(lambda: asker.requests(run.id), "the request")
-        owner.leave(owned)
+        wait_for(lambda: asker.requests.pending(run.id), "the request")
+        owner.runs.leave(owned)
         asking.join(60)
         assert retried == [["b"]]
-        assert asker.requests(run.id) == []
+        assert asker.requests.pending(run.id) == []
     finally:
         owner.close()
         asker.close()

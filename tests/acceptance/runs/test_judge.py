@@ -14,8 +14,8 @@ from evalfleet.core.failures.judge import Pattern
 from evalfleet.errors import Owned, WrongState
 from evalfleet.model import Blame, Failure, Kind, Outcome, Policy, Run, TaskState
 from evalfleet.operations.rejudge import Change, rejudge, review
-from evalfleet.store.base.store import Store
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
+from evalfleet.store.store import Store
 from evalfleet.testing.store import cases
 
 PATTERN = """\
@@ -136,14 +136,14 @@ def ended(store: Store, run: Run, number: int, end: dict[str, Any], failure: Fai
     found = failure or cases.new_failure(Kind.LAUNCH_FAILED, evidence="No such file or directory: agent")
     state = fields.pop("next_state", TaskState.FAILED)
     finish = cases.with_failure(attempt, state, failure=found, end=end, ended_at=1000.0 + number, **fields)
-    store.collect(run, cases.finished(store, run, finish).attempt, [])
+    store.attempts.collect(run, cases.finished(store, run, finish).attempt, [])
 
 
 def closed(store: Store, run: Run) -> Run:
-    done = store.complete(run)
+    done = store.runs.complete(run)
     assert done is not None
-    store.leave(run)
-    return store.run(run.id)
+    store.runs.leave(run)
+    return store.runs.get(run.id)
 
 
 def shown(changes: list[Change]) -> list[tuple[str, Any]]:
@@ -160,20 +160,20 @@ def test_blame_is_replayed_in_the_order_in_which_it_was_judged(store: Store):
     # The first two could have been the tasks' own; from the third on it is the pool.
     assert shown(changes) == [(f"task_{number}", Blame.POOL) for number in (5, 1, 3)]
     assert {one.moves for one in changes} == {(TaskState.FAILED, TaskState.HELD)}
-    assert store.counts(run.id)[TaskState.HELD] == 3
-    assert store.attempts(run.id, 3)[0].outcome is Outcome.INFRA_ERROR
+    assert store.tasks.counts(run.id)[TaskState.HELD] == 3
+    assert store.attempts.all(run.id, 3)[0].outcome is Outcome.INFRA_ERROR
     assert rejudge(store, done, ()) == []
-    assert store.driver(run.id) is None
+    assert store.runs.driver(run.id) is None
 
 
 def test_an_attempt_that_would_have_a_verdict_is_reported_only(store: Store):
     run = cases.drive(store, 1)
     ended(store, run, 1, {"cause": "exited", "exit_code": 0})
     done = closed(store, run)
-    before = store.attempts(run.id)
+    before = store.attempts.all(run.id)
     assert shown(rejudge(store, done, ())) == [("task_1", 1.0)]
-    assert store.attempts(run.id) == before
-    assert store.task_at(run.id, 1).state is TaskState.FAILED
+    assert store.attempts.all(run.id) == before
+    assert store.tasks.at(run.id, 1).state is TaskState.FAILED
 
 
 def test_cancelled_attempts_and_unknown_ends_are_judged_as_well(store: Store):
@@ -184,18 +184,18 @@ def test_cancelled_attempts_and_unknown_ends_are_judged_as_well(store: Store):
     ended(store, run, 3, {})
     changes = rejudge(store, closed(store, run), ())
     assert shown(changes) == [("task_2", Blame.BACKEND), ("task_3", Blame.BACKEND)]
-    assert store.task_at(run.id, 1).state is TaskState.CANCELLED
+    assert store.tasks.at(run.id, 1).state is TaskState.CANCELLED
 
 
 def test_a_waiting_task_of_a_paused_run_stays_queued(store: Store):
     run = cases.drive(store, 1)
     ended(store, run, 1, {"cause": "stall", "idle_s": 9}, next_state=TaskState.QUEUED)
-    store.pause(run, {"cause": "budget", "message": "spent"})
-    store.leave(run)
-    (change,) = rejudge(store, store.run(run.id), ())
+    store.runs.pause(run, {"cause": "budget", "message": "spent"})
+    store.runs.leave(run)
+    (change,) = rejudge(store, store.runs.get(run.id), ())
     assert (change.outcome, change.moves) == (Outcome.STALLED, None)
-    assert store.task_at(run.id, 1).state is TaskState.QUEUED
-    assert store.run(run.id).state == "paused"
+    assert store.tasks.at(run.id, 1).state is TaskState.QUEUED
+    assert store.runs.get(run.id).state == "paused"
 
 
 def test_a_task_that_a_person_holds_stays_held(store: Store):
@@ -203,8 +203,8 @@ def test_a_task_that_a_person_holds_stays_held(store: Store):
     ended(store, run, 1, LOST, next_state=TaskState.HELD, reason="held on request")
     done = closed(store, run)
     rejudge(store, done, [Pattern.of("No such file", "task_error")])
-    assert store.task_at(run.id, 1).state is TaskState.HELD
-    assert store.attempts(run.id)[0].failure == cases.new_failure(Kind.TASK_ERROR, evidence=LOST["message"])
+    assert store.tasks.at(run.id, 1).state is TaskState.HELD
+    assert store.attempts.all(run.id)[0].failure == cases.new_failure(Kind.TASK_ERROR, evidence=LOST["message"])
 
 
 def test_what_is_not_finished_or_not_ours_is_refused(store: Store, tmp_path: Path):
@@ -218,7 +218,7 @@ def test_what_is_not_finished_or_not_ours_is_refused(store: Store, tmp_path: Pat
     ended(store, run, 1, LOST)
     done = closed(store, run)
     other = open_store(tmp_path / "home")
-    other.take(run.id, "another")
+    other.runs.take(run.id, "another")
     try:
         for judge in (rejudge, review):
             with pytest.raises(Owned):

@@ -36,7 +36,7 @@ def mixed(home: Path):
 
 def test_status_lists_runs_newest_first(home: Path, mixed: RunBuilder) -> None:
     mixed.time += 10
-    second = mixed.store.submit(EVIL, mixed.run.policy, [], folder="/", base_env={})
+    second = mixed.store.runs.submit(EVIL, mixed.run.policy, [], folder="/", base_env={})
     done = evalfleet(home, "status")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -70,7 +70,7 @@ def test_status_of_one_run(home: Path, mixed: RunBuilder) -> None:
 
 def test_status_says_when_nobody_drives_the_run(home: Path, mixed: RunBuilder) -> None:
     run_id = mixed.run.id
-    mixed.store.leave(mixed.run)
+    mixed.store.runs.leave(mixed.run)
     assert "not driven" in evalfleet(home, "status").stdout
     assert f"Next: evalfleet resume {run_id}" in evalfleet(home, "status", run_id).stdout
 
@@ -127,7 +127,7 @@ def test_report_writes_html(home: Path, mixed: RunBuilder, tmp_path: Path) -> No
 def test_events_as_lines_and_objects(home: Path, mixed: RunBuilder) -> None:
     text = evalfleet(home, "events").stdout.splitlines()
     objects = [json.loads(line) for line in evalfleet(home, "events", "--json").stdout.splitlines()]
-    assert len(text) == len(objects) == len(mixed.store.events(mixed.run.id))
+    assert len(text) == len(objects) == len(mixed.store.events.of_run(mixed.run.id))
     assert [one["number"] for one in objects] == sorted(one["number"] for one in objects)
     assert set(objects[0]) == {"number", "run", "at", "type", "task", "attempt", "data"}
 
@@ -135,7 +135,7 @@ def test_events_as_lines_and_objects(home: Path, mixed: RunBuilder) -> None:
 def test_events_can_be_chosen(home: Path, mixed: RunBuilder) -> None:
     chosen = evalfleet(home, "events", "--json", "--type", "task.*", "--task", "sheet_1").stdout.splitlines()
     assert [json.loads(line)["type"] for line in chosen] == ["task.retried", "task.done"]
-    last = mixed.store.events(mixed.run.id)[-1].number
+    last = mixed.store.events.of_run(mixed.run.id)[-1].number
     assert evalfleet(home, "events", "--after", str(last)).stdout == ""
     assert evalfleet(home, "events", "--task", "nosuch").returncode == 2
 
@@ -255,7 +255,7 @@ def test_watch_ends_when_a_paused_run_is_left(home: Path, mixed: RunBuilder) -> 
 
 
 def test_watch_says_that_nobody_drives_the_run(home: Path, mixed: RunBuilder) -> None:
-    mixed.store.leave(mixed.run)
+    mixed.store.runs.leave(mixed.run)
     done = evalfleet(home, "watch")
     assert done.returncode == 3
     assert done.stderr == f"no controller drives this run; `evalfleet resume {mixed.run.id}`\n"
@@ -317,7 +317,7 @@ def test_watch_on_a_terminal_can_be_left_without_touching_the_run(home: Path, mi
     assert code == 130
     assert drawn.rfind("\x1b[?25h") > drawn.rfind("\x1b[?25l"), "the cursor is back"
     assert "Traceback" not in drawn
-    assert mixed.store.run(mixed.run.id).state == "running"
+    assert mixed.store.runs.get(mixed.run.id).state == "running"
 
 
 def test_watch_on_a_terminal_ends_with_the_run(home: Path) -> None:

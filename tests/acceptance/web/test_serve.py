@@ -12,7 +12,7 @@ from tests.support.fleet import Fleet, wait_for
 from tests.support.web_server import Listener, Served, serve
 
 from evalfleet.model import TaskState
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 
 GATED = "echo $EVALFLEET_ATTEMPT >> ledger; until [ -e gate ]; do sleep 0.05; done"
 STEPPING = 'i=0; while [ $i -lt 15 ]; do i=$((i+1)); echo "{\\"step\\": $i}" >> "$EVALFLEET_EVENTS"; sleep 0.05; done; echo done >> ledger'
@@ -57,7 +57,7 @@ def test_a_killed_server_loses_no_event_and_no_run(fleet: Fleet):
     server.kill()
     listener.close()
     with closing(open_store(fleet.home)) as store:
-        wait_for(lambda: store.counts(run)[TaskState.DONE] > 2, "the controller, which outlives the server")
+        wait_for(lambda: store.tasks.counts(run)[TaskState.DONE] > 2, "the controller, which outlives the server")
     again = serve(fleet, port=server.port)
     second = Listener(again, last=listener.last)
     wait_for(lambda: state(again, run) == "completed", "the run to be completed")

@@ -14,7 +14,7 @@ import pytest
 from tests.support.fleet import Fleet
 from tests.support.web_server import Served, serve
 
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 
 READERS = 200
 EVENTS = 1000  # a second
@@ -41,7 +41,9 @@ def write(home: Path, ready: threading.Event) -> None:
         for i in range(SECONDS * BATCHES):
             with store.batch():
                 for _ in range(EVENTS // BATCHES):
-                    store.note("r1", "attempt.progressed", {"step": i, "lines": [{"step": i, "note": "clicked"}]})
+                    store.events.note(
+                        "r1", "attempt.progressed", {"step": i, "lines": [{"step": i, "note": "clicked"}]}
+                    )
             time.sleep(max(0.0, begun + (i + 1) / BATCHES - time.monotonic()))
 
 

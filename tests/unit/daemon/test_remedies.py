@@ -15,7 +15,7 @@ from evalfleet.daemon.alerts.actions import _take, due  # pyright: ignore[report
 from evalfleet.daemon.alerts.state import FIRED, RESOLVED
 from evalfleet.engine.requests import barred
 from evalfleet.model import DesiredState, HostState, RunState
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
 from evalfleet.testing.store import cases
 
@@ -27,10 +27,10 @@ def store(home: Path) -> Iterator[Store]:
 
 
 def fire(store: Store, about: str, rule: str, action: str, **data: Any) -> int:
-    store.note(
+    store.events.note(
         about, FIRED, {"rule": rule, "subject": "", "severity": "warning", "message": "m", "action": action, **data}
     )
-    return store.last_number()
+    return store.events.last_number()
 
 
 def act(store: Store) -> list[str]:
@@ -42,18 +42,18 @@ def act(store: Store) -> list[str]:
 
 
 def acted(store: Store) -> list[tuple[str, str, bool]]:
-    found = [event.data for event in store.alert_events() if event.type == "alert.acted"]
+    found = [event.data for event in store.events.alerts() if event.type == "alert.acted"]
     return [(data["step"], data["by"], "error" in data) for data in found]
 
 
 def test_a_run_is_paused_once_by_the_rule(store: Store):
     run = cases.drive(store, 2)
-    store.leave(run)
+    store.runs.leave(run)
     fire(store, run.id, "budget", "pause")
     assert (act(store), act(store)) == (["pause"], [])
-    assert store.run(run.id).state is RunState.PAUSED
-    assert "alert budget" in str(store.run(run.id).reason)
-    asked = [event.data for event in store.events(run.id) if event.type == "run.requested"]
+    assert store.runs.get(run.id).state is RunState.PAUSED
+    assert "alert budget" in str(store.runs.get(run.id).reason)
+    asked = [event.data for event in store.events.of_run(run.id) if event.type == "run.requested"]
     assert [(data["verb"], data["by"]) for data in asked] == [("pause", "alert budget")]
     assert acted(store) == [("pause", "alert budget", False)]
     fire(store, run.id, "retry_rate", "pause")
@@ -66,7 +66,7 @@ def test_what_is_told_only_or_over_is_left_alone(store: Store):
     run = cases.drive(store, 2)
     fire(store, run.id, "budget", "notify")
     number = fire(store, run.id, "budget", "pause")
-    store.note(run.id, RESOLVED, {"alert": number})
+    store.events.note(run.id, RESOLVED, {"alert": number})
     fire(store, run.id, "no_progress", "retry_elsewhere", attempts=[])
     assert act(store) == []
 
@@ -74,11 +74,11 @@ def test_what_is_told_only_or_over_is_left_alone(store: Store):
 def test_a_host_that_is_not_ours_is_quarantined_until_it_is_well(store: Store):
     run = cases.drive(store, 2)
     cases.claimed(store, run)
-    store.leave(run)
+    store.runs.leave(run)
     number = fire(store, "host:h1", "overload", "restart_worker", host="h1")
     assert (act(store), act(store)) == (["quarantine"], [])
     assert barred(store, run.id) == {"h1"}
-    store.note("host:h1", RESOLVED, {"alert": number})
+    store.events.note("host:h1", RESOLVED, {"alert": number})
     assert (act(store), act(store)) == (["pardon"], [])
     assert barred(store, run.id) == frozenset()
 
@@ -86,30 +86,30 @@ def test_a_host_that_is_not_ours_is_quarantined_until_it_is_well(store: Store):
 def test_what_a_person_did_meanwhile_stands(store: Store):
     run = cases.drive(store, 2)
     cases.claimed(store, run)
-    store.leave(run)
+    store.runs.leave(run)
     number = fire(store, "host:h1", "overload", "restart_worker", host="h1")
     act(store)
-    store.note(run.id, "worker.quarantined", {"worker": "h1", "reason": "anna looks at it"})
-    store.note("host:h1", RESOLVED, {"alert": number})
+    store.events.note(run.id, "worker.quarantined", {"worker": "h1", "reason": "anna looks at it"})
+    store.events.note("host:h1", RESOLVED, {"alert": number})
     assert act(store) == ["pardon"]
     assert barred(store, run.id) == {"h1"}
 
 
 def test_a_machine_that_we_made_is_stopped_and_then_started(store: Store):
-    store.create_pool("p", "azure-vm", {})
-    pool = store.take_pool("p", "me")
-    (host,) = store.request_hosts("p", "p-", [{}])
+    store.pools.create("p", "azure-vm", {})
+    pool = store.pools.take("p", "me")
+    (host,) = store.hosts.request("p", "p-", [{}])
     cases.move_host(store, pool, replace(host, state=HostState.READY))
     number = fire(store, "host:p-1", "overload", "restart_worker", host="p-1")
     assert act(store) == ["stop"]
-    (host,) = store.hosts("p")
+    (host,) = store.hosts.of_pool("p")
     assert host.desired is DesiredState.STOPPED
-    store.note("host:p-1", RESOLVED, {"alert": number})  # it says nothing any more while it is off
+    store.events.note("host:p-1", RESOLVED, {"alert": number})  # it says nothing any more while it is off
     assert act(store) == [], "it is not off yet"
-    store.move_host(pool, HostState.READY, replace(host, state=HostState.STOPPED))
+    store.hosts.move(pool, HostState.READY, replace(host, state=HostState.STOPPED))
     assert (act(store), act(store)) == (["start"], [])
-    assert store.hosts("p")[0].desired is DesiredState.RUNNING
-    reasons = [event.data["reason"] for event in store.events("pool:p") if event.type == "worker.wished"]
+    assert store.hosts.of_pool("p")[0].desired is DesiredState.RUNNING
+    reasons = [event.data["reason"] for event in store.events.of_run("pool:p") if event.type == "worker.wished"]
     assert reasons == ["alert overload"] * 2
 
 

@@ -19,8 +19,8 @@ from tests.support.web_client import Client, serving
 from evalfleet.daemon.pool_children import PoolChildren, PoolStanding
 from evalfleet.daemon.supervisor import Child, ChildSupervisor, Next
 from evalfleet.model import HostState, PauseCause
-from evalfleet.store.base.store import Store
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
+from evalfleet.store.store import Store
 from evalfleet.testing.store import cases
 from evalfleet.web.server import Options
 
@@ -57,22 +57,22 @@ async def client(home: Path, controller: Path) -> AsyncGenerator[Client]:
 
 def paused(store: Store) -> str:
     run = cases.drive(store)
-    store.pause(run, {"cause": str(PauseCause.OPERATOR), "message": "lunch"})
-    store.leave(run)
+    store.runs.pause(run, {"cause": str(PauseCause.OPERATOR), "message": "lunch"})
+    store.runs.leave(run)
     return run.id
 
 
 def settled_pool(store: Store) -> str:
     """A pool that is in its desired state, so that only a request starts a process for it."""
     settings = {"workers": 1, "least": 1, "most": 1, "sizes": ["Standard_D2s_v5"], "regions": ["eastus"]}
-    store.create_pool("lab", "azure-vm", settings)
-    pool = store.take_pool("lab", "me")
-    for host in store.request_hosts("lab", "vm-", [{}]):
+    store.pools.create("lab", "azure-vm", settings)
+    pool = store.pools.take("lab", "me")
+    for host in store.hosts.request("lab", "vm-", [{}]):
         before = HostState.REQUESTED
         for state in (HostState.CREATING, HostState.PREPARING, HostState.READY):
-            assert store.move_host(pool, before, replace(host, state=state))
+            assert store.hosts.move(pool, before, replace(host, state=state))
             before = state
-    store.leave_pool(pool)
+    store.pools.leave(pool)
     return "lab"
 
 
@@ -127,7 +127,7 @@ async def test_a_request_that_comes_during_a_look_is_kept(home: Path, store: Sto
     await held.looked.wait()
     name = MADE[kind](store)  # the look knows nothing of it
     await supervisor.request(name)
-    assert store.children(kind) == {name: False}, "it is in the store before the answer"
+    assert store.daemon.children(kind) == {name: False}, "it is in the store before the answer"
     held.go_on.set()
     assert await started(home) == [COMMANDS[kind].format(name)]
 
@@ -156,11 +156,11 @@ async def test_a_request_while_its_process_ends_starts_another(home: Path, store
 @pytest.mark.parametrize("kind", ["run", "pool"])
 async def test_the_next_server_goes_on_with_what_was_requested(home: Path, store: Store, controller: Path, kind: str):
     name = MADE[kind](store)
-    store.remember_child(kind, name, retry=kind == "pool")
+    store.daemon.remember_child(kind, name, retry=kind == "pool")
     async with server(home):
         again = " --again" if kind == "pool" else ""
         assert await started(home) == [COMMANDS[kind].format(name) + again]
-        await until(lambda: store.children(kind) == {})
+        await until(lambda: store.daemon.children(kind) == {})
 
 
 @pytest.mark.parametrize("kind", ["run", "pool"])
@@ -172,20 +172,20 @@ async def test_the_files_of_older_versions_are_read_once(home: Path, store: Stor
     async with server(home):
         assert await started(home) == [COMMANDS[kind].format(name)]
         await until(lambda: not (runs.exists() or pools.exists()))
-        await until(lambda: {**store.children("run"), **store.children("pool")} == {})
+        await until(lambda: {**store.daemon.children("run"), **store.daemon.children("pool")} == {})
 
 
 async def test_what_another_server_remembers_is_left_alone(home: Path, store: Store, client: Client):
-    store.remember_child("pool", "of another server", retry=False)
+    store.daemon.remember_child("pool", "of another server", retry=False)
     name = settled_pool(store)
     await supervisor_of(client, "pool").request(name)
     await started(home)
-    await until(lambda: store.children("pool") == {"of another server": False})
+    await until(lambda: store.daemon.children("pool") == {"of another server": False})
 
 
 async def test_a_controller_that_crashed_is_started_again_after_a_delay(home: Path, store: Store, client: Client):
     run = cases.drive(store)
-    store.leave(run)
+    store.runs.leave(run)
     (home / "crash").touch()
     supervisor = supervisor_of(client, "run")
     await supervisor.request(run.id)
@@ -193,14 +193,14 @@ async def test_a_controller_that_crashed_is_started_again_after_a_delay(home: Pa
     child = supervisor._children[run.id]  # pyright: ignore[reportPrivateUsage]
     await until(lambda: child.failures == 1)
     assert child.not_before > anyio.current_time()
-    assert store.children("run") == {run.id: False}
+    assert store.daemon.children("run") == {run.id: False}
     await supervisor.request(run.id)  # whoever asks need not wait
     await started(home, 2)
 
 
 async def test_a_request_to_a_controller_that_leaves_is_kept(home: Path, store: Store, client: Client):
     run = paused(store)
-    owned = store.take(run, "a controller")
+    owned = store.runs.take(run, "a controller")
     asked: list[dict[str, Any]] = []
 
     async def ask() -> None:
@@ -208,9 +208,9 @@ async def test_a_request_to_a_controller_that_leaves_is_kept(home: Path, store: 
 
     async with anyio.create_task_group() as group:
         group.start_soon(ask)
-        while not store.requests(run):  # noqa: ASYNC110 - it comes from another connection
+        while not store.requests.pending(run):  # noqa: ASYNC110 - it comes from another connection
             await anyio.sleep(0.01)
-        store.leave(owned)
+        store.runs.leave(owned)
     assert asked[0]["by"] == "this server"
     assert await started(home) == [f"resume {run} --stay-paused"]
 
@@ -219,7 +219,7 @@ async def test_a_request_waits_while_a_run_is_owned_for_a_moment(home: Path, sto
     """A process that changes something in a run without a controller owns it meanwhile."""
     run = paused(store)
     supervisor = supervisor_of(client, "run")
-    owned = store.take(run, "a request")
+    owned = store.runs.take(run, "a request")
     await supervisor.request(run)
     looked = anyio.Event()
     real = client.server.site.readers.call
@@ -233,7 +233,7 @@ async def test_a_request_waits_while_a_run_is_owned_for_a_moment(home: Path, sto
     client.server.site.readers.call = counted  # pyright: ignore[reportAttributeAccessIssue]
     await looked.wait()
     await anyio.lowlevel.checkpoint()
-    store.leave(owned)
+    store.runs.leave(owned)
     assert await started(home) == [f"resume {run} --stay-paused"]
 
 
@@ -247,7 +247,7 @@ async def test_a_request_is_over_once_its_controller_owns_the_run(home: Path, st
     supervisor = supervisor_of(client, "run")
     child = supervisor._children[run]  # pyright: ignore[reportPrivateUsage]
     assert child.more
-    store.take(run, "a controller")
+    store.runs.take(run, "a controller")
     supervisor._wake.set()  # pyright: ignore[reportPrivateUsage]
     await until(lambda: not child.more)
     (home / "hold").write_text("end\n")

@@ -37,7 +37,7 @@ def fail_all(backend: FakeBackend, **end: object) -> int:
 
 def tasks(play: Play) -> list[Task]:
     with opened(play.home) as reader:
-        return list(reader.tasks(play.run.id))
+        return list(reader.tasks.all(play.run.id))
 
 
 async def first_verdicts(play: Play, *hosts: FakeBackend) -> None:
@@ -164,8 +164,8 @@ async def test_the_next_controller_knows_who_waits_for_another_host(home: Path):
             lambda: any(task.attempts == 1 and task.state is TaskState.QUEUED for task in tasks(play)), "it"
         )
         group.cancel_scope.cancel()
-    play.store.leave(play.run)
-    play.run = take(play.store, play.store.run(play.run.id))
+    play.store.runs.leave(play.run)
+    play.run = take(play.store, play.store.runs.get(play.run.id))
     async with played(play, NEVER):
         await anyio.sleep(0.1)
         assert len(one.launched) == 1, "it must not have another chance where it failed"
@@ -304,7 +304,7 @@ async def test_probes_of_an_open_breaker_go_to_different_hosts(home: Path):
                 fail_all(backend, **refused)
             await anyio.sleep(0.005)
     with opened(home) as reader:
-        assert reader.run(play.run.id).state is RunState.PAUSED
+        assert reader.runs.get(play.run.id).state is RunState.PAUSED
     probes = [attempt.host for attempt in sorted(play.attempts(), key=lambda one: one.claimed_at)][-3:]
     assert sorted(probes) == ["one", "three", "two"]
 

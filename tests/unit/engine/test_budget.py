@@ -23,7 +23,7 @@ def test_a_lost_attempt_costs_what_it_cost_until_then(home: Path, cause: str, ou
     assert found.outcome is outcome
     assert (found.duration_s, found.reported_usd) == (pytest.approx(3.3), 7.5)
     assert found.cost_usd == pytest.approx(3.3 + 7.5)
-    assert books.store.waste_sums(books.run.id) == {str(outcome): pytest.approx(10.8)}
+    assert books.store.costs.waste_sums(books.run.id) == {str(outcome): pytest.approx(10.8)}
 
 
 def test_reports_that_were_not_stored_yet_are_booked(home: Path):
@@ -69,7 +69,7 @@ def test_a_late_end_adds_the_difference_once(home: Path):
     books.kill()
     books.step(books.ends(one, duration_s=9.0, usd=4.0, exit_code=1))
     assert books.attempt(one).cost_usd == pytest.approx(13.0)
-    assert [event.type for event in books.store.events(books.run.id, limit=1000)].count("attempt.charged") == 1
+    assert [event.type for event in books.store.events.of_run(books.run.id, limit=1000)].count("attempt.charged") == 1
 
 
 def test_a_late_verdict_adds_the_difference(home: Path):
@@ -91,7 +91,7 @@ def test_losses_use_up_the_budget(home: Path):
         books.step(*(books.reports(one, 7.5) for one in launched))
         books.step(*(books.lost(one) for one in launched))
     assert count == 1, "the second could cost as much as the first"
-    assert books.store.run(books.run.id).state is RunState.PAUSED
+    assert books.store.runs.get(books.run.id).state is RunState.PAUSED
     assert books.spent == 7.5
 
 
@@ -128,7 +128,7 @@ def test_the_first_cheap_attempt_does_not_open_the_gates(home: Path):
     books.step(*(books.ends(one, 1.0, usd=1.0) for one in launched))
     books.step()
     assert books.spent == pytest.approx(2.01)
-    assert books.store.run(books.run.id).state is RunState.PAUSED
+    assert books.store.runs.get(books.run.id).state is RunState.PAUSED
 
 
 def test_crashes_confirm_nothing(home: Path):
@@ -173,7 +173,7 @@ def test_a_run_states_it_for_its_tasks(home: Path):
 def test_a_task_that_does_not_fit_pauses_the_run(home: Path):
     books = Books(home, specs(5.0), price=0.0, budget_usd=4.0)
     assert books.start() == []
-    run = books.store.run(books.run.id)
+    run = books.store.runs.get(books.run.id)
     assert run.state is RunState.PAUSED
     assert run.reason is not None
     assert "about $5.00 each" in run.reason["message"]
@@ -185,7 +185,7 @@ def test_a_smaller_task_is_taken_where_a_larger_does_not_fit(home: Path):
     assert small.endswith(".2.1")
     books.step(books.ends(small, 1.0, usd=0.5), after_s=1.0)
     books.step(after_s=2.0)
-    assert books.store.run(books.run.id).state is RunState.PAUSED
+    assert books.store.runs.get(books.run.id).state is RunState.PAUSED
 
 
 def test_what_is_given_up_may_go_on_and_its_money_is_kept_for_it(home: Path):
@@ -195,7 +195,7 @@ def test_what_is_given_up_may_go_on_and_its_money_is_kept_for_it(home: Path):
     assert books.start(after_s=1.0) == [], "the lost one may still spend its $3"
     books.kill()
     assert books.start(after_s=1.0) == [], "nor does the next controller forget that"
-    assert books.store.run(books.run.id).state is RunState.RUNNING
+    assert books.store.runs.get(books.run.id).state is RunState.RUNNING
     assert books.dispatcher.step((), list(books.hosts.values())).wait_s > 10.0
     assert len(books.start(after_s=100.0)) == 1, "its runner has ended it by now"
 
@@ -210,18 +210,18 @@ def test_attempts_that_report_are_stopped_when_the_budget_is_passed(home: Path):
     assert books.attempt(two).outcome is Outcome.CANCELLED
     assert books.attempt(two).failure is not None
     assert "stopped at the run's budget of $1.00" in books.attempt(two).failure.evidence  # pyright: ignore[reportOptionalMemberAccess]
-    task = books.store.task_at(books.run.id, 2)
+    task = books.store.tasks.at(books.run.id, 2)
     assert (task.state, task.consumed, task.lost) == (TaskState.QUEUED, 0, 0)
     books.step(books.ends(three, 5.0))
     books.step()
-    assert books.store.run(books.run.id).state is RunState.PAUSED
-    assert books.store.task_at(books.run.id, 3).verdict is not None
+    assert books.store.runs.get(books.run.id).state is RunState.PAUSED
+    assert books.store.tasks.at(books.run.id, 3).verdict is not None
 
 
 def test_a_paused_run_says_what_its_machines_cost(home: Path):
     books = Books(home, 4, hosts=("one", "two"), slots=4, price=0.25, budget_usd=0.0)
     books.step()
-    reason = books.store.run(books.run.id).reason
+    reason = books.store.runs.get(books.run.id).reason
     assert reason is not None
     assert reason["usd_per_hour"] == 2.0
     assert "its 2 machines cost $2.00 an hour meanwhile" in reason["message"]
@@ -233,10 +233,10 @@ def test_before_anything_has_ended_a_tasks_own_time_limit_counts(home: Path):
     books = Books(home, specs, budget_usd=6.0, timeout_s=3600.0)
     require_budget(books.store, books.run.policy, specs, local_usd_per_hour=SECOND)
     [one] = books.start()
-    assert books.store.run(books.run.id).state is RunState.RUNNING
+    assert books.store.runs.get(books.run.id).state is RunState.RUNNING
     budget, live = books.dispatcher._budget, books.dispatcher.live.values()
     assert budget.allowance(live, books.store.now()) == 0, "what runs may take all its own time"
-    short = books.store.task_at(books.run.id, books.attempt(one).task_number)
+    short = books.store.tasks.at(books.run.id, books.attempt(one).task_number)
     long = replace(short, spec=replace(short.spec, timeout_s=60.0))
     assert not budget.admits(long, (), books.store.now())
     assert "$60.00" in budget.message(books.store.now()), "what did not fit is told"

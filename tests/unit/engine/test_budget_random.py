@@ -150,7 +150,7 @@ class Ledger:
     def check(self, word: str) -> None:
         if word == "wait":  # what was reported just now is not stored yet
             assert self.books.spent == pytest.approx(self.total(), abs=CENT)
-        assert {one.id: one.cost_usd for one in self.books.store.attempts(self.books.run.id) if one.outcome} == {
+        assert {one.id: one.cost_usd for one in self.books.store.attempts.all(self.books.run.id) if one.outcome} == {
             one: pytest.approx(page.booked, abs=CENT) for one, page in self.pages.items() if page.booked is not None
         }
         booked = sum(page.booked for page in self.pages.values() if page.booked is not None)
@@ -163,7 +163,7 @@ def play(seed: int, words: list[str], price: float, bounds: list[float | None], 
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         ledger = Ledger(Path(folder) / "home", random.Random(seed), price, bounds, budget)
         for word in words:
-            if ledger.books.store.run(ledger.books.run.id).state != "running":
+            if ledger.books.store.runs.get(ledger.books.run.id).state != "running":
                 break
             ledger.do(word)
             ledger.check(word)

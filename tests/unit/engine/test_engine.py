@@ -20,8 +20,8 @@ from evalfleet.errors import Owned, RunOver
 from evalfleet.hosts.base import FixedFleet, HostInfo, Inbox
 from evalfleet.layout import Home
 from evalfleet.model import Attempt, Outcome, Policy, Requests, Run, RunState, TaskSpec, TaskState, Verb
-from evalfleet.store.base.store import Claim
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.attempts.records import Claim
+from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
 from evalfleet.testing.backend import FakeBackend
 
@@ -58,11 +58,11 @@ class Driven:
 
     def types(self) -> list[str]:
         with opened(self.home) as reader:
-            return [event.type for event in reader.events(self.run.id, limit=10_000)]
+            return [event.type for event in reader.events.of_run(self.run.id, limit=10_000)]
 
     def attempts(self) -> list[Attempt]:
         with opened(self.home) as reader:
-            return reader.attempts(self.run.id)
+            return reader.attempts.all(self.run.id)
 
     def supervisor(self) -> Supervisor:
         return Supervisor(
@@ -80,7 +80,7 @@ def submitted(home: Path, *programs: str, **policy: object) -> tuple[Store, Run]
     tasks = [
         TaskSpec(key=f"t_{number}", domain="t", command=(program,)) for number, program in enumerate(programs, start=1)
     ]
-    run = store.submit("x", Policy(workers=4, retry_base_s=0.01, **policy), tasks, folder="/", base_env={})  # pyright: ignore[reportArgumentType]
+    run = store.runs.submit("x", Policy(workers=4, retry_base_s=0.01, **policy), tasks, folder="/", base_env={})  # pyright: ignore[reportArgumentType]
     return store, take(store, run)
 
 
@@ -105,8 +105,8 @@ async def test_a_run_completes(home: Path):
     async with driven(home, "true", "false", "true", attempts=2) as one:
         pass
     with opened(home) as reader:
-        assert reader.run(one.run.id).state is RunState.COMPLETED
-        states = [task.state for task in reader.tasks(one.run.id)]
+        assert reader.runs.get(one.run.id).state is RunState.COMPLETED
+        states = [task.state for task in reader.tasks.all(one.run.id)]
     assert states == [TaskState.DONE, TaskState.FAILED, TaskState.DONE]
     assert sorted(one.backend.forgotten) == sorted(one.backend.launched)
     assert one.backend.attempts == {}
@@ -188,11 +188,11 @@ async def test_an_unreachable_backend_pauses_the_run_without_an_attempt(home: Pa
     one = Driven(home, store, run, FakeBackend())
     one.backend.unreachable = "no python here"
     assert await one.supervisor().drive() is Ending.SETTLED
-    paused = store.run(run.id)
+    paused = store.runs.get(run.id)
     assert paused.state is RunState.PAUSED
     assert paused.reason is not None
     assert "no python here" in paused.reason["message"]
-    assert store.attempts(run.id) == []
+    assert store.attempts.all(run.id) == []
     store.close()
 
 
@@ -205,11 +205,11 @@ async def test_a_claimed_attempt_that_was_never_launched_is_launched_by_the_next
     async with one.backend.acquire(run.id, run.epoch, supervisor._inbox) as host:
         orders = dispatcher.step([], [host.info])
     assert [launch.attempt_id for launch in orders.launch["fake"]] == [f"{run.id}.1.1"]
-    store.leave(run)
-    one.run = take(store, store.run(run.id))
+    store.runs.leave(run)
+    one.run = take(store, store.runs.get(run.id))
     await one.supervisor().drive()
     assert one.backend.launched == [f"{run.id}.1.1"]
-    assert [attempt.outcome for attempt in store.attempts(run.id)] == [Outcome.OK]
+    assert [attempt.outcome for attempt in store.attempts.all(run.id)] == [Outcome.OK]
     store.close()
 
 
@@ -233,7 +233,7 @@ async def test_a_controller_that_was_replaced_stops(home: Path):
             group.start_soon(one.supervisor().drive)
             await one.launched(1)
             with closing(open_store(home)) as another:  # the run's own store is in use
-                another.take(run.id, "somebody else")
+                another.runs.take(run.id, "somebody else")
 
     with pytest.raises(BaseExceptionGroup) as caught:
         await be_replaced()
@@ -246,10 +246,10 @@ async def test_a_request_that_comes_when_the_run_is_over_is_left_to_whoever_aske
     one = Driven(home, store, run, FakeBackend())
     supervisor = one.supervisor()
     await supervisor.drive()
-    number = store.request(run.id, Verb.RETRY, {"only": []}, "somebody")
-    assert not supervisor._dispatcher.obey(store.requests(run.id)[0])
-    assert store.answer(number) is None
-    assert [task.state for task in store.tasks(run.id)] == [TaskState.FAILED]
+    number = store.requests.add(run.id, Verb.RETRY, {"only": []}, "somebody")
+    assert not supervisor._dispatcher.obey(store.requests.pending(run.id)[0])
+    assert store.requests.answer(number) is None
+    assert [task.state for task in store.tasks.all(run.id)] == [TaskState.FAILED]
     store.close()
 
 
@@ -259,7 +259,7 @@ async def test_a_host_that_breaks_at_every_launch_opens_the_breaker(home: Path):
     one.backend.breaks_on_launch = True
     with anyio.fail_after(20):
         assert await one.supervisor().drive() is Ending.SETTLED
-    assert store.run(run.id).state is RunState.PAUSED
+    assert store.runs.get(run.id).state is RunState.PAUSED
     store.close()
 
 
@@ -277,7 +277,7 @@ async def test_a_late_verdict_counts_and_ends_the_attempt_that_replaced_it(home:
     late, replacement = one.attempts()
     assert (late.outcome, replacement.outcome) == (Outcome.OK, Outcome.CANCELLED)
     with opened(home) as reader:
-        assert [event.type for event in reader.events(one.run.id)].count("task.done") == 1
+        assert [event.type for event in reader.events.of_run(one.run.id)].count("task.done") == 1
 
 
 async def test_the_audit_finds_what_the_host_lost(home: Path):
@@ -300,15 +300,15 @@ async def test_files_that_were_not_collected_when_the_run_completed_are_brought_
         await host.launch(dispatcher.step([], [host.info]).launch["fake"])
         assert dispatcher.step(inbox.take(), [host.info]).collect
         assert dispatcher.step([], [host.info]).done
-    store.leave(run)
-    assert store.run(run.id).state is RunState.COMPLETED
-    one.run = take(store, store.run(run.id))
+    store.runs.leave(run)
+    assert store.runs.get(run.id).state is RunState.COMPLETED
+    one.run = take(store, store.runs.get(run.id))
     assert await one.supervisor().drive() is Ending.SETTLED
-    store.leave(one.run)
-    assert store.unended(run.id) == []
+    store.runs.leave(one.run)
+    assert store.attempts.unended(run.id) == []
     assert one.backend.attempts == {}
     with pytest.raises(RunOver):
-        take(store, store.run(run.id))
+        take(store, store.runs.get(run.id))
     store.close()
 
 
@@ -318,7 +318,7 @@ async def test_a_host_that_refuses_to_forget_does_not_hold_up_the_run(home: Path
     one.backend.forgets = False
     with anyio.fail_after(20):
         await one.supervisor().drive()
-    assert store.run(run.id).state is RunState.COMPLETED
+    assert store.runs.get(run.id).state is RunState.COMPLETED
     store.close()
 
 
@@ -342,7 +342,7 @@ async def test_tasks_that_do_not_fit_do_not_block_those_behind_them(home: Path):
     ]
     small = [TaskSpec(key=f"s_{n}", domain="s", command=("sleep",)) for n in range(3)]
     policy = Policy(workers=4, breaker=False)
-    run = take(store, store.submit("x", policy, [*large, *small], folder="/", base_env={}))
+    run = take(store, store.runs.submit("x", policy, [*large, *small], folder="/", base_env={}))
     dispatcher = Driven(home, store, run, FakeBackend(memory_mb=1000)).supervisor()._dispatcher
     dispatcher.start()
     host = HostInfo(name="fake", memory_mb=1000, gpus=0, price_usd_per_hour=0.0)
@@ -354,12 +354,12 @@ async def test_tasks_that_do_not_fit_do_not_block_those_behind_them(home: Path):
 async def test_what_an_abandoned_run_still_runs_keeps_its_memory(home: Path):
     store, run = submitted(home, "sleep")
     spec = TaskSpec(key="a", domain="a", command=("sleep",), requests=Requests(memory_mb=600))
-    busy = take(store, store.submit("busy", Policy(workers=1), [spec], folder="/", base_env={}))
+    busy = take(store, store.runs.submit("busy", Policy(workers=1), [spec], folder="/", base_env={}))
     claim = Claim(task_number=1, worker="w", host="fake", token="t", lease_s=-1.0, requests=spec.requests)
-    assert store.claim(busy, claim)
-    other = take(store, store.submit("other", Policy(workers=1), [spec], folder="/", base_env={}))
+    assert store.attempts.claim(busy, claim)
+    other = take(store, store.runs.submit("other", Policy(workers=1), [spec], folder="/", base_env={}))
     wish = replace(claim, lease_s=60.0, host_memory_mb=1000)
-    assert store.claim(other, replace(wish, others=frozenset({f"{busy.id}.1.1"}))) is None
-    assert store.claim(other, wish)
+    assert store.attempts.claim(other, replace(wish, others=frozenset({f"{busy.id}.1.1"}))) is None
+    assert store.attempts.claim(other, wish)
     assert run.id != other.id
     store.close()

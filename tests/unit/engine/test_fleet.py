@@ -15,7 +15,7 @@ from evalfleet.engine.supervisor import Supervisor
 from evalfleet.hosts.base import HostInfo, Observation
 from evalfleet.layout import Home
 from evalfleet.model import Distribution, Kind, Outcome, Policy, Requests, RunState, TaskSpec
-from evalfleet.store.database.sqlite import open_reader, open_store
+from evalfleet.store.open import open_reader, open_store
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.fleet import FakeFleet
 
@@ -147,8 +147,8 @@ async def test_a_resumed_run_finds_its_attempts_on_hosts_of_the_fleet_and_loses_
         await play.launched(one)
         await play.launched(two)
         group.cancel_scope.cancel()
-    play.store.leave(play.run)
-    play.run = take(play.store, play.store.run(play.run.id))
+    play.store.runs.leave(play.run)
+    play.run = take(play.store, play.store.runs.get(play.run.id))
     play.fleet = FakeFleet(one)
     play.fleet.decide("two", "preempted")
     async with played(play):
@@ -185,7 +185,7 @@ async def test_a_late_host_that_is_never_reached_pauses_the_run_in_the_end(home:
     paused = play.home
     reader = open_reader(paused)
     assert reader is not None
-    run = reader.run(play.run.id)
+    run = reader.runs.get(play.run.id)
     reader.close()
     assert run.state is RunState.PAUSED
     assert run.reason is not None
@@ -330,7 +330,7 @@ async def test_a_task_that_becomes_due_while_the_queue_is_looked_at_is_not_overl
     store = open_store(home, clock)
     specs = [TaskSpec(key=key, domain="t", command=("sleep",)) for key in ("a", "b")]
     policy = Policy(workers=2, attempts=3, retry_base_s=10.0)
-    run = take(store, store.submit("x", policy, specs, folder="/", base_env={}))
+    run = take(store, store.runs.submit("x", policy, specs, folder="/", base_env={}))
     supervisor = Supervisor(
         store=store, home=Home(home), fleet=FakeFleet(backend), run=run, settings=PATIENT, secrets=lambda _: {}
     )
@@ -359,7 +359,7 @@ async def test_a_task_is_not_held_for_its_size_while_a_host_may_still_come_that_
     play = Play(home, 0, small, large)
     spec = TaskSpec(key="big", domain="t", command=("sleep",), requests=Requests(memory_mb=4000))
     other = TaskSpec(key="small", domain="t", command=("sleep",))
-    play.run = take(play.store, play.store.submit("y", Policy(workers=2), [spec, other], folder="/", base_env={}))
+    play.run = take(play.store, play.store.runs.submit("y", Policy(workers=2), [spec, other], folder="/", base_env={}))
     async with played(play):
         await play.launched(small)
         large.unreachable = None

@@ -115,8 +115,8 @@ class Chaos:
         self._scope.cancel()
         await anyio.sleep(0.01)
         if play.ending is None:
-            play.store.leave(play.run)
-            play.run = take(play.store, play.store.run(play.run.id))
+            play.store.runs.leave(play.run)
+            play.run = take(play.store, play.store.runs.get(play.run.id))
             self._group.start_soon(self._drive)
 
     async def end_well(self) -> None:
@@ -156,8 +156,8 @@ def test_every_task_gets_exactly_one_verdict(script: list[tuple[str, str]]):
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         chaos = anyio.run(played, Path(folder) / "home", [("add", "h0"), *script])
         play = chaos.play
-        run, tasks = play.store.run(play.run.id), list(play.store.tasks(play.run.id))
-        attempts = play.store.attempts(play.run.id)
+        run, tasks = play.store.runs.get(play.run.id), list(play.store.tasks.all(play.run.id))
+        attempts = play.store.attempts.all(play.run.id)
         play.store.close()
         assert run.state is RunState.COMPLETED
         assert [task.state for task in tasks] == [TaskState.DONE] * TASKS

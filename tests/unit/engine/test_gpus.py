@@ -21,7 +21,7 @@ from evalfleet.hosts.base import FixedFleet
 from evalfleet.layout import Home
 from evalfleet.model import Attempt, Kind, Outcome, PauseCause, Policy, Requests, Run, TaskSpec, TaskState
 from evalfleet.report.gpus import gpus_facts
-from evalfleet.store.database.sqlite import open_reader, open_store
+from evalfleet.store.open import open_reader, open_store
 from evalfleet.store.store import Store
 from evalfleet.testing.backend import FakeBackend
 
@@ -56,7 +56,7 @@ class Shared:
             TaskSpec(key=f"t_{n}", domain="t", command=(program,), requests=asked) for n, asked in enumerate(requests)
         ]
         wanted = Policy(**{"workers": 4, "retry_base_s": 0.01, **policy})
-        run = take(store, store.submit("x", wanted, specs, folder="/", base_env={}))
+        run = take(store, store.runs.submit("x", wanted, specs, folder="/", base_env={}))
         self.group.start_soon(self._drive, store, run)
         return run
 
@@ -93,10 +93,10 @@ class Shared:
         return self.read(gpus_facts)
 
     def attempts(self, run: Run) -> list[Attempt]:
-        return self.read(lambda store: store.attempts(run.id))
+        return self.read(lambda store: store.attempts.all(run.id))
 
     def events(self) -> list[Any]:
-        return self.read(lambda store: store.all_events(0, 10_000))
+        return self.read(lambda store: store.events.all(0, 10_000))
 
 
 @asynccontextmanager
@@ -142,7 +142,7 @@ async def test_a_run_that_asks_for_no_gpus_asks_nobody_about_them(tmp_path: Path
         rows = database.rows
         monkeypatch.setattr(database, "rows", lambda name, **values: (asked.append(name), rows(name, **values))[1])
         await box.finish()
-        assert box.read(lambda store: store.counts(run.id))[TaskState.DONE] == 20
+        assert box.read(lambda store: store.tasks.counts(run.id))[TaskState.DONE] == 20
     assert "claim_task" in asked
     assert [name for name in asked if "gpu" in name] == []
 
@@ -157,7 +157,7 @@ async def test_a_card_that_was_taken_costs_nothing_and_is_avoided(tmp_path: Path
         first, second = box.attempts(run)
         assert (first.outcome, first.failure and first.failure.kind) == (Outcome.INFRA_ERROR, Kind.GPU_TAKEN)
         assert [device.uuid for one in (first, second) for device in one.devices] == ["G0", "G1"]
-        task = box.read(lambda store: store.task(run.id, "t_0"))
+        task = box.read(lambda store: store.tasks.get(run.id, "t_0"))
         assert (task.state, task.consumed) == (TaskState.DONE, 1)
 
 
@@ -178,7 +178,7 @@ async def test_a_card_that_is_left_dirty_is_nobodys_until_a_person_says_so(tmp_p
         await box.until(lambda: not box.facts().gpus[0].foreign, "a look that is clean")
         assert len(box.backend.launched) == 1  # for 30 s that is not enough
         store = open_store(tmp_path)
-        store.pardon_gpu("fake", "G0", "Ada")
+        store.gpus.pardon("fake", "G0", "Ada")
         store.close()
         await box.launched(2)
         await box.finish()
@@ -201,7 +201,7 @@ async def test_only_the_gpus_of_the_policy_and_what_is_not_there_is_said_at_once
     async with shared(tmp_path, card(0), card(1), card(2)) as box:
         run = box.begin(1, 2, gpus=(2,), breaker=False)
         await box.launched(1)
-        held = box.read(lambda store: store.held(run.id, 5))
+        held = box.read(lambda store: store.tasks.held(run.id, 5))
         assert held == [
             {"key": "t_1", "reason": "asks for 2 GPUs; no host has that much among its GPUs 2: the most is 1"}
         ]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from evalfleet.core.hosts.load import Load
 from evalfleet.engine.hosts.metrics import HostMetrics
 from evalfleet.hosts.base import HostInfo
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.store.thread import StoreThread
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.store import cases
@@ -37,16 +37,16 @@ async def test_each_answer_is_a_sample(home: Path):
             return list(infos.values())
 
         writes: list[int] = []
-        keep = store.add_loads
+        keep = store.loads.add
         store.add_loads = lambda samples: (writes.append(len(samples)), keep(samples))[1]  # type: ignore[method-assign]
         async with anyio.create_task_group() as group:
             group.start_soon(HostMetrics(store, StoreThread(), run, hosts, 0.002).serve)
             with anyio.fail_after(20):
-                while len(store.loads("a", 0, clock())) < 6:  # noqa: ASYNC110 - the store wakes nobody
+                while len(store.loads.of_host("a", 0, clock())) < 6:  # noqa: ASYNC110 - the store wakes nobody
                     await anyio.sleep(0.01)
             group.cancel_scope.cancel()
-        found = store.loads("a", 0, clock())
+        found = store.loads.of_host("a", 0, clock())
         assert {round(b.at - a.at) for a, b in pairwise(found)} == {5}
-        assert store.loads("mute", 0, clock()) == []
+        assert store.loads.of_host("mute", 0, clock()) == []
         assert set(writes) == {2}, "both hosts in one transaction"
         assert len(writes) <= len(found), "not one for each answer"

@@ -18,7 +18,7 @@ from evalfleet.engine.workers import WorkerTable, host_of
 from evalfleet.hosts.base import FixedFleet
 from evalfleet.layout import Home
 from evalfleet.model import Distribution, Kind, Outcome, Policy, RunState, TaskSpec
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.testing.backend import FakeBackend
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ class Fleet(Watched):
         self.store = open_store(home)
         specs = [TaskSpec(key=f"t_{number}", domain="t", command=("sleep",)) for number in range(1, tasks + 1)]
         wanted = Policy(**{"workers": 8, "retry_base_s": 0.01, **policy})  # pyright: ignore[reportArgumentType]
-        submitted = self.store.submit("x", wanted, specs, folder="/", base_env={})
+        submitted = self.store.runs.submit("x", wanted, specs, folder="/", base_env={})
         self.run = take(self.store, submitted)
         self.hosts = {name: host(name) for name in hosts}
         self.settings = PATIENT
@@ -107,7 +107,7 @@ async def test_a_host_that_cannot_be_reached_is_done_without(home: Path):
         group.start_soon(fleet.drive)
         await fleet.launched(a=1, c=1)
         await fleet.finish()
-    assert fleet.store.run(fleet.run.id).state is RunState.COMPLETED
+    assert fleet.store.runs.get(fleet.run.id).state is RunState.COMPLETED
     assert {attempt.host for attempt in fleet.attempts()} == {"a", "c"}
     fleet.store.close()
 
@@ -191,12 +191,12 @@ async def test_a_run_that_reaches_no_host_pauses_and_makes_no_attempt(home: Path
         one.unreachable = f"{one.name}: no route to host"
     with anyio.fail_after(30):
         await fleet.drive()
-    paused = fleet.store.run(fleet.run.id)
+    paused = fleet.store.runs.get(fleet.run.id)
     assert paused.state is RunState.PAUSED
     assert paused.reason is not None
     assert "no route to host" in paused.reason["message"]
     assert "none of the other 2 hosts" in paused.reason["message"]
-    assert fleet.store.attempts(fleet.run.id) == []
+    assert fleet.store.attempts.all(fleet.run.id) == []
     fleet.store.close()
 
 
@@ -207,8 +207,8 @@ async def test_attempts_of_a_host_that_left_the_pool_are_lost(home: Path):
         group.start_soon(fleet.drive)
         await fleet.launched(b=1)
         group.cancel_scope.cancel()
-    fleet.store.leave(fleet.run)
-    fleet.run = take(fleet.store, fleet.store.run(fleet.run.id))
+    fleet.store.runs.leave(fleet.run)
+    fleet.run = take(fleet.store, fleet.store.runs.get(fleet.run.id))
     fleet.hosts = {"c": FakeBackend("c", slots=1)}
     async with anyio.create_task_group() as group:
         group.start_soon(fleet.drive)

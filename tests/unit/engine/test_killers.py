@@ -24,7 +24,7 @@ def live(backend: FakeBackend) -> list[str]:
 
 def tasks(play: Play) -> dict[int, Task]:
     with opened(play.home) as reader:
-        return {task.number: task for task in reader.tasks(play.run.id)}
+        return {task.number: task for task in reader.tasks.all(play.run.id)}
 
 
 @pytest.mark.parametrize("killers", [{2}, {1, 4}])

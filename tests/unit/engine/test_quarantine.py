@@ -16,7 +16,7 @@ from evalfleet.engine.supervisor import Supervisor
 from evalfleet.hosts.base import CanarySpec, HostInfo, Observation
 from evalfleet.layout import Home
 from evalfleet.model import Event, Outcome, Policy, RunState, TaskSpec
-from evalfleet.store.database.sqlite import open_reader, open_store
+from evalfleet.store.open import open_reader, open_store
 from evalfleet.testing.backend import FakeBackend
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.fleet import FakeFleet
@@ -149,7 +149,7 @@ async def test_a_run_whose_hosts_are_all_barred_pauses_and_says_why(home: Path):
         pass
     reader = open_reader(home)
     assert reader is not None
-    run = reader.run(play.run.id)
+    run = reader.runs.get(play.run.id)
     reader.close()
     assert run.state is RunState.PAUSED
     assert run.reason is not None
@@ -168,8 +168,8 @@ async def test_resume_tries_barred_hosts_again_at_once(home: Path):
     play.settings = SOON
     await play.drive()
     one.is_sound = True
-    play.store.leave(play.run)
-    play.run, play.ending = take(play.store, play.store.run(play.run.id)), None
+    play.store.runs.leave(play.run)
+    play.run, play.ending = take(play.store, play.store.runs.get(play.run.id)), None
     async with played(play, replace(PATIENT, quarantine=Terms(pause_s=600.0))):
         await play.finish()
     play.assert_all_ok()
@@ -196,8 +196,8 @@ async def test_a_canary_of_a_killed_controller_is_cleaned_up_by_the_next_one(hom
         group.start_soon(play.drive)
         await play.until(lambda: one.canaries, "a canary that runs")
         group.cancel_scope.cancel()
-    play.store.leave(play.run)
-    play.run = take(play.store, play.store.run(play.run.id))
+    play.store.runs.leave(play.run)
+    play.run = take(play.store, play.store.runs.get(play.run.id))
     one.canary = None
     async with played(play):
         await play.launched(one)
@@ -228,7 +228,7 @@ def made(home: Path, clock: FakeClock, **policy: object) -> Dispatcher:
     store = open_store(home, clock)
     specs = [TaskSpec(key="t_1", domain="t", command=("true",))]
     wanted = Policy(**{"workers": 2, **policy})  # pyright: ignore[reportArgumentType]
-    run = take(store, store.submit("x", wanted, specs, folder="/", base_env={"A": "1"}))
+    run = take(store, store.runs.submit("x", wanted, specs, folder="/", base_env={"A": "1"}))
     fleet = FakeFleet(host("one", canary=CanarySpec(timeout_s=10.0)))
     settings = replace(PATIENT, lease_s=60.0, quarantine=Terms())
     supervisor = Supervisor(store=store, home=Home(home), fleet=fleet, run=run, settings=settings, secrets=lambda _: {})

@@ -16,7 +16,7 @@ from evalfleet.engine.hosts import connection
 from evalfleet.engine.orders import Mode
 from evalfleet.hosts.base import HostInfo, Observation
 from evalfleet.model import Outcome, RunState, TaskState, Verb
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.testing.backend import FakeBackend, FakeHost
 
 pytestmark = pytest.mark.anyio
@@ -122,7 +122,7 @@ async def test_a_cancel_ends_it(home: Path):
         lost = await give_up(play, b)
         await come_back(play, b)
         with closing(open_store(home)) as another:
-            another.request(play.run.id, Verb.CANCEL, {}, "somebody")
+            another.requests.add(play.run.id, Verb.CANCEL, {}, "somebody")
     assert lost not in b.attempts
     assert a.attempts == {}
 
@@ -162,17 +162,19 @@ async def test_whoever_meets_the_host_later_ends_what_a_cancelled_run_left_there
         await one.launched(b)
         lost = await give_up(one, b)
         with closing(open_store(home)) as another:
-            another.request(one.run.id, Verb.CANCEL, {}, "somebody")
+            another.requests.add(one.run.id, Verb.CANCEL, {}, "somebody")
     with closing(open_store(home)) as store:
-        assert store.run(one.run.id).state is RunState.CANCELLED
+        assert store.runs.get(one.run.id).state is RunState.CANCELLED
     assert b.attempts[lost].live
     b.unreachable = None
     two = Play(home, 1, b)
-    two.store.leave(one.run)
+    two.store.runs.leave(one.run)
     # of another home, and of a run that nobody drives now but that is not over: not ours to end
     b.attempts["elsewhere.1.1"] = b.attempts[lost].__class__("elsewhere", "sleep")
     with closing(open_store(home)) as store:
-        waiting = store.submit("y", two.run.policy, [next(store.tasks(two.run.id)).spec], folder="/", base_env={})
+        waiting = store.runs.submit(
+            "y", two.run.policy, [next(store.tasks.all(two.run.id)).spec], folder="/", base_env={}
+        )
     b.attempts[f"{waiting.id}.1.1"] = b.attempts[lost].__class__(waiting.id, "sleep")
     async with played(two, QUICK):
         await two.launched(b, 2)
@@ -191,8 +193,8 @@ async def test_a_verdict_that_nobody_brought_stays_where_it_is(home: Path):
         await one.launched(b)
         lost = await give_up(one, b)
     with closing(open_store(home)) as store:
-        assert store.run(one.run.id).state is RunState.COMPLETED
-        assert [task.state for task in store.tasks(one.run.id)] == [TaskState.HELD]
+        assert store.runs.get(one.run.id).state is RunState.COMPLETED
+        assert [task.state for task in store.tasks.all(one.run.id)] == [TaskState.HELD]
     b.end(lost)
     b.unreachable = None
     two = Play(home, 1, b)
@@ -244,13 +246,13 @@ async def test_a_finished_task_is_never_launched_again(home: Path, again: bool):
     play = Play(home, 1, a, b)
     made, first, second = await undelivered(play)
     made.step([ended(first, cause="exited")], [])
-    assert [task.state for task in play.store.tasks(play.run.id)] == [TaskState.DONE]
+    assert [task.state for task in play.store.tasks.all(play.run.id)] == [TaskState.DONE]
     if not again:
         assert made.relaunch(second) is None
         play.store.close()
         return
-    play.store.leave(play.run)
-    play.run = take(play.store, play.store.run(play.run.id))
+    play.store.runs.leave(play.run)
+    play.run = take(play.store, play.store.runs.get(play.run.id))
     async with played(play):
         await until(lambda: play.ending is not None, "the end")
     assert b.launched == []
@@ -277,8 +279,8 @@ async def test_an_attempt_is_not_launched_again_on_a_machine_that_is_newer(
     a, b = host("a"), host("b")
     play = Play(home, 1, a, b)
     _, _, second = await undelivered(play)
-    play.store.leave(play.run)
-    play.run = take(play.store, play.store.run(play.run.id))
+    play.store.runs.leave(play.run)
+    play.run = take(play.store, play.store.runs.get(play.run.id))
     a.age_s = b.age_s = 0.0 if is_new else 1000.0
     async with played(play):
         await play.until(lambda: a.launched or b.launched, "a launch")

@@ -26,7 +26,7 @@ def task(attempt: str) -> int:
 
 
 def state(books: Books, number: int) -> TaskState:
-    return books.store.task_at(books.run.id, number).state
+    return books.store.tasks.at(books.run.id, number).state
 
 
 def launched(books: Books, *seen: Observation, after_s: float = 1.0) -> dict[str, list[str]]:
@@ -61,7 +61,7 @@ def test_only_attempts_of_the_pools_cause_are_given_back(tmp_path: Path):
     assert pools is not None
     assert (own.blame, own.consumes) == (Blame.TASK, True)
     assert (pools.blame, pools.consumes) == (Blame.POOL, False)
-    assert books.store.task_at(books.run.id, 1).consumed == 1
+    assert books.store.tasks.at(books.run.id, 1).consumed == 1
 
 
 def test_a_task_that_failed_by_its_own_fault_stays_so_at_the_next_controller(tmp_path: Path):
@@ -118,7 +118,7 @@ class _Reads:
 
     def __init__(self, books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
         self.tasks = self.batches = 0
-        read, batch = books.store.task, books.store.batch
+        read, batch = books.store.tasks.get, books.store.batch
 
         def task(run_id: str, key: str) -> object:
             self.tasks += 1
@@ -128,7 +128,7 @@ class _Reads:
             self.batches += 1
             return batch()
 
-        monkeypatch.setattr(books.store, "task", task)
+        monkeypatch.setattr(books.store.tasks, "get", task)
         monkeypatch.setattr(books.store, "batch", batched)
 
 
@@ -153,7 +153,7 @@ def test_tasks_that_wait_for_another_host_cost_nothing_while_nothing_happens(
     found = launched(books)
     while "a" in found:
         found = launched(books, *(failed(books, one) for one in found["a"]))
-    waiting = books.store.counts(books.run.id)[TaskState.QUEUED]
+    waiting = books.store.tasks.counts(books.run.id)[TaskState.QUEUED]
     assert waiting == 10
     reads = _Reads(books, monkeypatch)
     for _ in range(5):
@@ -162,4 +162,4 @@ def test_tasks_that_wait_for_another_host_cost_nothing_while_nothing_happens(
     del books.hosts["b"]
     books.dispatcher.hosts.left("b")
     books.step()
-    assert books.store.counts(books.run.id)[TaskState.FAILED] == 10
+    assert books.store.tasks.counts(books.run.id)[TaskState.FAILED] == 10

@@ -53,7 +53,7 @@ async def test_trouble_with_the_slots_is_told_once_also_to_who_waits_already(tmp
     def told(play: Play) -> list[str]:
         with opened(tmp_path) as reader:
             return [
-                str(each.data["reason"]) for each in reader.worker_events(play.run.id) if each.type == "worker.awaited"
+                str(each.data["reason"]) for each in reader.events.workers(play.run.id) if each.type == "worker.awaited"
             ]
 
     async with played(Play(tmp_path, 1, box)) as play:

@@ -15,10 +15,10 @@ from evalfleet.core.gpus.allocation import Grant, in_turn
 from evalfleet.core.gpus.cards import Card, Ticket, blocked
 from evalfleet.core.gpus.room import Room
 from evalfleet.model import Attempt, AttemptState, Requests, Run
-from evalfleet.store.database.sqlite import open_store
 from evalfleet.store.gpus.gpus import devices_of
 from evalfleet.store.gpus.records import AVOID_S, CLEAN_S, TICKET_S, Ask, Program
 from evalfleet.store.home import process
+from evalfleet.store.open import open_store
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.store import cases
 
@@ -65,7 +65,7 @@ class Gpus(RuleBasedStateMachine):
                 foreign=(99,) if n in self.strangers else (),
             ) for n in range(CARDS)
         ]  # fmt: skip
-        self.store.see_gpus("h", cards, self.clock())
+        self.store.gpus.see("h", cards, self.clock())
 
     # What may happen
 
@@ -94,7 +94,7 @@ class Gpus(RuleBasedStateMachine):
         """Its controller dies; the next one finds its live attempts, and asks anew."""
         run = self.runs[which]
         self.store.database.unlock(run.id)
-        self.runs[which] = self.store.take(run.id, "the next one")
+        self.runs[which] = self.store.runs.take(run.id, "the next one")
 
     @rule(which=st.integers(0, 2))
     def fall_silent(self, which: int) -> None:
@@ -119,7 +119,7 @@ class Gpus(RuleBasedStateMachine):
             program = self.programs.pop(pid)[0]
             self.alive.discard(program.born)
             if not dies:
-                self.store.free_gpus(program)
+                self.store.gpus.free(program)
 
     @rule(card=st.integers(0, CARDS - 1), there=st.booleans())
     def stranger(self, card: int, there: bool) -> None:
@@ -128,37 +128,37 @@ class Gpus(RuleBasedStateMachine):
 
     @rule(card=st.integers(0, CARDS - 1))
     def quarantine(self, card: int) -> None:
-        self.store.quarantine_gpu(self.runs[0], "h", f"G{card}", "dirty")
+        self.store.gpus.quarantine(self.runs[0], "h", f"G{card}", "dirty")
 
     @rule(card=st.integers(0, CARDS - 1))
     def taken(self, card: int) -> None:
-        self.store.avoid_gpus("h", [f"G{card}"])
+        self.store.gpus.avoid("h", [f"G{card}"])
 
     @rule()
     def time_passes(self) -> None:
         self.clock.advance(AVOID_S)
         self.look()
         for run in self.runs:
-            self.store.renew(run, LEASE_S)
+            self.store.attempts.renew(run, LEASE_S)
 
     # What must hold
 
     def turn_of(self, run: Run) -> list[Attempt]:
         """Ask for all that the run wants and take what it is given, as a controller does."""
-        self.store.renew(run, LEASE_S)
+        self.store.attempts.renew(run, LEASE_S)
         made: list[Attempt] = []
         with self.store.batch():
             kept = self.store.database.rows("select_gpu_tickets")  # also those at which it has not looked for long
             self.numbers = {row["task_number"]: row["number"] for row in kept if row["owner"] == run.id}
             end = max((row["line"] for row in kept), default=0) + 1
             self.line = min((row["line"] for row in kept if row["owner"] == run.id), default=end)
-            turn = self.store.ask_gpus(run, self.wants[run.id])
+            turn = self.store.gpus.ask(run, self.wants[run.id])
             for task, granted in turn.grants.items():
                 assert task is not None
                 self.is_fair(granted)
                 requests = Requests(gpus=granted.ticket.gpus, gpu_memory_mb=granted.ticket.memory_mb)
                 claim = replace(cases.new_claim(task), host="h", devices=devices_of(granted), requests=requests)
-                found = self.store.claim(run, claim)
+                found = self.store.attempts.claim(run, claim)
                 assert found is not None
                 made.append(found.attempt)
         given = {attempt.task_number for attempt in made}
@@ -168,7 +168,7 @@ class Gpus(RuleBasedStateMachine):
 
     def ask(self, pid: int) -> None:
         program, ask, has = self.programs[pid]
-        if not has and self.store.lease_gpus(program, ask) is not None:
+        if not has and self.store.gpus.lease(program, ask) is not None:
             self.programs[pid] = (program, ask, True)
 
     def is_fair(self, granted: Grant) -> None:
@@ -178,12 +178,12 @@ class Gpus(RuleBasedStateMachine):
             if earlier.reserved is not None and not granted.ticket.memory_mb:
                 assert {card.uuid for card in cards}.isdisjoint(earlier.reserved[1]), (earlier, granted)
             if earlier.gpus == 1:
-                assert Room(cards, self.store.gpu_leases(), self.clock()).best(earlier) is None, (earlier, granted)
+                assert Room(cards, self.store.gpus.leases(), self.clock()).best(earlier) is None, (earlier, granted)
 
     def in_front_of(self, ticket: Ticket) -> list[Ticket]:
         """Those that are in front of it and get nothing now. What others are about to take is not known here."""
         own = self.wants.get(ticket.owner, [])
-        waiting = [one for one in self.store.gpu_tickets() if one.owner != ticket.owner]
+        waiting = [one for one in self.store.gpus.tickets() if one.owner != ticket.owner]
         mine = [
             Ticket(
                 number=self.numbers.get(ask.task_number, 10**9 + place),
@@ -199,14 +199,14 @@ class Gpus(RuleBasedStateMachine):
         place = next(
             n for n, one in enumerate(ordered) if one.task_number == ticket.task_number and one.owner == ticket.owner
         )
-        room = Room(self.store.gpus(), self.store.gpu_leases(), self.clock())
+        room = Room(self.store.gpus.cards(), self.store.gpus.leases(), self.clock())
         return [one for one in ordered[:place] if one.owner != ticket.owner and room.best(one) is None]
 
     @invariant()
     def nothing_is_leased_twice_or_beyond_its_memory(self) -> None:
         if not hasattr(self, "store"):
             return
-        leases = self.store.gpu_leases()
+        leases = self.store.gpus.leases()
         for n in range(CARDS):
             amounts = [lease.memory_mb for lease in leases if lease.uuid == f"G{n}"]
             assert None not in amounts or len(amounts) == 1
@@ -216,11 +216,11 @@ class Gpus(RuleBasedStateMachine):
     def leases_are_those_of_the_living(self) -> None:
         if not hasattr(self, "store"):
             return
-        leases = self.store.gpu_leases()
+        leases = self.store.gpus.leases()
         wanted = {
             (attempt.id, device.uuid)
             for run in self.runs
-            for attempt in self.store.attempts(run.id)
+            for attempt in self.store.attempts.all(run.id)
             if attempt.state is AttemptState.LEASED and attempt.lease_expires_at > self.clock()
             for device in attempt.devices
         }
@@ -234,7 +234,7 @@ class Gpus(RuleBasedStateMachine):
         for _ in range(4):
             self.clock.advance(CLEAN_S / 2 + 1)
             self.look()
-        assert all(blocked(card, self.clock()) is None for card in self.store.gpus())
+        assert all(blocked(card, self.clock()) is None for card in self.store.gpus.cards())
         for _ in range(200):
             for run in self.runs:
                 for attempt in self.live[run.id]:
@@ -242,7 +242,7 @@ class Gpus(RuleBasedStateMachine):
                 self.live[run.id] = []
             for pid, (program, _, has) in list(self.programs.items()):
                 if has:
-                    self.store.free_gpus(program)
+                    self.store.gpus.free(program)
                     del self.programs[pid]
             if not any(self.wants.values()) and not self.programs:
                 return

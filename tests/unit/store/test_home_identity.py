@@ -11,16 +11,16 @@ import pytest
 from msgspec.structs import replace
 
 from evalfleet.errors import CopiedHome
-from evalfleet.store.database.sqlite import open_reader, open_store
 from evalfleet.store.home import identity
 from evalfleet.store.home.facts import Facts, Identity
+from evalfleet.store.open import open_reader, open_store
 
 FACTS = Facts(path="/home", inode="7", device="1", boot="b", machine="m")
 
 
 def who(home: Path) -> Identity:
     with closing(open_store(home)) as store:
-        return store.identity()
+        return store.home.identity()
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_disk_that_starts_in_another_machine_asks_once(tmp_path: Path, monkeyp
     with pytest.raises(CopiedHome, match=r"lies on another machine now.*--adopt"):
         open_store(tmp_path)
     with closing(open_store(tmp_path, copies=True)) as store:
-        assert store.adopt(tmp_path) is not None
+        assert store.home.adopt(tmp_path) is not None
     assert who(tmp_path).labels > us.labels
     machine.unlink()
     assert who(tmp_path).facts.machine == "", "an unknown machine decides nothing"
@@ -115,7 +115,7 @@ def test_a_copy_can_be_read_and_not_written(tmp_path: Path):
     reader = open_reader(tmp_path / "copy")
     assert reader is not None
     with closing(reader):
-        assert reader.identity() == us
+        assert reader.home.identity() == us
     assert "copy" in identity.seen.pop(tmp_path / "copy")
 
 
@@ -124,8 +124,8 @@ def test_the_copy_that_takes_the_place_is_another_home_that_knows_the_first(tmp_
     shutil.copytree(tmp_path / "home", tmp_path / "copy")
     shutil.rmtree(tmp_path / "home")
     with closing(open_store(tmp_path / "copy", copies=True)) as store:
-        assert store.adopt(tmp_path / "copy") is not None
-        assert store.adopt(tmp_path / "copy") is None, "it is none any more"
+        assert store.home.adopt(tmp_path / "copy") is not None
+        assert store.home.adopt(tmp_path / "copy") is None, "it is none any more"
     heir = who(tmp_path / "copy")
     assert heir.id != us.id
     assert heir.labels == {heir.label, us.label}

@@ -13,7 +13,7 @@ from tests.support.old_homes import FOREIGN, OLD, unpacked
 from evalfleet.errors import StoreForeign
 from evalfleet.model import TaskState
 from evalfleet.store.database import sqlite, statements
-from evalfleet.store.database.sqlite import open_reader, open_store
+from evalfleet.store.open import open_reader, open_store
 
 FILE = "evalfleet.db"
 # A migration that a user's home may have seen never changes. Add a line when one is added.
@@ -50,8 +50,8 @@ def test_an_old_home_is_brought_up_to_date_after_a_copy(commit: str, tmp_path: P
     reader = open_reader(home)
     assert reader is not None
     with closing(reader):
-        (run,) = reader.runs()
-        tasks = {task.spec.key: task for task in reader.tasks(run.id)}
+        (run,) = reader.runs.newest()
+        tasks = {task.spec.key: task for task in reader.tasks.all(run.id)}
         assert {key: task.verdict and task.verdict.score for key, task in tasks.items()} == {
             "good": 0.5,
             "plain": 1.0,
@@ -62,9 +62,9 @@ def test_an_old_home_is_brought_up_to_date_after_a_copy(commit: str, tmp_path: P
             "plain": TaskState.DONE,
             "bad": TaskState.FAILED,
         }
-        types = [event.type for event in reader.events(run.id)]
+        types = [event.type for event in reader.events.of_run(run.id)]
         assert (types.count("task.done"), types.count("task.succeeded")) == (2, 0)
-        assert len(reader.attempts(run.id, tasks["bad"].number)) == 2
+        assert len(reader.attempts.all(run.id, tasks["bad"].number)) == 2
     if OLD[commit] < len(statements.migrations(sqlite.DIALECT)):
         assert dump(home / f"{FILE}.schema-{OLD[commit]}") == before
     with closing(sqlite3.connect(home / FILE)) as connection:

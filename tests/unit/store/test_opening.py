@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from evalfleet.errors import StoreBusy, StoreCorrupt, StoreError, StoreTooNew, StoreUnwritable
-from evalfleet.store.base.store import Store
 from evalfleet.store.database import sqlite, statements
-from evalfleet.store.database.sqlite import open_reader, open_store
 from evalfleet.store.database.statements import Migration
+from evalfleet.store.open import open_reader, open_store
 from evalfleet.store.reader import StoreReader
+from evalfleet.store.store import Store
 from evalfleet.testing.store import cases
 
 FILE = "evalfleet.db"
@@ -55,7 +55,7 @@ def test_any_name_is_a_home(tmp_path: Path, name: str) -> None:
     assert sorted(path.name for path in home.iterdir()) == [FILE, "locks", "write.lock"]
     reader = open_reader(home)
     assert reader is not None
-    assert len(reader.runs()) == 1
+    assert len(reader.runs.newest()) == 1
     reader.close()
 
 
@@ -152,7 +152,7 @@ def test_an_empty_database_alone_is_a_new_one(tmp_path: Path) -> None:
     (tmp_path / FILE).touch()
     reader = open_reader(tmp_path)
     assert reader is not None
-    assert reader.runs() == []
+    assert reader.runs.newest() == []
     reader.close()
 
 
@@ -191,7 +191,7 @@ def test_a_checkpoint_that_was_killed_half_way_is_no_damage(tmp_path: Path) -> N
     (copy / f"{FILE}-wal").write_bytes(log)
     reader = open_reader(copy)
     assert reader is not None
-    assert len(list(reader.tasks(reader.runs()[0].id))) == 500
+    assert len(list(reader.tasks.all(reader.runs.newest()[0].id))) == 500
     reader.close()
 
 
@@ -203,7 +203,7 @@ def test_a_full_disk_is_named_and_leaves_the_store_usable(tmp_path: Path) -> Non
     database.connection.execute("pragma max_page_count = 40")
     with pytest.raises(StoreUnwritable, match=r"full.*free some space"):
         cases.submit(store, 5000)
-    assert [found.id for found in store.runs()] == [run.id]
+    assert [found.id for found in store.runs.newest()] == [run.id]
     database.connection.execute("pragma max_page_count = 100000")
     assert cases.submit(store, 5000).id
     store.close()
@@ -225,7 +225,7 @@ def test_another_program_in_the_database(tmp_path: Path, monkeypatch: pytest.Mon
 def test_text_that_is_not_unicode_finds_nothing(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     run = cases.submit(store)
-    for ask in (lambda: store.find_run("\udcff"), lambda: store.task(run.id, "\udcff")):
+    for ask in (lambda: store.runs.find("\udcff"), lambda: store.tasks.get(run.id, "\udcff")):
         with pytest.raises(Exception, match="not Unicode") as caught:
             ask()
         assert type(caught.value).__module__ == "evalfleet.errors"
@@ -242,8 +242,8 @@ def test_a_write_inside_a_snapshot_is_a_mistake(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     run = cases.submit(store)
     with pytest.raises(RuntimeError, match="snapshot"), store.snapshot():
-        store.note(run.id, "test.noted", {})
-    store.note(run.id, "test.noted", {})
+        store.events.note(run.id, "test.noted", {})
+    store.events.note(run.id, "test.noted", {})
     store.close()
 
 
@@ -291,7 +291,7 @@ def test_an_older_database_is_brought_up_to_date(
     )
     opened = opener(tmp_path)
     assert isinstance(opened, StoreReader)
-    assert len(opened.runs()) == 3
+    assert len(opened.runs.newest()) == 3
     opened.close()
     version, tables = _version(tmp_path)
     assert version == before + 2
@@ -325,7 +325,7 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pyt
     assert _version(tmp_path) == before
     assert not list(tmp_path.glob(f"{FILE}.schema-*"))
     store = open_store(tmp_path)
-    assert len(store.runs()) == 3
+    assert len(store.runs.newest()) == 3
     store.close()
 
 
@@ -343,10 +343,10 @@ def test_a_store_is_not_closed_under_a_call_that_has_begun(home: Path):
     def work() -> None:
         try:
             with store.batch():
-                store.note("r1", "attempt.progressed", {"step": 1})
+                store.events.note("r1", "attempt.progressed", {"step": 1})
                 begun.set()
                 go_on.wait(30)
-                store.note("r1", "attempt.progressed", {"step": 2})
+                store.events.note("r1", "attempt.progressed", {"step": 2})
         except BaseException as error:
             failed.append(error)
 
@@ -360,7 +360,7 @@ def test_a_store_is_not_closed_under_a_call_that_has_begun(home: Path):
     closer.join(30)
     assert failed == []
     with closing(open_store(home)) as again:
-        assert [event.data["step"] for event in again.events("r1")] == [1, 2]
+        assert [event.data["step"] for event in again.events.of_run("r1")] == [1, 2]
 
 
 @pytest.mark.parametrize("spoiled", [b'"attempts":\xff', b'"attempts":!'], ids=["text", "JSON"])
@@ -375,7 +375,7 @@ def test_a_record_that_something_else_wrote_over_is_damage_and_no_internal_error
     reader = open_reader(tmp_path)
     assert reader is not None
     with pytest.raises(StoreCorrupt, match="is damaged"):
-        reader.runs()
+        reader.runs.newest()
     reader.close()
 
 
@@ -390,4 +390,4 @@ def test_a_schema_that_is_no_text_is_damage(tmp_path: Path, opener: Callable[[Pa
     )
     path.write_bytes(spoiled)
     with pytest.raises(StoreCorrupt, match="is damaged"):
-        opener(tmp_path).runs()
+        opener(tmp_path).runs.newest()

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from evalfleet.model import TaskState
-from evalfleet.store.database.sqlite import DIALECT, SqliteDatabase, open_store
+from evalfleet.store.database.sqlite import DIALECT, SqliteDatabase
 from evalfleet.store.database.statements import statements
+from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
 from evalfleet.testing.store import cases
 
@@ -78,8 +79,8 @@ def test_thousands_that_wait_for_their_time_do_not_slow_placement(store: Store) 
         connection.execute("update task set not_before = ?, rank = 9 where run_id = ? and number > 10", (far, run.id))
     began = time.process_time()
     for _ in range(10):
-        assert len(store.candidates(run.id, 100)) == 10
-        assert store.next_due(run.id) == far
+        assert len(store.tasks.candidates(run.id, 100)) == 10
+        assert store.tasks.next_due(run.id) == far
     assert (time.process_time() - began) / 10 < 0.05
 
 
@@ -90,24 +91,24 @@ def test_counts_of_ten_thousand_finished_tasks_are_quick(store: Store) -> None:
             "update task set state = 'done', score = 1, success = 1 where run_id = ?", (run.id,)
         )
     began = time.process_time()
-    assert store.counts(run.id)[TaskState.DONE] == 10_000
-    assert store.counts(run.id)[TaskState.DONE] == 10_000
+    assert store.tasks.counts(run.id)[TaskState.DONE] == 10_000
+    assert store.tasks.counts(run.id)[TaskState.DONE] == 10_000
     assert time.process_time() - began < 0.1
 
 
 def test_history_of_many_domains_does_not_slow_a_submit(store: Store) -> None:
     keys = [f"key_{number}" for number in range(5000)]
     specs = [cases.task_spec(key, domain=key) for key in keys]
-    first = store.submit("n", cases.Policy(), specs, folder="/", base_env={})
+    first = store.runs.submit("n", cases.Policy(), specs, folder="/", base_env={})
     with store.batch():
         database(store).connection.execute(
             "update task set state = 'done', score = 1, success = 1, duration_s = number where run_id = ?",
             (first.id,),
         )
     began = time.process_time()
-    second = store.submit("n", cases.Policy(), [*specs, cases.task_spec("new")], folder="/", base_env={})
+    second = store.runs.submit("n", cases.Policy(), [*specs, cases.task_spec("new")], folder="/", base_env={})
     assert time.process_time() - began < 2
-    assert [task.key for task in store.candidates(second.id, 2)] == ["key_4999", "key_4998"]
+    assert [task.key for task in store.tasks.candidates(second.id, 2)] == ["key_4999", "key_4998"]
 
 
 def test_counts_stand_for_attempts(tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_counts_stand_for_attempts(tmp_path: Path) -> None:
         " where a.run_id = t.run_id and a.task_number = t.number and counted = 'lost')"
     )
     assert wrong.fetchall() == []
-    assert [(task.consumed, task.lost) for task in store.tasks(run.id)] == [(1, 1), (0, 1), (0, 0)]
+    assert [(task.consumed, task.lost) for task in store.tasks.all(run.id)] == [(1, 1), (0, 1), (0, 0)]
     store.close()
 
 

@@ -18,8 +18,9 @@ from evalfleet.report.live import live_state
 from evalfleet.report.studies.study import as_flags, study_facts, study_rows
 from evalfleet.report.terminal.lines import cells
 from evalfleet.report.terminal.study import study_screen
-from evalfleet.store.base.store import Claim, Claimed, Finish, Progress, Store
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.attempts.records import Claim, Claimed, Finish, Progress
+from evalfleet.store.open import open_store
+from evalfleet.store.store import Store
 from evalfleet.tune.study import study_of
 
 HOST = HostInfo(
@@ -48,12 +49,12 @@ class Play:
             "trial": {"command": ["true"], "gpus": 1, "gpu_memory_mb": 8000, "env_style": "uuid", "memory_mb": 5},
         }
         submitted = submit_study(self.store, study_of(table), folder="/x", budget_usd=None, gpus=(0, 1))
-        self.run: Run = self.store.begin(self.store.take(submitted.id, "me")) or submitted
+        self.run: Run = self.store.runs.begin(self.store.runs.take(submitted.id, "me")) or submitted
         self.studying = TrialFeed(self.store, self.run)
 
     def claimed(self, number: int) -> Claimed:
         devices = (Device(index=1, uuid="GPU-1"),)
-        found = self.store.claim(
+        found = self.store.attempts.claim(
             self.run,
             Claim(
                 task_number=number,
@@ -93,9 +94,9 @@ class Play:
             judge_version=1,
             **facts,
         )
-        done = self.store.finish(self.run, finish)
+        done = self.store.attempts.finish(self.run, finish)
         assert done is not None
-        self.store.collect(self.run, done.attempt, [])
+        self.store.attempts.collect(self.run, done.attempt, [])
 
     def screen(self, width: int, height: int) -> list[str]:
         facts, live = study_facts(self.store, self.run), live_state(self.store, self.run)
@@ -153,7 +154,7 @@ def test_facts_say_all_that_is_known(play: Callable[..., Play]):
 def test_a_trial_asks_for_its_gpus_and_too_many_at_a_time_is_said(play: Callable[..., Play]):
     one = play(trials=50, max_parallel_experiments=30)
     one.studying.propose(30, [HOST])
-    spec = one.store.task_at(one.run.id, 1).spec
+    spec = one.store.tasks.at(one.run.id, 1).spec
     assert spec.requests == Requests(gpus=1, gpu_memory_mb=8000, memory_mb=5)
     assert spec.gpu_env == "uuid"
     assert one.run.policy.gpus == (0, 1)
@@ -162,7 +163,7 @@ def test_a_trial_asks_for_its_gpus_and_too_many_at_a_time_is_said(play: Callable
     assert crowded.startswith("30 trials at a time are wanted, and 2 GPUs carry at most 20")
     again = TrialFeed(one.store, one.run)
     again.propose(40, [HOST])
-    told = [event for event in one.store.events(one.run.id) if event.type == "run.crowded"]
+    told = [event for event in one.store.events.of_run(one.run.id) if event.type == "run.crowded"]
     assert len(told) == 1  # once, whoever drives it
 
 
@@ -170,9 +171,9 @@ def test_only_open_trials_are_read_again(play: Callable[..., Play], monkeypatch:
     one = play(trials=30, max_parallel_experiments=2, confirm=False)
     read: list[int] = []
     whole: list[str] = []
-    task_at, tasks = one.store.task_at, one.store.tasks
-    monkeypatch.setattr(one.store, "task_at", lambda run, number: (read.append(number), task_at(run, number))[1])
-    monkeypatch.setattr(one.store, "tasks", lambda run: (whole.append(run), tasks(run))[1])
+    task_at, tasks = one.store.tasks.at, one.store.tasks.all
+    monkeypatch.setattr(one.store.tasks, "at", lambda run, number: (read.append(number), task_at(run, number))[1])
+    monkeypatch.setattr(one.store.tasks, "all", lambda run: (whole.append(run), tasks(run))[1])
     number = 0
     while one.studying.propose(1, [HOST]) is not None and number < 30:
         number += 1
@@ -208,7 +209,7 @@ def test_the_view_fits_every_terminal(play: Callable[..., Play]):
     for number in range(1, 6):
         one.end(number, None if number == 3 else 100.0 * number)
     started = one.claimed(6)
-    one.store.progress(
+    one.store.attempts.progress(
         one.run, Progress(attempt=started.attempt, last_event=1, state="running", started_at=one.time - 5)
     )
     for width, height in sizes:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from evalfleet.engine.launch import launch_of
 from evalfleet.errors import InputError
 from evalfleet.report.studies.study import as_flags
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.testing.store.cases import claimed, drive
 from evalfleet.tune.server import flag_words
 from evalfleet.tune.study import Study, study_of
@@ -129,7 +129,7 @@ def test_only_a_trial_is_run_with_something_around_it(tmp_path: Path):
     store = open_store(tmp_path)
     try:
         run = drive(store)
-        task, attempt = store.task_at(run.id, 1), claimed(store, run).attempt
+        task, attempt = store.tasks.at(run.id, 1), claimed(store, run).attempt
         trial = replace(task, spec=replace(task.spec, payload={"server": SERVER}))
         assert launch_of(run, trial, attempt, {}, 1.0).spec["around"] is None
         searched = replace(run, policy=replace(run.policy, study={}))

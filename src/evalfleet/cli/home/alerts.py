@@ -58,7 +58,7 @@ def _list(settings: Settings, run: str | None, limit: int, *, firing: bool, as_j
     with opened(settings.home) as store:
         found: list[dict[str, Any]] = []
         if store is not None:
-            run_id = store.find_run(run).id if run else None
+            run_id = store.runs.find(run).id if run else None
             found, _ = alerts.listed(store, run=run_id, state="firing" if firing else None, limit=limit, before=None)
     if as_json:
         channels = [{"channel": name} for name in settings.alerts.channels]

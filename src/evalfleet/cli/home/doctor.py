@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from evalfleet.config import Settings
     from evalfleet.hosts.local.orphans import RunnerView, Stray
     from evalfleet.report.terminal.lines import Line
-    from evalfleet.store.base.store import StoreReader
+    from evalfleet.store.reader import StoreReader
 
 PROBLEMS = 3
 _SHOWN = 3
@@ -174,8 +174,8 @@ def _check_runs(reader: StoreReader, view: RunnerView) -> Check:
     live = [_run_of(attempt) for attempt in view.live]
     alone = [
         run
-        for run in reader.runs()
-        if (run.state is RunState.RUNNING or run.id in live) and reader.driver(run.id) is None
+        for run in reader.runs.newest()
+        if (run.state is RunState.RUNNING or run.id in live) and reader.runs.driver(run.id) is None
     ]
     if not alone:
         return Check(name="runs", message="none is left without a controller")
@@ -195,9 +195,9 @@ def _check_spool(reader: StoreReader | None, spool: Path, view: RunnerView) -> C
     from evalfleet.report import text
 
     waiting = [attempt for attempt in spooled(spool) if attempt not in view.live]
-    known = {run.id for run in reader.runs()} if reader else set[str]()
+    known = {run.id for run in reader.runs.newest()} if reader else set[str]()
     runs = sorted({_run_of(attempt) for attempt in waiting})
-    alone = [run for run in runs if reader is None or reader.driver(run) is None]
+    alone = [run for run in runs if reader is None or reader.runs.driver(run) is None]
     count = sum(_run_of(attempt) in alone for attempt in waiting)
     if not count:
         return Check(name="spool", message="no attempt waits to be collected")

@@ -27,7 +27,7 @@ def new(name: str, role: str, days: float | None, as_json: bool, home: str | Non
     from evalfleet.errors import InputError
     from evalfleet.model import Role
     from evalfleet.report.text import printable
-    from evalfleet.store.database.sqlite import open_store
+    from evalfleet.store.open import open_store
     from evalfleet.web.security import tokens
 
     if not name or printable(name) != name or len(name) > 100:
@@ -56,7 +56,7 @@ def list_(as_json: bool, home: str | None) -> None:
     from evalfleet.report.reader import opened
 
     with opened(config.load(home).home) as store:
-        rows = [_row(token) for token in store.tokens()] if store is not None else []
+        rows = [_row(token) for token in store.tokens.all()] if store is not None else []
         now = store.now() if store is not None else 0.0
     if as_json:
         click.echo(json.dumps({"tokens": rows}))
@@ -76,11 +76,11 @@ def list_(as_json: bool, home: str | None) -> None:
 def revoke(token: str, as_json: bool, home: str | None) -> None:
     """Make a token worthless, within a few seconds, also where a page is open with it."""
     from evalfleet import config
-    from evalfleet.store.database.sqlite import open_store
+    from evalfleet.store.open import open_store
 
     store = open_store(config.load(home).home)
     try:
-        gone = store.revoke_token(token)
+        gone = store.tokens.revoke(token)
     finally:
         store.close()
     click.echo(json.dumps({"revoked": gone.id}) if as_json else f"token {gone.id} ({gone.name}) is revoked")

@@ -70,7 +70,7 @@ def _facts(settings: Settings) -> tuple[GpuList, float, str | None]:
 
     with opened(settings.home) as store:
         now = time.time() if store is None else store.now()
-        known = [] if store is None else store.gpus()
+        known = [] if store is None else store.gpus.cards()
         seen, problem = _looked(settings, known, now)
         return gpus_facts(store, seen), now, problem
 
@@ -111,11 +111,11 @@ def _watch(settings: Settings) -> None:
 def _release(settings: Settings, text: str) -> None:
     from evalfleet.engine.supervisor import owner_name
     from evalfleet.errors import AmbiguousId, NotFound
-    from evalfleet.store.database.sqlite import open_store
+    from evalfleet.store.open import open_store
 
     store = open_store(settings.home)
     try:
-        apart = [card for card in store.gpus() if card.quarantine is not None]
+        apart = [card for card in store.gpus.cards() if card.quarantine is not None]
         found = [card for card in apart if card.uuid == text] or [card for card in apart if card.uuid.startswith(text)]
         if not found:
             names = ", ".join(card.uuid for card in apart) or "none"
@@ -124,7 +124,7 @@ def _release(settings: Settings, text: str) -> None:
             raise AmbiguousId(
                 f"{text!r} fits {len(found)} GPUs ({', '.join(card.uuid for card in found)}); give more of it"
             )
-        store.pardon_gpu(found[0].host, found[0].uuid, owner_name())
+        store.gpus.pardon(found[0].host, found[0].uuid, owner_name())
         click.echo(f"GPU {found[0].index} of {found[0].host} ({found[0].uuid}) is taken back from quarantine")
     finally:
         store.close()

@@ -12,7 +12,7 @@ from evalfleet.cli.shared.options import force_option, home_option, json_option
 if TYPE_CHECKING:
     from evalfleet.config import Settings
     from evalfleet.pools.reaper import Finding
-    from evalfleet.store.base.store import Store
+    from evalfleet.store.store import Store
 
 _HOME = "home"  # stands for the run in events that belong to none
 _NAMED = 20
@@ -40,7 +40,7 @@ def command(dry_run: bool, owners: tuple[str, ...], force: bool, as_json: bool, 
     """
     from evalfleet import config
     from evalfleet.azure import settings as azure_settings
-    from evalfleet.store.database.sqlite import open_store
+    from evalfleet.store.open import open_store
 
     settings = config.load(home)
     store = open_store(settings.home)
@@ -49,14 +49,14 @@ def command(dry_run: bool, owners: tuple[str, ...], force: bool, as_json: bool, 
             click.echo("no cloud is set up here; only hosts are looked at", err=True)
             gone: list[dict[str, str]] = []
             others: dict[str, int] = {}
-            left = sum(pool.backend == "azure-vm" for pool in store.pools())  # nobody has seen what they have
+            left = sum(pool.backend == "azure-vm" for pool in store.pools.all())  # nobody has seen what they have
         else:
             gone, left, others = _in_the_cloud(settings, store, owners, dry_run=dry_run, force=force)
         runners = [] if dry_run else _on_hosts(settings, store)
         if gone:
             names = sorted(row["name"] for row in gone)
             data = {"found": len(gone), "left": left, "names": names[:_NAMED], "by": "evalfleet reap"}
-            store.note(_HOME, "reap.found", data)
+            store.events.note(_HOME, "reap.found", data)
     finally:
         store.close()
     if as_json:
@@ -110,8 +110,8 @@ def _in_the_cloud(
         kept = len(elsewhere)
         if not dry_run:
             for name in _over(store):
-                store.mark_pool_for_deletion(name, force=force)
-            for pool in store.pools():
+                store.pools.mark_for_deletion(name, force=force)
+            for pool in store.pools.all():
                 if pool.deleting and pool.name not in elsewhere:
                     waits = waiting(store, pool.name)
                     kept += len(waits)
@@ -146,7 +146,7 @@ def _elsewhere(settings: Settings, store: Store) -> list[str]:
     from evalfleet.pools.commands import require_place
 
     found: list[str] = []
-    for pool in store.pools():
+    for pool in store.pools.all():
         try:
             if pool.backend == "azure-vm":
                 require_place(pool, azure_settings.of(settings))
@@ -162,12 +162,12 @@ def _over(store: Store) -> list[str]:
     from evalfleet.model import RunState
 
     found: list[str] = []
-    for pool in store.pools():
+    for pool in store.pools.all():
         run_id = pool.settings.get("run")
         if run_id is None or pool.deleting:
             continue
         try:
-            is_over = store.run(run_id).state in (RunState.COMPLETED, RunState.CANCELLED)
+            is_over = store.runs.get(run_id).state in (RunState.COMPLETED, RunState.CANCELLED)
         except NotFound:
             is_over = True
         if is_over:
@@ -183,7 +183,7 @@ def _on_hosts(settings: Settings, store: Store) -> list[str]:
     from evalfleet.hosts.ssh import pool as ssh_pool
     from evalfleet.layout import Home
 
-    loads = store.host_loads()
+    loads = store.hosts.live_counts()
     ended: list[str] = []
 
     async def retire(backend: ssh_pool.SshBackend) -> None:
@@ -196,7 +196,7 @@ def _on_hosts(settings: Settings, store: Store) -> list[str]:
 
     async def act() -> None:
         async with anyio.create_task_group() as group:
-            for pool in store.pools():
+            for pool in store.pools.all():
                 if pool.backend == "ssh":
                     for backend in ssh_pool.backends(pool, Home(settings.home), lambda _: None):
                         if not loads.get(backend.name):

@@ -30,14 +30,16 @@ def command(name: str | None, worker: str | None, image: str, as_json: bool, hom
     from evalfleet.model import HostState
     from evalfleet.pools.commands import machines
     from evalfleet.pools.images import bake
-    from evalfleet.store.database.sqlite import open_store
+    from evalfleet.store.open import open_store
 
     settings = config.load(home)
     store = open_store(settings.home)
     try:
         pool = meant(store, name)
-        names, loads = machines(store, pool, worker), store.host_loads()
-        ready = [host for host in store.hosts(pool.name) if host.name in names and host.state is HostState.READY]
+        names, loads = machines(store, pool, worker), store.hosts.live_counts()
+        ready = [
+            host for host in store.hosts.of_pool(pool.name) if host.name in names and host.state is HostState.READY
+        ]
     finally:
         store.close()
     if not ready:

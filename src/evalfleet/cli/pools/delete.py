@@ -14,7 +14,7 @@ from evalfleet.cli.shared.options import force_option, home_option, json_option
 if TYPE_CHECKING:
     from evalfleet.config import Settings
     from evalfleet.model import Pool
-    from evalfleet.store.base.store import Store
+    from evalfleet.store.store import Store
 
 
 _REMOVE_S = 20.0  # for one host
@@ -37,12 +37,12 @@ def command(name: str | None, worker: str | None, yes: bool, force: bool, as_jso
     from evalfleet import config
     from evalfleet.cli.pools.shared.pools import chosen
     from evalfleet.pools.commands import delete
-    from evalfleet.store.database.sqlite import open_store
+    from evalfleet.store.open import open_store
 
     settings = config.load(home)
     store = open_store(settings.home)
     try:
-        pool = chosen(name, store.pools())
+        pool = chosen(name, store.pools.all())
         if pool.backend == "ssh" and worker is None:
             delete(store, pool, None)
             left = _left_on_hosts(settings, store, pool)
@@ -66,10 +66,10 @@ def _left_on_hosts(settings: Settings, store: Store, pool: Pool) -> dict[str, st
     from evalfleet.hosts.ssh import pool as ssh_pool
     from evalfleet.store.home.facts import identified
 
-    specs = [spec for other in store.pools() if other.backend == "ssh" for spec in ssh_pool.hosts(other)]
+    specs = [spec for other in store.pools.all() if other.backend == "ssh" for spec in ssh_pool.hosts(other)]
     used = [(spec.login, spec.jump, spec.folder) for spec in specs]
     wanted = {spec.name for spec in ssh_pool.hosts(pool) if (spec.login, spec.jump, spec.folder) not in used}
-    home = identified(settings.home, store.identity())
+    home = identified(settings.home, store.home.identity())
     left: dict[str, str] = {}
 
     async def remove(backend: ssh_pool.SshBackend) -> None:

@@ -11,7 +11,7 @@ from evalfleet.cli.pools.shared.pools import home_of, opened
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
-    from evalfleet.store.base.store import StoreReader
+    from evalfleet.store.reader import StoreReader
 
 LOST = 3
 
@@ -69,6 +69,6 @@ class _Titles:
         if self._reader is None or not (task.isdigit() and number.isdigit()):
             return None
         try:
-            return self._reader.task_at(run, int(task)).spec.key
+            return self._reader.tasks.at(run, int(task)).spec.key
         except NotFound:
             return None

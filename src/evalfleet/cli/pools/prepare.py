@@ -28,16 +28,16 @@ def command(name: str | None, benchmark: str | None, wheels: Path | None, as_jso
     from evalfleet.cli.pools.shared.apply import made_true
     from evalfleet.cli.pools.shared.pools import chosen
     from evalfleet.pools.commands import merged
-    from evalfleet.store.database.sqlite import open_store
+    from evalfleet.store.open import open_store
 
     settings = config.load(home)
     tools = tools_of(registry.find(benchmark, settings), settings) if benchmark else None
     store = open_store(settings.home)
     try:
-        pool = chosen(name, store.pools())
+        pool = chosen(name, store.pools.all())
         if pool.backend != "ssh":
             if benchmark is not None:
-                store.amend_pool(pool.name, merged(pool, benchmark=benchmark, kvm=registry.needs_kvm(benchmark)))
+                store.pools.amend(pool.name, merged(pool, benchmark=benchmark, kvm=registry.needs_kvm(benchmark)))
             code = made_true(settings, store, pool.name, as_json=as_json, again=True)
             if code != 0 or tools is None:
                 return code

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from evalfleet.answers.pools import HostRow
     from evalfleet.layout import Home
     from evalfleet.model import Pool
-    from evalfleet.store.base.store import StoreReader
+    from evalfleet.store.reader import StoreReader
 
 
 @click.command("status")
@@ -54,5 +54,5 @@ def _probed(reader: StoreReader, pool: Pool, home: Home, hosts: list[HostRow]) -
     from evalfleet.hosts import registry
     from evalfleet.hosts.probe import probe
 
-    found = anyio.run(probe, registry.kind_of(pool).reachable(pool, reader.hosts(pool.name)), home)
+    found = anyio.run(probe, registry.kind_of(pool).reachable(pool, reader.hosts.of_pool(pool.name)), home)
     return [replace(row, probe=found[row.host]) for row in hosts]

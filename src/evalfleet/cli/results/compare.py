@@ -28,7 +28,7 @@ def command(run_a: str, run_b: str, allow_different: bool, as_json: bool, home: 
 
     settings = config.load(home)
     with opened_run(settings.home, run_a) as (store, found_a):
-        found = compare(store, found_a, store.find_run(run_b), allow_different=allow_different)
+        found = compare(store, found_a, store.runs.find(run_b), allow_different=allow_different)
     if as_json:
         print_document(found)
         return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from evalfleet.model import Event
     from evalfleet.report.terminal.lines import Line
-    from evalfleet.store.base.store import StoreReader
+    from evalfleet.store.reader import StoreReader
 
 _PAGE = 1000
 _POLL_S = 0.1
@@ -40,7 +40,7 @@ def command(run: str, follow: bool, pattern: str, key: str | None, after: int, a
     settings = config.load(home)
     with _opened(settings.home, run) as (store, subject):
         if key is not None:
-            store.task(subject, key)
+            store.tasks.get(subject, key)
 
         def wanted(event: Event) -> bool:
             return fnmatchcase(event.type, pattern) and (key is None or event.task == key)
@@ -61,22 +61,22 @@ def _opened(home: Path, text: str) -> Generator[tuple[StoreReader, str]]:
             yield store, run.id
         return
     with opened(home) as reader:
-        if reader is None or not reader.events(text, 0, 1):
+        if reader is None or not reader.events.of_run(text, 0, 1):
             raise NotFound(f"no pool {text.removeprefix(_POOL)!r} was ever here; `evalfleet pool list` lists the pools")
         yield reader, text
 
 
 def _is_over(store: StoreReader, subject: str) -> bool:
     if subject.startswith(_POOL):
-        return subject.removeprefix(_POOL) not in {pool.name for pool in store.pools()}
-    return store.run(subject).state in ("completed", "cancelled")
+        return subject.removeprefix(_POOL) not in {pool.name for pool in store.pools.all()}
+    return store.runs.get(subject).state in ("completed", "cancelled")
 
 
 def _pages(store: StoreReader, subject: str, after: int, *, follow: bool) -> Iterator[list[Event]]:
     while True:
         # The state is read first: what was written before the end is then sure to be in the last page.
         over = not follow or _is_over(store, subject)
-        while page := store.events(subject, after, _PAGE):
+        while page := store.events.of_run(subject, after, _PAGE):
             after = page[-1].number
             yield page
         if over:

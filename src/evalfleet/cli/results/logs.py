@@ -15,7 +15,7 @@ from evalfleet.operations.attempt_files import STREAMS, Tail, find_attempt
 
 if TYPE_CHECKING:
     from evalfleet.model import Attempt, Run
-    from evalfleet.store.base.store import StoreReader
+    from evalfleet.store.reader import StoreReader
 
 _POLL_S = 0.1
 _OPERATING = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
@@ -71,12 +71,12 @@ def _attempt(store: StoreReader, run: Run, key: str, number: int | None, *, wait
     """The attempt that is meant. With `wait`, one that does not exist yet is waited for while the run goes on."""
     from evalfleet.errors import NotFound
 
-    store.task(run.id, key)  # one that does not exist is not waited for
+    store.tasks.get(run.id, key)  # one that does not exist is not waited for
     while True:
         try:
             return find_attempt(store, run, key, number)
         except NotFound:
-            if not wait or store.run(run.id).state in ("completed", "cancelled"):
+            if not wait or store.runs.get(run.id).state in ("completed", "cancelled"):
                 raise
         time.sleep(_POLL_S)
 
@@ -150,7 +150,7 @@ def _follow(store: StoreReader, attempt: Attempt, tail: Tail, streams: tuple[str
 
 
 def _now(store: StoreReader, attempt: Attempt) -> Attempt:
-    found = store.attempts(attempt.run_id, attempt.task_number)
+    found = store.attempts.all(attempt.run_id, attempt.task_number)
     return next(one for one in found if one.number == attempt.number)
 
 

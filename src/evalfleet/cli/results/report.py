@@ -45,7 +45,7 @@ def command(run: str, html_file: str | None, pictures: float | None, as_json: bo
             from evalfleet.cli.shared.view import print_summary
 
             summary = summarise(store, found, results=False)
-            print_summary(summary, settings, driven=store.driver(found.id) is not None)
+            print_summary(summary, settings, driven=store.runs.driver(found.id) is not None)
 
 
 def _write(name: str, page: str) -> None:

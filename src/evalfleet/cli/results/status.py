@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from evalfleet.model import Run
     from evalfleet.report.live import WorkerLine
     from evalfleet.report.terminal.lines import Line, Span
-    from evalfleet.store.base.store import StoreReader
+    from evalfleet.store.reader import StoreReader
 
 _SHOWN = 20
 _FOUND = " " * 10  # under the names
@@ -50,7 +50,7 @@ def _list_runs(settings: Settings, limit: int, *, as_json: bool) -> None:
             runs, now = [], 0.0
         else:
             with store.snapshot():
-                runs = [run_row(store, found) for found in store.runs(limit)]
+                runs = [run_row(store, found) for found in store.runs.newest(limit)]
             now = store.now()
     if as_json:
         from evalfleet.answers.runs import RunList
@@ -127,7 +127,7 @@ def _show_run(settings: Settings, name: str, *, as_json: bool) -> None:
         summary = summarise(store, run, results=False)
         over = summary.state in ("completed", "cancelled")
         workers = () if over else _workers(store, run)
-        driven = not over and store.driver(run.id) is not None
+        driven = not over and store.runs.driver(run.id) is not None
     if as_json:
         from evalfleet.answers.runs import RunStatus
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from evalfleet.config import Settings
     from evalfleet.model import Run
-    from evalfleet.store.base.store import StoreReader
+    from evalfleet.store.reader import StoreReader
 
 UNDRIVEN = 3
 _POLL_S = 0.1
@@ -57,26 +57,26 @@ def _follow(store: StoreReader, run: Run, settings: Settings, *, verbose: bool, 
     """Show the run until it is over; returns whether it ended by itself, and not for want of a controller."""
     from evalfleet.config import is_terminal
 
-    ending = Ending(store.driver)
+    ending = Ending(store.runs.driver)
     if quiet:
         return _tick(store, run, ending, lambda: None)
     if is_terminal(sys.stdout):
         from evalfleet.cli.shared.view import LiveView
 
-        if ending.reached(store.run(run.id)):
+        if ending.reached(store.runs.get(run.id)):
             return ending.driven
         with LiveView(run, colour=settings.colour, hint=_HINT) as view:
             return _tick(store, run, ending, lambda: view.update(store))
     from evalfleet.cli.shared.view import PlainLines
 
-    last = store.last_event(run.id)
+    last = store.events.last(run.id)
     plain = PlainLines(run, verbose=verbose, after=last.number if last else 0, colour=settings.colour)
     return _tick(store, run, ending, lambda: plain.update(store))
 
 
 def _tick(store: StoreReader, run: Run, ending: Ending, show: Callable[[], object]) -> bool:
     while True:
-        over = ending.reached(store.run(run.id))
+        over = ending.reached(store.runs.get(run.id))
         show()
         if over:
             return ending.driven

@@ -48,7 +48,7 @@ def command(
         take_place(settings.home)
     with opened_for_writing(settings.home, run) as (store, found):
         thresholds.check(found)
-        last = store.last_event(found.id)
+        last = store.events.last(found.id)
         after = last.number if last else 0
         show = Show(as_json=as_json, verbose=verbose, after=after, thresholds=thresholds)
         try:

@@ -47,18 +47,18 @@ def command(
     settings = config.load(home)
     with opened_for_writing(settings.home, run) as (store, found):
         thresholds.check(found)
-        if thresholds.given and store.driver(found.id) is not None:
+        if thresholds.given and store.runs.driver(found.id) is not None:
             raise Refused(
                 f"another controller drives run {found.id}, and {thresholds.given} is decided at its end: `evalfleet retry "
                 f"{found.id}` asks it, `evalfleet watch {found.id} {thresholds.given} SHARE` waits and decides"
             )
-        last = store.last_event(found.id)
+        last = store.events.last(found.id)
         owned, answer = retry_and_own(store, found, only)
         tasks = answer.tasks
         if owned is None or not tasks:
             say(as_json, answer, f"{counted(len(tasks), 'task')} to retry in run {found.id}")
             if owned is not None:
-                store.leave(owned)
+                store.runs.leave(owned)
             return 0 if owned is None else thresholds.code(thresholds.applied(summarise(store, found, results=False)))
         if not as_json:
             click.echo(f"retrying {counted(len(tasks), 'task')} of run {found.id}")

@@ -22,9 +22,9 @@ from msgspec import Struct
 
 from evalfleet.errors import StoreCorrupt, StoreError, StoreForeign
 from evalfleet.report import text
-from evalfleet.store.base.store import StoreReader
 from evalfleet.store.database.file import FILE
 from evalfleet.store.home import identity
+from evalfleet.store.reader import StoreReader
 
 PYTHON = (3, 11)
 RUNNER_PYTHON = (3, 8)
@@ -304,7 +304,7 @@ def check_identity(home: Path) -> Check:
 
 def check_clock(store: StoreReader) -> Check:
     """Events in the future: the clock was set back since, and what waits for a moment waits longer."""
-    events = [store.last_event(run.id) for run in store.runs(_NEWEST)]
+    events = [store.events.last(run.id) for run in store.runs.newest(_NEWEST)]
     ahead_s = max((event.at for event in events if event is not None), default=0.0) - store.now()
     if ahead_s > _AHEAD_S:
         return warning(

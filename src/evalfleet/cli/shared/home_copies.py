@@ -9,7 +9,7 @@ import click
 
 from evalfleet.errors import NotFound
 from evalfleet.store.database.file import FILE
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 
 
 def take_place(home: Path) -> None:
@@ -22,7 +22,7 @@ def take_place(home: Path) -> None:
     if not (home / FILE).exists():
         raise NotFound(f"there is no home in {home}")
     with closing(open_store(home, copies=True)) as store:
-        adopted = store.adopt(home)
+        adopted = store.home.adopt(home)
     if adopted is None:
         click.echo("evalfleet: this home is no copy; there is nothing to adopt", err=True)
         return

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from evalfleet.config import Settings
     from evalfleet.model import Run
     from evalfleet.operations.submit import Submitted
-    from evalfleet.store.base.store import Store
+    from evalfleet.store.store import Store
     from evalfleet.taskfile import Submission
 
 
@@ -87,8 +87,8 @@ def submit_on_own(
     pool = wanted_pool({}, {**given, "workers": most, "least": 0, "most": most, "deadline": ()}, None)
     name = f"run-{secrets.token_hex(3)}"
     with store.batch():
-        store.create_pool(name, "azure-vm", pool)
+        store.pools.create(name, "azure-vm", pool)
         run, answer = submit(settings, store, submission, RunOptions(pool=name, workers=workers, **wanted))
         if not machines.keep:
-            store.amend_pool(name, {**pool, "run": run.id})
+            store.pools.amend(name, {**pool, "run": run.id})
     return run, answer

@@ -13,7 +13,7 @@ from evalfleet.errors import Refused
 from evalfleet.model import Run, TaskState
 from evalfleet.operations.home import opened_for_writing
 from evalfleet.operations.steer import Changed, ChangedTasks
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 
 C = TypeVar("C", bound=Changed)
 
@@ -45,7 +45,7 @@ def changed_tasks(
     """Change tasks of a run, and say which changed, which will and which do not. Exit code 3 where none does."""
     with opened_for_writing(config.load(home).home, run) as (store, found):
         answer = change(store, found)
-        states = {key: store.task(found.id, key).state for key in keys}
+        states = {key: store.tasks.get(found.id, key).state for key in keys}
     later = [key for key in answer.tasks if states[key] is TaskState.RUNNING]
     text = f"{done}: {', '.join(key for key in answer.tasks if key not in later) or 'nothing'}"
     if later:

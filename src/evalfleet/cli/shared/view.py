@@ -21,7 +21,7 @@ from evalfleet.report.terminal import lines
 from evalfleet.report.terminal import summary as overview
 from evalfleet.report.terminal.events import Feed, settled_by
 from evalfleet.report.terminal.live import screen
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 if TYPE_CHECKING:
     from evalfleet.config import Settings
@@ -133,10 +133,10 @@ class PlainLines:
 
     def _page(self, store: StoreReader) -> bool:
         with store.snapshot():
-            events = store.events(self._run.id, self._after, _PAGE)
+            events = store.events.of_run(self._run.id, self._after, _PAGE)
             if not events:
                 return False
-            counts = store.counts(self._run.id)
+            counts = store.tasks.counts(self._run.id)
         total = sum(counts.values())
         full = len(events) == _PAGE
         if self._settled is None or not full:

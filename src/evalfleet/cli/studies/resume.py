@@ -26,6 +26,6 @@ def command(study: str, parallel: int | None, verbose: bool, as_json: bool, home
     from evalfleet.cli.studies.shared.steer import resume_driven
 
     with written_study(home, study) as (settings, store, run):
-        if store.driver(run.id) is not None:
+        if store.runs.driver(run.id) is not None:
             return resume_driven(store, run, parallel, as_json=as_json)
         return drive_study(settings, store, run, as_json=as_json, verbose=verbose, parallel=parallel)

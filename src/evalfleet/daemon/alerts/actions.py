@@ -19,7 +19,8 @@ from evalfleet.daemon.alerts.state import ACTED, fold
 from evalfleet.errors import EvalfleetError, NotFound
 from evalfleet.model import DesiredState, HostState, JsonObject, PoolHost, RunState, Verb
 from evalfleet.operations.request import ask_or_do
-from evalfleet.store.base.store import Store, StoreReader
+from evalfleet.store.reader import StoreReader
+from evalfleet.store.store import Store
 
 _LOOK_S = 5.0
 _OVER = (RunState.COMPLETED, RunState.CANCELLED)
@@ -71,14 +72,14 @@ def _take(step: Step, notice: Callable[[str], None], store: Store) -> None:
         data |= step.act(store, alert)
     except EvalfleetError as error:  # it cannot be done, and will not be by trying again: a person is told of the alert
         data["error"] = str(error)
-    store.note(alert["about"], ACTED, data)
+    store.events.note(alert["about"], ACTED, data)
     notice(f"alerts: {_by(alert)}: {step.name} {data.get('error') or 'done'}")
 
 
 def due(store: StoreReader) -> list[Step]:
     """The next step of every alert that has one."""
     found: list[Step] = []
-    for alert in fold(store.alert_events()).values():
+    for alert in fold(store.events.alerts()).values():
         if alert["action"] != Action.NOTIFY:
             step = _next(store, alert)
             if step is not None:
@@ -121,9 +122,9 @@ def _by(alert: JsonObject) -> str:
 
 
 def _steer(store: Store, run_id: str, alert: JsonObject, verb: Verb, args: JsonObject) -> JsonObject:
-    owned, answer = ask_or_do(store, store.run(run_id), verb, args, by=_by(alert))
+    owned, answer = ask_or_do(store, store.runs.get(run_id), verb, args, by=_by(alert))
     if owned is not None:
-        store.leave(owned)
+        store.runs.leave(owned)
     return answer
 
 
@@ -142,7 +143,7 @@ def _withdraw(store: Store, alert: JsonObject) -> JsonObject:
 
 def _rented(store: StoreReader, host: str | None) -> PoolHost | None:
     """The machine that we made, where it is one."""
-    rows = (row for pool in store.pools() for row in store.hosts(pool.name))
+    rows = (row for pool in store.pools.all() for row in store.hosts.of_pool(pool.name))
     return next((row for row in rows if row.name == host), None)
 
 
@@ -158,7 +159,7 @@ def _wished(store: Store, alert: JsonObject, desired: DesiredState) -> JsonObjec
     row = _rented(store, alert["host"])
     if row is None:
         raise NotFound(f"the machine {alert['host']} is not there any more")
-    store.set_desired(row.pool, [row.name], desired, _by(alert))
+    store.hosts.set_desired(row.pool, [row.name], desired, _by(alert))
     return {"host": row.name, "pool": row.pool}
 
 
@@ -178,7 +179,7 @@ def _pardon(store: Store, alert: JsonObject) -> JsonObject:
     for run_id in _using(store, alert):
         barred_by_us = [
             event.data.get("reason") == _by(alert)
-            for event in store.quarantine_events(run_id)
+            for event in store.events.quarantines(run_id)
             if event.data.get("worker") == alert["host"]
         ]
         if barred_by_us and barred_by_us[-1]:
@@ -189,6 +190,6 @@ def _pardon(store: Store, alert: JsonObject) -> JsonObject:
 def _using(store: StoreReader, alert: JsonObject) -> list[str]:
     """The runs that are not over and use the host: the one that the alert is about, or all."""
     if alert["run"] is not None:
-        return [] if store.run(alert["run"]).state in _OVER else [alert["run"]]
-    rows = store.runs_page(limit=1000, states=["running", "paused"])
-    return [row["run"].id for row in rows if alert["host"] in store.hosts_of(row["run"].id)]
+        return [] if store.runs.get(alert["run"]).state in _OVER else [alert["run"]]
+    rows = store.runs.page(limit=1000, states=["running", "paused"])
+    return [row["run"].id for row in rows if alert["host"] in store.attempts.hosts(row["run"].id)]

@@ -77,11 +77,11 @@ class _Background:
 
     async def _follow(self, service: AlertService) -> None:
         """Let the service look at once when something happened."""
-        last = await self._store.call(lambda reader: reader.last_number())
+        last = await self._store.call(lambda reader: reader.events.last_number())
         while True:
             await anyio.sleep(_FOLLOW_S)
             with suppress(EvalfleetError):
-                events: list[Event] = await self._store.call(lambda reader, last=last: reader.all_events(last, _PAGE))
+                events: list[Event] = await self._store.call(lambda reader, last=last: reader.events.all(last, _PAGE))
                 if events:
                     last = events[-1].number
                     service.look_soon(events)

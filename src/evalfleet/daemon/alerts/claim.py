@@ -18,7 +18,7 @@ class Claim:
 
     async def hold(self) -> bool:
         """Take the claim, or renew it. False: another service has it."""
-        return await self._access.write(lambda store: store.claim_alerts(self._token, LEASE_S))
+        return await self._access.write(lambda store: store.daemon.claim_alerts(self._token, LEASE_S))
 
     async def release(self) -> None:
-        await self._access.write(lambda store: store.release_alerts(self._token))
+        await self._access.write(lambda store: store.daemon.release_alerts(self._token))

@@ -16,7 +16,8 @@ from evalfleet.daemon.alerts.pool_facts import Idleness, host_facts, pool_facts,
 from evalfleet.daemon.alerts.run_facts import active_runs, facts_of
 from evalfleet.daemon.alerts.state import FIRED, HOME, RESOLVED, fold, limits_of
 from evalfleet.model import JsonObject
-from evalfleet.store.base.store import Store, StoreReader
+from evalfleet.store.reader import StoreReader
+from evalfleet.store.store import Store
 
 
 class Evaluation(Struct, frozen=True, kw_only=True):
@@ -43,7 +44,7 @@ class Evaluator:
             begun: since when this home is watched: what ended before is no news.
         """
         limits = self._limits
-        alerts = fold(store.alert_events())
+        alerts = fold(store.events.alerts())
         firing = [alert for alert in alerts.values() if alert["state"] == "firing"]
         watched = {alert["about"] for alert in firing}
         holding: dict[str, list[Condition]] = {about: [] for about in watched}  # what is gone is resolved
@@ -55,19 +56,19 @@ class Evaluator:
             holding[run_id] = conditions(_since(facts, begun), limits)
             if facts.ended_at is not None:
                 over.add(run_id)
-        for pool in store.pools():
+        for pool in store.pools.all():
             seen = pool_facts(store, pool, self._idleness, self._speed)
             holding[f"pool:{pool.name}"] = pool_conditions(seen, limits)
         full = [(alert["host"], alert["subject"]) for alert in firing if alert["rule"] == "overload"]
         for host in host_facts(store, limits.load_s, full):
             holding[f"host:{host.name}"] = host_conditions(host, limits)
-        holding[HOME] = reap_conditions(reap_facts(store.reap_events(), begun), limits)
+        holding[HOME] = reap_conditions(reap_facts(store.events.reaps(), begun), limits)
         return Evaluation(alerts=alerts, holding=holding, names=names, over=frozenset(over))
 
     def tell(self, store: Store, seen: Evaluation) -> None:
         """Write what began to hold, and what holds no more, unless another process has."""
         with store.batch():
-            alerts = fold(store.alert_events())
+            alerts = fold(store.events.alerts())
             for about in seen.holding:
                 change = _change(seen, about, alerts)
                 for one in change.fired:
@@ -81,9 +82,9 @@ class Evaluator:
                         "host": one.host,
                         "attempts": list(one.attempts),
                     }
-                    store.note(about, FIRED, data)
+                    store.events.note(about, FIRED, data)
                 for number in change.resolved:
-                    store.note(about, RESOLVED, {"alert": number})
+                    store.events.note(about, RESOLVED, {"alert": number})
 
 
 def has_news(seen: Evaluation) -> bool:

@@ -62,7 +62,7 @@ class Outbox:
         return {(alert["id"], what, name) for name in self._sender.channels for alert, what in self._due(alerts, name)}
 
     async def _alerts(self) -> dict[int, JsonObject]:
-        return await self._access.read(lambda store: fold(store.alert_events()))
+        return await self._access.read(lambda store: fold(store.events.alerts()))
 
     def _due(self, alerts: dict[int, JsonObject], channel: str) -> list[tuple[JsonObject, str]]:
         now = time.localtime()
@@ -98,7 +98,7 @@ class Outbox:
             if error is None:
                 data = {"alert": alert["id"], "what": what, "channel": channel}
                 await self._access.write(
-                    lambda store, about=alert["about"], data=data: store.note(about, DELIVERED, data)
+                    lambda store, about=alert["about"], data=data: store.events.note(about, DELIVERED, data)
                 )
                 continue
             refused.add(alert["id"])

@@ -11,7 +11,7 @@ from evalfleet.core.hosts.lifecycle import total_usd
 from evalfleet.daemon.alerts.run_facts import pulling
 from evalfleet.hosts import registry
 from evalfleet.model import DesiredState, Event, HostState, Pool, PoolHost
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 _MARGIN_S = 30.0
 FOUND = "reap.found"
@@ -27,8 +27,8 @@ class Idleness(Struct, kw_only=True):
         """Since when none of the hosts has an attempt: the last one's end, or when they were made."""
         now = store.now()
         if self._uses is None:
-            self._uses = store.last_uses()
-        loads = store.host_loads()
+            self._uses = store.hosts.last_uses()
+        loads = store.hosts.live_counts()
         if any(loads.get(host) for host in hosts):
             self._since[pool.name] = now
         known = (self._uses.get(host, 0.0) for host in hosts)
@@ -42,7 +42,7 @@ def pool_facts(store: StoreReader, pool: Pool, idleness: Idleness, speed: float)
         idleness: kept between looks.
         speed: cloud seconds per second, of an emulator: the store has prices by our own hours.
     """
-    rows = store.hosts(pool.name)
+    rows = store.hosts.of_pool(pool.name)
     hosts = registry.kind_of(pool).hosts(pool, rows)
     rented = [row for row in rows if row.allocated_since is not None]
     price = sum(row.usd_per_hour for row in rented) / speed if rows else 0.0
@@ -57,11 +57,11 @@ def pool_facts(store: StoreReader, pool: Pool, idleness: Idleness, speed: float)
         name=pool.name,
         idle_s=now - max(since, made_at),
         usd_per_hour=price,
-        cost_usd=total_usd(store.hosts(pool.name, gone=True), now) if budget_usd else 0.0,
+        cost_usd=total_usd(store.hosts.of_pool(pool.name, gone=True), now) if budget_usd else 0.0,
         budget_usd=budget_usd,
         reason=str(pool.reason.get("message")) if pool.reason else None,
         unready=tuple((row.name, row.reason or "") for row in rows if _fell(row)),
-        pulling=pulling(store.worker_events(f"pool:{pool.name}")) if rows else (),
+        pulling=pulling(store.events.workers(f"pool:{pool.name}")) if rows else (),
     )
 
 
@@ -83,7 +83,7 @@ def host_facts(store: StoreReader, load_s: float, firing: Iterable[tuple[str, st
         told.setdefault(host, set()).add(part)
     return [
         HostFacts(now=now, name=host, samples=samples, firing=frozenset(told.get(host, ())))
-        for host, samples in store.recent_loads(now - load_s - _MARGIN_S).items()
+        for host, samples in store.loads.recent(now - load_s - _MARGIN_S).items()
     ]
 
 

@@ -8,7 +8,7 @@ from evalfleet.core.alerts.run_checks import LiveTask, RunFacts, Unstarted
 from evalfleet.engine.requests import barred
 from evalfleet.model import Event, Kind, Outcome, Run, RunState, TaskState
 from evalfleet.report.run_row import open_breaker
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 _RECENT = 20
 _LOOK_BACK = 2000  # events
@@ -25,8 +25,8 @@ _STARTS = frozenset({"attempt.readied", "attempt.progressed"})
 
 def active_runs(store: StoreReader, begun: float, watched: set[str]) -> list[str]:
     """Runs that are not over, or ended since `begun`, or of which something is still said to hold."""
-    live = store.runs_page(limit=1000, states=["queued", "running", "paused"])
-    over = store.runs_page(limit=100, states=["completed", "cancelled"])
+    live = store.runs.page(limit=1000, states=["queued", "running", "paused"])
+    over = store.runs.page(limit=100, states=["completed", "cancelled"])
     runs: list[Run] = [row["run"] for row in live]
     runs += [run for row in over if (run := row["run"]).id in watched or (run.ended_at or 0.0) >= begun]
     return [run.id for run in runs]
@@ -35,29 +35,29 @@ def active_runs(store: StoreReader, begun: float, watched: set[str]) -> list[str
 def facts_of(store: StoreReader, run_id: str) -> RunFacts:
     """One moment of a run. Reads sums and the latest events, whatever the number of its tasks."""
     with store.snapshot():
-        run = store.run(run_id)
+        run = store.runs.get(run_id)
         now = store.now()
         over = run.state in _OVER
-        counts = store.counts(run_id)
-        events = store.events_before(run_id, limit=_LOOK_BACK)  # newest first
-        sums = store.task_sums(run_id)
-        judged = {row["outcome"]: row["count"] for row in store.attempt_sums(run_id)}
+        counts = store.tasks.counts(run_id)
+        events = store.events.before(run_id, limit=_LOOK_BACK)  # newest first
+        sums = store.tasks.sums(run_id)
+        judged = {row["outcome"]: row["count"] for row in store.attempts.sums(run_id)}
         judged.pop(Outcome.CANCELLED, None)
-        said = [] if over else store.worker_events(run_id)
+        said = [] if over else store.events.workers(run_id)
         return RunFacts(
             now=now,
             name=run.name,
             state=run.state,
             cause=(run.reason or {}).get("cause"),
             message=str((run.reason or {}).get("message", "")),
-            driven=over or store.driver(run_id) is not None,
+            driven=over or store.runs.driver(run_id) is not None,
             since=_at(events, _SINCE) or run.started_at,
             waiting=counts[TaskState.QUEUED],
             tried=sum(row["count"] - row["untried"] for row in sums),
             retried=sum(row["count"] for row in sums if row["retried"]),
             tasks=", ".join(f"{count} {state}" for state, count in counts.items() if count),
             live=() if over else _live(store, run_id, now, events),
-            durations=[] if over else store.durations(run_id),
+            durations=[] if over else store.tasks.durations(run_id),
             step_times=[] if over else step_times(events),
             stepped_at=next((event.at for event in events if _step(event) is not None), None),
             progressed_at=_at(events, _PROGRESS),
@@ -66,7 +66,7 @@ def facts_of(store: StoreReader, run_id: str) -> RunFacts:
             judged=sum(judged.values()),
             failed=sum(judged.values()) - judged.get(Outcome.OK, 0),
             breaker=None if over else open_breaker(store, run),
-            cost_usd=store.cost_usd(run_id),
+            cost_usd=store.costs.total_usd(run_id),
             budget_usd=run.policy.budget_usd,
             lost=lost_hosts(said),
             quarantined=frozenset() if over else barred(store, run_id),
@@ -85,13 +85,13 @@ def _live(store: StoreReader, run_id: str, now: float, events: list[Event]) -> t
         LiveTask(
             key=row["key"],
             elapsed_s=now - (row["ready_at"] or row["started_at"] or row["claimed_at"]),
-            expected_s=store.task_at(run_id, row["task_number"]).expected_s,
+            expected_s=store.tasks.at(run_id, row["task_number"]).expected_s,
             attempt=(attempt := f"{run_id}.{row['task_number']}.{row['number']}"),
             host=row["host"],
             quiet_s=now - heard.get(attempt, float(row["claimed_at"])),
             steps=row["step"] is not None,
         )
-        for row in store.live_attempts(run_id)
+        for row in store.attempts.live(run_id)
     )
 
 

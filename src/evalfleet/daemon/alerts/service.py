@@ -22,7 +22,7 @@ from evalfleet.daemon.alerts.state import HOME
 from evalfleet.daemon.orphans import Orphans
 from evalfleet.errors import EvalfleetError
 from evalfleet.model import Event
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 
 LOOK_S = 5.0
 _SOON_S = 0.5
@@ -125,8 +125,8 @@ class AlertService:
 
 def _begun(store: Store) -> float:
     with store.batch():
-        for event in store.alert_events():
+        for event in store.events.alerts():
             if event.type == WATCHED:
                 return event.at
-        store.note(HOME, WATCHED, {})
+        store.events.note(HOME, WATCHED, {})
         return store.now()

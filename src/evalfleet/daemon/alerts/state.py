@@ -9,7 +9,7 @@ from evalfleet.core.alerts.rules import BY_NAME, NOTICES, RULES, Action, AlertLi
 from evalfleet.core.transitions import allowed
 from evalfleet.errors import ConfigError
 from evalfleet.model import AlertState, Event, JsonObject
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 FIRED, RESOLVED, DELIVERED, ACTED = "alert.fired", "alert.resolved", "alert.delivered", "alert.acted"
 HOME = "home"  # stands for the run of events that belong to none
@@ -67,7 +67,7 @@ def listed(
     """Newest first, and before which number the next page begins."""
     found = [
         alert
-        for alert in reversed(list(fold(store.alert_events()).values()))
+        for alert in reversed(list(fold(store.events.alerts()).values()))
         if (run is None or alert["run"] == run)
         and (state is None or alert["state"] == state)
         and (before is None or alert["id"] < before)

@@ -18,7 +18,7 @@ from evalfleet.errors import BackendError, MissingSecret, RunnerRefused
 from evalfleet.hosts.base import Host
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject, Kind, Run
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
 
 
@@ -153,4 +153,4 @@ class FileCollector:
                     continue
                 end: JsonObject = one.attempt.end or {}
                 brought = () if one.attempt.id in self._given_up else end.get("artifacts") or ()
-                self._store.collect(self._run, one.attempt, brought)
+                self._store.attempts.collect(self._run, one.attempt, brought)

@@ -21,7 +21,7 @@ from evalfleet.engine.workers import Absence
 from evalfleet.errors import BackendError, RunnerRefused, RunnerUnavailable
 from evalfleet.hosts.base import Host, Inbox, Known, Launch, Observation, single_error
 from evalfleet.model import AttemptState, JsonObject
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
 
 _RESCUE_S = 30.0
@@ -336,4 +336,4 @@ class HostConnection:
     async def _note(self, event: str, more: JsonObject | None = None) -> None:
         silent_s = round(anyio.current_time() - self._answered_at, 1)
         data = {"host": self._backend.name, "silent_s": silent_s, **(more or {})}
-        await self._thread.call(self._store.note, self._dispatcher.run.id, event, data)
+        await self._thread.call(self._store.events.note, self._dispatcher.run.id, event, data)

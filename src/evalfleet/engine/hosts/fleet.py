@@ -9,8 +9,8 @@ from evalfleet.hosts.base import FixedFleet, Fleet
 from evalfleet.hosts.local.backend import LocalBackend, LocalSettings
 from evalfleet.hosts.ssh import pool as ssh_pool
 from evalfleet.model import Run
-from evalfleet.store.base.store import StoreReader
 from evalfleet.store.home.facts import identified
+from evalfleet.store.reader import StoreReader
 
 
 def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: Notice) -> Fleet:
@@ -20,9 +20,9 @@ def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: No
         NotFound: the pool was deleted.
         ConfigError: a package that the pool needs is not installed.
     """
-    home = identified(settings.home, store.identity())
+    home = identified(settings.home, store.home.identity())
     if run.policy.pool is not None:
-        pool = store.pool(run.policy.pool)
+        pool = store.pools.get(run.policy.pool)
         if pool.backend == "azure-vm":
             from evalfleet.engine.supervisor import owner_name
             from evalfleet.pools.fleet import PoolFleet
@@ -41,5 +41,5 @@ def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: No
 
 def slots_of(store: StoreReader, pool: str) -> int:
     """How many workers a pool has. Raises NotFound."""
-    found = store.pool(pool)
+    found = store.pools.get(pool)
     return registry.kind_of(found).slots(found)

@@ -10,7 +10,7 @@ from evalfleet.core.hosts.load import Load, Sample
 from evalfleet.engine.hosts.host_events import HostEvents
 from evalfleet.hosts.base import HostInfo
 from evalfleet.model import Run
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
 
 _LOOKS = 4  # until what was seen is written
@@ -50,11 +50,11 @@ class HostMetrics:
             await anyio.sleep(self._pause_s)
             await self._look(list(self._hosts()))
             for event in self._host_events.take() if self._host_events else ():
-                await self._thread.call(self._store.note, self._run.id, event.type, event.data)
+                await self._thread.call(self._store.events.note, self._run.id, event.type, event.data)
             looks += 1
             if looks % _LOOKS == 0 and self._seen:
                 seen, self._seen = self._seen, {}
-                await self._thread.call(self._store.add_loads, seen)
+                await self._thread.call(self._store.loads.add, seen)
 
     async def _look(self, hosts: Iterable[HostInfo]) -> None:
         # By identity: an answer that says the same as the one before is an answer, too.

@@ -23,7 +23,7 @@ from evalfleet.engine.settings import EngineSettings
 from evalfleet.errors import BackendError
 from evalfleet.hosts.base import Backend, Fleet, HostInfo, Inbox, Observation
 from evalfleet.model import JsonObject
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
 
 _DELIVERY_S = 60.0  # of orders to one host; a slow host must not delay the others
@@ -220,7 +220,7 @@ class HostSessions:
         self._waits = not self._sessions
 
     async def _note(self, event: str, data: JsonObject) -> None:
-        await self._thread.call(self._store.note, self._dispatcher.run.id, event, data)
+        await self._thread.call(self._store.events.note, self._dispatcher.run.id, event, data)
 
 
 async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from evalfleet.errors import NotFound
 from evalfleet.model import Role, TaskState, Verb
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.store import cases
 
@@ -15,78 +15,78 @@ class AccessContract:
     """Tokens, pages, events of all runs."""
 
     def test_a_token_is_kept_until_it_is_revoked(self, store: Store) -> None:
-        made = store.add_token("boss", Role.OPERATOR, "aa")
+        made = store.tokens.add("boss", Role.OPERATOR, "aa")
         assert (made.name, made.role, made.digest, made.created_at) == ("boss", Role.OPERATOR, "aa", store.now())
-        other = store.add_token("guest", Role.READER, "bb")
-        assert {token.id for token in store.tokens()} == {made.id, other.id}
-        assert store.revoke_token("boss") == made
-        assert store.revoke_token(other.id) == other
-        assert store.tokens() == []
+        other = store.tokens.add("guest", Role.READER, "bb")
+        assert {token.id for token in store.tokens.all()} == {made.id, other.id}
+        assert store.tokens.revoke("boss") == made
+        assert store.tokens.revoke(other.id) == other
+        assert store.tokens.all() == []
         with pytest.raises(NotFound, match="token list"):
-            store.revoke_token("boss")
+            store.tokens.revoke("boss")
 
     def test_two_tokens_of_one_name_are_revoked_by_their_ids(self, store: Store) -> None:
-        first, second = store.add_token("a", Role.READER, "1"), store.add_token("a", Role.READER, "2")
+        first, second = store.tokens.add("a", Role.READER, "1"), store.tokens.add("a", Role.READER, "2")
         with pytest.raises(NotFound, match="2 tokens"):
-            store.revoke_token("a")
-        store.revoke_token(first.id)
-        assert store.tokens() == [second]
+            store.tokens.revoke("a")
+        store.tokens.revoke(first.id)
+        assert store.tokens.all() == [second]
 
     def test_what_has_expired_is_forgotten_when_the_next_is_made(self, store: Store, clock: FakeClock) -> None:
-        store.add_token("short", Role.READER, "1", store.now() + 10)
-        lasting = store.add_token("long", Role.READER, "2", store.now() + 100)
+        store.tokens.add("short", Role.READER, "1", store.now() + 10)
+        lasting = store.tokens.add("long", Role.READER, "2", store.now() + 100)
         clock.advance(11)
-        made = store.add_token("new", Role.READER, "3")
-        assert {token.id for token in store.tokens()} == {lasting.id, made.id}
+        made = store.tokens.add("new", Role.READER, "3")
+        assert {token.id for token in store.tokens.all()} == {lasting.id, made.id}
 
     def test_events_of_all_runs_in_one_order(self, store: Store) -> None:
-        assert store.last_number() == 0
+        assert store.events.last_number() == 0
         first, second = cases.drive(store), cases.drive(store)
-        store.note(first.id, "alert.fired", {"rule": "x"})
-        store.note("home", "alert.watched", {})
-        everything = store.all_events(0)
-        assert [event.number for event in everything] == list(range(1, store.last_number() + 1))
+        store.events.note(first.id, "alert.fired", {"rule": "x"})
+        store.events.note("home", "alert.watched", {})
+        everything = store.events.all(0)
+        assert [event.number for event in everything] == list(range(1, store.events.last_number() + 1))
         assert {event.run_id for event in everything} == {first.id, second.id, "home"}
-        assert store.all_events(everything[2].number, 2) == everything[3:5]
-        assert [event.type for event in store.alert_events()] == ["alert.fired", "alert.watched"]
-        newest = store.events_before(first.id, limit=2)
-        assert newest == list(reversed(store.events(first.id)))[:2]
-        assert store.events_before(first.id, newest[-1].number, 1)[0].number < newest[-1].number
+        assert store.events.all(everything[2].number, 2) == everything[3:5]
+        assert [event.type for event in store.events.alerts()] == ["alert.fired", "alert.watched"]
+        newest = store.events.before(first.id, limit=2)
+        assert newest == list(reversed(store.events.of_run(first.id)))[:2]
+        assert store.events.before(first.id, newest[-1].number, 1)[0].number < newest[-1].number
 
     def test_runs_and_tasks_come_in_pages(self, store: Store) -> None:
         runs = [cases.submit(store, 3).id for _ in range(5)]
-        page = store.runs_page(limit=2)
+        page = store.runs.page(limit=2)
         assert [row["run"].id for row in page] == runs[:2:-1]
-        assert [row["run"].id for row in store.runs_page(before=page[-1]["place"], limit=9)] == runs[2::-1]
-        assert store.runs_page(states=["running"]) == []
-        assert len(store.runs_page(states=["queued"], search=runs[0][:6])) == 1
-        assert [row["number"] for row in store.tasks_page(runs[0], after=1, limit=1)] == [2]
-        assert [row["key"] for row in store.tasks_page(runs[0], search="K_3")] == ["task_3"]
-        assert store.tasks_page(runs[0], key="task") == []
+        assert [row["run"].id for row in store.runs.page(before=page[-1]["place"], limit=9)] == runs[2::-1]
+        assert store.runs.page(states=["running"]) == []
+        assert len(store.runs.page(states=["queued"], search=runs[0][:6])) == 1
+        assert [row["number"] for row in store.tasks.page(runs[0], after=1, limit=1)] == [2]
+        assert [row["key"] for row in store.tasks.page(runs[0], search="K_3")] == ["task_3"]
+        assert store.tasks.page(runs[0], key="task") == []
 
     def test_failed_attempts_come_in_pages_newest_first(self, store: Store) -> None:
         run = cases.drive(store, 3)
         for number in (1, 2, 3):
             attempt = cases.claimed(store, run, number).attempt
             cases.finished(store, run, cases.with_failure(attempt, TaskState.FAILED, ended_at=100.0))
-        page = store.failed_page(run.id, limit=2)
+        page = store.attempts.failed_page(run.id, limit=2)
         assert [row["task_number"] for row in page] == [3, 2]
         last = page[-1]
-        rest = store.failed_page(run.id, before=(last["ended_at"], last["task_number"], last["number"]))
+        rest = store.attempts.failed_page(run.id, before=(last["ended_at"], last["task_number"], last["number"]))
         assert [row["task_number"] for row in rest] == [1]
-        assert store.failed_page(run.id, kind="timeout") == []
-        assert len(list(store.lane_rows(run.id, since=101.0))) == 0
-        assert len(list(store.lane_rows(run.id))) == 3
+        assert store.attempts.failed_page(run.id, kind="timeout") == []
+        assert len(list(store.attempts.lanes(run.id, since=101.0))) == 0
+        assert len(list(store.attempts.lanes(run.id))) == 3
 
     @pytest.mark.parametrize("verb", list(Verb))
     def test_every_verb_can_be_asked_for(self, store: Store, verb: Verb) -> None:
         run = cases.drive(store)
-        store.request(run.id, verb, {}, "me")
-        assert [request.verb for request in store.requests(run.id)] == [verb]
+        store.requests.add(run.id, verb, {}, "me")
+        assert [request.verb for request in store.requests.pending(run.id)] == [verb]
 
     def test_quarantines_are_told_in_their_order(self, store: Store) -> None:
         run, other = cases.drive(store), cases.drive(store)
-        store.note(run.id, "worker.quarantined", {"worker": "a"})
-        store.note(other.id, "worker.quarantined", {"worker": "b"})
-        store.note(run.id, "worker.pardoned", {"worker": "a"})
-        assert [event.type for event in store.quarantine_events(run.id)] == ["worker.quarantined", "worker.pardoned"]
+        store.events.note(run.id, "worker.quarantined", {"worker": "a"})
+        store.events.note(other.id, "worker.quarantined", {"worker": "b"})
+        store.events.note(run.id, "worker.pardoned", {"worker": "a"})
+        assert [event.type for event in store.events.quarantines(run.id)] == ["worker.quarantined", "worker.pardoned"]

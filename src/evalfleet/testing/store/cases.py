@@ -24,18 +24,19 @@ from evalfleet.model import (
     TaskState,
     Verdict,
 )
-from evalfleet.store.base.store import Claim, Claimed, Finish, Finished, Store
+from evalfleet.store.attempts.records import Claim, Claimed, Finish, Finished
+from evalfleet.store.store import Store
 
 
 def move_host(store: Store, pool: Pool, host: PoolHost) -> PoolHost:
     """Bring a host of ours to the state that `host` says, along the edges."""
-    now = next(row for row in store.hosts(pool.name, gone=True) if row.name == host.name).state
+    now = next(row for row in store.hosts.of_pool(pool.name, gone=True) if row.name == host.name).state
     ways = [[now]]
     while ways[0][-1] is not host.state:
         way = ways.pop(0)
         ways += [[*way, after] for before, after in HOST_EDGES if before is way[-1] and after not in way]
     for before, after in pairwise(ways[0]):
-        moved = store.move_host(pool, before, replace(host, state=after))
+        moved = store.hosts.move(pool, before, replace(host, state=after))
         assert moved is not None
         host = replace(moved, state=host.state)
     return host
@@ -49,12 +50,12 @@ def submit(store: Store, tasks: int | Iterable[str] = 1, policy: Policy | None =
     """A new run with that many tasks, named task_1, task_2, ..., or with those keys."""
     keys = [f"task_{number}" for number in range(1, tasks + 1)] if isinstance(tasks, int) else tasks
     specs = [task_spec(key) for key in keys]
-    return store.submit("a run", policy or Policy(), specs, folder="/tmp", base_env={"PATH": "/bin"}, **fields)
+    return store.runs.submit("a run", policy or Policy(), specs, folder="/tmp", base_env={"PATH": "/bin"}, **fields)
 
 
 def drive(store: Store, tasks: int | Iterable[str] = 1, policy: Policy | None = None, **fields: Any) -> Run:
     """A new run that is ours and runs."""
-    run = store.begin(store.take(submit(store, tasks, policy, **fields).id, "me"))
+    run = store.runs.begin(store.runs.take(submit(store, tasks, policy, **fields).id, "me"))
     assert run is not None
     return run
 
@@ -72,13 +73,13 @@ def new_claim(task_number: int, *, worker: str = "w1", memory_mb: int = 0, limit
 
 
 def claimed(store: Store, run: Run, task_number: int = 1) -> Claimed:
-    found = store.claim(run, new_claim(task_number))
+    found = store.attempts.claim(run, new_claim(task_number))
     assert found is not None
     return found
 
 
 def finished(store: Store, run: Run, finish: Finish) -> Finished:
-    found = store.finish(run, finish)
+    found = store.attempts.finish(run, finish)
     assert found is not None
     return found
 

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from evalfleet.core.gpus.cards import Card
 from evalfleet.model import Attempt, Device, Requests, Run
-from evalfleet.store.base.store import Claim, Store
+from evalfleet.store.attempts.records import Claim
+from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.store import cases
 
@@ -19,7 +20,7 @@ def _claim(task_number: int, *indices: int, host: str = "h1", others: frozenset[
 
 
 def _claimed(store: Store, run: Run, claim: Claim) -> Attempt:
-    found = store.claim(run, claim)
+    found = store.attempts.claim(run, claim)
     assert found is not None
     return found.attempt
 
@@ -29,7 +30,7 @@ def _card(index: int) -> Card:
 
 
 def held(store: Store, others: frozenset[str] = frozenset()) -> set[str]:
-    return {lease.uuid for lease in store.gpu_leases(others) if lease.host == "h1"}
+    return {lease.uuid for lease in store.gpus.leases(others) if lease.host == "h1"}
 
 
 class DeviceContract:
@@ -39,10 +40,10 @@ class DeviceContract:
         one, two = cases.drive(store, 3), cases.drive(store, 3)
         first = _claimed(store, one, _claim(1, 0, 1))
         assert first.devices == (Device(index=0, uuid="GPU-0"), Device(index=1, uuid="GPU-1"))
-        assert store.attempts(one.id)[0].devices == first.devices
+        assert store.attempts.all(one.id)[0].devices == first.devices
         assert held(store) == {"GPU-0", "GPU-1"}
-        assert store.claim(one, _claim(2, 1)) is None
-        assert store.claim(two, _claim(1, 2, 1)) is None  # all of them or none
+        assert store.attempts.claim(one, _claim(2, 1)) is None
+        assert store.attempts.claim(two, _claim(1, 2, 1)) is None  # all of them or none
         assert held(store) == {"GPU-0", "GPU-1"}
         _claimed(store, two, _claim(1, 2))
         _claimed(store, two, _claim(2, 0, host="h2"))  # another machine's
@@ -55,10 +56,10 @@ class DeviceContract:
         run = cases.drive(store)
         devices = (Device(index=0, uuid="GPU-0", memory_mb=8000), Device(index=3, uuid="GPU-3", memory_mb=8000))
         asked = Requests(gpus=2, gpu_memory_mb=8000)
-        store.see_gpus("h1", [_card(0), _card(3)], store.now())
+        store.gpus.see("h1", [_card(0), _card(3)], store.now())
         attempt = _claimed(store, run, replace(_claim(1), devices=devices, requests=asked))
         assert (attempt.devices, attempt.requests) == (devices, asked)
-        assert store.attempts(run.id) == [attempt]
+        assert store.attempts.all(run.id) == [attempt]
 
     @pytest.mark.parametrize("runs_on", [False, True])
     def test_an_abandoned_attempt_holds_its_gpu_while_its_host_runs_it(
@@ -69,4 +70,4 @@ class DeviceContract:
         clock.advance(61)
         others = frozenset({left.id} if runs_on else ())
         assert held(store, others) == ({"GPU-0"} if runs_on else set())
-        assert (store.claim(new, _claim(1, 0, others=others)) is None) is runs_on
+        assert (store.attempts.claim(new, _claim(1, 0, others=others)) is None) is runs_on

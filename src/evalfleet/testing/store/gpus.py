@@ -16,10 +16,10 @@ from evalfleet.core.gpus.cards import Card
 from evalfleet.core.transitions import GPU_EDGES
 from evalfleet.errors import NotFound, WrongState
 from evalfleet.model import Attempt, Device, GpuRequestState, Requests, Run
-from evalfleet.store.base.store import Store
 from evalfleet.store.gpus.gpus import devices_of
 from evalfleet.store.gpus.records import AVOID_S, CLEAN_S, PROGRAM_S, TICKET_S, Ask, Program
 from evalfleet.store.home import process
+from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.store import cases
 
@@ -43,7 +43,7 @@ def program(token: str = "p1", pid: int | None = None, born: str | None = None, 
 
 
 def show(store: Store, *cards: Card) -> None:
-    store.see_gpus(cards[0].host, cards, store.now())
+    store.gpus.see(cards[0].host, cards, store.now())
 
 
 def asked(
@@ -52,12 +52,12 @@ def asked(
     """Ask for tasks and claim what was granted, as a controller does."""
     asks = [Ask(gpus=gpus, hosts=HERE, task_number=task, memory_mb=memory_mb) for task in tasks]
     with store.batch():
-        turn = store.ask_gpus(run, asks, others)
+        turn = store.gpus.ask(run, asks, others)
         made: list[Attempt] = []
         for task, granted in turn.grants.items():
             assert task is not None
             claim = cases.new_claim(task)
-            found = store.claim(
+            found = store.attempts.claim(
                 run,
                 replace(
                     claim,
@@ -87,16 +87,16 @@ class GpuContract:
             "processes": ({"pid": 7, "ours": True},),
         }
         show(store, card(0, **more), card(1))
-        first, second = store.gpus()
+        first, second = store.gpus.cards()
         assert first == card(0, **more, seen_at=clock(), base_mb=600)
         assert second.uuid == "GPU-1"
         clock.advance(5)
         show(store, card(0, used_mb=900))
-        assert [(one.uuid, one.used_mb, one.seen_at) for one in store.gpus()] == [("GPU-0", 900, clock())]
-        store.see_gpus("h1", [card(0, used_mb=1)], clock() - 1)  # an older look that came late
-        assert store.gpus()[0].used_mb == 900
-        store.see_gpus("h1", [], clock())
-        assert store.gpus() == []
+        assert [(one.uuid, one.used_mb, one.seen_at) for one in store.gpus.cards()] == [("GPU-0", 900, clock())]
+        store.gpus.see("h1", [card(0, used_mb=1)], clock() - 1)  # an older look that came late
+        assert store.gpus.cards()[0].used_mb == 900
+        store.gpus.see("h1", [], clock())
+        assert store.gpus.cards() == []
 
     def test_all_of_a_request_or_none_of_it_and_the_oldest_first(self, store: Store) -> None:
         one, two = cases.drive(store, 5), cases.drive(store, 5)
@@ -105,7 +105,7 @@ class GpuContract:
         assert [device.uuid for device in first[0].devices] == ["GPU-0"]
         assert asked(store, two, 1, gpus=2) == []
         assert asked(store, one, 2, gpus=2) == []
-        waiting = store.gpu_tickets()
+        waiting = store.gpus.tickets()
         assert [(ticket.owner, ticket.task_number, ticket.gpus) for ticket in waiting] == [
             (two.id, 1, 2),
             (one.id, 2, 2),
@@ -114,10 +114,10 @@ class GpuContract:
         assert asked(store, one, 2, gpus=2) == []  # it is the other's turn, whoever looks first
         second = asked(store, two, 1, gpus=2)
         assert [device.uuid for device in second[0].devices] == ["GPU-0", "GPU-1"]
-        assert {lease.holder for lease in store.gpu_leases()} == {second[0].id}
+        assert {lease.holder for lease in store.gpus.leases()} == {second[0].id}
         end(store, two, second[0])
         assert len(asked(store, one, 2, gpus=2)) == 1
-        assert store.gpu_tickets() == []
+        assert store.gpus.tickets() == []
 
     def test_attempts_share_a_card_by_memory_and_never_beyond_it(self, store: Store) -> None:
         run, other = cases.drive(store, 5), cases.drive(store, 5)
@@ -128,8 +128,8 @@ class GpuContract:
         ] * 2
         assert asked(store, run, 2, memory_mb=8_000) == []
         claim = replace(cases.new_claim(3), devices=made[0].devices)
-        assert store.claim(run, claim) is None  # nor does a claim that nobody granted
-        assert store.claim(run, replace(claim, devices=(Device(index=0, uuid="GPU-0"),))) is None
+        assert store.attempts.claim(run, claim) is None  # nor does a claim that nobody granted
+        assert store.attempts.claim(run, replace(claim, devices=(Device(index=0, uuid="GPU-0"),))) is None
         end(store, other, made[1])
         assert len(asked(store, run, 2, memory_mb=8_000)) == 1
 
@@ -141,12 +141,12 @@ class GpuContract:
         attempt = asked(store, run, 1, memory_mb=70_000)[0]
         clock.advance(5)
         show(store, card(0, used_mb=70_600))
-        assert store.gpus()[0].base_mb == 600  # what our own leases use is not what the card needs for itself
+        assert store.gpus.cards()[0].base_mb == 600  # what our own leases use is not what the card needs for itself
         clock.advance(5)
         looked_at = clock()
         clock.advance(0.1)
         end(store, run, attempt)
-        store.see_gpus("h1", [card(0, used_mb=70_600)], looked_at)
+        store.gpus.see("h1", [card(0, used_mb=70_600)], looked_at)
         assert len(asked(store, run, 2, memory_mb=70_000)) == 1
 
     def test_runs_take_turns_however_many_of_each_wait(self, store: Store) -> None:
@@ -171,13 +171,13 @@ class GpuContract:
         show(store, card(0))
         first = asked(store, run, 1)[0]
         assert asked(store, other, 1) == []
-        turn = store.gpu_turn()
+        turn = store.gpus.turn()
         assert asked(store, other, 1) == []
-        assert store.gpu_turn() == turn
-        assert not store.is_gpu_turn(other.id)
+        assert store.gpus.turn() == turn
+        assert not store.gpus.is_turn(other.id)
         end(store, run, first)
-        assert store.gpu_turn() != turn
-        assert store.is_gpu_turn(other.id)
+        assert store.gpus.turn() != turn
+        assert store.gpus.is_turn(other.id)
 
     def test_a_run_that_is_taken_over_or_left_waits_no_more(self, store: Store) -> None:
         holding, waiting = cases.drive(store, 2), cases.drive(store, 2)
@@ -185,13 +185,13 @@ class GpuContract:
         asked(store, holding, 1)
         for _ in range(2):
             assert asked(store, waiting, 1) == []
-            assert len(store.gpu_tickets()) == 1
-            store.leave(waiting)
-            assert store.gpu_tickets() == []
-            waiting = store.begin(waiting) or store.take(waiting.id, "me")
+            assert len(store.gpus.tickets()) == 1
+            store.runs.leave(waiting)
+            assert store.gpus.tickets() == []
+            waiting = store.runs.begin(waiting) or store.runs.take(waiting.id, "me")
         old = replace(waiting, epoch=waiting.epoch - 1)
-        assert store.ask_gpus(old, [Ask(gpus=1, hosts=HERE, task_number=1)]).grants == {}
-        assert store.gpu_tickets() == []
+        assert store.gpus.ask(old, [Ask(gpus=1, hosts=HERE, task_number=1)]).grants == {}
+        assert store.gpus.tickets() == []
 
     def test_a_task_that_is_not_asked_for_any_more_holds_up_nobody(self, store: Store) -> None:
         holding, large, small = cases.drive(store, 2), cases.drive(store, 2), cases.drive(store, 2)
@@ -200,9 +200,9 @@ class GpuContract:
         assert asked(store, large, 1, gpus=2) == []
         end(store, holding, held)
         assert asked(store, small, 1) == []  # both cards are the large one's
-        turn = store.gpu_turn()
+        turn = store.gpus.turn()
         assert asked(store, large) == []
-        assert store.gpu_turn() != turn
+        assert store.gpus.turn() != turn
         assert len(asked(store, small, 1)) == 1
 
     def test_a_ticket_at_which_nobody_looks_is_passed_over_until_somebody_does(
@@ -215,9 +215,9 @@ class GpuContract:
         assert asked(store, quick, 1) == []
         clock.advance(TICKET_S + 0.1)
         assert asked(store, quick, 1) == []
-        assert [ticket.owner for ticket in store.gpu_tickets()] == [quick.id]
+        assert [ticket.owner for ticket in store.gpus.tickets()] == [quick.id]
         assert asked(store, slow, 1) == []
-        assert [ticket.owner for ticket in store.gpu_tickets()] == [slow.id, quick.id]  # it has kept its place
+        assert [ticket.owner for ticket in store.gpus.tickets()] == [slow.id, quick.id]  # it has kept its place
         end(store, holding, held)
         assert asked(store, quick, 1) == []
 
@@ -226,30 +226,30 @@ class GpuContract:
         show(store, card(0))
         held = asked(store, run, 1)[0]
         ask = Ask(gpus=1, hosts=HERE)
-        assert store.lease_gpus(program(), ask) is None
+        assert store.gpus.lease(program(), ask) is None
         assert asked(store, run, 2) == []
-        (first, second) = store.gpu_tickets()
+        (first, second) = store.gpus.tickets()
         assert (first.program, first.task_number) == ("program p1", None)
         assert (second.owner, second.task_number) == (run.id, 2)
         end(store, run, held)
         assert asked(store, run, 2) == []
-        assert store.lease_gpus(program(), ask) == (Device(index=0, uuid="GPU-0"),)
-        (lease,) = store.gpu_leases()
+        assert store.gpus.lease(program(), ask) == (Device(index=0, uuid="GPU-0"),)
+        (lease,) = store.gpus.leases()
         assert (lease.program, lease.pid, lease.run_id) == ("program p1", os.getpid(), None)
-        assert store.renew_gpus(program())
+        assert store.gpus.renew(program())
         assert asked(store, run, 2) == []
-        store.free_gpus(program())
-        assert not store.renew_gpus(program())
+        store.gpus.free(program())
+        assert not store.gpus.renew(program())
         assert len(asked(store, run, 2)) == 1
 
     def test_a_request_moves_only_along_the_edges(self, store: Store) -> None:
         ask, me, other = Ask(gpus=1, hosts=HERE), program("me"), program("other")
         acts: dict[str, Callable[[], object]] = {
-            "ask": lambda: store.lease_gpus(me, ask),
-            "free": lambda: store.free_gpus(me),
-            "renew": lambda: store.renew_gpus(me),
-            "room": lambda: store.free_gpus(other),
-            "rival": lambda: store.lease_gpus(other, ask),
+            "ask": lambda: store.gpus.lease(me, ask),
+            "free": lambda: store.gpus.free(me),
+            "renew": lambda: store.gpus.renew(me),
+            "room": lambda: store.gpus.free(other),
+            "rival": lambda: store.gpus.lease(other, ask),
         }
         ways = {
             GpuRequestState.WAITING: ("rival", "ask"),
@@ -259,8 +259,8 @@ class GpuContract:
         }
 
         def state(last: GpuRequestState | None) -> GpuRequestState | None:
-            leased = "me" in {lease.holder for lease in store.gpu_leases()}
-            waits = "me" in {ticket.owner for ticket in store.gpu_tickets()}
+            leased = "me" in {lease.holder for lease in store.gpus.leases()}
+            waits = "me" in {ticket.owner for ticket in store.gpus.tickets()}
             assert not (leased and waits), "it does not queue behind itself"
             if leased or waits:
                 return GpuRequestState.LEASED if leased else GpuRequestState.WAITING
@@ -276,7 +276,7 @@ class GpuContract:
             if is_over and "ask" in (act, again):
                 continue  # to ask again is another request
             for one in (me, other):
-                store.free_gpus(one)
+                store.gpus.free(one)
             show(store, card(0))
             now: GpuRequestState | None = None
             for step in ways[before]:
@@ -301,42 +301,42 @@ class GpuContract:
         dying = program("dying", ended.pid, started)
         waiting = program("waits", ended.pid, started)
         show(store, card(0))
-        assert store.lease_gpus(dying, Ask(gpus=1, hosts=HERE)) is not None
-        assert store.lease_gpus(waiting, Ask(gpus=1, hosts=HERE)) is None
-        assert store.lease_gpus(program(), Ask(gpus=1, hosts=HERE)) is None
+        assert store.gpus.lease(dying, Ask(gpus=1, hosts=HERE)) is not None
+        assert store.gpus.lease(waiting, Ask(gpus=1, hosts=HERE)) is None
+        assert store.gpus.lease(program(), Ask(gpus=1, hosts=HERE)) is None
         ended.kill()
         ended.wait()
-        assert store.gpu_leases() == []
-        assert store.lease_gpus(program(), Ask(gpus=1, hosts=HERE)) is not None
-        assert store.gpu_tickets() == []
+        assert store.gpus.leases() == []
+        assert store.gpus.lease(program(), Ask(gpus=1, hosts=HERE)) is not None
+        assert store.gpus.tickets() == []
 
     def test_a_program_of_another_machine_must_say_that_it_lives(self, store: Store, clock: FakeClock) -> None:
         far = program("far", pid=1, boot="another")
         show(store, card(0))
-        assert store.lease_gpus(far, Ask(gpus=1, hosts=HERE)) is not None
+        assert store.gpus.lease(far, Ask(gpus=1, hosts=HERE)) is not None
         clock.advance(PROGRAM_S - 1)
-        assert store.lease_gpus(program(), Ask(gpus=1, hosts=HERE)) is None
-        assert store.renew_gpus(far)
+        assert store.gpus.lease(program(), Ask(gpus=1, hosts=HERE)) is None
+        assert store.gpus.renew(far)
         clock.advance(PROGRAM_S - 1)
-        assert store.lease_gpus(program(), Ask(gpus=1, hosts=HERE)) is None
+        assert store.gpus.lease(program(), Ask(gpus=1, hosts=HERE)) is None
         clock.advance(2)
-        assert store.lease_gpus(program(), Ask(gpus=1, hosts=HERE)) is not None
+        assert store.gpus.lease(program(), Ask(gpus=1, hosts=HERE)) is not None
 
     def test_a_card_in_quarantine_is_nobodys_until_a_person_says_so(self, store: Store) -> None:
         run = cases.drive(store, 3)
         show(store, card(0))
-        store.quarantine_gpu(run, "h1", "GPU-0", "process 7 is still on it")
-        assert store.gpus()[0].quarantine == "process 7 is still on it"
+        store.gpus.quarantine(run, "h1", "GPU-0", "process 7 is still on it")
+        assert store.gpus.cards()[0].quarantine == "process 7 is still on it"
         assert asked(store, run, 1) == []
-        turn = store.gpu_turn()
-        store.pardon_gpu("h1", "GPU-0", "Ada")
-        assert store.gpu_turn() != turn
+        turn = store.gpus.turn()
+        store.gpus.pardon("h1", "GPU-0", "Ada")
+        assert store.gpus.turn() != turn
         assert len(asked(store, run, 1)) == 1
         with pytest.raises(WrongState, match="not in quarantine"):
-            store.pardon_gpu("h1", "GPU-0", "Ada")
+            store.gpus.pardon("h1", "GPU-0", "Ada")
         with pytest.raises(NotFound, match="GPU-9"):
-            store.pardon_gpu("h1", "GPU-9", "Ada")
-        told = [(event.type, event.data) for event in store.events(run.id) if event.type.startswith("gpu.")]
+            store.gpus.pardon("h1", "GPU-9", "Ada")
+        told = [(event.type, event.data) for event in store.events.of_run(run.id) if event.type.startswith("gpu.")]
         where = {"host": "h1", "uuid": "GPU-0", "index": 0}
         assert told == [
             ("gpu.quarantined", {**where, "reason": "process 7 is still on it"}),
@@ -348,22 +348,22 @@ class GpuContract:
     ) -> None:
         run = cases.drive(store, 3)
         show(store, card(0))
-        store.quarantine_gpu(run, "h1", "GPU-0", "its memory did not come back")
+        store.gpus.quarantine(run, "h1", "GPU-0", "its memory did not come back")
         for used in (600, 5_000, 600, 600):  # in between it does not look well
             clock.advance(CLEAN_S - 1)
             show(store, card(0, used_mb=used))
-            assert store.gpus()[0].quarantine is not None
+            assert store.gpus.cards()[0].quarantine is not None
         clock.advance(1)
         show(store, card(0))
-        assert store.gpus()[0].quarantine is None
-        assert [event.data["by"] for event in store.events(run.id) if event.type == "gpu.pardoned"] == [
+        assert store.gpus.cards()[0].quarantine is None
+        assert [event.data["by"] for event in store.events.of_run(run.id) if event.type == "gpu.pardoned"] == [
             "evalfleet: it has looked well for 30 s"
         ]
 
     def test_a_card_that_was_found_taken_is_avoided_for_a_while(self, store: Store, clock: FakeClock) -> None:
         run = cases.drive(store, 3)
         show(store, card(0), card(1))
-        store.avoid_gpus("h1", ["GPU-0"])
+        store.gpus.avoid("h1", ["GPU-0"])
         assert [device.uuid for device in asked(store, run, 1)[0].devices] == ["GPU-1"]
         assert asked(store, run, 2) == []
         clock.advance(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evalfleet.core.hosts.load import KEPT_S, Load, Sample
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.store import cases
 
@@ -15,45 +15,45 @@ class LoadContract:
         clock.advance(600 - store.now() % 600 - 20)  # so that they lie in two pieces
         begun = store.now()
         for step in range(8):
-            store.add_loads({"a": [_sample(store, cpu=step / 10)], "b": [_sample(store, cpu=0.5)]})
+            store.loads.add({"a": [_sample(store, cpu=step / 10)], "b": [_sample(store, cpu=0.5)]})
             clock.advance(5)
-        found = store.loads("a", begun, store.now())
+        found = store.loads.of_host("a", begun, store.now())
         assert [one.load.cpu for one in found] == [step / 10 for step in range(8)]
         assert [round(one.at - begun) for one in found] == [step * 5 for step in range(8)]
-        assert [one.load.cpu for one in store.loads("a", begun + 12, begun + 21)] == [0.3, 0.4]
-        assert store.loads("nobody", 0, store.now()) == []
-        assert {host: len(several) for host, several in store.recent_loads(begun + 26).items()} == {"a": 2, "b": 2}
+        assert [one.load.cpu for one in store.loads.of_host("a", begun + 12, begun + 21)] == [0.3, 0.4]
+        assert store.loads.of_host("nobody", 0, store.now()) == []
+        assert {host: len(several) for host, several in store.loads.recent(begun + 26).items()} == {"a": 2, "b": 2}
 
     def test_two_controllers_of_one_host_do_not_double_it(self, store: Store, clock: FakeClock) -> None:
         for _ in range(4):
-            store.add_loads({"a": [_sample(store, cpu=0.1)]})
+            store.loads.add({"a": [_sample(store, cpu=0.1)]})
             clock.advance(1)
-            store.add_loads({"a": [_sample(store, cpu=0.9)]})
+            store.loads.add({"a": [_sample(store, cpu=0.9)]})
             clock.advance(4)
-        assert [one.load.cpu for one in store.loads("a", 0, store.now())] == [0.1] * 4
+        assert [one.load.cpu for one in store.loads.of_host("a", 0, store.now())] == [0.1] * 4
 
     def test_old_samples_are_thinned_and_then_dropped(self, store: Store, clock: FakeClock) -> None:
         clock.advance(600 - store.now() % 600)
         begun = store.now()
         for step in range(120):
-            store.add_loads({"a": [_sample(store, cpu=step % 12 / 12)]})
+            store.loads.add({"a": [_sample(store, cpu=step % 12 / 12)]})
             clock.advance(5)
-        assert len(store.loads("a", begun, begun + 600)) == 120
+        assert len(store.loads.of_host("a", begun, begun + 600)) == 120
         clock.advance(3 * 3600)
-        store.add_loads({"a": [_sample(store, cpu=0.0)]})
-        kept = store.loads("a", begun, begun + 600)
+        store.loads.add({"a": [_sample(store, cpu=0.0)]})
+        kept = store.loads.of_host("a", begun, begun + 600)
         assert len(kept) == 10, "one a minute"
         assert {round(one.load.cpu or 0, 2) for one in kept} == {round(sum(range(12)) / 144, 2)}, "their mean"
         clock.advance(KEPT_S)
-        store.add_loads({"b": [_sample(store, cpu=0.0)]})
-        assert store.loads("a", begun, begun + 600) == []
+        store.loads.add({"b": [_sample(store, cpu=0.0)]})
+        assert store.loads.of_host("a", begun, begun + 600) == []
 
     def test_the_hosts_of_a_run(self, store: Store) -> None:
         run = cases.drive(store, 2)
-        assert store.hosts_of(run.id) == []
+        assert store.attempts.hosts(run.id) == []
         claimed = cases.claimed(store, run, 1)
-        assert store.hosts_of(run.id) == [claimed.attempt.host]
-        assert store.last_uses() == {claimed.attempt.host: claimed.attempt.claimed_at}
+        assert store.attempts.hosts(run.id) == [claimed.attempt.host]
+        assert store.hosts.last_uses() == {claimed.attempt.host: claimed.attempt.claimed_at}
 
 
 def _sample(store: Store, **load: float) -> Sample:

@@ -24,7 +24,8 @@ from msgspec import Struct
 from evalfleet.core import transitions
 from evalfleet.errors import Owned
 from evalfleet.model import Attempt, AttemptState, Outcome, Policy, Run, TaskState
-from evalfleet.store.base.store import Progress, Store
+from evalfleet.store.attempts.records import Progress
+from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.store import cases
 from evalfleet.testing.store.model import Model, ModelAttempt
@@ -105,7 +106,7 @@ class StoreMachine(RuleBasedStateMachine):
     def own(self, who: str, verb: str) -> None:
         me = self._actor(who)
         if verb == "leave" and me.run is not None:
-            me.store.leave(me.run)
+            me.store.runs.leave(me.run)
             me.owns = me.owns and me.run.epoch != self.model.epoch
         elif verb == "die":
             self._die(me)
@@ -125,9 +126,9 @@ class StoreMachine(RuleBasedStateMachine):
         other = self._other(me)
         if other.owns:
             with pytest.raises(Owned, match=other.name):
-                me.store.take(self.run_id, me.name)
+                me.store.runs.take(self.run_id, me.name)
             return
-        me.run = me.store.take(self.run_id, me.name)
+        me.run = me.store.runs.take(self.run_id, me.name)
         me.owns = True
         self.model.epoch += 1
         assert me.run.epoch == self.model.epoch
@@ -137,7 +138,7 @@ class StoreMachine(RuleBasedStateMachine):
         if me.run is None:
             return
         arguments = [{"cause": "operator", "message": "m"}] if verb == "pause" else []
-        changed = getattr(me.store, verb)(me.run, *arguments)
+        changed = getattr(me.store.runs, verb)(me.run, *arguments)
         assert (changed is not None) == (self._current(me) and self.model.move(verb))
 
     # Attempts
@@ -147,7 +148,7 @@ class StoreMachine(RuleBasedStateMachine):
         for number in range(first, last + 1):
             if me.run is not None:
                 claim = cases.new_claim(number, memory_mb=memory_mb, limit_mb=MEMORY_MB)
-                claimed = me.store.claim(me.run, claim)
+                claimed = me.store.attempts.claim(me.run, claim)
                 expected = self._current(me) and self.model.claim(number, memory_mb, self.clock())
                 assert (claimed is not None) == expected
 
@@ -155,7 +156,7 @@ class StoreMachine(RuleBasedStateMachine):
         me, (attempt, model) = self._actor(who), self._pick(pick)
         if me.run is not None:
             progress = Progress(attempt=attempt, last_event=step, state=state, lines=({"step": 1},))
-            changed = me.store.progress(me.run, progress)
+            changed = me.store.attempts.progress(me.run, progress)
             assert (changed is not None) == (self._current(me) and self.model.progress(model, state, step))
 
     def succeed(self, who: str, pick: int) -> None:
@@ -164,7 +165,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         task = self.model.tasks[model.task]
         counts = task.state not in (T.DONE, T.CANCELLED)
-        finished = me.store.finish(me.run, cases.with_verdict(attempt))
+        finished = me.store.attempts.finish(me.run, cases.with_verdict(attempt))
         expected = self._current(me) and self.model.finish(model, Outcome.OK, T.DONE, 0.0)
         assert (finished is not None) == expected
         if finished is not None:
@@ -177,7 +178,7 @@ class StoreMachine(RuleBasedStateMachine):
         if me.run is None:
             return
         not_before = self.clock() + wait
-        finished = me.store.finish(me.run, cases.with_failure(attempt, state, outcome, not_before=not_before))
+        finished = me.store.attempts.finish(me.run, cases.with_failure(attempt, state, outcome, not_before=not_before))
         assert (finished is not None) == (self._current(me) and self.model.finish(model, outcome, state, not_before))
         if collect:
             self.attempts_move_along_the_edges_and_never_vanish()
@@ -192,12 +193,12 @@ class StoreMachine(RuleBasedStateMachine):
             self._collect(me, attempt, model)
             return
         outcome, failure = Outcome.LOST if lost else Outcome.TASK_ERROR, cases.new_failure(consumes=not lost)
-        judged = me.store.rejudge(me.run, attempt, failure, outcome, 2, state)
+        judged = me.store.attempts.rejudge(me.run, attempt, failure, outcome, 2, state)
         assert (judged is not None) == (self._current(me) and self.model.rejudge(model, outcome, state))
 
     def _collect(self, me: Controller, attempt: Attempt, model: ModelAttempt) -> None:
         assert me.run is not None
-        collected = me.store.collect(me.run, attempt, [])
+        collected = me.store.attempts.collect(me.run, attempt, [])
         assert (collected is not None) == (self._current(me) and self.model.collect(model))
 
     # Steering
@@ -207,17 +208,17 @@ class StoreMachine(RuleBasedStateMachine):
         if me.run is None:
             return
         if verb == "hold":
-            affected = me.store.hold(me.run, keys, "asked")
+            affected = me.store.tasks.hold(me.run, keys, "asked")
         elif verb == "release":
-            affected = me.store.release(me.run, keys)
+            affected = me.store.tasks.release(me.run, keys)
         else:
-            affected = me.store.retry(me.run, keys, list(T))
+            affected = me.store.tasks.retry(me.run, keys, list(T))
         assert affected == (keys if self._current(me) and getattr(self.model, verb)(number) else [])
 
     def cancel_tasks(self, who: str) -> None:
         me = self._actor(who)
         if me.run is not None:
-            cancelled = me.store.cancel_tasks(me.run, "asked")
+            cancelled = me.store.tasks.cancel(me.run, "asked")
             expected = self.model.cancel_tasks() if self._current(me) else []
             assert cancelled == [f"task_{number}" for number in expected]
 
@@ -226,21 +227,21 @@ class StoreMachine(RuleBasedStateMachine):
         me = self._actor(who)
         if me.run is not None:
             live = sum(1 for attempt in self.model.attempts if attempt.live)
-            assert me.store.renew(me.run, 60.0) == (live if self._current(me) else 0)
+            assert me.store.attempts.renew(me.run, 60.0) == (live if self._current(me) else 0)
 
     # What must hold after every step
 
     @invariant()
     def store_and_model_agree(self) -> None:
-        run = self.reader.run(self.run_id)
+        run = self.reader.runs.get(self.run_id)
         assert (run.state, run.epoch) == (self.model.run, self.model.epoch)
-        for task in self.reader.tasks(self.run_id):
+        for task in self.reader.tasks.all(self.run_id):
             model = self.model.tasks[task.number]
             assert (task.state, task.hold_asked) == (model.state, model.hold_asked)
             assert (task.verdict is not None) == (task.state is T.DONE)
             assert model.verdicts <= 1
             assert (task.consumed, task.lost) == (model.count("consumed"), model.count("lost"))
-            attempts = self.reader.attempts(self.run_id, task.number)
+            attempts = self.reader.attempts.all(self.run_id, task.number)
             assert [attempt.number for attempt in attempts] == list(range(1, task.attempts + 1))
             assert [(attempt.state, attempt.outcome) for attempt in attempts] == [
                 (attempt.state, attempt.outcome) for attempt in model.attempts
@@ -248,16 +249,16 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def events_tell_the_same(self) -> None:
-        for event in self.reader.events(self.run_id, after=self.replay.last):
+        for event in self.reader.events.of_run(self.run_id, after=self.replay.last):
             self.replay.feed(event)
-        run = self.reader.run(self.run_id)
+        run = self.reader.runs.get(self.run_id)
         assert (self.replay.run, self.replay.epoch) == (run.state, run.epoch)
-        assert self.replay.tasks == {task.key: task.state for task in self.reader.tasks(self.run_id)}
-        assert self.replay.attempts == {attempt.id: attempt.state for attempt in self.reader.attempts(self.run_id)}
+        assert self.replay.tasks == {task.key: task.state for task in self.reader.tasks.all(self.run_id)}
+        assert self.replay.attempts == {attempt.id: attempt.state for attempt in self.reader.attempts.all(self.run_id)}
 
     @invariant()
     def attempts_move_along_the_edges_and_never_vanish(self) -> None:
-        now = {attempt.id: attempt for attempt in self.reader.attempts(self.run_id)}
+        now = {attempt.id: attempt for attempt in self.reader.attempts.all(self.run_id)}
         assert self.seen.keys() <= now.keys()
         for name, before in self.seen.items():
             after = now[name]
@@ -268,7 +269,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_promised_once(self) -> None:
-        live = [attempt for attempt in self.reader.unended(self.run_id) if attempt.outcome is None]
+        live = [attempt for attempt in self.reader.attempts.unended(self.run_id) if attempt.outcome is None]
         assert sum(attempt.requests.memory_mb for attempt in live) <= MEMORY_MB
 
     # Parts
@@ -287,4 +288,4 @@ class StoreMachine(RuleBasedStateMachine):
         """Live attempts first, so that few steps are about what is over."""
         models = sorted(self.model.attempts, key=lambda attempt: not attempt.live)
         model = models[pick % len(models)]
-        return self.reader.attempts(self.run_id, model.task)[model.number - 1], model
+        return self.reader.attempts.all(self.run_id, model.task)[model.number - 1], model

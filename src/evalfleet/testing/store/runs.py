@@ -10,7 +10,8 @@ import pytest
 from evalfleet.core import transitions
 from evalfleet.errors import EvalfleetError, InputError, NotFound, Owned
 from evalfleet.model import JsonObject, Policy, Requests, Run, RunState, TaskSpec, TaskState, Verb
-from evalfleet.store.base.store import Progress, Store
+from evalfleet.store.attempts.records import Progress
+from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.store import cases
 
@@ -22,17 +23,17 @@ R = RunState
 def fingerprint(store: Store, run_id: str) -> tuple[object, ...]:
     """All of a run that a statement could change."""
     return (
-        store.run(run_id),
-        tuple(store.tasks(run_id)),
-        tuple(store.attempts(run_id)),
-        tuple(store.requests(run_id)),
-        store.breaker(run_id),
-        len(store.events(run_id, limit=100_000)),
+        store.runs.get(run_id),
+        tuple(store.tasks.all(run_id)),
+        tuple(store.attempts.all(run_id)),
+        tuple(store.requests.pending(run_id)),
+        store.runs.breaker(run_id),
+        len(store.events.of_run(run_id, limit=100_000)),
     )
 
 
 def event_types(store: Store, run: Run) -> list[str]:
-    return [event.type for event in store.events(run.id, limit=100_000)]
+    return [event.type for event in store.events.of_run(run.id, limit=100_000)]
 
 
 class RunContract:
@@ -50,27 +51,27 @@ class RunContract:
         spec_2 = cases.task_spec(
             "z", domain="other", requests=Requests(gpus=2, memory_mb=100, gpu_memory_mb=9), gpu_env="uuid"
         )
-        run = store.submit("name", policy, iter([spec, spec_2]), folder="/f", base_env={"P": "/b"}, open=True)
-        assert run == store.run(run.id)
+        run = store.runs.submit("name", policy, iter([spec, spec_2]), folder="/f", base_env={"P": "/b"}, open=True)
+        assert run == store.runs.get(run.id)
         assert (run.state, run.epoch, run.owner, run.open) == (R.QUEUED, 0, None, True)
         assert (run.name, run.policy, run.folder, run.base_env) == ("name", policy, "/f", {"P": "/b"})
         assert (run.created_at, run.started_at, run.ended_at) == (clock(), None, None)
-        tasks = list(store.tasks(run.id))
+        tasks = list(store.tasks.all(run.id))
         assert [task.spec for task in tasks] == [spec, spec_2]
         assert [task.number for task in tasks] == [1, 2]
         assert {task.state for task in tasks} == {TaskState.QUEUED}
-        [event] = store.events(run.id)
+        [event] = store.events.of_run(run.id)
         assert (event.type, event.at, event.data) == ("run.submitted", clock(), {"name": "name", "tasks": 2})
 
     def test_submit_takes_hostile_keys(self, store: Store) -> None:
         run = cases.submit(store, HOSTILE)
-        assert [task.key for task in store.tasks(run.id)] == HOSTILE
-        assert [store.task(run.id, key).number for key in HOSTILE] == list(range(1, len(HOSTILE) + 1))
+        assert [task.key for task in store.tasks.all(run.id)] == HOSTILE
+        assert [store.tasks.get(run.id, key).number for key in HOSTILE] == list(range(1, len(HOSTILE) + 1))
 
     def test_a_key_that_stands_twice_is_refused_whole(self, store: Store) -> None:
         with pytest.raises(InputError, match=r"'b'.*twice"):
             cases.submit(store, ["a", "b", "c", "b"])
-        assert store.runs() == []
+        assert store.runs.newest() == []
         assert cases.submit(store, ["a", "b"]).id
 
     def test_a_source_that_breaks_leaves_nothing(self, store: Store) -> None:
@@ -79,17 +80,17 @@ class RunContract:
             raise OSError("the pipe broke")
 
         with pytest.raises(OSError, match="the pipe broke"):
-            store.submit("n", Policy(), broken(), folder="/", base_env={})
-        assert store.runs() == []
+            store.runs.submit("n", Policy(), broken(), folder="/", base_env={})
+        assert store.runs.newest() == []
 
     def test_a_slow_source_keeps_no_writer_waiting(self, store: Store, another: Store) -> None:
         first = cases.submit(store)
 
         def slow() -> Iterator[TaskSpec]:
-            another.note(first.id, "test.noted", {})
+            another.events.note(first.id, "test.noted", {})
             yield cases.task_spec("a")
 
-        store.submit("n", Policy(), slow(), folder="/", base_env={})
+        store.runs.submit("n", Policy(), slow(), folder="/", base_env={})
         assert "test.noted" in event_types(store, first)
 
     def test_what_took_longest_is_expected_to_again(self, store: Store) -> None:
@@ -98,18 +99,18 @@ class RunContract:
             attempt = cases.claimed(store, first, number).attempt
             cases.finished(store, first, cases.with_verdict(attempt, duration_s=duration))
         second = cases.submit(store, ["new", "short", "long"])
-        assert [task.key for task in store.candidates(second.id, 10)] == ["new", "long", "short"]
-        assert [task.expected_s for task in store.tasks(second.id)] == [None, 5.0, 50.0]
+        assert [task.key for task in store.tasks.candidates(second.id, 10)] == ["new", "long", "short"]
+        assert [task.expected_s for task in store.tasks.all(second.id)] == [None, 5.0, 50.0]
 
     def test_a_budget_that_may_end_a_run_early_makes_each_beginning_a_fair_sample(self, store: Store) -> None:
         keys = [(f"{domain}_{n}", domain) for domain, count in (("a", 20), ("b", 10), ("c", 30)) for n in range(count)]
         specs = [cases.task_spec(key, domain) for key, domain in keys]
 
         def submitted(budget_usd: float | None) -> Run:
-            return store.submit("n", Policy(budget_usd=budget_usd), specs, folder="/", base_env={})
+            return store.runs.submit("n", Policy(budget_usd=budget_usd), specs, folder="/", base_env={})
 
         def order(run: Run) -> list[str]:
-            return [task.key for task in store.candidates(run.id, 100)]
+            return [task.key for task in store.tasks.candidates(run.id, 100)]
 
         def is_fair(found: list[str]) -> bool:
             shares = {"a": 20 / 60, "b": 10 / 60, "c": 30 / 60}
@@ -126,7 +127,7 @@ class RunContract:
         assert order(first) != sorted(order(first), key=[key for key, _ in keys].index)
         plain = submitted(None)
         assert order(plain) == [key for key, _ in keys]
-        run = store.begin(store.take(plain.id, "me"))
+        run = store.runs.begin(store.runs.take(plain.id, "me"))
         assert run is not None
         for number in range(1, 61):  # the last ones take longest; each costs $0.10
             attempt = cases.claimed(store, run, number).attempt
@@ -139,76 +140,78 @@ class RunContract:
 
     def test_another_budget_makes_up_for_what_was_not_tried(self, store: Store) -> None:
         specs = [cases.task_spec(f"{domain}_{n}", domain) for domain in "ab" for n in range(10)]
-        run = store.begin(store.take(store.submit("n", Policy(), specs, folder="/", base_env={}).id, "me"))
+        run = store.runs.begin(
+            store.runs.take(store.runs.submit("n", Policy(), specs, folder="/", base_env={}).id, "me")
+        )
         assert run is not None
         for number in range(1, 6):
             attempt = cases.claimed(store, run, number).attempt
             cases.finished(store, run, cases.with_verdict(attempt))
-        amended = store.amend(run, Policy(budget_usd=1.0))
+        amended = store.runs.amend(run, Policy(budget_usd=1.0))
         assert amended is not None
-        assert [task.key[0] for task in store.candidates(run.id, 5)] == ["b"] * 5
-        store.amend(amended, Policy())
-        assert [task.number for task in store.candidates(run.id, 3)] == [6, 7, 8]
+        assert [task.key[0] for task in store.tasks.candidates(run.id, 5)] == ["b"] * 5
+        store.runs.amend(amended, Policy())
+        assert [task.number for task in store.tasks.candidates(run.id, 3)] == [6, 7, 8]
 
     # Owners
 
     def test_take_makes_an_owner_and_raises_the_epoch(self, store: Store) -> None:
         run = cases.submit(store)
-        assert store.driver(run.id) is None
-        taken = store.take(run.id, "me, pid 1")
+        assert store.runs.driver(run.id) is None
+        taken = store.runs.take(run.id, "me, pid 1")
         assert (taken.owner, taken.epoch, taken.state) == ("me, pid 1", 1, R.QUEUED)
-        assert store.driver(run.id) == "me, pid 1"
-        assert store.take(run.id, "me again").epoch == 2
+        assert store.runs.driver(run.id) == "me, pid 1"
+        assert store.runs.take(run.id, "me again").epoch == 2
         assert event_types(store, run)[1:] == ["run.taken", "run.taken"]
         with pytest.raises(NotFound):
-            store.take("nothing", "me")
+            store.runs.take("nothing", "me")
 
     def test_a_run_has_one_owner_at_a_time(self, store: Store, another: Store) -> None:
         run = cases.submit(store)
-        taken = store.take(run.id, "the first, pid 7")
+        taken = store.runs.take(run.id, "the first, pid 7")
         with pytest.raises(Owned, match="the first, pid 7"):
-            another.take(run.id, "the second")
-        assert another.driver(run.id) == "the first, pid 7"
-        assert store.run(run.id).epoch == 1
-        store.leave(taken)
-        assert another.take(run.id, "the second").epoch == 2
-        assert store.driver(run.id) == "the second"
+            another.runs.take(run.id, "the second")
+        assert another.runs.driver(run.id) == "the first, pid 7"
+        assert store.runs.get(run.id).epoch == 1
+        store.runs.leave(taken)
+        assert another.runs.take(run.id, "the second").epoch == 2
+        assert store.runs.driver(run.id) == "the second"
 
     def test_what_an_owner_left_by_closing_can_be_taken(self, store: Store, another: Store) -> None:
         run = cases.submit(store)
-        another.take(run.id, "the first")
+        another.runs.take(run.id, "the first")
         another.close()
-        assert store.driver(run.id) is None
-        assert store.take(run.id, "the second").epoch == 2
+        assert store.runs.driver(run.id) is None
+        assert store.runs.take(run.id, "the second").epoch == 2
 
     def test_leave_gives_up_only_what_is_ours(self, store: Store) -> None:
         run = cases.submit(store)
-        old, new = store.take(run.id, "a"), store.take(run.id, "b")
-        store.leave(old)
-        assert store.run(run.id).owner == "b"
-        assert store.driver(run.id) is not None
-        store.leave(new)
-        assert store.run(run.id).owner is None
-        assert store.driver(run.id) is None
+        old, new = store.runs.take(run.id, "a"), store.runs.take(run.id, "b")
+        store.runs.leave(old)
+        assert store.runs.get(run.id).owner == "b"
+        assert store.runs.driver(run.id) is not None
+        store.runs.leave(new)
+        assert store.runs.get(run.id).owner is None
+        assert store.runs.driver(run.id) is None
         assert event_types(store, run)[-1] == "run.left"
 
     @pytest.mark.parametrize("name", ["begin", "pause", "complete", "cancel", "amend", "breaker", "leave", "claim"])
     def test_an_old_epoch_changes_nothing_of_the_run(self, store: Store, name: str) -> None:
         old = cases.drive(store)
-        paused = store.pause(old, REASON) if name == "begin" else None
+        paused = store.runs.pause(old, REASON) if name == "begin" else None
         if name in ("complete", "cancel"):
             cases.finished(store, old, cases.with_verdict(cases.claimed(store, old).attempt))
         assert (paused is not None) == (name == "begin")
-        store.take(old.id, "another")
+        store.runs.take(old.id, "another")
         calls: dict[str, Callable[[], object]] = {
-            "begin": lambda: store.begin(old),
-            "pause": lambda: store.pause(old, REASON),
-            "complete": lambda: store.complete(old),
-            "cancel": lambda: store.cancel(old),
-            "amend": lambda: store.amend(old, Policy(workers=9)),
-            "breaker": lambda: store.store_breaker(old, {"state": "open"}, "breaker.opened"),
-            "leave": lambda: store.leave(old),
-            "claim": lambda: store.claim(old, cases.new_claim(1)),
+            "begin": lambda: store.runs.begin(old),
+            "pause": lambda: store.runs.pause(old, REASON),
+            "complete": lambda: store.runs.complete(old),
+            "cancel": lambda: store.runs.cancel(old),
+            "amend": lambda: store.runs.amend(old, Policy(workers=9)),
+            "breaker": lambda: store.runs.store_breaker(old, {"state": "open"}, "breaker.opened"),
+            "leave": lambda: store.runs.leave(old),
+            "claim": lambda: store.attempts.claim(old, cases.new_claim(1)),
         }
         before = fingerprint(store, old.id)
         assert calls[name]() is None
@@ -238,26 +241,28 @@ class RunContract:
         gone = cases.claimed(store, old, 2).attempt
         gone = cases.finished(store, old, cases.with_failure(gone, TaskState.HELD)).attempt
         if name == "rejudge":
-            assert store.collect(old, gone, []) is not None
+            assert store.attempts.collect(old, gone, []) is not None
         if name == "unask":
-            store.hold(old, ["task_1"], "later")
-        store.request(old.id, Verb.CANCEL, {}, "me")
-        [request] = store.requests(old.id)
-        store.take(old.id, "another")
+            store.tasks.hold(old, ["task_1"], "later")
+        store.requests.add(old.id, Verb.CANCEL, {}, "me")
+        [request] = store.requests.pending(old.id)
+        store.runs.take(old.id, "another")
         calls: dict[str, Callable[[], object]] = {
-            "progress": lambda: store.progress(old, Progress(attempt=live, last_event=1, state="running")),
-            "finish": lambda: store.finish(old, cases.with_verdict(live)),
-            "collect": lambda: store.collect(old, gone, []),
-            "renew": lambda: store.renew(old, 100.0),
-            "rejudge": lambda: store.rejudge(old, gone, cases.new_failure(), cases.Outcome.LOST, 2, TaskState.FAILED),
-            "conclude": lambda: store.conclude(old, 3, TaskState.FAILED, "no"),
-            "hold": lambda: store.hold(old, ["task_3"], "no"),
-            "ask": lambda: store.hold(old, ["task_1"], "no"),
-            "unask": lambda: store.release(old, ["task_1"]),
-            "release": lambda: store.release(old, ["task_2"]),
-            "retry": lambda: store.retry(old, ["task_2"], [TaskState.HELD]),
-            "cancel_tasks": lambda: store.cancel_tasks(old, "no"),
-            "obey": lambda: store.obey(old, request, {}),
+            "progress": lambda: store.attempts.progress(old, Progress(attempt=live, last_event=1, state="running")),
+            "finish": lambda: store.attempts.finish(old, cases.with_verdict(live)),
+            "collect": lambda: store.attempts.collect(old, gone, []),
+            "renew": lambda: store.attempts.renew(old, 100.0),
+            "rejudge": lambda: store.attempts.rejudge(
+                old, gone, cases.new_failure(), cases.Outcome.LOST, 2, TaskState.FAILED
+            ),
+            "conclude": lambda: store.tasks.conclude(old, 3, TaskState.FAILED, "no"),
+            "hold": lambda: store.tasks.hold(old, ["task_3"], "no"),
+            "ask": lambda: store.tasks.hold(old, ["task_1"], "no"),
+            "unask": lambda: store.tasks.release(old, ["task_1"]),
+            "release": lambda: store.tasks.release(old, ["task_2"]),
+            "retry": lambda: store.tasks.retry(old, ["task_2"], [TaskState.HELD]),
+            "cancel_tasks": lambda: store.tasks.cancel(old, "no"),
+            "obey": lambda: store.requests.obey(old, request, {}),
         }
         before = fingerprint(store, old.id)
         assert not calls[name]()
@@ -270,10 +275,14 @@ class RunContract:
         run = self._run_in(store, state)
         clock.advance(5)
         calls: dict[str, tuple[Callable[[], Run | None], RunState, str]] = {
-            "begin": (lambda: store.begin(run), R.RUNNING, "run.started" if run.started_at is None else "run.resumed"),
-            "pause": (lambda: store.pause(run, REASON), R.PAUSED, "run.paused"),
-            "complete": (lambda: store.complete(run), R.COMPLETED, "run.completed"),
-            "cancel": (lambda: store.cancel(run), R.CANCELLED, "run.cancelled"),
+            "begin": (
+                lambda: store.runs.begin(run),
+                R.RUNNING,
+                "run.started" if run.started_at is None else "run.resumed",
+            ),
+            "pause": (lambda: store.runs.pause(run, REASON), R.PAUSED, "run.paused"),
+            "complete": (lambda: store.runs.complete(run), R.COMPLETED, "run.completed"),
+            "cancel": (lambda: store.runs.cancel(run), R.CANCELLED, "run.cancelled"),
         }
         call, after, event = calls[verb]
         before = fingerprint(store, run.id)
@@ -282,7 +291,7 @@ class RunContract:
             assert changed is None
             assert fingerprint(store, run.id) == before
             return
-        assert changed == store.run(run.id)
+        assert changed == store.runs.get(run.id)
         assert changed is not None
         assert changed.state is after
         assert changed.reason == (REASON if after is R.PAUSED else None)
@@ -291,15 +300,15 @@ class RunContract:
         assert len(event_types(store, run)) == before[-1] + 1  # pyright: ignore[reportOperatorIssue]
 
     def _run_in(self, store: Store, state: RunState) -> Run:
-        run = store.take(cases.submit(store, 0).id, "me")
+        run = store.runs.take(cases.submit(store, 0).id, "me")
         if state is R.QUEUED:
             return run
-        begun = store.begin(run)
+        begun = store.runs.begin(run)
         reach: dict[RunState, Callable[[], Run | None]] = {
             R.RUNNING: lambda: begun,
-            R.PAUSED: lambda: store.pause(run, REASON),
-            R.COMPLETED: lambda: store.complete(run),
-            R.CANCELLED: lambda: store.cancel(run),
+            R.PAUSED: lambda: store.runs.pause(run, REASON),
+            R.COMPLETED: lambda: store.runs.complete(run),
+            R.CANCELLED: lambda: store.runs.cancel(run),
         }
         found = reach[state]()
         assert found is not None
@@ -307,71 +316,74 @@ class RunContract:
         return found
 
     def test_begin_says_resumed_the_second_time_even_to_an_old_record(self, store: Store) -> None:
-        run = store.take(cases.submit(store).id, "me")
-        assert store.begin(run) is not None
-        assert store.pause(run, REASON) is not None
-        assert store.begin(run) is not None
+        run = store.runs.take(cases.submit(store).id, "me")
+        assert store.runs.begin(run) is not None
+        assert store.runs.pause(run, REASON) is not None
+        assert store.runs.begin(run) is not None
         assert event_types(store, run)[2:] == ["run.started", "run.paused", "run.resumed"]
-        assert store.events(run.id)[-1].data == {"from": "paused"}
+        assert store.events.of_run(run.id)[-1].data == {"from": "paused"}
 
     def test_a_run_completes_when_nothing_waits_or_runs(self, store: Store) -> None:
         run = cases.drive(store, 2)
-        assert store.complete(run) is None
-        assert store.hold(run, ["task_2"], "later") == ["task_2"]
+        assert store.runs.complete(run) is None
+        assert store.tasks.hold(run, ["task_2"], "later") == ["task_2"]
         attempt = cases.claimed(store, run, 1).attempt
-        assert store.complete(run) is None
+        assert store.runs.complete(run) is None
         cases.finished(store, run, cases.with_verdict(attempt))
-        assert store.complete(run) is not None
+        assert store.runs.complete(run) is not None
 
     def test_an_open_run_does_not_complete(self, store: Store) -> None:
         run = cases.drive(store, 0, open=True)
-        assert store.complete(run) is None
+        assert store.runs.complete(run) is None
 
     def test_an_open_run_gets_more_tasks_until_it_is_closed(self, store: Store) -> None:
         run = cases.drive(store, 1, open=True)
-        added = store.add_tasks(run, [cases.task_spec("more_1"), cases.task_spec("more_2")])
+        added = store.tasks.add(run, [cases.task_spec("more_1"), cases.task_spec("more_2")])
         assert [(task.number, task.key, task.state) for task in added] == [
             (2, "more_1", TaskState.QUEUED),
             (3, "more_2", TaskState.QUEUED),
         ]
-        assert [task.key for task in store.candidates(run.id, 9)] == ["task_1", "more_1", "more_2"]
-        assert [event.task for event in store.events(run.id) if event.type == "task.submitted"] == ["more_1", "more_2"]
+        assert [task.key for task in store.tasks.candidates(run.id, 9)] == ["task_1", "more_1", "more_2"]
+        assert [event.task for event in store.events.of_run(run.id) if event.type == "task.submitted"] == [
+            "more_1",
+            "more_2",
+        ]
         with pytest.raises(InputError, match="more_1"):
-            store.add_tasks(run, [cases.task_spec("new"), cases.task_spec("more_1")])
-        assert store.counts(run.id)[TaskState.QUEUED] == 3
-        closed = store.set_open(run, False, "enough")
+            store.tasks.add(run, [cases.task_spec("new"), cases.task_spec("more_1")])
+        assert store.tasks.counts(run.id)[TaskState.QUEUED] == 3
+        closed = store.runs.set_open(run, False, "enough")
         assert closed is not None
         assert not closed.open
-        assert store.set_open(run, False, "enough") is None
-        assert store.add_tasks(run, [cases.task_spec("late")]) == []
+        assert store.runs.set_open(run, False, "enough") is None
+        assert store.tasks.add(run, [cases.task_spec("late")]) == []
         assert event_types(store, run)[-1] == "run.closed"
 
     def test_an_old_owner_adds_nothing(self, store: Store) -> None:
         run = cases.drive(store, 0, open=True)
-        store.take(run.id, "another")
-        assert store.add_tasks(run, [cases.task_spec("late")]) == []
-        assert store.set_open(run, False, "late") is None
-        assert store.run(run.id).open
+        store.runs.take(run.id, "another")
+        assert store.tasks.add(run, [cases.task_spec("late")]) == []
+        assert store.runs.set_open(run, False, "late") is None
+        assert store.runs.get(run.id).open
 
     def test_a_run_is_cancelled_when_its_tasks_are(self, store: Store) -> None:
         run = cases.drive(store, 3)
         attempt = cases.claimed(store, run, 1).attempt
-        store.hold(run, ["task_2"], "later")
-        assert store.cancel(run) is None
-        assert store.cancel_tasks(run, "asked") == ["task_2", "task_3"]
-        assert store.cancel(run) is None
+        store.tasks.hold(run, ["task_2"], "later")
+        assert store.runs.cancel(run) is None
+        assert store.tasks.cancel(run, "asked") == ["task_2", "task_3"]
+        assert store.runs.cancel(run) is None
         cases.finished(store, run, cases.with_failure(attempt, TaskState.CANCELLED, cases.Outcome.CANCELLED))
-        assert store.cancel(run) is not None
+        assert store.runs.cancel(run) is not None
 
     def test_amend_and_breaker_are_kept(self, store: Store) -> None:
         run = cases.drive(store)
-        assert store.breaker(run.id) is None
-        amended = store.amend(run, Policy(workers=7, budget_usd=2.0))
+        assert store.runs.breaker(run.id) is None
+        amended = store.runs.amend(run, Policy(workers=7, budget_usd=2.0))
         assert amended is not None
-        assert amended.policy == store.run(run.id).policy == Policy(workers=7, budget_usd=2.0)
-        store.store_breaker(run, {"state": "half_open"})
-        store.store_breaker(run, {"state": "open"}, "breaker.opened")
-        assert store.breaker(run.id) == {"state": "open"}
+        assert amended.policy == store.runs.get(run.id).policy == Policy(workers=7, budget_usd=2.0)
+        store.runs.store_breaker(run, {"state": "half_open"})
+        store.runs.store_breaker(run, {"state": "open"}, "breaker.opened")
+        assert store.runs.breaker(run.id) == {"state": "open"}
         assert event_types(store, run)[-2:] == ["run.amended", "breaker.opened"]
 
     # Transactions
@@ -384,7 +396,7 @@ class RunContract:
             with store.batch():
                 cases.claimed(store, run, 1)
                 with store.batch():
-                    store.note(run.id, "test.noted", {})
+                    store.events.note(run.id, "test.noted", {})
                 raise KeyError
 
         with pytest.raises(KeyError):
@@ -393,7 +405,7 @@ class RunContract:
         with store.batch():
             cases.claimed(store, run, 1)
             cases.claimed(store, run, 2)
-        assert len(store.attempts(run.id)) == 2
+        assert len(store.attempts.all(run.id)) == 2
 
     def test_a_method_that_fails_in_a_batch_leaves_nothing(self, store: Store) -> None:
         run = cases.drive(store, 2)
@@ -402,17 +414,17 @@ class RunContract:
             with pytest.raises(InputError):
                 cases.submit(store, ["same", "same"])
             with pytest.raises(EvalfleetError):
-                store.hold(run, ["task_2", "unknown"], "no")
-        assert [found.id for found in store.runs()] == [run.id]
-        assert store.task(run.id, "task_2").state is TaskState.QUEUED
-        assert store.task(run.id, "task_1").state is TaskState.RUNNING
+                store.tasks.hold(run, ["task_2", "unknown"], "no")
+        assert [found.id for found in store.runs.newest()] == [run.id]
+        assert store.tasks.get(run.id, "task_2").state is TaskState.QUEUED
+        assert store.tasks.get(run.id, "task_1").state is TaskState.RUNNING
 
     def test_others_see_a_commit_and_only_that(self, store: Store, another: Store) -> None:
         run = cases.submit(store)
         another.changed()
         assert not another.changed()
         with store.batch():
-            store.note(run.id, "test.noted", {})
+            store.events.note(run.id, "test.noted", {})
             assert not another.changed()
             assert event_types(another, run) == ["run.submitted"]
         assert another.changed()
@@ -423,7 +435,7 @@ class RunContract:
         run = cases.submit(store)
         with another.snapshot():
             assert len(event_types(another, run)) == 1
-            store.note(run.id, "test.noted", {})
+            store.events.note(run.id, "test.noted", {})
             with another.snapshot():
                 assert len(event_types(another, run)) == 1
         assert len(event_types(another, run)) == 2

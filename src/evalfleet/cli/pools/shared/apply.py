@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from evalfleet.config import Settings
     from evalfleet.model import Pool, PoolHost
-    from evalfleet.store.base.store import Store
+    from evalfleet.store.store import Store
 
 NOT_REACHED = 3
 
@@ -62,7 +62,7 @@ def ordered(
     from evalfleet import config
     from evalfleet.azure import settings as azure_settings
     from evalfleet.pools.commands import require_place
-    from evalfleet.store.database.sqlite import open_store
+    from evalfleet.store.open import open_store
 
     settings = config.load(home)
     store = open_store(settings.home)
@@ -95,7 +95,7 @@ def made_true(
     teller = Teller(quiet=as_json)
     with alerts_beside(settings, lambda text: click.echo(f"evalfleet: {text}", err=True)):
         anyio.run(partial(reconcile_pool, settings, store, name, owner_name(), teller, again=again, makes=makes))
-    left = [pool for pool in store.pools() if pool.name == name]
+    left = [pool for pool in store.pools.all() if pool.name == name]
     if not left:
         click.echo(json.dumps({"deleted": name}) if as_json else f"pool {name} is deleted: nothing of it is left")
         return 0
@@ -119,6 +119,6 @@ def meant(store: Store, name: str | None) -> Pool:
     """The pool of VMs that is meant; without a name the only one. Raises InputError for machines that we did not make."""
     from evalfleet.pools.commands import require_rented
 
-    pool = chosen(name, store.pools())
+    pool = chosen(name, store.pools.all())
     require_rented(pool)
     return pool

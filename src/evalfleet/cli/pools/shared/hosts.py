@@ -12,7 +12,7 @@ from evalfleet.cli.pools.shared.pools import chosen, opened
 if TYPE_CHECKING:
     from evalfleet.hosts.access import Absent, Reachable
     from evalfleet.model import Pool
-    from evalfleet.store.base.store import StoreReader
+    from evalfleet.store.reader import StoreReader
 
     Found: TypeAlias = Reachable | Absent
 
@@ -84,7 +84,7 @@ def say(text: str) -> None:
 def _hosts_of(reader: StoreReader | None, pool: Pool) -> Sequence[Found]:
     from evalfleet.hosts import registry
 
-    rows = reader.hosts(pool.name) if reader is not None else []
+    rows = reader.hosts.of_pool(pool.name) if reader is not None else []
     return registry.kind_of(pool).reachable(pool, rows)
 
 

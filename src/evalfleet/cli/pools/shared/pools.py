@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from evalfleet.layout import Home
     from evalfleet.model import Pool
-    from evalfleet.store.base.store import StoreReader
+    from evalfleet.store.reader import StoreReader
 
 
 def home_of(home: str | None) -> Home:
@@ -22,11 +22,11 @@ def home_of(home: str | None) -> Home:
 @contextmanager
 def opened(home: str | None) -> Generator[tuple[StoreReader | None, list[Pool]]]:
     """The store's reader, None where there is no store yet, and the pools in it."""
-    from evalfleet.store.database.sqlite import open_reader
+    from evalfleet.store.open import open_reader
 
     reader = open_reader(home_of(home).path)
     try:
-        yield reader, reader.pools() if reader is not None else []
+        yield reader, reader.pools.all() if reader is not None else []
     finally:
         if reader is not None:
             reader.close()

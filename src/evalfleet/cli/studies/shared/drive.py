@@ -14,7 +14,7 @@ from evalfleet.model import Run, RunState
 
 if TYPE_CHECKING:
     from evalfleet.config import Settings
-    from evalfleet.store.base.store import Store
+    from evalfleet.store.store import Store
 
 INTERRUPTED = 130
 _PAUSED = 3
@@ -31,7 +31,7 @@ def drive_study(
     from evalfleet.report.studies.study import study_facts, study_in
 
     study_in(run)
-    last = store.last_event(run.id)
+    last = store.events.last(run.id)
     show = Show(as_json=as_json, verbose=verbose, after=last.number if last and run.started_at else 0)
     ending = Ending.SETTLED
     with suppress(RunOver):  # a script that resumes until it is over gets its answer
