@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from evalfleet import config
+from evalfleet.config.core_tables import BreakerSettings, JudgePattern, JudgeSettings, LeaseSettings, LocalSettings
 from evalfleet.errors import ConfigError, MissingSecret
 from evalfleet.model import Kind
 
@@ -19,7 +20,7 @@ def load(folder: Path, text: str | None = None, **environ: str) -> config.Settin
 
 def test_defaults(tmp_path: Path):
     assert load(tmp_path) == config.Settings(home=tmp_path / "home")
-    assert load(tmp_path).runner_python == sys.executable
+    assert load(tmp_path).local.python == sys.executable
 
 
 def test_every_key_of_the_file(tmp_path: Path):
@@ -47,14 +48,10 @@ def test_every_key_of_the_file(tmp_path: Path):
         home=tmp_path / "home",
         colour="never",
         log_level="debug",
-        local_price_usd_per_hour=1.5,
-        local_memory_mb=8000,
-        runner_python="/usr/bin/python3",
-        runner_idle_s=120.0,
-        lease_s=30.0,
-        breaker_probe_base_s=2.0,
-        breaker_slow_start=5,
-        judge_patterns=(("CUDA", Kind.TASK_ERROR),),
+        local=LocalSettings(price_usd_per_hour=1.5, memory_mb=8000, python="/usr/bin/python3", runner_idle_s=120.0),
+        lease=LeaseSettings(duration_s=30.0),
+        breaker=BreakerSettings(probe_base_s=2.0, slow_start=5),
+        judge=JudgeSettings(patterns=(JudgePattern("CUDA", Kind.TASK_ERROR),)),
     )
 
 
@@ -62,7 +59,7 @@ def test_the_documented_file_is_valid(tmp_path: Path):
     assert config.__doc__ is not None
     example = config.__doc__.split("::\n", 1)[1].split("``EVALFLEET_DEBUG", 1)[0]
     lines = [line for line in example.splitlines() if not line.strip().startswith("home =")]
-    assert load(tmp_path, "\n".join(lines)).lease_s == 60.0
+    assert load(tmp_path, "\n".join(lines)).lease.duration_s == 60.0
 
 
 def test_precedence(tmp_path: Path):
@@ -78,8 +75,8 @@ def test_precedence(tmp_path: Path):
     )
     assert settings.log_level == "debug"
     assert settings.colour == "never"
-    assert settings.lease_s == 90.0
-    assert [regex for regex, _ in settings.judge_patterns] == ["a", "b"]
+    assert settings.lease.duration_s == 90.0
+    assert [row.regex for row in settings.judge.patterns] == ["a", "b"]
 
 
 def test_home_by_option_environment_file_and_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -104,9 +101,9 @@ def test_variables(tmp_path: Path):
         EVALFLEET_BREAKER_SLOW_START="1",
     )
     assert settings.colour == "never"
-    assert (settings.local_price_usd_per_hour, settings.local_memory_mb, settings.runner_python) == (2.5, 100, "/p")
-    assert (settings.runner_idle_s, settings.lease_s, settings.breaker_probe_base_s) == (5.0, 3.0, 0.1)
-    assert settings.breaker_slow_start == 1
+    assert (settings.local.price_usd_per_hour, settings.local.memory_mb, settings.local.python) == (2.5, 100, "/p")
+    assert (settings.local.runner_idle_s, settings.lease.duration_s, settings.breaker.probe_base_s) == (5.0, 3.0, 0.1)
+    assert settings.breaker.slow_start == 1
 
 
 @pytest.mark.parametrize(
@@ -122,6 +119,7 @@ def test_variables(tmp_path: Path):
         ('[local]\npython = ""', ["local.python", "path"]),
         ("[lease]\nduration = true", ["lease.duration", "a duration such as"]),
         ('[lease]\nduration = "soon"', ["lease.duration", '"soon" is not a duration']),
+        ("[lease]\nduration = 0", ["lease.duration", "above zero"]),
         ('[lease]\nduration = "1ms"', ["lease.duration", "at least 1s"]),
         ("[breaker]\nslow_start = 0", ["breaker.slow_start", "1 or more"]),
         ('colour = "red"', ["colour", "auto, always, never"]),
@@ -157,6 +155,45 @@ def test_home_in_the_homes_own_file(tmp_path: Path):
     (tmp_path / "home" / "config.toml").write_text('home = "/elsewhere"')
     with pytest.raises(ConfigError, match="remove the line"):
         load(tmp_path)
+
+
+def test_tables_of_both_files_and_the_environment_are_put_together(tmp_path: Path):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.toml").write_text(
+        "[local]\nslots = 2\nmemory_mb = 100\n[pool.a]\nworkers = 1\n[pool.b]\nworkers = 1\n"
+        '[alerts]\nwebhook = "HOOK"\nidle = "5m"\n[alerts.rules.budget]\nenabled = false\n'
+        '[alerts.rules.overload]\nseverity = "info"'
+    )
+    text = (
+        "[local]\nmemory_mb = 200\n[pool.b]\nworkers = 2\n[alerts]\nidle = 60\n[alerts.rules.budget]\naction = 'pause'"
+    )
+    settings = load(tmp_path, text, EVALFLEET_LOCAL_SLOTS="3")
+    assert settings.local == LocalSettings(slots=3, memory_mb=200)
+    assert {name: pool["workers"] for name, pool in settings.pools.items()} == {"a": 1, "b": 2}
+    alerts = settings.alerts
+    assert (alerts.webhook, alerts.idle_s, alerts.is_off("budget")) == ("HOOK", 60.0, False)
+    assert (alerts.action("budget"), alerts.severity("overload")) == ("pause", "info")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('off = ["nonsense"]', "there is no rule 'nonsense'"),
+        ('[alerts.rules.nonsense]\naction = "pause"', "there is no rule 'nonsense'"),
+        ('[alerts.rules.idle_pool]\naction = "pause"', "alerts.rules.idle_pool.action: pause does not fit"),
+        ('[alerts.rules.budget]\naction = "dance"', "alerts.rules"),
+        ('webhook = "https://hooks.example/secret"', "alerts.webhook: must be the name of a variable"),
+        ('quiet = "at night"', "alerts.quiet"),
+        ("budget_shares = [-1.0]", "alerts.budget_shares"),
+        ('pull = "long"', "alerts.pull"),
+    ],
+)
+def test_bad_alerts(tmp_path: Path, text: str, said: str):
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, f"[alerts]\n{text}")
+    assert said in str(caught.value)
+    assert "hooks.example" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -203,4 +240,4 @@ def test_debug(monkeypatch: pytest.MonkeyPatch, value: str, wanted: bool):
 def test_settings_are_frozen(tmp_path: Path):
     settings: Any = load(tmp_path)
     with pytest.raises(AttributeError):
-        settings.lease_s = 1.0
+        settings.lease.duration_s = 1.0

@@ -65,33 +65,33 @@ def of(settings: config.Settings) -> AzureSettings:
     Raises:
         ConfigError: the subscription, or the emulator's address, is missing.
     """
-    if settings.azure_profile == "emulator":
+    if settings.azure.profile == "emulator":
         return _emulator(settings)
-    if not settings.azure_subscription:
+    if not settings.azure.subscription:
         raise ConfigError(
             "azure.subscription: not set; export EVALFLEET_AZURE_SUBSCRIPTION=$(az account show --query id -o tsv), "
             "or try it without an account: evalfleet emulator"
         )
     return AzureSettings(
-        subscription=settings.azure_subscription,
-        resource_group=settings.azure_resource_group,
-        ssh_port=settings.azure_ssh_port,
-        ssh_from=settings.azure_ssh_from,
+        subscription=settings.azure.subscription,
+        resource_group=settings.azure.resource_group,
+        ssh_port=settings.azure.ssh_port,
+        ssh_from=settings.azure.ssh_from,
     )
 
 
 def reachable(settings: config.Settings) -> bool:
     """Whether the settings name a cloud at all, so that what is only nice to know can be left out where not."""
-    return settings.azure_profile == "emulator" or bool(settings.azure_subscription)
+    return settings.azure.profile == "emulator" or bool(settings.azure.subscription)
 
 
 def prices_url(settings: config.Settings) -> str:
     """Return the address of the price list, which needs no account."""
-    return of(settings).prices_url if settings.azure_profile == "emulator" else PRICES_URL
+    return of(settings).prices_url if settings.azure.profile == "emulator" else PRICES_URL
 
 
 def _emulator(settings: config.Settings) -> AzureSettings:
-    url = settings.azure_emulator
+    url = settings.azure.emulator
     if not url:
         raise ConfigError(
             "azure.emulator: not set; start `evalfleet emulator`, and export the lines that it prints in this shell."
@@ -99,15 +99,15 @@ def _emulator(settings: config.Settings) -> AzureSettings:
     url = url.rstrip("/")
     secure = url.startswith("https:")
     return AzureSettings(
-        subscription=settings.azure_subscription or EMULATOR_SUBSCRIPTION,
-        resource_group=settings.azure_resource_group,
+        subscription=settings.azure.subscription or EMULATOR_SUBSCRIPTION,
+        resource_group=settings.azure.resource_group,
         arm_url=url,
         prices_url=url,
-        ssh_port=settings.azure_ssh_port,
-        ssh_from=settings.azure_ssh_from or "127.0.0.0/8",
+        ssh_port=settings.azure.ssh_port,
+        ssh_from=settings.azure.ssh_from or "127.0.0.0/8",
         signed=secure,
         authority=url if secure else None,
         certificate=config.environment().get("SSL_CERT_FILE") if secure else None,
         poll_s=0.05,
-        speed=settings.azure_speed or 1.0,
+        speed=settings.azure.speed or 1.0,
     )

@@ -52,20 +52,28 @@ current folder; ``config.toml`` in the home folder; the default. ::
 
 from __future__ import annotations
 
-import math
 import os
 import re
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from msgspec import Struct, field
 
-from evalfleet import duration, plugins
-from evalfleet.config.alerts import AlertSettings
+from evalfleet import plugins
+from evalfleet.config.core_tables import (
+    TABLES,
+    VARIABLES,
+    AzureTable,
+    BreakerSettings,
+    BrowserSettings,
+    GeneralSettings,
+    JudgeSettings,
+    LeaseSettings,
+    LocalSettings,
+)
+from evalfleet.core.alerts.settings import AlertSettings
 from evalfleet.errors import ConfigError, MissingSecret
-from evalfleet.model import Kind
 
 if TYPE_CHECKING:
     from evalfleet.config.tables import Kind as Table
@@ -73,12 +81,6 @@ if TYPE_CHECKING:
 FILE_NAME = "evalfleet.toml"
 HOME_FILE_NAME = "config.toml"
 _PLAIN = re.compile(r"[\w./~+-]+")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_QUIET = re.compile(r"([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d")
-COLOURS = ("auto", "always", "never")
-AZURE_PROFILES = ("azure", "emulator")
-MOST_SLOTS = 1024  # of one host
-LOG_LEVELS = ("debug", "info", "warning", "error")
 
 _INHERITED = frozenset(
     {
@@ -89,35 +91,20 @@ _INHERITED = frozenset(
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """How evalfleet works on this machine. Holds no secret."""
+    """How evalfleet works on this machine: one table per subject, as in the file. Holds no secret."""
 
     home: Path
     home_option: str = ""  # what a command needs to find this home again: `--home DIR`, if that was given
     colour: str = "auto"
     log_level: str = "warning"
-    local_price_usd_per_hour: float = 0.0
-    local_memory_mb: int | None = None  # None: what the machine has
-    local_slots: int | None = None  # None: as many as runs ask for
-    runner_python: str = sys.executable
-    runner_idle_s: float = 600.0
-    chromium: str | None = None  # None: the first on PATH
-    azure_profile: str = "azure"
-    azure_subscription: str | None = None
-    azure_resource_group: str = "evalfleet"
-    azure_ssh_from: str | None = None  # None: nobody was named
-    azure_ssh_port: int = 22
-    azure_emulator: str | None = None
-    azure_speed: float = 1.0
-    pools: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict[str, Mapping[str, Any]]
-    )  # as `pool create` takes
-    lease_s: float = 60.0
-    give_up_s: float = 120.0
-    breaker_probe_base_s: float = 2.0
-    breaker_slow_start: int = 3
+    local: LocalSettings = LocalSettings()
+    browser: BrowserSettings = BrowserSettings()
+    azure: AzureTable = AzureTable()
+    lease: LeaseSettings = LeaseSettings()
+    breaker: BreakerSettings = BreakerSettings()
     alerts: AlertSettings = field(default_factory=AlertSettings)
-    judge_builtin: bool = True  # whether the signatures of `core.signatures` are tried after the patterns
-    judge_patterns: tuple[tuple[str, Kind], ...] = ()  # regular expression over the evidence -> kind, first match wins
+    judge: JudgeSettings = JudgeSettings()
+    pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])  # for `pool create`
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])  # of plug-ins
 
     def table(self, name: str, kind: type[Table]) -> Table:
@@ -127,27 +114,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         return tables.filled(name, kind, self.tables.get(name, {}))
 
 
-_VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "EVALFLEET_COLOUR": ("colour", str),
-    "EVALFLEET_LOG_LEVEL": ("log_level", str),
-    "EVALFLEET_LOCAL_PRICE_USD_PER_HOUR": ("local_price_usd_per_hour", float),
-    "EVALFLEET_LOCAL_MEMORY_MB": ("local_memory_mb", int),
-    "EVALFLEET_LOCAL_SLOTS": ("local_slots", int),
-    "EVALFLEET_RUNNER_PYTHON": ("runner_python", str),
-    "EVALFLEET_RUNNER_IDLE": ("runner_idle_s", duration.parse),
-    "EVALFLEET_CHROMIUM": ("chromium", str),
-    "EVALFLEET_AZURE_PROFILE": ("azure_profile", str),
-    "EVALFLEET_AZURE_SUBSCRIPTION": ("azure_subscription", str),
-    "EVALFLEET_AZURE_RESOURCE_GROUP": ("azure_resource_group", str),
-    "EVALFLEET_AZURE_SSH_FROM": ("azure_ssh_from", str),
-    "EVALFLEET_AZURE_SSH_PORT": ("azure_ssh_port", int),
-    "EVALFLEET_AZURE_EMULATOR": ("azure_emulator", str),
-    "EVALFLEET_AZURE_SPEED": ("azure_speed", float),
-    "EVALFLEET_LEASE_DURATION": ("lease_s", duration.parse),
-    "EVALFLEET_LEASE_GIVE_UP": ("give_up_s", duration.parse),
-    "EVALFLEET_BREAKER_PROBE_BASE": ("breaker_probe_base_s", duration.parse),
-    "EVALFLEET_BREAKER_SLOW_START": ("breaker_slow_start", int),
-}
+Tables: TypeAlias = dict[str, dict[str, Any]]  # by name of the table, the fields that are set; "": outside of any
 
 
 def load(
@@ -168,16 +135,15 @@ def load(
     """
     environ = os.environ if environ is None else environ
     here = _from_file(Path(folder or ".") / FILE_NAME)
-    chosen = _home(home, environ, here.pop("home", None), Path(folder or "."))
+    chosen = _home(home, environ, here.get("", {}).pop("home", None), Path(folder or "."))
     there = _from_file(chosen / HOME_FILE_NAME)
-    if "home" in there:
+    if "home" in there.get("", {}):
         raise ConfigError(f"{chosen / HOME_FILE_NAME}: home: cannot be set in the home's own file; remove the line.")
-    patterns = here.pop("judge_patterns", ()) + there.pop("judge_patterns", ())
-    tables = _tables(there.pop("tables", {}), here.pop("tables", {}), environ)
-    alerts = AlertSettings.of(there.pop("alerts", {}), here.pop("alerts", {}))
-    merged = {**there, **here, **_from_environment(environ)}
+    found = _merged(there, here, _from_environment(environ))
     again = "" if home is None else f"--home {_quoted(str(chosen))}"
-    return Settings(home=chosen, home_option=again, alerts=alerts, judge_patterns=patterns, tables=tables, **merged)
+    general, pools = found.pop("", {}), found.pop("pool", {})
+    ours: dict[str, Any] = {name: TABLES[name](**found.pop(name)) for name in found.keys() & TABLES.keys()}
+    return Settings(home=chosen, home_option=again, pools=pools, tables=found, **general, **ours)
 
 
 def secret_values(names: Iterable[str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -215,13 +181,13 @@ def environment() -> Mapping[str, str]:
 
 def for_workers(settings: Settings, tables: Mapping[str, Any]) -> dict[str, Any]:
     """Return, as plain JSON, the settings that a benchmark needs on the hosts of a pool. Holds no secret."""
-    return {"chromium": settings.chromium, **tables}
+    return {"chromium": settings.browser.chromium, **tables}
 
 
 def from_controller(row: Mapping[str, Any]) -> Settings:
     """Return the settings that `for_workers` wrote on another machine; of this one nothing is read."""
     tables = {name: value for name, value in row.items() if name != "chromium"}
-    return Settings(home=Path(), chromium=row["chromium"], tables=tables)
+    return Settings(home=Path(), browser=BrowserSettings(chromium=row["chromium"]), tables=tables)
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -252,7 +218,7 @@ def _home(option: str | os.PathLike[str] | None, environ: Mapping[str, str], wri
         raise ConfigError(f"there is no home folder ({error}); name one with --home or EVALFLEET_HOME.") from None
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+def _from_file(path: Path) -> Tables:
     # Looked for before the parser is loaded: most people have no file, and loading it takes longer than the rest.
     try:
         if not path.exists():
@@ -263,101 +229,32 @@ def _from_file(path: Path) -> dict[str, Any]:
         ) from None
     from evalfleet.config import file
 
-    found = file.read(path) or {}
-    alerts = [(f"alerts.{key}", value) for key, value in found.get("alerts", {}).items()]
-    for name, value in [*found.items(), *alerts]:
-        _check(name, value, str(path))
-    return found
+    return file.read(path)
 
 
-def _tables(there: Mapping[str, Any], here: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Put the tables of plug-ins together: of the home's file, of the folder's, and of the environment."""
-    found = {**there, **here}
-    for name in there.keys() & here.keys():
-        from evalfleet.config.tables import merged
-
-        found[name] = merged(there[name], here[name])
+def _from_environment(environ: Mapping[str, str]) -> Tables:
+    found: Tables = {"": {"colour": "never"}} if environ.get("NO_COLOR") else {}
     for variable, (name, key) in plugins.VARIABLES.items():
         if environ.get(variable):
-            found[name] = {**found.get(name, {}), key: environ[variable]}
+            found.setdefault(name, {})[key] = environ[variable]
+    for variable, (name, key) in VARIABLES.items():
+        if text := environ.get(variable):
+            from evalfleet.config import tables
+
+            kind = TABLES.get(name, GeneralSettings)
+            found.setdefault(name, {}).update(tables.read_variable(variable, name, kind, key, text))
     return found
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if environ.get("NO_COLOR"):
-        found["colour"] = "never"
-    for variable, (name, convert) in _VARIABLES.items():
-        text = environ.get(variable)
-        if not text:
-            continue
-        try:
-            found[name] = convert(text)
-        except ValueError as error:
-            said = str(error) if convert is duration.parse else f'"{text[:40]}" is not a number'
-            raise ConfigError(f"{variable}: {said}.") from None
-        _check(name, found[name], variable)
+def _merged(*sources: Tables) -> Tables:
+    """Put together what several sources set, the weakest first."""
+    found: Tables = {}
+    for source in sources:
+        for name, table in source.items():
+            if name in found:
+                from evalfleet.config import tables
+
+                found[name] = tables.merged(found[name], table)
+            else:
+                found[name] = table
     return found
-
-
-def _check(name: str, value: Any, where: str) -> None:
-    """Refuse a value that is out of range, whoever set it."""
-    key, holds, said = _RANGES.get(name, (name, None, ""))
-    if holds is not None and not holds(value):
-        raise ConfigError(f"{where}: {key}: {said}.")
-
-
-def _is_path(value: Any) -> bool:
-    return bool(value.strip()) and "\0" not in value
-
-
-def _is_count(value: Any) -> bool:
-    return 1 <= value < 2**31
-
-
-def _are_variables(value: Any) -> bool:
-    return all(_VARIABLE.fullmatch(name) for name in value)
-
-
-def _is_quiet(value: Any) -> bool:
-    return _QUIET.fullmatch(value) is not None
-
-
-def _are_shares(value: Any) -> bool:
-    return all(0 < share <= 10 for share in value)
-
-
-_RANGES: dict[str, tuple[str, Callable[[Any], bool], str]] = {
-    "home": ("home", _is_path, "must be a path"),
-    "colour": ("colour", COLOURS.__contains__, f"must be one of {', '.join(COLOURS)}"),
-    "log_level": ("log_level", LOG_LEVELS.__contains__, f"must be one of {', '.join(LOG_LEVELS)}"),
-    "local_price_usd_per_hour": ("local.price_usd_per_hour", lambda v: 0 <= v < math.inf, "must be 0 or more"),
-    "local_memory_mb": ("local.memory_mb", _is_count, "must be 1 or more"),
-    "local_slots": ("local.slots", lambda v: 1 <= v <= MOST_SLOTS, f"must be 1 to {MOST_SLOTS}"),
-    "runner_python": ("local.python", _is_path, "must be a path"),
-    "chromium": ("browser.chromium", _is_path, "must be a path"),
-    "azure_profile": ("azure.profile", AZURE_PROFILES.__contains__, f"must be one of {', '.join(AZURE_PROFILES)}"),
-    "azure_ssh_port": ("azure.ssh_port", lambda v: 1 <= v <= 65535, "must be a port, 1 to 65535"),
-    "azure_speed": ("azure.speed", lambda v: 0 <= v < math.inf, "must be 0 or more"),
-    "alerts.webhook": (
-        "alerts.webhook",
-        lambda v: _are_variables([v]),
-        "must be the name of a variable, not an address",
-    ),
-    "alerts.secret": (
-        "alerts.secret",
-        lambda v: _are_variables([v]),
-        "must be the name of a variable, never its value",
-    ),
-    "alerts.notify": ("alerts.notify", _are_variables, "must be names of variables, not addresses"),
-    "alerts.quiet": ("alerts.quiet", _is_quiet, 'must be like "22:00-07:00"'),
-    "alerts.failure_rate": ("alerts.failure_rate", lambda v: 0 < v <= 1, "must be more than 0 and at most 1"),
-    "alerts.retry_rate": ("alerts.retry_rate", lambda v: 0 < v <= 1, "must be more than 0 and at most 1"),
-    "alerts.budget_shares": ("alerts.budget_shares", _are_shares, "must be shares such as [0.8, 1.0]"),
-    "alerts.pool_budget_shares": ("alerts.pool_budget_shares", _are_shares, "must be shares such as [0.8, 1.0]"),
-    "alerts.load": ("alerts.load", lambda v: 0 < v <= 1, "must be more than 0 and at most 1"),
-    "alerts.slow": ("alerts.slow", lambda v: 1 <= v < math.inf, "must be 1 or more"),
-    "lease_s": ("lease.duration", lambda v: v >= 1, "must be at least 1s"),
-    "give_up_s": ("lease.give_up", lambda v: v >= 1, "must be at least 1s"),
-    "breaker_slow_start": ("breaker.slow_start", _is_count, "must be 1 or more"),
-}

@@ -16,46 +16,22 @@ The module should import little: it is loaded by every command where the file ha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import Meta, Struct
 
 from evalfleet import duration, plugins
 from evalfleet.errors import ConfigError
-from evalfleet.validation import explain
+from evalfleet.model.settings_table import Check, FilePath, Seconds, SettingsTable, are_variables, is_path
 
-Check: TypeAlias = tuple[Callable[[Any], bool], str]  # whether a value is good, and what it must be
-Seconds: TypeAlias = Annotated[float, Meta(extra={"duration": True})]
-FilePath: TypeAlias = Annotated[str, Meta(extra={"path": True})]
+__all__ = ["Check", "FilePath", "Seconds", "SettingsTable", "are_variables", "is_path"]
+
 _HINT = 'expected a duration such as "90s" or "15m"'
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-
-
-class SettingsTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the configuration file. Holds no secret, only names of variables that do."""
-
-    CHECKS: ClassVar[Mapping[str, Check]] = {}  # of fields, by their names in Python
-
-    def __post_init__(self) -> None:
-        for field in msgspec.structs.fields(self):
-            holds, said = self.CHECKS.get(field.name, (None, ""))
-            value = getattr(self, field.name)
-            if holds is not None and value is not None and not holds(value):
-                raise ValueError(f"{field.encode_name}: {said}")
-
 
 Kind = TypeVar("Kind", bound=SettingsTable)
-
-
-def is_path(value: str) -> bool:
-    return bool(value.strip()) and "\0" not in value
-
-
-def are_variables(value: Any) -> bool:
-    return all(_VARIABLE.fullmatch(name) for name in value)
 
 
 def declared(name: str) -> type[SettingsTable] | None:
@@ -77,21 +53,58 @@ def declared(name: str) -> type[SettingsTable] | None:
 def read(path: Path, name: str, kind: type[SettingsTable], content: Any) -> dict[str, Any]:
     """Check the table that a file has, and return the fields that it sets.
 
+    Args:
+        name: of the table; "" for the keys outside of any.
+
     Raises:
         ConfigError: names the file, the key and the remedy.
     """
+    from evalfleet.validation import sentence
+
+    prefix = f"{name}." if name else ""
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    hints = {f"{name}.{key}": _HINT for key, field in fields.items() if _marked(field.type, "duration")}
     if isinstance(content, dict):
         rows = cast("dict[str, Any]", content)
-        content = {key: _written(path, f"{name}.{key}", fields.get(key), value) for key, value in rows.items()}
-    whole = msgspec.defstruct("Document", [(name, kind)])
+        content = {key: _written(path, f"{prefix}{key}", fields.get(key), value) for key, value in rows.items()}
+    whole = msgspec.defstruct("Document", [(name, kind)]) if name else kind
     try:
-        found: Any = getattr(msgspec.convert({name: content}, whole), name)
+        converted: Any = msgspec.convert({name: content} if name else content, whole)
     except msgspec.ValidationError as error:
-        said = re.sub(rf"^{re.escape(name)}: (\w+): ", rf"{name}.\1: ", explain(error, whole, hints))
-        raise ConfigError(f"{path}: {said}" + ("" if said.endswith("?") else ".")) from None
+        raise ConfigError(sentence(f"{path}: {_explained(error, name, kind, whole)}")) from None
+    found = getattr(converted, name) if name else converted
     return {field.name: getattr(found, field.name) for key, field in fields.items() if key in content}
+
+
+def read_variable(variable: str, name: str, kind: type[SettingsTable], key: str, text: str) -> dict[str, Any]:
+    """Check what a variable of the environment sets, and return that field.
+
+    Raises:
+        ConfigError: names the variable, the key and the remedy.
+    """
+    field = next(field for field in msgspec.structs.fields(kind) if field.encode_name == key)
+    try:
+        value = duration.parse(text) if _marked(field.type, "duration") else text
+        found = msgspec.convert({key: value}, kind, strict=False)
+    except msgspec.ValidationError as error:
+        said = str(error)
+        said = f'"{text[:40]}" is not a number' if said.startswith("Expected") else f"{name}.{said}".lstrip(".")
+        raise ConfigError(f"{variable}: {said}.") from None
+    except ValueError as error:
+        raise ConfigError(f"{variable}: {error}.") from None
+    return {field.name: getattr(found, field.name)}
+
+
+def _explained(error: msgspec.ValidationError, name: str, kind: type[SettingsTable], whole: type[Struct]) -> str:
+    from evalfleet.validation import explain
+
+    hints = {
+        f"{name}.{field.encode_name}": _HINT
+        for field in msgspec.structs.fields(kind)
+        if _marked(field.type, "duration")
+    }
+    said = explain(error, whole, hints)
+    said = re.sub(rf"^{re.escape(name)}: ([\w.]+): ", rf"{name}.\1: ", said)
+    return re.sub(r"^([\w.]+)\[(\d+)\]", lambda found: f"[[{found[1]}]] number {int(found[2]) + 1}", said)
 
 
 def filled(name: str, kind: type[Kind], given: Mapping[str, Any]) -> Kind:
@@ -100,6 +113,8 @@ def filled(name: str, kind: type[Kind], given: Mapping[str, Any]) -> Kind:
     Raises:
         ConfigError: a value of the environment or of another machine does not fit.
     """
+    from evalfleet.validation import explain
+
     fields = msgspec.structs.fields(kind)
     written = {field.encode_name: given[field.name] for field in fields if field.name in given}
     try:
@@ -109,11 +124,14 @@ def filled(name: str, kind: type[Kind], given: Mapping[str, Any]) -> Kind:
 
 
 def merged(weaker: Mapping[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:
-    """Put two tables together: a key of the stronger one wins, but lists of tables are joined, its own first."""
+    """Put two tables together: a key of the stronger one wins, but tables in it are joined, its own first."""
     found = {**weaker, **stronger}
     for key in weaker.keys() & stronger.keys():
-        if isinstance(weaker[key], tuple) and any(isinstance(row, Struct) for row in weaker[key]):
-            found[key] = stronger[key] + weaker[key]
+        old, new = weaker[key], stronger[key]
+        if isinstance(old, tuple) and any(isinstance(row, Struct) for row in cast("tuple[Any, ...]", old)):
+            found[key] = new + old
+        elif isinstance(old, dict) and any(isinstance(row, Struct) for row in cast("dict[str, Any]", old).values()):
+            found[key] = {**old, **new}
     return found
 
 
@@ -125,9 +143,9 @@ def _marked(kind: Any, mark: str) -> bool:
 
 def _written(path: Path, key: str, field: msgspec.structs.FieldInfo | None, value: Any) -> Any:
     """Turn what is written into what the field has: durations into seconds, paths from the file's folder on."""
-    if field is None or not isinstance(value, str) or not value:
+    if field is None or value == "" or not isinstance(value, str | int | float) or isinstance(value, bool):
         return value
-    if _marked(field.type, "path"):
+    if _marked(field.type, "path") and isinstance(value, str):
         return str(path.parent / Path(value).expanduser())
     if not _marked(field.type, "duration"):
         return value

@@ -18,18 +18,18 @@ from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.supervisor import Ending, Spectator, Supervisor, owner_name
 from evalfleet.errors import RunOver
 from evalfleet.layout import Home
-from evalfleet.model import Run, RunState
+from evalfleet.model import Kind, Run, RunState
 from evalfleet.store.store import Store
 
 
 def engine_settings(settings: config.Settings) -> EngineSettings:
     return EngineSettings(
-        lease_s=settings.lease_s,
-        patience=Patience(give_up_s=settings.give_up_s),
-        breaker=Limits(slow_start=settings.breaker_slow_start, probe_base_s=settings.breaker_probe_base_s),
+        lease_s=settings.lease.duration_s,
+        patience=Patience(give_up_s=settings.lease.give_up_s),
+        breaker=Limits(slow_start=settings.breaker.slow_start, probe_base_s=settings.breaker.probe_base_s),
         patterns=(
-            *(Pattern.of(regex, kind) for regex, kind in settings.judge_patterns),
-            *((BUILTIN,) if settings.judge_builtin else ()),
+            *(Pattern.of(row.regex, Kind(row.kind)) for row in settings.judge.patterns),
+            *((BUILTIN,) if settings.judge.builtin else ()),
         ),
     )
 

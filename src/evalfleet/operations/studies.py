@@ -125,7 +125,7 @@ def submit(
             pool=options.pool,
             budget_usd=options.budget_usd,
             gpus=options.gpus,
-            local_usd_per_hour=settings.local_price_usd_per_hour,
+            local_usd_per_hour=settings.local.price_usd_per_hour,
         )
         if by is not None:
             store.events.note(run.id, "run.requested", {"verb": "submit", "by": by})

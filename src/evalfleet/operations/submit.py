@@ -115,7 +115,7 @@ def submit(
     """
     require_secrets(submission)
     with store.batch():
-        run = _stored(store, submission, options, settings.local_price_usd_per_hour)
+        run = _stored(store, submission, options, settings.local.price_usd_per_hour)
         if by is not None:
             store.events.note(run.id, "run.requested", {"verb": "submit", "by": by})
     tasks, exposed = len(submission.tasks), warning(submission.tasks)

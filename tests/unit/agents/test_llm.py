@@ -131,7 +131,7 @@ def test_configuration(tmp_path: Path):
         "[llm]\ntemperature = 3\n": "llm.temperature: must be from 0 to 2",
         "[llm]\npatience = 'soon'\n": "llm.patience",
         "[llm]\nmodle = 'x'\n": 'unknown key "modle"; did you mean "model"?',
-        "[[llm.price]]\nmodel = 'x'\ninput_usd_per_million = -1\noutput_usd_per_million = 1\n": "llm.price[0]: prices must",
+        "[[llm.price]]\nmodel = 'x'\ninput_usd_per_million = -1\noutput_usd_per_million = 1\n": "[[llm.price]] number 1: prices must",
     }.items():
         (tmp_path / "evalfleet.toml").write_text(text)
         with pytest.raises(ConfigError) as caught:

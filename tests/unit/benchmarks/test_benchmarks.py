@@ -18,6 +18,7 @@ from evalfleet.benchmarks import attempt, registry
 from evalfleet.benchmarks.base import Selection, TaskInfo
 from evalfleet.benchmarks.miniwob import benchmark as miniwob
 from evalfleet.benchmarks.selection import choose
+from evalfleet.config.core_tables import BrowserSettings
 from evalfleet.errors import InputError
 from evalfleet.model import Verdict
 from evalfleet.plugins import BENCHMARKS, BUILT_IN
@@ -106,7 +107,7 @@ def test_benchmarks_of_other_packages(monkeypatch: pytest.MonkeyPatch):
 
 def test_what_miniwob_needs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(miniwob, "find_spec", lambda _: None)
-    benchmark = miniwob.Miniwob(config.Settings(home=Path(), chromium="/no/chromium"))
+    benchmark = miniwob.Miniwob(config.Settings(home=Path(), browser=BrowserSettings(chromium="/no/chromium")))
     chromium, package = benchmark.requirements()
     assert (chromium.present, package.present) == (False, False)
     assert "no /no/chromium, which is configured" in chromium.found

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalfleet.config.alerts import AlertSettings, RuleSettings
 from evalfleet.core.alerts.host_checks import (
     HostFacts,
     PoolFacts,
@@ -18,24 +17,24 @@ from evalfleet.core.alerts.host_checks import (
     pool_conditions,
     reap_conditions,
 )
-from evalfleet.core.alerts.rules import RULES, Action, AlertLimits, Condition, Severity, latch
+from evalfleet.core.alerts.rules import RULES, Action, Condition, Severity, latch
 from evalfleet.core.alerts.run_checks import LiveTask, RunFacts, Unstarted, conditions, stall_limit_s
+from evalfleet.core.alerts.settings import AlertSettings, RuleSettings
 from evalfleet.core.hosts.load import Load, Sample
 from evalfleet.core.transitions import ALERT_EDGES
 from evalfleet.daemon.alerts.outbox import waiting
 from evalfleet.daemon.alerts.run_facts import pulling, step_times, unstarted
-from evalfleet.daemon.alerts.state import fold, limits_of
-from evalfleet.errors import ConfigError
+from evalfleet.daemon.alerts.state import fold
 from evalfleet.model import AlertState, Event, RunState
 
-LIMITS = AlertLimits()
+LIMITS = AlertSettings()
 CALM = RunFacts(
     now=10_000.0, name="r", state=RunState.RUNNING, since=9_990.0, progressed_at=9_999.0, finished_at=9_999.0
 )
 LIVE = (LiveTask(key="a", elapsed_s=100.0, expected_s=None),)
 
 
-def rules(limits: AlertLimits = LIMITS, **facts: Any) -> list[tuple[str, str]]:
+def rules(limits: AlertSettings = LIMITS, **facts: Any) -> list[tuple[str, str]]:
     return [(one.rule, one.subject) for one in conditions(replace(CALM, **facts), limits)]
 
 
@@ -120,7 +119,7 @@ def test_the_end_is_told_once_per_end():
 
 
 def test_rules_can_be_off():
-    off = AlertLimits(off=frozenset({"finished", "budget"}))
+    off = AlertSettings(off=("finished", "budget"))
     assert rules(off, state=RunState.COMPLETED, ended_at=5.0, budget_usd=1.0, cost_usd=1.0) == []
 
 
@@ -193,7 +192,7 @@ def test_no_step_on_any_task():
     slow: dict[str, Any] = busy | {"step_times": [30.0] * 5}
     assert rules(live=STEPPING, stepped_at=9_912.0, **slow) == []
     assert rules(live=STEPPING, stepped_at=9_909.0, **slow) == [("no_progress", "")]
-    quick = AlertLimits(stall_least_s=1.0)
+    quick = AlertSettings(stall_least_s=1.0)
     (found,) = conditions(replace(CALM, live=STEPPING, stepped_at=9_990.0, **busy), quick)
     assert found.attempts == ("r.1.1",), "what is stuck can be tried elsewhere"
 
@@ -268,7 +267,7 @@ def test_a_pool_that_has_spent_its_budget(cost_usd: float, told: list[tuple[str,
     assert [(one.subject, one.severity) for one in found] == told
     assert {one.rule for one in found} <= {"pool_budget"}
     assert pool_conditions(replace(facts, budget_usd=None), LIMITS) == []
-    assert pool_conditions(facts, AlertLimits(off=frozenset({"pool_budget"}))) == []
+    assert pool_conditions(facts, AlertSettings(off=("pool_budget",))) == []
 
 
 def test_starts_that_fail_and_overload_are_critical():
@@ -313,26 +312,20 @@ def test_nothing_stays_wrong_with_a_run_that_is_over():
 
 
 def test_rules_are_set_in_the_configuration():
-    given = AlertSettings(
+    limits = AlertSettings(
         off=("budget", "paused"),
         rules={
-            "slow_task": RuleSettings(action="retry_elsewhere", severity="critical"),
+            "slow_task": RuleSettings(action=Action.RETRY, severity=Severity.CRITICAL),
             "budget": RuleSettings(enabled=True),
             "finished": RuleSettings(enabled=False),
         },
     )
-    limits = limits_of(given)
-    assert limits.off == {"paused", "finished"}
+    assert {rule.name for rule in RULES if limits.is_off(rule.name)} == {"paused", "finished"}
     assert (limits.action("slow_task"), limits.action("budget")) == (Action.RETRY, Action.NOTIFY)
     slow = (LiveTask(key="a", elapsed_s=301.0, expected_s=150.0),)
     (found,) = conditions(replace(CALM, live=slow), limits)
     assert found.severity is Severity.CRITICAL
-    with pytest.raises(ConfigError, match="no rule 'nonsense'"):
-        limits_of(AlertSettings(off=("nonsense",)))
-    with pytest.raises(ConfigError, match="does not fit"):
-        limits_of(AlertSettings(rules={"idle_pool": RuleSettings(action="pause")}))
-    merged = AlertSettings.of(
-        {"load": 0.5, "rules": {"a": RuleSettings(enabled=True), "b": RuleSettings()}},
-        {"rules": {"a": RuleSettings(enabled=False)}},
-    )
-    assert (merged.load, merged.rules["a"].enabled, "b" in merged.rules) == (0.5, False, True)
+    with pytest.raises(ValueError, match="no rule 'nonsense'"):
+        AlertSettings(off=("nonsense",))
+    with pytest.raises(ValueError, match="does not fit"):
+        AlertSettings(rules={"idle_pool": RuleSettings(action=Action.PAUSE)})

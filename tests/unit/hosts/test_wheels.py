@@ -115,7 +115,7 @@ def test_settings_travel_without_the_home(tmp_path: Path):
     travelling = json.loads(json.dumps(tools_of(find("waa", settings), settings).settings))
     there = config.from_controller(travelling)
     waa = there.table("waa", WaaSettings)
-    assert (there.chromium, waa.containers, waa.install_docker) == ("/opt/c", ("a",), True)
+    assert (there.browser.chromium, waa.containers, waa.install_docker) == ("/opt/c", ("a",), True)
     assert settings.table("waa", WaaSettings).install_docker is None, "on this machine nobody asked for it"
     assert str(tmp_path) not in str(travelling)
 

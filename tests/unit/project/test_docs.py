@@ -20,7 +20,7 @@ from evalfleet import actions, config, duration, errors, model, plugins, taskfil
 from evalfleet.benchmarks.desk import checks, getters, setup_steps
 from evalfleet.benchmarks.desk import task as desk
 from evalfleet.cli import main as entry
-from evalfleet.config import file
+from evalfleet.config import core_tables
 from evalfleet.core import transitions
 from evalfleet.core.failures import kinds as failures
 from evalfleet.environments.guest import messages, server
@@ -329,44 +329,41 @@ def test_guest_protocol_has_every_request_action_and_error():
 # Configuration
 
 
-def settings_keys(struct: type[msgspec.Struct], prefix: str = "") -> set[str]:
-    found: set[str] = set()
-    for field in msgspec.structs.fields(struct):
-        name = prefix + field.encode_name
-        inner = field.type if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct) else None
-        found |= settings_keys(inner, f"{name}.") if inner else {name}
-    return found
+def settings_tables() -> dict[str, Any]:
+    """Every table of the configuration file, by its name."""
+    plugged = {name: plugins.built_in(plugins.SETTINGS, name) for name in plugins.BUILT_IN[plugins.SETTINGS]}
+    return {"": core_tables.GeneralSettings, **core_tables.TABLES, **plugged}
 
 
 def test_configuration_has_every_key_and_variable():
     table = rows(page("reference/configuration.md"))
-    plugged = {name: plugins.built_in(plugins.SETTINGS, name) for name in plugins.BUILT_IN[plugins.SETTINGS]}
-    known = settings_keys(file.ConfigDocument).union(*(settings_keys(kind, f"{n}.") for n, kind in plugged.items()))
-    assert {row[0].strip("`") for row in table} == known
-    variables = {"EVALFLEET_HOME", *config._VARIABLES, *plugins.VARIABLES}
-    assert {row[3].strip("`") for row in table if row[3]} == variables
+    known = {
+        f"{name}.{field.encode_name}".lstrip(".")
+        for name, kind in settings_tables().items()
+        for field in msgspec.structs.fields(kind)
+    }
+    assert {row[0].strip("`") for row in table} == {*known, "pool"}
+    keys = {row[3].strip("`"): row[0].strip("`") for row in table if row[3]}
+    variables = {**core_tables.VARIABLES, **plugins.VARIABLES, "EVALFLEET_HOME": ("", "home")}
+    assert keys == {variable: ".".join(key).lstrip(".") for variable, key in variables.items()}
 
 
 def test_configuration_has_the_real_defaults():
-    real = config.Settings(home=Path())
-    for key, _, default, variable, _ in rows(page("reference/configuration.md")):
+    for key, _, default, _, _ in rows(page("reference/configuration.md")):
         if not default.startswith("`") or key == "`home`":
             continue
-        section, _, name = key.strip("`").partition(".")
-        plugged = section in plugins.BUILT_IN[plugins.SETTINGS]
-        kind: Any = plugins.built_in(plugins.SETTINGS, section) if plugged else None
-        table: Any = kind() if plugged else real if variable else getattr(real, section)
-        name = config._VARIABLES[variable.strip("`")][0] if variable and not plugged else name
+        section, _, name = key.strip("`").rpartition(".")
+        kind = settings_tables()[section]
+        field = next(field for field in msgspec.structs.fields(kind) if field.encode_name == name)
         value = tomllib.loads(f"x = {default.strip('`')}")["x"]
-        if (plugged or not variable) and hasattr(table, f"{name}_s"):
-            name = f"{name}_s"
-        wanted = duration.parse(value) if name.endswith("_s") else tuple(value) if isinstance(value, list) else value
-        assert wanted == getattr(table, name), key
+        is_duration = field.name.endswith("_s")
+        wanted = duration.parse(value) if is_duration else tuple(value) if isinstance(value, list) else value
+        assert wanted == getattr(kind(), field.name), key
 
 
 def test_example_of_the_configuration_is_good_input(tmp_path: Path):
     (tmp_path / "evalfleet.toml").write_text(FENCED.findall(page("reference/configuration.md"))[0][1])
-    assert config.load(tmp_path / "home", environ={}, folder=tmp_path).local_price_usd_per_hour == 0.35
+    assert config.load(tmp_path / "home", environ={}, folder=tmp_path).local.price_usd_per_hour == 0.35
 
 
 # The command line

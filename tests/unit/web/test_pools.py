@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tests.support.web_client import Client, serving
 
 from evalfleet.azure.quota import Usage, by_name
+from evalfleet.config.core_tables import AzureTable
 from evalfleet.daemon.pool_children import PoolChildren, PoolStanding, standings
 from evalfleet.model import DesiredState, HostState, Policy
 from evalfleet.pools.quota import tightest
@@ -40,7 +41,7 @@ async def own_pool(home: Path) -> AsyncGenerator[tuple[Client, Ordered]]:
         site, ordered = client.server.site, Ordered()
         site.pool_supervisor = ordered  # pyright: ignore[reportAttributeAccessIssue] - it has all that handlers use
         site.settings = replace(
-            site.settings, azure_profile="emulator", azure_emulator="http://127.0.0.1:9", azure_speed=1.0
+            site.settings, azure=AzureTable(profile="emulator", emulator="http://127.0.0.1:9", speed=1.0)
         )
         yield client, ordered
 

@@ -47,7 +47,7 @@ class Miniwob:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._chromium = settings.chromium  # None: looked for on PATH
+        self._chromium = settings.browser.chromium  # None: looked for on PATH
 
     def requirements(self) -> Sequence[Requirement]:
         configured = self._chromium

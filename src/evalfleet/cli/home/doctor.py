@@ -114,7 +114,7 @@ def _examine(settings: Settings) -> Iterator[Check]:
     yield doctor_checks.check_open_files()
     view = leftovers.runner_view(spool)
     yield from _from_store(home, spool, view)
-    yield doctor_checks.check_runner_python(settings.runner_python)
+    yield doctor_checks.check_runner_python(settings.local.python)
     yield _check_socket_folder()
     yield _check_runner(view, settings)
     yield from _check_leftovers(spool)
@@ -247,7 +247,7 @@ def _check_runner(view: RunnerView, settings: Settings) -> Check:
         return warning(
             "runner",
             f"{shown}, does not answer",
-            f"a controller ends it after {duration.show(settings.lease_s)} of silence; at once: kill -9 {info.pid}",
+            f"a controller ends it after {duration.show(settings.lease.duration_s)} of silence; at once: kill -9 {info.pid}",
         )
     if not speaks_ours(info):
         return warning(

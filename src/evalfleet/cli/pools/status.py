@@ -35,7 +35,7 @@ def command(name: str | None, probe: bool, as_json: bool, home: str | None) -> i
     with opened(home) as (reader, pools):
         pool = chosen(name, pools)
         assert reader is not None  # a pool was found in it
-        answer = pool_facts(reader, pool, config.load(home).azure_speed)
+        answer = pool_facts(reader, pool, config.load(home).azure.speed)
         if probe:
             answer = replace(answer, hosts=_probed(reader, pool, home_of(home), answer.hosts))
     if as_json:

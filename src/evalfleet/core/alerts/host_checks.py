@@ -7,8 +7,9 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from evalfleet.core.alerts.rules import AlertLimits, Condition, budget_conditions, chosen, span
+from evalfleet.core.alerts.rules import Condition, budget_conditions, chosen, span
 from evalfleet.core.alerts.run_checks import pull_condition
+from evalfleet.core.alerts.settings import AlertSettings
 from evalfleet.core.hosts.load import Load, Sample, mean
 
 _SLACK_S = 15.0  # samples come every few seconds, not to the second
@@ -45,20 +46,20 @@ class Reaped(Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
 
 
-def pool_conditions(facts: PoolFacts, limits: AlertLimits) -> list[Condition]:
+def pool_conditions(facts: PoolFacts, limits: AlertSettings) -> list[Condition]:
     spent = budget_conditions(
         "pool_budget", f"pool {facts.name}", facts.cost_usd, facts.budget_usd, limits.pool_budget_shares
     )
     return chosen([*spent, *_idle(facts, limits), *_stuck(facts, limits)], limits)
 
 
-def _idle(facts: PoolFacts, limits: AlertLimits) -> Iterator[Condition]:
+def _idle(facts: PoolFacts, limits: AlertSettings) -> Iterator[Condition]:
     if facts.usd_per_hour > 0 and facts.idle_s >= limits.idle_s:
         text = f"pool {facts.name} costs ${facts.usd_per_hour:.2f} an hour and does nothing; stop it, or use it"
         yield Condition(rule="idle_pool", subject=facts.name, message=text)
 
 
-def _stuck(facts: PoolFacts, limits: AlertLimits) -> Iterator[Condition]:
+def _stuck(facts: PoolFacts, limits: AlertSettings) -> Iterator[Condition]:
     if facts.reason is not None:
         text = f"pool {facts.name} makes no more machines: {facts.reason}"
         yield Condition(rule="breaker", message=text)
@@ -70,7 +71,7 @@ def _stuck(facts: PoolFacts, limits: AlertLimits) -> Iterator[Condition]:
             yield pull_condition(host, facts.now - since, f"pool {facts.name}")
 
 
-def host_conditions(facts: HostFacts, limits: AlertLimits) -> list[Condition]:
+def host_conditions(facts: HostFacts, limits: AlertSettings) -> list[Condition]:
     """Which of its parts are full. One fires when every sample of the time says so, and holds until a minute's mean does not."""
     samples = [one for one in facts.samples if one.at <= facts.now]
     if not samples or facts.now - samples[-1].at > _SILENT_S:
@@ -79,20 +80,20 @@ def host_conditions(facts: HostFacts, limits: AlertLimits) -> list[Condition]:
     for part, words in _PARTS.items():
         share = _full(facts, samples, part, limits)
         if share is not None:
-            text = f"{words} {share:.0%} on host {facts.name}, for {span(limits.load_s)} or longer"
+            text = f"{words} {share:.0%} on host {facts.name}, for {span(limits.load_for_s)} or longer"
             one = Condition(rule="overload", subject=part, message=text, host=facts.name)
             found.append(one)
     return chosen(found, limits)
 
 
-def _full(facts: HostFacts, samples: Sequence[Sample], part: str, limits: AlertLimits) -> float | None:
+def _full(facts: HostFacts, samples: Sequence[Sample], part: str, limits: AlertSettings) -> float | None:
     """How full it is, if it is too full."""
     now = facts.now
     if part in facts.firing:
         share = _share(mean([one.load for one in samples if one.at >= now - _CALM_S]), part)
         return share if share is not None and share >= limits.load else None
     # Up to the last sample that we have: they are written several at a time, so that now is some seconds after it.
-    begins = samples[-1].at - limits.load_s
+    begins = samples[-1].at - limits.load_for_s
     window = [one for one in samples if one.at >= begins]
     is_whole = samples[0].at <= begins and _has_no_gap(window)
     shares = [_share(one.load, part) for one in window]
@@ -109,7 +110,7 @@ def _share(load: Load, part: str) -> float | None:
     return getattr(load, part)
 
 
-def reap_conditions(looks: Sequence[Reaped], limits: AlertLimits) -> list[Condition]:
+def reap_conditions(looks: Sequence[Reaped], limits: AlertSettings) -> list[Condition]:
     found: list[Condition] = []
     for look in looks:
         some = ", ".join(look.names[:3]) + (", …" if look.found > 3 else "")

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
+from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
+
+if TYPE_CHECKING:
+    from evalfleet.core.alerts.settings import AlertSettings
 
 
 class Severity(StrEnum):
@@ -73,30 +77,6 @@ BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
 NOTICES = frozenset(rule.name for rule in RULES if not rule.resolves)
 
 
-class AlertLimits(Struct, frozen=True, kw_only=True):
-    """When rules fire, and what then."""
-
-    no_progress_s: float = 600.0  # while no median is known
-    stall_least_s: float = 60.0  # 3 times a short median would be noise
-    undriven_s: float = 60.0
-    failure_rate: float = 0.5
-    retry_rate: float = 0.2
-    budget_shares: tuple[float, ...] = (0.5, 0.8, 1.0)
-    pool_budget_shares: tuple[float, ...] = (0.8, 1.0)
-    slow: float = 2.0  # times what was expected
-    slow_least_s: float = 60.0
-    pull_s: float = 300.0
-    load: float = 0.95  # share of processors, memory or disk
-    load_s: float = 300.0
-    idle_s: float = 900.0
-    off: frozenset[str] = frozenset()
-    severities: Mapping[str, Severity] = field(default_factory=dict[str, Severity])  # in the place of a rule's own
-    actions: Mapping[str, Action] = field(default_factory=dict[str, Action])
-
-    def action(self, rule: str) -> Action:
-        return self.actions.get(rule, Action.NOTIFY)
-
-
 class Condition(Struct, frozen=True, kw_only=True):
     """Something that holds now. `rule` and `subject` tell it from others of the same run, pool or host."""
 
@@ -108,11 +88,11 @@ class Condition(Struct, frozen=True, kw_only=True):
     attempts: tuple[str, ...] = ()  # that are stuck: what `retry_elsewhere` acts on
 
 
-def chosen(found: Iterable[Condition], limits: AlertLimits) -> list[Condition]:
+def chosen(found: Iterable[Condition], settings: AlertSettings) -> list[Condition]:
     """Those by rules that are not off, each once, with the severity that was set for its rule."""
-    kept = {(one.rule, one.subject): one for one in found if one.rule not in limits.off}
+    kept = {(one.rule, one.subject): one for one in found if not settings.is_off(one.rule)}
     return [
-        replace(one, severity=limits.severities.get(one.rule) or one.severity or BY_NAME[one.rule].severity)
+        replace(one, severity=settings.severity(one.rule) or one.severity or BY_NAME[one.rule].severity)
         for one in kept.values()
     ]
 

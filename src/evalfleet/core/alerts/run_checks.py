@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
-from evalfleet.core.alerts.rules import AlertLimits, Condition, budget_conditions, chosen, span
+from evalfleet.core.alerts.rules import Condition, budget_conditions, chosen, span
+from evalfleet.core.alerts.settings import AlertSettings
 from evalfleet.core.statistics.scores import percentile
 from evalfleet.model import PauseCause, RunState
 
@@ -72,19 +73,19 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     ended_at: float | None = None
 
 
-def conditions(facts: RunFacts, limits: AlertLimits) -> list[Condition]:
+def conditions(facts: RunFacts, limits: AlertSettings) -> list[Condition]:
     """All that hold for a run, by rules that are not off."""
     return chosen((one for check in _CHECKS for one in check(facts, limits)), limits)
 
 
-def stall_limit_s(medians_of: Sequence[float], limits: AlertLimits) -> float:
+def stall_limit_s(medians_of: Sequence[float], limits: AlertSettings) -> float:
     """After how long without one a run is said to be stuck, from how long they took so far."""
     if len(medians_of) < _ENOUGH:
         return limits.no_progress_s
     return max(limits.stall_least_s, _STALLS * percentile(medians_of, 0.5))
 
 
-def _no_progress(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
+def _no_progress(facts: RunFacts, limits: AlertSettings) -> Iterator[Condition]:
     if facts.state is not RunState.RUNNING or not facts.driven or not (facts.live or facts.waiting):
         return
     limit = stall_limit_s(facts.durations, limits)
@@ -100,42 +101,42 @@ def _no_progress(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
             return
 
 
-def _undriven(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
+def _undriven(facts: RunFacts, limits: AlertSettings) -> Iterator[Condition]:
     gone_s = facts.now - (facts.since or 0.0)
     if facts.state is RunState.RUNNING and not facts.driven and gone_s > limits.undriven_s:
         text = f"run {facts.name} has no controller; `evalfleet resume` goes on with it"
         yield Condition(rule="undriven", message=text)
 
 
-def _paused(facts: RunFacts, _limits: AlertLimits) -> Iterator[Condition]:
+def _paused(facts: RunFacts, _limits: AlertSettings) -> Iterator[Condition]:
     if facts.state is RunState.PAUSED and facts.cause != PauseCause.OPERATOR:
         text = f"run {facts.name} is paused: {facts.message}"
         yield Condition(rule="paused", subject=facts.cause or "", message=text)
 
 
-def _breaker(facts: RunFacts, _limits: AlertLimits) -> Iterator[Condition]:
+def _breaker(facts: RunFacts, _limits: AlertSettings) -> Iterator[Condition]:
     if facts.breaker is not None and facts.state in (RunState.RUNNING, RunState.PAUSED):
         text = f"the breaker of run {facts.name} is open: {facts.breaker}"
         yield Condition(rule="breaker", message=text)
 
 
-def _budget(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
+def _budget(facts: RunFacts, limits: AlertSettings) -> Iterator[Condition]:
     yield from budget_conditions("budget", f"run {facts.name}", facts.cost_usd, facts.budget_usd, limits.budget_shares)
 
 
-def _lost(facts: RunFacts, _limits: AlertLimits) -> Iterator[Condition]:
+def _lost(facts: RunFacts, _limits: AlertSettings) -> Iterator[Condition]:
     for host in sorted(facts.lost):
         text = f"host {host} of run {facts.name} does not answer and was given up"
         yield Condition(rule="worker_lost", subject=host, message=text, host=host)
 
 
-def _quarantine(facts: RunFacts, _limits: AlertLimits) -> Iterator[Condition]:
+def _quarantine(facts: RunFacts, _limits: AlertSettings) -> Iterator[Condition]:
     for worker in sorted(facts.quarantined) if facts.ended_at is None else ():
         text = f"{worker} is quarantined in run {facts.name} and gets no more work"
         yield Condition(rule="quarantine", subject=worker, message=text, host=worker)
 
 
-def _failure_rate(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
+def _failure_rate(facts: RunFacts, limits: AlertSettings) -> Iterator[Condition]:
     recent = facts.recent[-_RECENT:]
     if facts.ended_at is not None or len(recent) < _ENOUGH_RECENT:
         return
@@ -155,13 +156,13 @@ def _own_rate(facts: RunFacts, recent: Sequence[bool]) -> float | None:
     return None if before < _ENOUGH_OWN else max(0, facts.failed - sum(not ok for ok in recent)) / before
 
 
-def _retry_rate(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
+def _retry_rate(facts: RunFacts, limits: AlertSettings) -> Iterator[Condition]:
     if facts.tried >= _ENOUGH_TRIED and facts.retried / facts.tried > limits.retry_rate:
         text = f"{facts.retried} of {facts.tried} tasks of run {facts.name} needed more than one attempt"
         yield Condition(rule="retry_rate", message=text)
 
 
-def _slow_task(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
+def _slow_task(facts: RunFacts, limits: AlertSettings) -> Iterator[Condition]:
     for task in facts.live:
         if task.expected_s and task.elapsed_s > max(limits.slow_least_s, limits.slow * task.expected_s):
             text = (
@@ -177,13 +178,13 @@ def _slow_task(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
             )
 
 
-def _not_started(facts: RunFacts, _limits: AlertLimits) -> Iterator[Condition]:
+def _not_started(facts: RunFacts, _limits: AlertSettings) -> Iterator[Condition]:
     for one in facts.unstarted if facts.ended_at is None else ():
         text = f"task {one.key} of run {facts.name} did not start on {one.worker} in time: {one.evidence}"
         yield Condition(rule="not_started", subject=one.worker, message=text, host=one.host)
 
 
-def _image_pull(facts: RunFacts, limits: AlertLimits) -> Iterator[Condition]:
+def _image_pull(facts: RunFacts, limits: AlertSettings) -> Iterator[Condition]:
     for host, since in facts.pulling if facts.ended_at is None else ():
         if facts.now - since > limits.pull_s:
             yield pull_condition(host, facts.now - since, f"run {facts.name}")
@@ -194,13 +195,13 @@ def pull_condition(host: str, took_s: float, whose: str) -> Condition:
     return Condition(rule="image_pull", subject=host, message=text, host=host)
 
 
-def _finished(facts: RunFacts, _limits: AlertLimits) -> Iterator[Condition]:
+def _finished(facts: RunFacts, _limits: AlertSettings) -> Iterator[Condition]:
     if facts.ended_at is not None and facts.state in (RunState.COMPLETED, RunState.CANCELLED):
         text = f"run {facts.name} is {facts.state}: {facts.tasks}"
         yield Condition(rule="finished", subject=f"{facts.ended_at:.3f}", message=text)
 
 
-_CHECKS: tuple[Callable[[RunFacts, AlertLimits], Iterator[Condition]], ...] = (
+_CHECKS: tuple[Callable[[RunFacts, AlertSettings], Iterator[Condition]], ...] = (
     _no_progress,
     _undriven,
     _paused,

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from evalfleet.config import Settings
 from evalfleet.core.alerts.host_checks import host_conditions, pool_conditions, reap_conditions
-from evalfleet.core.alerts.rules import NOTICES, AlertLimits, Change, Condition, latch
+from evalfleet.core.alerts.rules import NOTICES, Change, Condition, latch
 from evalfleet.core.alerts.run_checks import RunFacts, conditions
 from evalfleet.daemon.alerts.pool_facts import Idleness, host_facts, pool_facts, reap_facts
 from evalfleet.daemon.alerts.run_facts import active_runs, facts_of
-from evalfleet.daemon.alerts.state import FIRED, HOME, RESOLVED, fold, limits_of
+from evalfleet.daemon.alerts.state import FIRED, HOME, RESOLVED, fold
 from evalfleet.model import JsonObject
 from evalfleet.store.reader import StoreReader
 from evalfleet.store.store import Store
@@ -30,11 +30,11 @@ class Evaluation(Struct, frozen=True, kw_only=True):
 
 
 class Evaluator:
-    """Used by one thread at a time. Raises ConfigError where the rules are set in a way that cannot be."""
+    """Used by one thread at a time."""
 
     def __init__(self, settings: Settings) -> None:
-        self._limits: AlertLimits = limits_of(settings.alerts)
-        self._speed = settings.azure_speed or 1.0
+        self._limits = settings.alerts
+        self._speed = settings.azure.speed or 1.0
         self._idleness = Idleness()
 
     def evaluate(self, store: StoreReader, begun: float) -> Evaluation:
@@ -60,7 +60,7 @@ class Evaluator:
             seen = pool_facts(store, pool, self._idleness, self._speed)
             holding[f"pool:{pool.name}"] = pool_conditions(seen, limits)
         full = [(alert["host"], alert["subject"]) for alert in firing if alert["rule"] == "overload"]
-        for host in host_facts(store, limits.load_s, full):
+        for host in host_facts(store, limits.load_for_s, full):
             holding[f"host:{host.name}"] = host_conditions(host, limits)
         holding[HOME] = reap_conditions(reap_facts(store.events.reaps(), begun), limits)
         return Evaluation(alerts=alerts, holding=holding, names=names, over=frozenset(over))

@@ -35,7 +35,7 @@ _log = logging.getLogger("evalfleet.alerts")
 
 
 class AlertService:
-    """Used in the event loop's thread. Raises ConfigError where the rules are set in a way that cannot be."""
+    """Used in the event loop's thread."""
 
     def __init__(self, settings: Settings, access: Access) -> None:
         self._access = access

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from evalfleet.config import AlertSettings
-from evalfleet.core.alerts.rules import BY_NAME, NOTICES, RULES, Action, AlertLimits, Severity
+from evalfleet.core.alerts.rules import NOTICES, RULES, Action
 from evalfleet.core.transitions import allowed
-from evalfleet.errors import ConfigError
 from evalfleet.model import AlertState, Event, JsonObject
 from evalfleet.store.reader import StoreReader
 
@@ -76,51 +75,14 @@ def listed(
 
 
 def rules(settings: AlertSettings) -> list[JsonObject]:
-    """All rules as they are set here. Raises ConfigError."""
-    limits = limits_of(settings)
+    """All rules as they are set here."""
     return [
         {
             "rule": rule.name,
-            "severity": str(limits.severities.get(rule.name, rule.severity)),
+            "severity": str(settings.severity(rule.name) or rule.severity),
             "text": rule.text,
-            "action": str(limits.action(rule.name)),
-            "enabled": rule.name not in limits.off,
+            "action": str(settings.action(rule.name)),
+            "enabled": not settings.is_off(rule.name),
         }
         for rule in RULES
     ]
-
-
-def limits_of(given: AlertSettings) -> AlertLimits:
-    """When rules fire, and what then.
-
-    Raises ConfigError for a rule that there is not, or an action that does not fit it.
-    """
-    named = {**dict.fromkeys(given.off), **given.rules}
-    for name in named:
-        if name not in BY_NAME:
-            raise ConfigError(f"alerts: there is no rule {name!r}; there are: {', '.join(BY_NAME)}.")
-    actions = {name: Action(rule.action) for name, rule in given.rules.items() if rule.action is not None}
-    for name, action in actions.items():
-        fits = BY_NAME[name].actions
-        if action not in fits:
-            words = ", ".join(fits)
-            raise ConfigError(f"alerts.rules.{name}.action: {action} does not fit this rule; it may be: {words}.")
-    switched = {name: rule.enabled for name, rule in given.rules.items() if rule.enabled is not None}
-    return AlertLimits(
-        no_progress_s=given.no_progress_s,
-        stall_least_s=given.stall_least_s,
-        undriven_s=given.undriven_s,
-        failure_rate=given.failure_rate,
-        retry_rate=given.retry_rate,
-        budget_shares=given.budget_shares,
-        pool_budget_shares=given.pool_budget_shares,
-        slow=given.slow,
-        slow_least_s=given.slow_least_s,
-        pull_s=given.pull_s,
-        load=given.load,
-        load_s=given.load_for_s,
-        idle_s=given.idle_s,
-        off=frozenset(name for name in {*given.off, *switched} if not switched.get(name, False)),
-        severities={name: Severity(rule.severity) for name, rule in given.rules.items() if rule.severity is not None},
-        actions=actions,
-    )

@@ -30,11 +30,11 @@ def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: No
             return PoolFleet(settings, store, pool, run, owner_name(), notice)
         return FixedFleet(ssh_pool.backends(pool, home, notice, run.policy.tools))
     local = LocalSettings(
-        python=settings.runner_python,
-        idle_s=settings.runner_idle_s,
-        price_usd_per_hour=settings.local_price_usd_per_hour,
-        memory_mb=settings.local_memory_mb,
-        slots=settings.local_slots,
+        python=settings.local.python,
+        idle_s=settings.local.runner_idle_s,
+        price_usd_per_hour=settings.local.price_usd_per_hour,
+        memory_mb=settings.local.memory_mb,
+        slots=settings.local.slots,
     )
     return FixedFleet([LocalBackend(home, local)])
 

@@ -163,7 +163,7 @@ class Reading:
         return await self._told(request, ("compare", a, b, different), ask)
 
     async def pools(self, request: web.Request) -> web.Response:
-        speed = self._site.settings.azure_speed
+        speed = self._site.settings.azure.speed
 
         def ask(store: StoreReader) -> PoolList:
             found = [pools.pool_facts(store, pool, speed) for pool in store.pools()]
@@ -172,7 +172,7 @@ class Reading:
         return await self._told(request, ("pools",), ask)
 
     async def pool(self, request: web.Request) -> web.Response:
-        name, speed = request.match_info["pool"], self._site.settings.azure_speed
+        name, speed = request.match_info["pool"], self._site.settings.azure.speed
         return await self._told(request, ("pool", name), lambda store: pools.pool_facts(store, store.pool(name), speed))
 
     async def alerts(self, request: web.Request) -> web.Response:

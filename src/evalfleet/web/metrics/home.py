@@ -54,7 +54,7 @@ def samples(store: StoreReader, site: Site) -> Iterator[Sample]:
     yield from latency_samples(site.latency.rows())
     yield from host_samples(store)
     yield from gpu_samples(gpus_facts(store))
-    yield from pool_samples(store, site.settings.azure_speed or 1.0)
+    yield from pool_samples(store, site.settings.azure.speed or 1.0)
     for run_id in _shown(store):
         yield from run_samples(store, run_id)
 

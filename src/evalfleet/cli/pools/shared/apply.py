@@ -106,7 +106,7 @@ def _shown(settings: Settings, store: Store, pool: Pool, *, as_json: bool) -> in
     from evalfleet.cli.pools.shared.table import page
     from evalfleet.report.pools import pool_facts
 
-    answer = pool_facts(store, pool, settings.azure_speed)
+    answer = pool_facts(store, pool, settings.azure.speed)
     failed = pool.reason is not None or any(row.state == "quarantined" for row in answer.hosts)
     if as_json:
         print_document(answer)

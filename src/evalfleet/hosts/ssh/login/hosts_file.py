@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from evalfleet import duration
-from evalfleet.config import MOST_SLOTS
+from evalfleet.config.core_tables import MOST_SLOTS
 from evalfleet.errors import HostsFileError
 from evalfleet.validation import explain, quoted, sentence, suggestion
 

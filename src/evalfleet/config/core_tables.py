@@ -1,0 +1,158 @@
+"""The tables of the configuration file that evalfleet itself has, each once: as they are written, decoded and used."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Mapping
+from typing import ClassVar
+
+from msgspec import Struct, field
+
+from evalfleet.core.alerts.settings import AlertSettings
+from evalfleet.model import Kind
+from evalfleet.model.settings_table import Check, Seconds, SettingsTable, between, is_path
+
+COLOURS = ("auto", "always", "never")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+AZURE_PROFILES = ("azure", "emulator")
+MOST_SLOTS = 1024  # of one host
+
+_PATH: Check = (is_path, "must be a path")
+_COUNT: Check = (between(1, 2**31 - 1), "must be 1 or more")
+_POSITIVE: Check = (lambda value: 0 <= value < math.inf, "must be 0 or more")
+_SECOND: Check = (lambda value: value >= 1, "must be at least 1s")
+
+
+class GeneralSettings(SettingsTable, frozen=True, kw_only=True):
+    """The keys outside of any table."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "home": _PATH,
+        "colour": (COLOURS.__contains__, f"must be one of {', '.join(COLOURS)}"),
+        "log_level": (LOG_LEVELS.__contains__, f"must be one of {', '.join(LOG_LEVELS)}"),
+    }
+
+    home: str | None = None  # not in the home's own file
+    colour: str = "auto"
+    log_level: str = "warning"
+
+
+class LocalSettings(SettingsTable, frozen=True, kw_only=True):
+    """`[local]`: this machine as a host."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "price_usd_per_hour": _POSITIVE,
+        "memory_mb": _COUNT,
+        "slots": (between(1, MOST_SLOTS), f"must be 1 to {MOST_SLOTS}"),
+        "python": _PATH,
+    }
+
+    price_usd_per_hour: float = 0.0  # of one worker
+    memory_mb: int | None = None  # None: what the machine has
+    slots: int | None = None  # None: as many as runs ask for
+    python: str = sys.executable  # runs the runner
+    runner_idle_s: Seconds = field(default=600.0, name="runner_idle")  # the runner ends after this time without work
+
+
+class BrowserSettings(SettingsTable, frozen=True, kw_only=True):
+    """`[browser]`"""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {"chromium": _PATH}
+
+    chromium: str | None = None  # None: the first on PATH
+
+
+class AzureTable(SettingsTable, frozen=True, kw_only=True):
+    """`[azure]`, as written; `evalfleet.azure.settings` makes of it what the clients need."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "profile": (AZURE_PROFILES.__contains__, f"must be one of {', '.join(AZURE_PROFILES)}"),
+        "ssh_port": (between(1, 65535), "must be a port, 1 to 65535"),
+        "speed": _POSITIVE,
+    }
+
+    profile: str = "azure"  # or "emulator": an Azure on this machine
+    subscription: str | None = None
+    resource_group: str = "evalfleet"
+    ssh_from: str | None = None  # the only address that may reach our machines
+    ssh_port: int = 22
+    emulator: str | None = None  # where it listens
+    speed: float = 1.0  # cloud seconds per second, of an emulator
+
+
+class LeaseSettings(SettingsTable, frozen=True, kw_only=True):
+    """`[lease]`"""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {"duration_s": _SECOND, "give_up_s": _SECOND}
+
+    duration_s: Seconds = field(default=60.0, name="duration")
+    give_up_s: Seconds = field(default=120.0, name="give_up")
+
+
+class BreakerSettings(SettingsTable, frozen=True, kw_only=True):
+    """`[breaker]`"""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {"slow_start": _COUNT}
+
+    probe_base_s: Seconds = field(default=2.0, name="probe_base")  # pause before the first probe
+    slow_start: int = 3  # attempts in flight until the first success
+
+
+class JudgePattern(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[[judge.pattern]]`: a regular expression over the evidence, and the kind of failures that match."""
+
+    regex: str
+    kind: str
+
+    def __post_init__(self) -> None:
+        from evalfleet.validation import quoted, suggestion
+
+        if self.kind not in set(Kind):
+            raise ValueError(f"kind: {quoted(self.kind)} is not a kind{suggestion(self.kind, set(Kind))}")
+        if not self.regex:
+            raise ValueError("regex: is empty, and would match everything")
+        try:
+            re.compile(self.regex)
+        except re.error as error:
+            raise ValueError(f"regex: {quoted(self.regex)} is not a regular expression: {error}") from None
+
+
+class JudgeSettings(SettingsTable, frozen=True, kw_only=True):
+    """`[judge]`"""
+
+    builtin: bool = True  # whether built-in patterns are tried after these
+    patterns: tuple[JudgePattern, ...] = field(default=(), name="pattern")  # the first match wins
+
+
+TABLES: dict[str, type[SettingsTable]] = {
+    "local": LocalSettings,
+    "browser": BrowserSettings,
+    "azure": AzureTable,
+    "lease": LeaseSettings,
+    "breaker": BreakerSettings,
+    "alerts": AlertSettings,
+    "judge": JudgeSettings,
+}
+VARIABLES: dict[str, tuple[str, str]] = {  # variable -> table and key that it sets; "": outside of any table
+    "EVALFLEET_COLOUR": ("", "colour"),
+    "EVALFLEET_LOG_LEVEL": ("", "log_level"),
+    "EVALFLEET_LOCAL_PRICE_USD_PER_HOUR": ("local", "price_usd_per_hour"),
+    "EVALFLEET_LOCAL_MEMORY_MB": ("local", "memory_mb"),
+    "EVALFLEET_LOCAL_SLOTS": ("local", "slots"),
+    "EVALFLEET_RUNNER_PYTHON": ("local", "python"),
+    "EVALFLEET_RUNNER_IDLE": ("local", "runner_idle"),
+    "EVALFLEET_CHROMIUM": ("browser", "chromium"),
+    "EVALFLEET_AZURE_PROFILE": ("azure", "profile"),
+    "EVALFLEET_AZURE_SUBSCRIPTION": ("azure", "subscription"),
+    "EVALFLEET_AZURE_RESOURCE_GROUP": ("azure", "resource_group"),
+    "EVALFLEET_AZURE_SSH_FROM": ("azure", "ssh_from"),
+    "EVALFLEET_AZURE_SSH_PORT": ("azure", "ssh_port"),
+    "EVALFLEET_AZURE_EMULATOR": ("azure", "emulator"),
+    "EVALFLEET_AZURE_SPEED": ("azure", "speed"),
+    "EVALFLEET_LEASE_DURATION": ("lease", "duration"),
+    "EVALFLEET_LEASE_GIVE_UP": ("lease", "give_up"),
+    "EVALFLEET_BREAKER_PROBE_BASE": ("breaker", "probe_base"),
+    "EVALFLEET_BREAKER_SLOW_START": ("breaker", "slow_start"),
+}
