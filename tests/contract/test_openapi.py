@@ -12,6 +12,7 @@ from tests.support.fleet import Fleet, fleet_at
 from tests.support.web_server import Served, serve
 
 schemathesis = pytest.importorskip("schemathesis")
+jsonschema_rs = pytest.importorskip("jsonschema_rs")
 EXAMPLES = 8
 STREAM = "/api/v1/events"  # never ends
 STUDY = """
@@ -40,8 +41,17 @@ def server(fleet: Fleet) -> Served:
     return serve(fleet, "--no-drive")
 
 
-def operations(server: Served) -> list[Any]:
+def strict_document(server: Served) -> Any:
+    """The document, with answers that may have no member that it does not tell of."""
     document = server.ask("/api/v1/openapi.json", token=None).json
+    for schema in document["components"]["schemas"].values():
+        if "properties" in schema:
+            schema["additionalProperties"] = False
+    return document
+
+
+def operations(server: Served) -> list[Any]:
+    document = strict_document(server)
     schema = schemathesis.openapi.from_dict(document)
     schema.config.update(base_url=f"http://127.0.0.1:{server.port}")
     return [found.ok() for found in schema.get_all_operations() if found.ok().path != STREAM]
@@ -90,9 +100,17 @@ def test_every_operation_keeps_its_word(server: Served):
     assert sum(answers.values()) > 100
 
 
+def body_errors(document: Any, path: str, body: Any) -> list[str]:
+    """Where a body differs from what the document says of it."""
+    answer = document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    validator = jsonschema_rs.validator_for({**answer, "components": document["components"]})
+    return [f"{path}: {error.message}"[:500] for error in validator.iter_errors(body)]
+
+
 def test_runs_that_exist_are_told_as_described(server: Served):
-    document = server.ask("/api/v1/openapi.json", token=None).json
+    document = strict_document(server)
     assert document["openapi"].startswith("3.1")
+    assert all(name.isalnum() for name in document["components"]["schemas"]), "two types share a name"
     for path in document["paths"]:
         if (
             "{run}" not in path
@@ -105,3 +123,8 @@ def test_runs_that_exist_are_told_as_described(server: Served):
         answer = server.ask(address.replace("{stream}", "stdout"))
         assert answer.status == 200, path
         assert int(answer.headers["x-evalfleet-event"]) > 0
+        if "application/json" in document["paths"][path]["get"]["responses"]["200"]["content"]:
+            assert body_errors(document, path, answer.json) == []
+            assert body_errors(document, path, {**answer.json, "more": 1})
+            for name in answer.json:
+                assert body_errors(document, path, {k: v for k, v in answer.json.items() if k != name}), name

@@ -73,7 +73,7 @@ class PoolList(Answer, frozen=True, kw_only=True):
     pools: list[PoolCount]
 
 
-class NewPool(Answer, frozen=True, kw_only=True):
+class CreatedPool(Answer, frozen=True, kw_only=True):
     pool: str
     backend: str
     hosts: int

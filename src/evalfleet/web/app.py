@@ -186,7 +186,7 @@ def _guard(site: Site, table: Mapping[tuple[str, str], Route]) -> Middleware:
             _log.exception("%s %s failed", request.method, request.path)
             return _error(500, "Internal", "an internal error; the server's log has the traceback")
         finally:
-            if route is not None and route.answer not in _ENDLESS:
+            if route is not None and route.media not in _ENDLESS:
                 site.latency.note(route.method, _canonical(route.path), time.perf_counter() - began)
 
     return guard

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from evalfleet import __version__
+from evalfleet.answers.runs import EventRow
 from evalfleet.model import JsonObject, Role
 from evalfleet.web.routes import Parameter, Route
 
@@ -23,7 +24,13 @@ def document(routes: Sequence[Route]) -> JsonObject:
     for route in routes:
         paths.setdefault(_IN_PATH.sub(r"{\1}", route.path), {})[route.method.lower()] = _operation(route)
     bodies = [route.body for route in routes if route.body is not None]
-    _, schemas = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
+    answers = list(dict.fromkeys(answer for route in routes for answer in route.answers))
+    _, schemas = msgspec.json.schema_components(
+        [*bodies, *answers, EventRow], ref_template="#/components/schemas/{name}"
+    )
+    _, sent = msgspec.json.schema_components(bodies)
+    for name in schemas.keys() - sent.keys():
+        _complete(name, schemas[name], answers)
     schemas["Error"] = _ERROR
     return {
         "openapi": "3.1.0",
@@ -32,6 +39,13 @@ def document(routes: Sequence[Route]) -> JsonObject:
         "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}],
     }
+
+
+def _complete(name: str, schema: JsonObject, answers: Sequence[type[msgspec.Struct]]) -> None:
+    """An answer has every member, also those with a default, unless its type says that these are left out."""
+    is_short = any(one.__name__ == name and one.__struct_config__.omit_defaults for one in answers)
+    if "properties" in schema and not is_short:
+        schema["required"] = list(schema["properties"])
 
 
 _ERROR: JsonObject = {
@@ -71,11 +85,12 @@ def _name(match: re.Match[str]) -> str:
 
 
 def _responses(route: Route) -> JsonObject:
-    schema: JsonObject = {"type": "object"} if route.answer == "application/json" else {}
+    refs = [{"$ref": f"#/components/schemas/{answer.__name__}"} for answer in route.answers]
+    schema: JsonObject = refs[0] if len(refs) == 1 else {"anyOf": refs} if refs else {}
     # A file has the type that its bytes say.
-    media = "*/*" if route.answer == "application/octet-stream" else route.answer
+    media = "*/*" if route.media == "application/octet-stream" else route.media
     responses: JsonObject = {str(route.status): {"description": route.text, "content": {media: {"schema": schema}}}}
-    if route.answer == "websocket":
+    if route.media == "websocket":
         responses = {"101": {"description": route.text}}
     errors = {**_ERRORS, **(_CHANGE_ERRORS if route.role is Role.OPERATOR else {})}
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}

@@ -8,7 +8,14 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
+from evalfleet.answers import alerts, attempts, runs, server
+from evalfleet.answers import gpus as gpu_answers
+from evalfleet.answers import pools as pool_answers
+from evalfleet.answers import studies as study_answers
+from evalfleet.answers.comparison import Comparison
 from evalfleet.model import Role, RunState, TaskState
+from evalfleet.operations import steer, submit
+from evalfleet.operations import studies as study_operations
 from evalfleet.web import params
 from evalfleet.web.context import Site
 from evalfleet.web.handlers import gpus, pools, run_changes, studies
@@ -53,7 +60,8 @@ class Route(Struct, frozen=True, kw_only=True):
     role: Role | None = Role.READER  # None: anybody
     query: tuple[Parameter, ...] = ()
     body: type[msgspec.Struct] | None = None
-    answer: str = "application/json"
+    answers: tuple[type[msgspec.Struct], ...] = ()  # one of these, as JSON
+    media: str = "application/json"
     status: int = 200
 
 
@@ -65,6 +73,7 @@ PAGE = (LIMIT, CURSOR)
 def routes(site: Site) -> list[Route]:
     """Those of the API."""
     return [
+        *_runs(Reading(site)),
         *_reading(Reading(site)),
         *_files(Files(site)),
         *_streaming(Streaming(site), Desktops(site)),
@@ -72,15 +81,25 @@ def routes(site: Site) -> list[Route]:
         *_studies(Studies(site)),
         *_pools(Pools(site)),
         *_gpus(Gpus(site)),
-        _get(f"{API}/benchmarks", Choices(site).benchmarks, "the benchmarks, and who may act in them"),
+        _get(
+            f"{API}/benchmarks",
+            Choices(site).benchmarks,
+            server.BenchmarkList,
+            "the benchmarks, and who may act in them",
+        ),
     ]
 
 
-def _get(path: str, handler: Handler, text: str, *query: Parameter, answer: str = "application/json") -> Route:
-    return Route(method="GET", path=path, handler=handler, text=text, query=query, answer=answer)
+def _get(path: str, handler: Handler, answer: type[msgspec.Struct], text: str, *query: Parameter) -> Route:
+    return Route(method="GET", path=path, handler=handler, text=text, query=query, answers=(answer,))
 
 
-def _reading(reading: Reading) -> list[Route]:
+def _get_media(path: str, handler: Handler, media: str, text: str, *query: Parameter) -> Route:
+    """What is not JSON."""
+    return Route(method="GET", path=path, handler=handler, text=text, query=query, media=media)
+
+
+def _runs(reading: Reading) -> list[Route]:
     whole = Parameter(name="after", kind="integer", least=0)
     before = Parameter(name="before", kind="integer", least=0)
     search = Parameter(name="search")
@@ -88,103 +107,218 @@ def _reading(reading: Reading) -> list[Route]:
     states = Parameter(name="state", words=_STATES, many=True)
     task_states = Parameter(name="state", words=_TASK_STATES, many=True)
     named = [Parameter(name=name) for name in ("domain", "key")]
-    sides = [Parameter(name=name, required=True) for name in ("a", "b")]
-    sides.append(Parameter(name="different", words=("allowed",)))
     kinds = [Parameter(name=name) for name in ("kind", "blame")]
     chosen = [Parameter(name="type"), Parameter(name="task"), Parameter(name="order", words=("asc", "desc"))]
+    return [
+        _get(f"{API}/runs", reading.runs, runs.RunPage, "the runs, newest first", *PAGE, states, search),
+        _get(_RUN, reading.run, runs.RunFacts, "one run: scores, cost, workers, what it waits for"),
+        _get(f"{_RUN}/tasks", reading.tasks, runs.TaskPage, "its tasks", *PAGE, task_states, search, *named),
+        _get(f"{_RUN}/grid", reading.grid, runs.TaskGrid, "all its tasks, by columns"),
+        _get(
+            f"{_RUN}/lanes",
+            reading.lanes,
+            runs.Lanes,
+            "its attempts by worker",
+            Parameter(name="after_at", kind="number"),
+        ),
+        _get(f"{_RUN}/series", reading.series, runs.ScoreSeries, "score and cost over time"),
+        _get(
+            f"{_RUN}/workers/series",
+            reading.host_series,
+            runs.HostSeriesList,
+            "how busy its hosts are and were",
+            host,
+            since,
+        ),
+        _get(f"{_RUN}/failures", reading.failures, runs.FailurePage, "what failed, and why", *PAGE, *kinds),
+        _get(f"{_RUN}/queue", reading.queue, runs.Queue, "what starts next", LIMIT),
+        _get(f"{_RUN}/events", reading.events, runs.EventPage, "its numbered events", *PAGE, whole, before, *chosen),
+    ]
+
+
+def _reading(reading: Reading) -> list[Route]:
+    sides = [Parameter(name=name, required=True) for name in ("a", "b")]
+    sides.append(Parameter(name="different", words=("allowed",)))
     alert_state = Parameter(name="state", words=("firing", "resolved"))
     pieces = [Parameter(name=name, kind="integer", least=0) for name in ("offset",)]
     sizes = [Parameter(name=name, kind="integer", least=1, most=1 << 20) for name in ("limit", "tail")]
     return [
-        _get(f"{API}/me", reading.me, "who asks, and what server this is"),
-        _get(f"{API}/runs", reading.runs, "the runs, newest first", *PAGE, states, search),
-        _get(_RUN, reading.run, "one run: scores, cost, workers, what it waits for"),
-        _get(f"{_RUN}/tasks", reading.tasks, "its tasks", *PAGE, task_states, search, *named),
-        _get(f"{_RUN}/grid", reading.grid, "all its tasks, by columns"),
-        _get(f"{_RUN}/lanes", reading.lanes, "its attempts by worker", Parameter(name="after_at", kind="number")),
-        _get(f"{_RUN}/series", reading.series, "score and cost over time"),
-        _get(f"{_RUN}/workers/series", reading.host_series, "how busy its hosts are and were", host, since),
-        _get(f"{_RUN}/failures", reading.failures, "what failed, and why", *PAGE, *kinds),
-        _get(f"{_RUN}/queue", reading.queue, "what starts next", LIMIT),
-        _get(f"{_RUN}/events", reading.events, "its numbered events", *PAGE, whole, before, *chosen),
-        _get(_TASK, reading.task, "one task with all its attempts"),
-        _get(_ATTEMPT, reading.attempt, "one attempt with its film and files"),
-        _get(f"{_ATTEMPT}/logs/{{stream:stdout|stderr}}", reading.log, "what it wrote", *pieces, *sizes),
-        _get(f"{API}/compare", reading.compare, "whether run b is better than run a", *sides),
-        _get(f"{API}/pools", reading.pools, "the pools"),
-        _get(f"{API}/pools/{{pool}}", reading.pool, "one pool and its hosts"),
-        _get(f"{API}/alerts", reading.alerts, "alerts, newest first", *PAGE, alert_state, Parameter(name="run")),
-        _get(f"{API}/requests/{{request:\\d+}}", reading.answer, "what became of a request"),
+        _get(f"{API}/me", reading.me, server.Me, "who asks, and what server this is"),
+        _get(_TASK, reading.task, attempts.TaskFacts, "one task with all its attempts"),
+        _get(_ATTEMPT, reading.attempt, attempts.AttemptFacts, "one attempt with its film and files"),
+        _get(
+            f"{_ATTEMPT}/logs/{{stream:stdout|stderr}}",
+            reading.log,
+            attempts.LogPiece,
+            "what it wrote",
+            *pieces,
+            *sizes,
+        ),
+        _get(f"{API}/compare", reading.compare, Comparison, "whether run b is better than run a", *sides),
+        _get(f"{API}/pools", reading.pools, pool_answers.PoolList, "the pools"),
+        _get(f"{API}/pools/{{pool}}", reading.pool, pool_answers.PoolFacts, "one pool and its hosts"),
+        _get(
+            f"{API}/alerts",
+            reading.alerts,
+            alerts.AlertPage,
+            "alerts, newest first",
+            *PAGE,
+            alert_state,
+            Parameter(name="run"),
+        ),
+        _get(f"{API}/requests/{{request:\\d+}}", reading.answer, server.RequestAnswer, "what became of a request"),
     ]
 
 
 def _files(files: Files) -> list[Route]:
     any_type = "application/octet-stream"
     return [
-        _get(f"{_ATTEMPT}/files/{{path:.+}}", files.artifact, "a file that it left", answer=any_type),
-        _get(f"{_ATTEMPT}/screenshot", files.screenshot, "its newest screenshot", answer=any_type),
+        _get_media(f"{_ATTEMPT}/files/{{path:.+}}", files.artifact, any_type, "a file that it left"),
+        _get_media(f"{_ATTEMPT}/screenshot", files.screenshot, any_type, "its newest screenshot"),
     ]
 
 
 def _streaming(streaming: Streaming, desktops: Desktops) -> list[Route]:
     query = (Parameter(name="after", kind="integer", least=0), Parameter(name="run", many=True))
     control = Parameter(name="control", words=("0", "1"))
-    watch = _get(f"{_ATTEMPT}/vnc", desktops.vnc, "its live desktop (WebSocket)", control, answer="websocket")
+    watch = _get_media(f"{_ATTEMPT}/vnc", desktops.vnc, "websocket", "its live desktop (WebSocket)", control)
     shown = "the screen of a pool's host (WebSocket)"
     picture = "what that screen shows now"
     return [
         watch,
-        _get(f"{_HOST}/vnc", desktops.host_vnc, shown, control, answer="websocket"),
-        _get(f"{_HOST}/screenshot", desktops.host_screenshot, picture, answer="application/octet-stream"),
-        _get(f"{API}/events", streaming.events, "all new events, as they come", *query, answer="text/event-stream"),
+        _get_media(f"{_HOST}/vnc", desktops.host_vnc, "websocket", shown, control),
+        _get_media(f"{_HOST}/screenshot", desktops.host_screenshot, "application/octet-stream", picture),
+        _get_media(f"{API}/events", streaming.events, "text/event-stream", "all new events, as they come", *query),
     ]
 
 
-def _post(path: str, handler: Handler, body: type[msgspec.Struct], text: str, status: int = 200) -> Route:
-    return Route(method="POST", path=path, handler=handler, text=text, role=Role.OPERATOR, body=body, status=status)
+def _post(
+    path: str,
+    handler: Handler,
+    body: type[msgspec.Struct],
+    answer: type[msgspec.Struct],
+    text: str,
+    *others: type[msgspec.Struct],
+    status: int = 200,
+) -> Route:
+    return Route(
+        method="POST",
+        path=path,
+        handler=handler,
+        text=text,
+        role=Role.OPERATOR,
+        body=body,
+        answers=(answer, *others),
+        status=status,
+    )
 
 
 def _acting(act: Acting) -> list[Route]:
     return [
-        _post(f"{API}/runs", act.submit, run_changes.NewRun, "make a run", 201),
-        _post(f"{_RUN}/pause", act.pause, run_changes.Reason, "admit no more work; what runs ends first"),
-        _post(f"{_RUN}/resume", act.resume, run_changes.Amendment, "go on with it"),
-        _post(f"{_RUN}/cancel", act.cancel, params.Nothing, "end it and its running tasks"),
-        _post(f"{_RUN}/retry", act.retry, run_changes.Only, "give failed or held tasks new attempts"),
-        _post(f"{_RUN}/hold", act.hold, run_changes.Keys, "keep tasks from starting"),
-        _post(f"{_RUN}/release", act.release, run_changes.Keys, "let held tasks start again"),
-        _post(f"{_RUN}/amend", act.amend, run_changes.Amendment, "change its number of workers or its budget"),
-        _post(f"{_RUN}/quarantine", act.quarantine, run_changes.WorkerName, "give a worker or host no more work"),
-        _post(f"{_RUN}/unquarantine", act.unquarantine, run_changes.WorkerName, "let a worker or host work again"),
-        _post(f"{API}/alerts/test", act.test_alerts, params.Nothing, "send a test message to every channel"),
+        _post(f"{API}/runs", act.submit, run_changes.NewRun, submit.Submitted, "make a run", status=201),
+        _post(
+            f"{_RUN}/pause",
+            act.pause,
+            run_changes.PauseReason,
+            steer.Pausing,
+            "admit no more work; what runs ends first",
+        ),
+        _post(f"{_RUN}/resume", act.resume, run_changes.Amendment, run_changes.Resumed, "go on with it"),
+        _post(f"{_RUN}/cancel", act.cancel, params.Nothing, steer.Cancelled, "end it and its running tasks"),
+        _post(
+            f"{_RUN}/retry", act.retry, run_changes.Only, steer.ChangedTasks, "give failed or held tasks new attempts"
+        ),
+        _post(f"{_RUN}/hold", act.hold, run_changes.Keys, steer.ChangedTasks, "keep tasks from starting"),
+        _post(f"{_RUN}/release", act.release, run_changes.Keys, steer.ChangedTasks, "let held tasks start again"),
+        _post(
+            f"{_RUN}/amend",
+            act.amend,
+            run_changes.Amendment,
+            steer.Amended,
+            "change its number of workers or its budget",
+        ),
+        _post(
+            f"{_RUN}/quarantine",
+            act.quarantine,
+            run_changes.WorkerName,
+            steer.Quarantine,
+            "give a worker or host no more work",
+        ),
+        _post(
+            f"{_RUN}/unquarantine",
+            act.unquarantine,
+            run_changes.WorkerName,
+            steer.Quarantine,
+            "let a worker or host work again",
+        ),
+        _post(
+            f"{API}/alerts/test",
+            act.test_alerts,
+            params.Nothing,
+            alerts.ChannelTests,
+            "send a test message to every channel",
+        ),
     ]
 
 
 def _studies(found: Studies) -> list[Route]:
     one = f"{API}/studies/{{run}}"
     return [
-        _get(f"{API}/studies", found.listed, "the studies, newest first"),
-        _get(one, found.one, "one study: its trials, and the best so far"),
-        _post(f"{API}/studies", found.submit, studies.NewStudy, "make a study", 201),
-        _post(f"{one}/add-trials", found.add_trials, studies.MoreTrials, "let it try more"),
-        _post(f"{one}/retry-failed", found.retry_failed, params.Nothing, "give failed trials new attempts"),
-        _post(f"{one}/parallel", found.parallel, studies.Parallel, "change how many trials run at a time"),
+        _get(f"{API}/studies", found.listed, study_answers.StudyList, "the studies, newest first"),
+        _get(one, found.one, study_answers.StudyFacts, "one study: its trials, and the best so far"),
+        _post(
+            f"{API}/studies", found.submit, studies.NewStudy, study_answers.SubmittedStudy, "make a study", status=201
+        ),
+        _post(f"{one}/add-trials", found.add_trials, studies.AddTrials, study_operations.MoreTrials, "let it try more"),
+        _post(
+            f"{one}/retry-failed",
+            found.retry_failed,
+            params.Nothing,
+            steer.ChangedTasks,
+            "give failed trials new attempts",
+        ),
+        _post(
+            f"{one}/parallel",
+            found.parallel,
+            studies.Parallel,
+            studies.StudyAmended,
+            "change how many trials run at a time",
+        ),
     ]
 
 
 def _pools(found: Pools) -> list[Route]:
     one = f"{API}/pools/{{pool}}"
     return [
-        _post(f"{API}/pools", found.create, pools.NewPool, "make a pool", 201),
-        _post(f"{one}/start", found.start, pools.OfPool, "start its stopped machines, or one"),
-        _post(f"{one}/stop", found.stop, pools.OfPool, "deallocate its machines, or one; their disks stay"),
-        _post(f"{one}/scale", found.scale, pools.Size, "give it another size, or other limits"),
-        _post(f"{one}/delete", found.delete, pools.OfPool, "delete it with the machines that we made, or one of them"),
+        _post(f"{API}/pools", found.create, pools.NewPool, pool_answers.CreatedPool, "make a pool", status=201),
+        _post(f"{one}/start", found.start, pools.OfPool, pool_answers.PoolOrder, "start its stopped machines, or one"),
+        _post(
+            f"{one}/stop",
+            found.stop,
+            pools.OfPool,
+            pool_answers.PoolOrder,
+            "deallocate its machines, or one; their disks stay",
+        ),
+        _post(f"{one}/scale", found.scale, pools.Size, pool_answers.PoolOrder, "give it another size, or other limits"),
+        _post(
+            f"{one}/delete",
+            found.delete,
+            pools.OfPool,
+            pool_answers.PoolOrder,
+            "delete it with the machines that it made, or one of them",
+            pool_answers.DeletedPool,
+        ),
     ]
 
 
 def _gpus(found: Gpus) -> list[Route]:
     return [
-        _get(f"{API}/gpus", found.listed, "the GPUs: who has which, and who waits"),
-        _post(f"{API}/gpus/pardon", found.pardon, gpus.OneGpu, "let a GPU in quarantine be leased again"),
+        _get(f"{API}/gpus", found.listed, gpu_answers.GpuList, "the GPUs: who has which, and who waits"),
+        _post(
+            f"{API}/gpus/pardon",
+            found.pardon,
+            gpus.OneGpu,
+            gpu_answers.PardonedGpu,
+            "let a GPU in quarantine be leased again",
+        ),
     ]

@@ -73,7 +73,7 @@ class Pools:
         by = str(bearer_of(request))
         pool = await self._site.write(lambda store: make(store, by))
         rows = await self._site.readers.call(lambda store: store.hosts(pool.name))
-        answer = answers.NewPool(
+        answer = answers.CreatedPool(
             pool=pool.name,
             backend=pool.backend,
             hosts=len(registry.kind_of(pool).hosts(pool, rows)),

@@ -43,7 +43,7 @@ class NewRun(BenchmarkOptions, frozen=True, forbid_unknown_fields=True, kw_only=
     folder: str | None = None
 
 
-class Reason(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class PauseReason(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     reason: str | None = None
 
 
@@ -94,7 +94,7 @@ class Acting:
         return told(answer, 201)
 
     async def pause(self, request: web.Request) -> web.Response:
-        wanted = await params.body(request, Reason)
+        wanted = await params.body(request, PauseReason)
         return await self._changed(request, lambda store, run, by: steer.pause(store, run, reason=wanted.reason, by=by))
 
     async def resume(self, request: web.Request) -> web.Response:

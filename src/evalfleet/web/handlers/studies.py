@@ -40,7 +40,7 @@ class NewStudy(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     folder: str | None = None
 
 
-class MoreTrials(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class AddTrials(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     trials: int
 
 
@@ -89,7 +89,7 @@ class Studies:
         return told(SubmittedStudy(run=run.id, name=run.name, state=run.state, folder=run.folder), 201)
 
     async def add_trials(self, request: web.Request) -> web.Response:
-        wanted = await params.body(request, MoreTrials)
+        wanted = await params.body(request, AddTrials)
         params.workers(wanted.trials, "trials", _MOST_TRIALS)
         run = await self._study(request)
         answer = await self._steering.change(

@@ -42,7 +42,7 @@ def route(site: Site) -> Route:
             kept["text"] = (time.monotonic() + max(_KEPT_S, _SHARE_OF_TIME * took_s), took_s, text)
         return web.Response(body=text.encode(), headers={"Content-Type": CONTENT, "Cache-Control": "no-store"})
 
-    return Route(method="GET", path="/metrics", handler=handler, text="for Prometheus", answer="text/plain")
+    return Route(method="GET", path="/metrics", handler=handler, text="for Prometheus", media="text/plain")
 
 
 def samples(store: StoreReader, site: Site) -> Iterator[Sample]:
