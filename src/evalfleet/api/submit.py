@@ -140,7 +140,7 @@ def submit_benchmark(
 
 
 def _warn(note: str) -> None:
-    warnings.warn(note, stacklevel=4)  # of the line that submits
+    warnings.warn(note, stacklevel=5)  # of the line that submits
 
 
 def _stored(machine: config.Settings, submission: taskfile.Submission, options: RunOptions) -> RunHandle:

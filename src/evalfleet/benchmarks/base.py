@@ -70,6 +70,13 @@ class PastTask(Struct, frozen=True, kw_only=True):
     duration_s: float
 
 
+class PastResults(Struct, frozen=True, kw_only=True):
+    """The results of one model."""
+
+    model: str
+    tasks: list[PastTask]
+
+
 class Episode(Protocol):
     """One task under way in its environment. Used by one thread; raises EnvironmentFailed if that fails.
 
@@ -176,6 +183,15 @@ class ShowsScreen(Protocol):
     """Capability: a host that is ready for the benchmark shows a screen."""
 
     screen: Screen
+
+
+@runtime_checkable
+class ReadsResults(Protocol):
+    """Capability: reads results that its own tools left in a folder, for `evalfleet import`."""
+
+    def read_results(self, folder: str) -> PastResults:
+        """Raises InputError: there are none that it understands."""
+        ...
 
 
 @runtime_checkable

@@ -19,7 +19,8 @@ from typing import Any, cast
 from msgspec import Struct
 
 from evalfleet import config
-from evalfleet.benchmarks.base import PastTask
+from evalfleet.benchmarks import registry
+from evalfleet.benchmarks.base import Benchmark, PastTask, ReadsResults
 from evalfleet.core.failures.kinds import JUDGE_VERSION, failure, outcome_of
 from evalfleet.engine.supervisor import owner_name
 from evalfleet.errors import InputError, NotFound
@@ -30,7 +31,6 @@ from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
 from evalfleet.validation import sentence, suggestion
 
-FORMATS = ("waa",)
 HOST = "import"
 # What `retry` would run: it says why there is nothing to run, and blames nobody's task.
 _REFUSAL = {
@@ -56,22 +56,33 @@ class ImportedFolder(Struct, frozen=True, kw_only=True):
     no_verdict: int
 
 
+def formats(settings: config.Settings) -> list[str]:
+    """Return the benchmarks whose own results can be imported."""
+    return [name for name in registry.names() if isinstance(_found(name, settings), ReadsResults)]
+
+
+def _found(name: str, settings: config.Settings) -> Benchmark | None:
+    try:
+        return registry.find(name, settings)
+    except InputError:
+        return None  # a plug-in that is broken
+
+
 def import_folder(
-    settings: config.Settings, folder: str | os.PathLike[str], format: str = "waa", name: str | None = None
+    settings: config.Settings, folder: str | os.PathLike[str], format: str, name: str | None = None
 ) -> ImportedFolder:
     """Make a completed run of the results in a folder. The same results are imported once.
 
     Args:
-        format: waa, the result folder of Windows Agent Arena.
+        format: a benchmark that reads results of its own tools, such as waa.
         name: what to call the run; else the format and the model.
 
     Raises InputError.
     """
-    if format not in FORMATS:
-        raise InputError(sentence(f"there is no format {format!r}{suggestion(format, FORMATS)}"))
-    from evalfleet.benchmarks.waa.tree import read_tree
-
-    tree = read_tree(os.fspath(folder))
+    reader = registry.find(format, settings) if registry.is_known(format) else None
+    if not isinstance(reader, ReadsResults):
+        raise InputError(sentence(f"there is no format {format!r}{suggestion(format, formats(settings))}"))
+    tree = reader.read_results(os.fspath(folder))
     store = open_store(settings.home)
     try:
         label, source = name or f"{format}-{tree.model}", os.path.abspath(folder)

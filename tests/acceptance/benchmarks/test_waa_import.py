@@ -89,7 +89,7 @@ def test_the_same_results_are_imported_once(results: Path, fleet: Fleet):
     other = fleet.json("import", str(copy), "--format", "waa", "--name", "mended")
     assert (other["new"], other["name"], other["no_verdict"]) == (True, "mended", 0)
     assert fleet.json("compare", first["run"], other["run"])["tasks"]["paired"] == 5
-    assert len(fleet.json("status")) == 2
+    assert len(fleet.json("status")["runs"]) == 2
 
 
 @pytest.mark.long
@@ -137,3 +137,11 @@ def test_broken_results_are_refused_whole(results: Path, fleet: Fleet):
     bad.unlink()
     shutil.copytree(tree / "gpt-4o", tree / "gpt-5")
     refused(results, f"has the results of 2 models; name one of them: {tree / 'gpt-4o'}, {tree / 'gpt-5'}")
+
+
+@pytest.mark.parametrize(
+    ("format", "said"), [("desk", "there is no format 'desk'; known here: waa."), ("wa", 'mean "waa"?')]
+)
+def test_only_benchmarks_that_read_results_are_formats(fleet: Fleet, tmp_path: Path, format: str, said: str):
+    done = fleet.command("import", str(tmp_path), "--format", format)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr

@@ -11,12 +11,13 @@ from typing import Any, NoReturn
 from msgspec.structs import asdict, replace
 
 from evalfleet import config
-from evalfleet.benchmarks.base import Episode, Requirement, Rung, Screen, Selection, TaskInfo, Tools
+from evalfleet.benchmarks.base import Episode, PastResults, Requirement, Rung, Screen, Selection, TaskInfo, Tools
 from evalfleet.benchmarks.selection import Chosen, choose
 from evalfleet.benchmarks.waa import readiness
 from evalfleet.benchmarks.waa.catalogue import ALL, FOLDER, Checkout, Domains, index, infos, parse_list
 from evalfleet.benchmarks.waa.docker import Docker, DockerError
 from evalfleet.benchmarks.waa.settings import WaaSettings
+from evalfleet.benchmarks.waa.tree import read_tree
 from evalfleet.core.readiness import Update
 from evalfleet.errors import InputError
 from evalfleet.model import PYTHON
@@ -82,6 +83,9 @@ class Waa:
 
     def recheck(self, restarted: Collection[str]) -> list[Rung]:
         return readiness.recheck(self._waa, restarted)
+
+    def read_results(self, folder: str) -> PastResults:
+        return read_tree(folder)
 
     def catalogue(self) -> Sequence[TaskInfo]:
         return infos(index())

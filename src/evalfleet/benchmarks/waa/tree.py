@@ -6,9 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from msgspec import Struct
-
-from evalfleet.benchmarks.base import PastTask
+from evalfleet.benchmarks.base import PastResults, PastTask
 from evalfleet.benchmarks.waa.trajectory import RESULT, TRAJECTORY, event_line, read_score, read_trajectory
 from evalfleet.errors import InputError
 
@@ -17,14 +15,7 @@ _TASK_LOG = re.compile(r"task-(\d+)-.*\.log")
 _SHAPE = "<action_space>/<observation_type>/<model>/<trial>/<domain>/<id>"
 
 
-class Tree(Struct, frozen=True, kw_only=True):
-    """The results of one model, of all its trials."""
-
-    model: str
-    tasks: list[PastTask]
-
-
-def read_tree(root: str) -> Tree:
+def read_tree(root: str) -> PastResults:
     """Read the results at or below a folder.
 
     A task without `result.txt`, or with an empty one, has no verdict: WAA leaves such where an exception ended the task.
@@ -44,7 +35,7 @@ def read_tree(root: str) -> Tree:
         raise InputError(f"{root}: has the results of {len(models)} models; name one of them: {shown}.")
     numbered = [(_number(trial, place), trial) for place, trial in enumerate(sorted(trials))]
     tasks = [task for number, trial in sorted(numbered) for task in _tasks(trial, number)]
-    return Tree(model=models[0].name, tasks=tasks)
+    return PastResults(model=models[0].name, tasks=tasks)
 
 
 def _trials(root: Path) -> set[Path]:

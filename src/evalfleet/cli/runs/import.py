@@ -10,15 +10,15 @@ from evalfleet.cli.shared.options import home_option, json_option
 
 @click.command("import")
 @click.argument("folder", metavar="DIR")
-@click.option("--format", "format", type=click.Choice(["waa"]), required=True, help="Whose results they are.")
+@click.option("--format", "format", metavar="BENCHMARK", required=True, help="Whose results they are, such as waa.")
 @click.option("--name", help="What to call the run.  [default: the format's and the model's name]")
 @json_option
 @home_option
 def command(folder: str, format: str, name: str | None, as_json: bool, home: str | None) -> None:
     """Make a completed run of the results that another program left in a folder, to report and compare.
 
-    waa is the result folder of Windows Agent Arena. A task with a result.txt has that verdict; one without is held,
-    with its exception as evidence. Nothing is run. The same results are imported once.
+    The benchmark that --format names reads them. A task without a verdict is held, with its exception as evidence.
+    Nothing is run. The same results are imported once.
     """
     import msgspec
 
