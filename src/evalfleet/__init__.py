@@ -9,16 +9,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evalfleet.api import RunHandle, Task, TaskResult, open_run, submit, submit_benchmark
+    from evalfleet.api import (
+        RunHandle,
+        StudyHandle,
+        Task,
+        TaskResult,
+        import_results,
+        list_runs,
+        list_studies,
+        open_run,
+        open_study,
+        submit,
+        submit_benchmark,
+        submit_study,
+    )
     from evalfleet.api.gpus import GpuPool
 
     __version__: str
 
-__all__ = ["GpuPool", "RunHandle", "Task", "TaskResult", "__version__", "open_run", "submit", "submit_benchmark"]
+__all__ = [
+    "GpuPool",
+    "RunHandle",
+    "StudyHandle",
+    "Task",
+    "TaskResult",
+    "__version__",
+    "import_results",
+    "list_runs",
+    "list_studies",
+    "open_run",
+    "open_study",
+    "submit",
+    "submit_benchmark",
+    "submit_study",
+]
 
-_HOMES = dict.fromkeys(
-    ("RunHandle", "Task", "TaskResult", "open_run", "submit", "submit_benchmark"), "evalfleet.api"
-) | {"GpuPool": "evalfleet.api.gpus"}
+_HOMES = dict.fromkeys(__all__, "evalfleet.api") | {"GpuPool": "evalfleet.api.gpus"}
 
 
 def __getattr__(name: str) -> Any:

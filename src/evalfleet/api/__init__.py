@@ -18,9 +18,29 @@ Nothing here installs signal handlers of its own. A handle may be used by severa
 from __future__ import annotations
 
 from evalfleet.answers.summary import Summary
-from evalfleet.api.handle import RunHandle, open_run
+from evalfleet.api.handle import RunHandle, import_results, list_runs, open_run
+from evalfleet.api.studies import StudyHandle, list_studies, open_study, submit_study
 from evalfleet.api.submit import submit, submit_benchmark
 from evalfleet.api.tasks import RunSettings, Task
+from evalfleet.operations.attempt_files import Artifact
 from evalfleet.operations.tasks import TaskResult
+from evalfleet.report.live import LiveState
 
-__all__ = ["RunHandle", "RunSettings", "Summary", "Task", "TaskResult", "open_run", "submit", "submit_benchmark"]
+__all__ = [
+    "Artifact",
+    "LiveState",
+    "RunHandle",
+    "RunSettings",
+    "StudyHandle",
+    "Summary",
+    "Task",
+    "TaskResult",
+    "import_results",
+    "list_runs",
+    "list_studies",
+    "open_run",
+    "open_study",
+    "submit",
+    "submit_benchmark",
+    "submit_study",
+]

@@ -12,6 +12,7 @@ import anyio.to_thread
 
 from evalfleet import config
 from evalfleet.answers.comparison import Comparison
+from evalfleet.answers.runs import RunRow
 from evalfleet.answers.server import Exported
 from evalfleet.answers.summary import Summary
 from evalfleet.api.tasks import Folder
@@ -22,9 +23,10 @@ from evalfleet.errors import InputError, Owned, WrongState
 from evalfleet.hosts.base import single_error
 from evalfleet.layout import Home
 from evalfleet.model import Event, Run, RunState
-from evalfleet.operations import attempt_files, steer
+from evalfleet.operations import attempt_files, runs, steer
 from evalfleet.operations.attempt_files import Artifact
 from evalfleet.operations.home import opened_for_writing
+from evalfleet.operations.import_results import import_folder
 from evalfleet.operations.rejudge import Rejudged, judge_run
 from evalfleet.operations.steer import Amended, Pausing
 from evalfleet.operations.tasks import TaskResult, list_tasks, task_filter
@@ -53,6 +55,32 @@ def open_run(run: str = "latest", *, home: Folder | None = None) -> RunHandle:
     machine = config.load(home)
     with opened_run(machine.home, run) as (_, found):
         return RunHandle(machine, found)
+
+
+def list_runs(
+    *, limit: int = 100, states: str | Sequence[str] = (), search: str | None = None, home: Folder | None = None
+) -> list[RunRow]:
+    """The runs, newest first: the `runs` that `evalfleet status --json` prints.
+
+    Args:
+        limit: at most this many.
+        states: only runs in these: queued, running, paused, completed, cancelled.
+        search: only runs whose id or name contains this text.
+
+    Raises InputError for an unknown state.
+    """
+    return runs.list_runs(config.load(home).home, limit=limit, states=_words(states), search=search).runs
+
+
+def import_results(
+    folder: Folder, format: str = "waa", *, name: str | None = None, home: Folder | None = None
+) -> RunHandle:
+    """Make a completed run of the results that another program left in a folder, as `evalfleet import`.
+
+    The same results are imported once: again they return the run that exists. Raises InputError.
+    """
+    machine = config.load(home)
+    return open_run(import_folder(machine, folder, format, name).run, home=machine.home)
 
 
 class RunHandle:

@@ -120,3 +120,41 @@ def test_tasks_of_an_abandoned_run_do_not_hold_memory_for_ever(fleet: Fleet):
     controller.wait()
     (fleet.folder / "gate").touch()
     assert fleet.json("run", fleet.tasks([task]))["tasks"]["done"] == 1
+
+
+def test_amend_and_pause_while_it_runs(fleet: Fleet):
+    controller = fleet.start("run", fleet.tasks(gated("a", "b", "c")), "--workers", "1")
+    wait_for(fleet.lines, "the first task to start")
+    assert fleet.json("amend", "latest", "--workers", "2")["workers"] == 2
+    wait_for(lambda: len(fleet.lines()) == 2, "the new worker to start the second task")
+    answer = fleet.json("pause", "latest", "--reason", "lunch")
+    assert (answer["pausing"], answer["driven"], answer["state"]) == (2, True, "running")
+    (fleet.folder / "gate").touch()
+    assert controller.wait(30) == 3
+    assert states(fleet)["c"] == "queued", "no task is started after the pause"
+    assert fleet.json("amend", "latest", "--budget", "7")["budget_usd"] == 7
+    assert fleet.command("resume").returncode == 0
+    assert len(fleet.lines()) == 3
+
+
+def test_pause_a_run_that_no_controller_drives(fleet: Fleet):
+    run = fleet.json("run", fleet.tasks([{"key": "a", "command": ["true"]}]), "--detach")["run"]
+    done = fleet.command("pause", run, "--reason", "lunch")
+    assert (done.returncode, f"`evalfleet resume {run}`" in done.stdout) == (0, True)
+    state = fleet.json("status", run)
+    assert (state["state"], "lunch" in state["reason"]["message"]) == ("paused", True)
+    again = fleet.command("pause", run)
+    assert (again.returncode, "is paused" in again.stderr) == (3, True)
+    assert fleet.command("amend", run).returncode == 2, "nothing to change"
+    assert fleet.command("resume", run).returncode == 0
+
+
+def test_a_quarantined_worker_gets_no_work_until_it_is_let_go(fleet: Fleet):
+    run = fleet.json("run", fleet.tasks([{"key": "a", "command": ["true"]}]), "--workers", "1", "--detach")["run"]
+    assert fleet.json("quarantine", run, "local-1", "--reason", "slow")["workers"] == ["local-1"]
+    (event,) = (event for event in fleet.events(run) if event["type"] == "worker.quarantined")
+    assert event["data"] == {"worker": "local-1", "reason": "slow"}
+    assert fleet.json("unquarantine", run, "local-1")["workers"] == []
+    again = fleet.command("unquarantine", run, "local-1")
+    assert (again.returncode, "is not quarantined" in again.stderr) == (3, True)
+    assert fleet.command("resume", run).returncode == 0

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option, run_required
 
 
@@ -23,8 +24,6 @@ def command(run: str, key: str, path: str | None, number: int | None, as_json: b
 
     Files of an attempt on another machine are here once it has ended. `evalfleet export` copies those of a whole run.
     """
-    import msgspec
-
     from evalfleet import config
     from evalfleet.layout import Home
     from evalfleet.operations.attempt_files import artifacts, find_attempt, read_artifact
@@ -42,7 +41,7 @@ def command(run: str, key: str, path: str | None, number: int | None, as_json: b
             return
         files = artifacts(Home(settings.home), key, attempt)
     if as_json:
-        click.echo(msgspec.json.encode({"run": found.id, "key": key, "attempt": attempt.number, "artifacts": files}))
+        print_document({"run": found.id, "key": key, "attempt": attempt.number, "artifacts": files})
     elif files:
         rows = [[Span(f"{one.size:,}"), Span(text.printable(one.path))] for one in files]
         write(table([Column("bytes", right=True), Column("file")], rows, columns()), colour=settings.colour)

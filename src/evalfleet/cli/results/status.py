@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
+from evalfleet.model import RunState
 
 if TYPE_CHECKING:
     from evalfleet.answers.runs import RunRow, Worker
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from evalfleet.store.reader import StoreReader
 
 _SHOWN = 20
+_STATES = [str(state) for state in RunState]
 _FOUND = " " * 10  # under the names
 _WIDEST = 200  # of the list of workers, which fills what it gets
 
@@ -26,38 +28,37 @@ _WIDEST = 200  # of the list of workers, which fills what it gets
 @click.command("status")
 @click.argument("run", required=False, metavar="[RUN]")
 @click.option("-n", "limit", type=click.IntRange(min=1), default=_SHOWN, show_default=True, help="Most runs to list.")
+@click.option("--state", "states", multiple=True, type=click.Choice(_STATES), help="Only runs in it; repeatable.")
+@click.option("--search", metavar="TEXT", help="Only runs whose id or name contains it.")
 @json_option
 @home_option
-def command(run: str | None, limit: int, as_json: bool, home: str | None) -> None:
+def command(
+    run: str | None, limit: int, states: tuple[str, ...], search: str | None, as_json: bool, home: str | None
+) -> None:
     """List the runs, newest first, or show one run: how far it is, what its workers do, what it waits for."""
     from evalfleet import config
 
     settings = config.load(home)
     if run is None:
-        _list_runs(settings, limit, as_json=as_json)
+        _list_runs(settings, limit, states, search, as_json=as_json)
     else:
         _show_run(settings, run, as_json=as_json)
 
 
-def _list_runs(settings: Settings, limit: int, *, as_json: bool) -> None:
-    from evalfleet.report.reader import opened
-    from evalfleet.report.run_row import run_row
+def _list_runs(settings: Settings, limit: int, states: tuple[str, ...], search: str | None, *, as_json: bool) -> None:
+    from evalfleet.operations.runs import list_runs
     from evalfleet.report.terminal import lines
     from evalfleet.report.text import printable
 
-    with opened(settings.home) as store:
-        if store is None:
-            runs, now = [], 0.0
-        else:
-            with store.snapshot():
-                runs = [run_row(store, found) for found in store.runs.newest(limit)]
-            now = store.now()
+    found = list_runs(settings.home, limit=limit, states=states, search=search)
     if as_json:
         from evalfleet.answers.runs import RunList
 
-        print_document(RunList(runs=runs))
-    elif runs:
-        lines.write(_table(runs, now), colour=settings.colour)
+        print_document(RunList(runs=found.runs))
+    elif found.runs:
+        lines.write(_table(found.runs, found.now), colour=settings.colour)
+    elif states or search:
+        click.echo("no run matches")
     else:
         click.echo(f"No runs in {printable(str(settings.home))} yet. Start one with `evalfleet run TASKS.toml`.")
 

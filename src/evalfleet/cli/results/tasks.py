@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option, run_argument
 from evalfleet.model import TaskState
 from evalfleet.operations.tasks import SORTS
@@ -39,7 +40,7 @@ def command(
 ) -> None:
     """List the tasks of a run: verdict or state, attempts, duration, and why a task failed or is held.
 
-    `evalfleet logs RUN KEY` prints what a task wrote. With --json a list of objects, as `results` in `evalfleet report --json`.
+    `evalfleet logs RUN KEY` prints what a task wrote. With --json `tasks`, each as one of `results` in `evalfleet report --json`.
     """
     from evalfleet import config
     from evalfleet.operations.tasks import list_tasks, task_filter
@@ -51,9 +52,7 @@ def command(
     with opened_run(settings.home, run) as (store, found):
         tasks = list_tasks(store, found, wanted)
     if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.encode(tasks).decode())
+        print_document({"run": found.id, "tasks": tasks})
     elif tasks:
         lines.write(_table(tasks, lines.columns()), colour=settings.colour)
     else:
@@ -70,11 +69,12 @@ def _table(tasks: list[TaskResult], width: int) -> list[Line]:
     if width >= UNCUT:
         heads = [*_columns(None, None), Column("reason")]
         return table(heads, [[*row, Span(reason)] for row, reason in zip(rows, reasons, strict=True)], width)
-    others = sum(max(text.width(row[i].text) for row in rows) for i in (1, 3, 4))
-    domain = min(_MOST_DOMAIN, max(6, *(text.width(row[2].text) for row in rows)))
-    key = max(_LEAST_KEY, width - max(others, 20) - domain - 8)
+    heads = _columns(None, _MOST_DOMAIN)
+    widest = [max(len(head.title), *(text.width(row[i].text) for row in rows)) for i, head in enumerate(heads)]
+    widths = [min(widest[i], head.most or width) for i, head in enumerate(heads)]
+    key = max(_LEAST_KEY, width - sum(widths[1:]) - 2 * (len(heads) - 1))
     rows = [[Span(text.clip_middle(row[0].text, key), row[0].style), *row[1:]] for row in rows]
-    head, *body = table(_columns(key, domain), rows, width)
+    head, *body = table(_columns(key, _MOST_DOMAIN), rows, width)
     shown = [head]
     for row, reason in zip(body, reasons, strict=True):
         shown.append(row)

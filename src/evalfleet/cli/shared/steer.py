@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import click
-import msgspec
+from msgspec import Struct
 
 from evalfleet import config
+from evalfleet.cli.shared.document import print_document
 from evalfleet.errors import Refused
 from evalfleet.model import Run, TaskState
 from evalfleet.operations.home import opened_for_writing
@@ -18,8 +19,11 @@ from evalfleet.store.store import Store
 C = TypeVar("C", bound=Changed)
 
 
-def say(as_json: bool, answer: object, text: str) -> None:
-    click.echo(msgspec.json.encode(answer).decode() if as_json else text)
+def say(as_json: bool, answer: Struct, text: str) -> None:
+    if as_json:
+        print_document(answer)
+    else:
+        click.echo(text)
 
 
 def changed(
