@@ -1,96 +1,10 @@
-// What the API answers about studies, GPUs and how hosts fared; the words are those of docs/reference.
+// Studies: what their answers mean, in words and numbers. The types are made of the server's structs.
 
-import type { RunState } from "./types";
+import type { StudyFacts, StudyRow, Trial } from "./answers";
+
+export type { Gpu, GpuList as GpuFacts, Rung, StudyFacts, StudyParameter as Parameter, StudyRow, Trial } from "./answers";
 
 export type Value = string | number | boolean;
-
-export interface Parameter {
-  name: string;
-  type: "choice" | "integer" | "continuous";
-  values?: Value[] | null;
-  low?: number | null;
-  high?: number | null;
-  log?: boolean | null;
-  when?: string | null;
-}
-
-export interface Contender {
-  trial: string;
-  parameters: Record<string, Value>;
-  metrics: Record<string, number>;
-  measurements: number;
-  values: number[];
-  ci95: { low: number; high: number } | null;
-  feasible: boolean;
-  broken: string[];
-  is_baseline: boolean;
-  failures: number;
-}
-
-export interface Trial {
-  key: string;
-  number: number;
-  role: string;
-  progress: "open" | "measured" | "failed" | "void";
-  parameters: Record<string, Value>;
-  metrics: Record<string, number>;
-  feasible: boolean | null;
-  broken: string[];
-  duration_s: number | null;
-  reason: string | null;
-  task?: number | null;
-  rung?: number | null;
-  worker?: string | null;
-  gpus?: number[] | null;
-  started_at?: number | null;
-  ended_at?: number | null;
-  phase?: "waiting" | "deploying" | "benchmarking" | null;
-  phases?: { deploying_s: number | null; benchmarking_s: number | null } | null;
-  failure?: { kind: string; evidence: string | null } | null;
-}
-
-export interface StudyRow {
-  run: string;
-  name: string;
-  state: RunState;
-  reason: string | null;
-  strategy: string;
-  seed: number;
-  parallel: number;
-  objective: { maximize?: string; minimize?: string }[];
-  constraints: string[];
-  wanted: number;
-  searched: number;
-  counts: Record<Trial["progress"], number>;
-  best: Contender | null;
-  baseline: Contender | null;
-  verdict: string | null;
-  front: Contender[] | null;
-  nearest: Contender | null;
-  created_at?: number;
-}
-
-/** One level of successive halving: how many trials may climb to it, with how much of the resource, and how they fared. */
-export interface Rung {
-  rung: number;
-  budget: number | null;
-  wanted: number;
-  made: number;
-  measured: number;
-  failed: number;
-  open: number;
-  leads: string | null;
-}
-
-export interface StudyFacts extends StudyRow {
-  trials: Trial[];
-  parameters?: Parameter[];
-  importance?: { name: string; share: number }[] | null;
-  confirmed?: { alone: Contender | null; beside: number | null; change: number | null; text: string } | null;
-  flags?: string | null;
-  rungs?: Rung[] | null;
-  resource?: string | null;
-}
 
 export interface Goal {
   metric: string;
@@ -105,20 +19,6 @@ export function goals(study: StudyRow): Goal[] {
 export function metricsOf(study: StudyFacts): string[] {
   const limits = study.constraints.map((text) => text.split(/\s*[<>]/)[0]?.trim() ?? "").filter(Boolean);
   return [...new Set([...goals(study).map((goal) => goal.metric), ...limits])];
-}
-
-/** The parameters in their order; a server that does not tell them has them in its trials. */
-export function parametersOf(study: StudyFacts): Parameter[] {
-  if (study.parameters) return study.parameters;
-  const found = new Map<string, Value[]>();
-  for (const trial of study.trials) {
-    for (const [name, value] of Object.entries(trial.parameters)) found.set(name, [...(found.get(name) ?? []), value]);
-  }
-  return [...found].map(([name, values]) => {
-    const numbers = values.filter((value) => typeof value === "number");
-    if (numbers.length < values.length || new Set(values).size < 6) return { name, type: "choice", values: [...new Set(values)].sort() };
-    return { name, type: "continuous", low: Math.min(...numbers), high: Math.max(...numbers) };
-  });
 }
 
 /** Roles of trials that measure a configuration once more. */
@@ -144,39 +44,4 @@ export function trialState(trial: Trial): string {
   if (trial.progress !== "open") return trial.progress;
   if (waits(trial)) return "waits";
   return trial.phase ?? "running";
-}
-
-export interface Gpu {
-  host: string;
-  index: number;
-  uuid: string;
-  name: string | null;
-  memory_mb: number | null;
-  used_mb: number | null;
-  utilization: number | null;
-  seen_at: number | null;
-  quarantine: { reason: string; since_at: number | null } | null;
-  foreign: { pid: number; memory_mb: number | null; name: string | null }[];
-  unexplained_mb?: number | null;
-  /** Who outside of this home has it, in words. */
-  held?: string | null;
-  holders: { run: string | null; run_name: string | null; task: number | null; key: string | null; attempt: number | string | null; worker: string | null; since_at: number | null; memory_mb: number | null; program: string | null }[];
-}
-
-export interface GpuTicket {
-  ticket: number | string;
-  since_at: number | null;
-  run: string | null;
-  run_name: string | null;
-  task: number | null;
-  key: string | null;
-  gpus: number;
-  memory_mb: number | null;
-  program: string | null;
-  position: number;
-}
-
-export interface GpuFacts {
-  gpus: Gpu[];
-  waiting: GpuTicket[];
 }

@@ -1,7 +1,7 @@
 // The axes of parallel coordinates: one per parameter, then one per metric that matters. Pure.
 
 import { bounds, choices, linear, logarithmic, type Scale } from "../lib/scale";
-import { goals, metricsOf, parametersOf, type Parameter, type StudyFacts, type Trial } from "../lib/studies";
+import { goals, metricsOf, type Parameter, type StudyFacts, type Trial } from "../lib/studies";
 
 export interface Axis {
   name: string;
@@ -21,7 +21,7 @@ function scaleOf(parameter: Parameter): Scale {
 
 export function axesOf(study: StudyFacts): Axis[] {
   const measured = study.trials.filter((trial) => trial.progress === "measured");
-  const found: Axis[] = parametersOf(study).map((parameter) => ({
+  const found: Axis[] = study.parameters.map((parameter) => ({
     name: parameter.name,
     metric: false,
     note: parameter.log ? "log" : "",
