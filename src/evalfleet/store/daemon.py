@@ -37,7 +37,7 @@ class Daemon(DaemonQueries):
         A sender that has ended is replaced at once, one that cannot be asked (another machine) or does not renew when its lease ends.
 
         Args:
-            token: tells one service from others, of whatever process.
+            token: tells one service from others, also of other processes.
         """
         if self._is_sent_by_another(token):
             return False  # asked every second by all who wait: that must write nothing

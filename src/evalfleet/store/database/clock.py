@@ -6,9 +6,9 @@ import time
 
 
 class SteadyClock:
-    """The wall time of its making, going on as the time since boot does.
+    """Starts at the wall time and then advances with the time since boot.
 
-    Somebody who sets the machine's clock while a run goes on must not make retries wait for hours or leases run out.
+    Setting the machine's clock during a run must not make retries wait for hours or leases expire.
     """
 
     def __init__(self) -> None:

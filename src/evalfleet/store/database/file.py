@@ -23,7 +23,7 @@ def damage(home: Path) -> str | None:
     missing; everything else it finds by itself. The file is only looked at from outside and never opened here: closing
     it would drop the locks that a connection of this process has on it (POSIX locks belong to the process), another
     process would then take itself for the last one and remove the log under us. The answer may be wrong while another
-    process writes: whoever gets one asks again under the write lock.
+    process writes: the caller asks again under the write lock.
 
     Raises StoreUnwritable.
     """
@@ -74,7 +74,7 @@ def garbled(error: UnicodeDecodeError, home: Path) -> StoreCorrupt:
 
 @contextmanager
 def clear_errors(home: Path) -> Generator[None]:
-    """While a database is opened, whatever SQLite says is about the file."""
+    """While a database is opened, every error of SQLite is about the file."""
     try:
         yield
     except UnicodeDecodeError as error:

@@ -55,9 +55,9 @@ class FileLock:
 
 
 def holder(path: Path) -> str | None:
-    """What the holder of the lock signed, "" if nothing; None if nobody holds it.
+    """What the holder of the lock signed, "" if nothing; None if it is free.
 
-    Asks by holding it shared for a moment, so whoever takes it must be ready to try twice.
+    Asks by holding it shared for a moment, so a process that wants it must be ready to try twice.
     """
     try:
         file = os.open(path, os.O_RDONLY)

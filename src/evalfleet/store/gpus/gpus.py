@@ -24,8 +24,8 @@ from evalfleet.store.gpus.queries import GpuQueries
 from evalfleet.store.gpus.records import AVOID_S, CLEAN_S, RENEW_S, Ask, Program, Turn
 from evalfleet.store.runs.queries import RunQueries
 
-_SETTLE_S = 2.0  # a look so soon after a card was found taken may have missed it too
-_NOBODY: dict[str, Any] = dict.fromkeys(("run_id", "task_number", "number", "program", "pid", "born", "boot"))
+_SETTLE_S = 2.0  # a report this soon after a card was found taken may have missed it too
+_NO_OWNER: dict[str, Any] = dict.fromkeys(("run_id", "task_number", "number", "program", "pid", "born", "boot"))
 
 
 class Gpus(GpuQueries):
@@ -118,7 +118,7 @@ class Gpus(GpuQueries):
         with self._db.transaction():
             if self._runs.get(run.id).epoch != run.epoch:
                 return Turn(grants={}, number=self.turn())
-            grants = self._queue(run.id, asks, others, {**_NOBODY, "run_id": run.id})
+            grants = self._queue(run.id, asks, others, {**_NO_OWNER, "run_id": run.id})
             return Turn(grants=grants, number=self.turn())
 
     def lease(self, program: Program, ask: Ask, others: Iterable[str] = ()) -> tuple[Device, ...] | None:
@@ -127,9 +127,9 @@ class Gpus(GpuQueries):
         who = {"program": program.name, "pid": program.pid, "born": program.born, "boot": program.boot}
         with self._db.transaction():
             held = [lease for lease in self.leases(others) if lease.holder == program.token]
-            if held:  # said again: it does not queue behind itself
+            if held:  # it asks again: it does not queue behind itself
                 return tuple(Device(index=one.index, uuid=one.uuid, memory_mb=one.memory_mb) for one in held)
-            granted = self._queue(program.token, [ask], others, {**_NOBODY, **who}).get(ask.task_number)
+            granted = self._queue(program.token, [ask], others, {**_NO_OWNER, **who}).get(ask.task_number)
             if granted is None:
                 return None
             devices = devices_of(granted)
@@ -165,8 +165,8 @@ class Gpus(GpuQueries):
         granted = {one.ticket.task_number: one for one in decision.grants if one.ticket.owner == owner}
         for ask, ticket in zip(asks, own, strict=True):
             if ask.waits and ask.task_number not in granted:
-                row, wish = mine.get(ask.task_number), decision.reserved[ticket.number]
-                self._keep_ticket(ticket, wish, row, who, now)
+                row, reserved = mine.get(ask.task_number), decision.reserved[ticket.number]
+                self._keep_ticket(ticket, reserved, row, who, now)
         self._keep_reserved(theirs, decision)
         unwanted = mine.keys() - {ask.task_number for ask in asks if ask.waits}
         for task_number in unwanted - granted.keys():
@@ -176,18 +176,18 @@ class Gpus(GpuQueries):
     def _keep_ticket(
         self, ticket: Ticket, reserved: Reserved | None, row: Row | None, who: dict[str, Any], now: float
     ) -> None:
-        wish = None if reserved is None else rows.to_json(reserved)
+        text = None if reserved is None else rows.to_json(reserved)
         values = gpu_rows.ticket_columns(ticket)
         if row is None:
-            self._db.rows("insert_gpu_ticket", **{**who, **values}, reserved=wish, now=now)
-        elif row["hosts"] != values["hosts"] or row["reserved"] != wish or now - row["seen_at"] >= RENEW_S:
-            self._db.rows("update_gpu_ticket", number=ticket.number, hosts=values["hosts"], reserved=wish, seen_at=now)
+            self._db.rows("insert_gpu_ticket", **{**who, **values}, reserved=text, now=now)
+        elif row["hosts"] != values["hosts"] or row["reserved"] != text or now - row["seen_at"] >= RENEW_S:
+            self._db.rows("update_gpu_ticket", number=ticket.number, hosts=values["hosts"], reserved=text, seen_at=now)
 
     def _keep_reserved(self, tickets: Iterable[Ticket], decision: Decision) -> None:
         for ticket in tickets:
-            wish = decision.reserved.get(ticket.number, ticket.reserved)
-            if wish != ticket.reserved:
-                text = None if wish is None else rows.to_json(wish)
+            reserved = decision.reserved.get(ticket.number, ticket.reserved)
+            if reserved != ticket.reserved:
+                text = None if reserved is None else rows.to_json(reserved)
                 self._db.rows("reserve_gpus", number=ticket.number, reserved=text)
 
     def _drop_ticket(self, owner: str, task_number: int | None) -> list[int]:
@@ -220,7 +220,7 @@ class Gpus(GpuQueries):
                 place=device.index,
                 memory_mb=device.memory_mb,
                 now=self._db.now(),
-                **{**_NOBODY, **who},
+                **{**_NO_OWNER, **who},
             )
 
     def is_free(self, claim: Claim) -> bool:

@@ -1,9 +1,9 @@
 """Who a home is, and whether it is the original.
 
-A home has a random id. It is kept in the database, with which file that database is. A move keeps the file, and so does a file system
-that is mounted anew, though its device number is another one; a copy is another file, however it was made, or the same one on another
-machine, where the disk was cloned. So a copy notices that it is one, and does nothing to what the original has outside of itself, such as
-processes, hosts and rented machines, until somebody decides that it takes the original's place.
+A home has a random id. The database keeps it, together with the number of the database's own file. A move keeps that file, and so does
+mounting the file system again, although its device number changes. A copy is another file, or the same file on another machine where
+the disk was cloned. So a copy notices that it is one. It leaves alone what the original has outside of itself, such as processes, hosts
+and rented machines, until a person lets it take the original's place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who a process is, beyond a number that comes again: when it began, on which boot of which machine."""
+"""Which process it is: its pid, which is used again, and when it began on which boot of which machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 
 @cache
 def boot_id() -> str:
-    """Of this machine, since it was last switched on, and of the container that counts our processes."""
+    """The boot of this machine, and the container that numbers our processes."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
@@ -17,7 +17,7 @@ def boot_id() -> str:
 
 
 def born(pid: int) -> str | None:
-    """When it began, in the words of the system; None: there is no such process, or it is dead and not yet buried."""
+    """When the process began, as the kernel says it; None: there is no such process, or it is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name of the program is in brackets, and may have blanks and brackets itself.
@@ -34,5 +34,5 @@ def me() -> tuple[int, str, str]:
 
 
 def lives(pid: int, start: str, boot: str) -> bool | None:
-    """Whether that very process runs; None: it is another machine's, or of an earlier boot, and cannot be asked."""
+    """Whether that very process runs; None: it belongs to another machine or boot, and we cannot see it."""
     return born(pid) == start if boot == boot_id() else None

@@ -31,7 +31,7 @@ select :name, pool.name, :number, 'running', 'requested', :facts, :now, :now fro
 returning *;
 
 -- name: set_desired
--- What is to go stays so: whoever wants such a machine again asks for a new one. Who insists is heard the second time, too.
+-- A machine that is to go stays so: for another one, request a new host. `forced` may be added later.
 update host set desired = :desired, forced = :forced, updated_at = :now
  where name = :name and state <> 'gone'
    and ((desired <> :desired and desired <> 'gone') or (desired = :desired and :forced and forced = 0))

@@ -21,7 +21,7 @@ select host, begins, samples from host_load where thin = 0 and begins >= :since 
 select distinct host from attempt where run_id = :run_id;
 
 -- name: select_last_use
--- When hosts last had an attempt: asked once, when somebody begins to watch.
+-- When hosts last had an attempt: asked once, when a watcher begins.
 select host, max(coalesce(ended_at, claimed_at)) as at from attempt group by host;
 
 -- name: sum_times

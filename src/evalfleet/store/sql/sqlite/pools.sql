@@ -22,14 +22,14 @@ select * from run
  order by created_at;
 
 -- name: select_host_loads
--- What is leased on each host now, by whichever run.
+-- What all runs lease on each host now.
 select host, count(*) as attempts
   from attempt
  where state in ('leased', 'starting', 'running')
  group by host;
 
 -- name: select_host_work
--- What each host has of any run: attempts that are live there, and those whose files nobody has brought home yet.
+-- What each host has of any run: attempts that are live there, and those whose files are not collected yet.
 select attempt.host as host, attempt.run_id as run_id, task.key as key, attempt.state as state
   from attempt indexed by attempt_unended
   join task on task.run_id = attempt.run_id and task.number = attempt.task_number
