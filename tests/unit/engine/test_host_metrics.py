@@ -38,7 +38,7 @@ async def test_each_answer_is_a_sample(home: Path):
 
         writes: list[int] = []
         keep = store.loads.add
-        store.add_loads = lambda samples: (writes.append(len(samples)), keep(samples))[1]  # type: ignore[method-assign]
+        store.loads.add = lambda samples: (writes.append(len(samples)), keep(samples))[1]  # type: ignore[method-assign]
         async with anyio.create_task_group() as group:
             group.start_soon(HostMetrics(store, StoreThread(), run, hosts, 0.002).serve)
             with anyio.fail_after(20):
