@@ -18,8 +18,8 @@ pytest.register_assert_rewrite(
     "evalfleet.testing.store.requests",
 )
 
-from evalfleet.store.base.store import Store  # noqa: E402
-from evalfleet.store.database.sqlite import open_store  # noqa: E402
+from evalfleet.store.open import open_store  # noqa: E402
+from evalfleet.store.store import Store  # noqa: E402
 from evalfleet.testing.clock import FakeClock  # noqa: E402
 from evalfleet.testing.store.contract import StoreContract  # noqa: E402
 

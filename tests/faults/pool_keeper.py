@@ -17,7 +17,7 @@ import anyio
 
 from evalfleet import config
 from evalfleet.pools.ownership import own_pool
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.store.thread import Clerk
 
 

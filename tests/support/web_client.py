@@ -15,7 +15,7 @@ from yarl import URL
 
 from evalfleet import config
 from evalfleet.model import Role
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.web.security import tokens
 from evalfleet.web.server import Options, Server, running
 

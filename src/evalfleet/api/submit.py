@@ -16,7 +16,7 @@ from evalfleet.api.tasks import Folder, RunSettings, Task, mapping, plain
 from evalfleet.errors import InputError, TaskFileError
 from evalfleet.operations import submit as submitting
 from evalfleet.operations.submit import RunOptions
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.taskfile import row
 from evalfleet.validation import sentence
 

@@ -7,7 +7,7 @@ from evalfleet.engine.canaries import Canaries
 from evalfleet.engine.reachability import Reachability
 from evalfleet.engine.workers import Absence, WorkerTable
 from evalfleet.hosts.base import CanarySpec
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 
 
 class HostMembership:

@@ -30,7 +30,7 @@ from evalfleet.errors import InputError
 from evalfleet.model import JsonObject, Run
 from evalfleet.report import same_tasks, text
 from evalfleet.report.summary import summarise
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 _SEED = 0  # the same two runs give the same interval, today and tomorrow
 _COUNTS = ("done", "failed")
@@ -58,7 +58,7 @@ def compare(store: StoreReader, run_a: Run, run_b: Run, *, allow_different: bool
     if not allow_different:
         _refuse_studies(run_a, run_b)
     with store.snapshot():
-        payloads_a, payloads_b = store.payloads(run_a.id), store.payloads(run_b.id)
+        payloads_a, payloads_b = store.tasks.payloads(run_a.id), store.tasks.payloads(run_b.id)
         summary_a, summary_b = summarise(store, run_a), summarise(store, run_b)
         episodes_a = _episodes(store, run_a)
     tasks_a, tasks_b = _by_key(summary_a), _by_key(summary_b)
@@ -169,7 +169,7 @@ def _counts(result: TaskRow) -> bool:
 
 
 def _episodes(store: StoreReader, run: Run) -> dict[str, JsonObject]:
-    return {row["key"]: row for row in store.episodes(run.id)}
+    return {row["key"]: row for row in store.tasks.episodes(run.id)}
 
 
 def _refuse_studies(run_a: Run, run_b: Run) -> None:

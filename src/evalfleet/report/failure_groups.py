@@ -6,14 +6,14 @@ from evalfleet.answers.summary import CommonFailure, FailureGroup
 from evalfleet.core.failures import groups
 from evalfleet.model import Blame, Run
 from evalfleet.report import text
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 MOST_GROUPS = 20
 
 
 def read_groups(store: StoreReader, run: Run) -> tuple[list[FailureGroup], CommonFailure | None]:
     """The largest groups of failures, and the one that makes up most of them."""
-    found = groups.groups(groups.Line(**row) for row in store.failure_lines(run.id))
+    found = groups.groups(groups.Line(**row) for row in store.attempts.failure_lines(run.id))
     most = groups.most_of(found)
     told = None
     if most is not None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from evalfleet.answers.gpus import Gpu, GpuHolder, GpuList, GpuProcess, GpuQuarantine, GpuTicket
 from evalfleet.core.gpus.cards import SLACK_MB, Card, Lease, Ticket
 from evalfleet.errors import NotFound
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 
 def gpus_facts(store: StoreReader | None, seen: Sequence[Card] = ()) -> GpuList:
@@ -23,14 +23,14 @@ def gpus_facts(store: StoreReader | None, seen: Sequence[Card] = ()) -> GpuList:
     if store is None:
         return GpuList(gpus=[_card(card, [], set()) for card in seen], waiting=[])
     with store.snapshot():
-        known = {(card.host, card.uuid): card for card in store.gpus()}
+        known = {(card.host, card.uuid): card for card in store.gpus.cards()}
         for card in seen:
             old = known.get((card.host, card.uuid))
             known[card.host, card.uuid] = card if old is None else _newer(card, old)
         names = _Names(store)
         on: dict[tuple[str, str], list[GpuHolder]] = {}
         pids: dict[tuple[str, str], set[int]] = {}
-        for lease in store.gpu_leases():
+        for lease in store.gpus.leases():
             on.setdefault((lease.host, lease.uuid), []).append(names.holder(lease))
             if lease.pid is not None:
                 pids.setdefault((lease.host, lease.uuid), set()).add(lease.pid)
@@ -40,7 +40,7 @@ def gpus_facts(store: StoreReader | None, seen: Sequence[Card] = ()) -> GpuList:
                 _card(card, on.get((card.host, card.uuid), []), pids.get((card.host, card.uuid), set()))
                 for card in cards
             ],
-            waiting=[names.waiter(ticket, place) for place, ticket in enumerate(store.gpu_tickets(), 1)],
+            waiting=[names.waiter(ticket, place) for place, ticket in enumerate(store.gpus.tickets(), 1)],
         )
 
 
@@ -88,7 +88,7 @@ class _Names:
         worker, attempt = None, None
         if lease.run_id is not None and lease.task_number is not None:
             attempt = lease.holder
-            found = self._store.attempts(lease.run_id, lease.task_number)
+            found = self._store.attempts.all(lease.run_id, lease.task_number)
             worker = next((one.worker for one in found if one.id == attempt), None)
         return GpuHolder(
             **self._of(lease.run_id, lease.task_number),
@@ -115,9 +115,9 @@ class _Names:
         if run_id is None or task_number is None:
             return {"run": None, "run_name": None, "task": None, "key": None}
         if run_id not in self._runs:
-            self._runs[run_id] = self._store.run(run_id).name
+            self._runs[run_id] = self._store.runs.get(run_id).name
         try:
-            key: str | None = self._store.task_at(run_id, task_number).key
+            key: str | None = self._store.tasks.at(run_id, task_number).key
         except NotFound:
             key = None
         return {"run": run_id, "run_name": self._runs[run_id], "task": task_number, "key": key}

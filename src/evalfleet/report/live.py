@@ -14,7 +14,7 @@ from evalfleet.core.statistics import scores as stats
 from evalfleet.model import Blame, JsonObject, Kind, Outcome, Run, RunState, TaskState, WorkerState
 from evalfleet.report.host_states import awaited, standings
 from evalfleet.report.run_row import open_breaker
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 FAILURES = 12
 
@@ -80,12 +80,12 @@ class LiveState(Struct, frozen=True, kw_only=True):
 def live_state(store: StoreReader, run: Run, *, failures: int = FAILURES) -> LiveState:
     """Read one moment of a run. Raises NotFound where the run is gone."""
     with store.snapshot():
-        run = store.run(run.id)
+        run = store.runs.get(run.id)
         now = store.now()
-        sums = store.task_sums(run.id)
+        sums = store.tasks.sums(run.id)
         counts = {state: sum(row["count"] for row in sums if row["state"] == state) for state in TaskState}
         lines = _workers(store, run, now)
-        attempts = store.attempt_sums(run.id)
+        attempts = store.attempts.sums(run.id)
         return LiveState(
             run=run,
             now=now,
@@ -100,27 +100,27 @@ def live_state(store: StoreReader, run: Run, *, failures: int = FAILURES) -> Liv
                 failed=counts[TaskState.FAILED],
             ),
             workers=lines,
-            failures=tuple(_failure(row) for row in store.last_failures(run.id, failures)),
-            cost_usd=store.cost_usd(run.id),
-            waste_usd=store.waste_usd(run.id),
+            failures=tuple(_failure(row) for row in store.attempts.last_failures(run.id, failures)),
+            cost_usd=store.costs.total_usd(run.id),
+            waste_usd=store.costs.waste_usd(run.id),
             eta=_eta(store, run, counts, lines),
             breaker=open_breaker(store, run),
-            waits=awaited(store.worker_events(run.id)) if run.state is RunState.RUNNING else None,
+            waits=awaited(store.events.workers(run.id)) if run.state is RunState.RUNNING else None,
         )
 
 
 def workers(store: StoreReader, run: Run) -> tuple[WorkerLine, ...]:
     """The workers alone: much less to read."""
     with store.snapshot():
-        run = store.run(run.id)
+        run = store.runs.get(run.id)
         return _workers(store, run, store.now())
 
 
 def _workers(store: StoreReader, run: Run, now: float) -> tuple[WorkerLine, ...]:
     """One line per worker that was ever used and whose host is there, by name, and per slot that nothing has run on yet."""
-    busy = {row["worker"]: row for row in store.live_attempts(run.id)}
-    hosts = standings(store.worker_events(run.id)) if run.state is RunState.RUNNING else {}
-    sums = store.worker_sums(run.id)
+    busy = {row["worker"]: row for row in store.attempts.live(run.id)}
+    hosts = standings(store.events.workers(run.id)) if run.state is RunState.RUNNING else {}
+    sums = store.attempts.worker_sums(run.id)
     standing = {row["worker"]: hosts.get(row["worker"].rpartition("-")[0]) for row in sums}
     shares = [row for row in sums if row["worker"] in busy or standing[row["worker"]] is not WorkerState.GONE]
     lines = [
@@ -182,7 +182,7 @@ def _eta(
         return None
     elapsed = [line.elapsed_s for line in workers if line.elapsed_s is not None]
     return stats.eta(
-        store.durations(run.id), waiting=counts[TaskState.QUEUED], elapsed=elapsed, workers=run.policy.workers
+        store.tasks.durations(run.id), waiting=counts[TaskState.QUEUED], elapsed=elapsed, workers=run.policy.workers
     )
 
 

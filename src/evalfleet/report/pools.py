@@ -14,8 +14,9 @@ from evalfleet.core.hosts.lifecycle import cost_usd, metered, total_usd
 from evalfleet.hosts import registry
 from evalfleet.model import HostState, Pool, PoolHost
 from evalfleet.report.summary import reason_of
-from evalfleet.store.base.store import StoreReader
-from evalfleet.store.pools.pools import QUOTA_SEEN, pool_subject
+from evalfleet.store.pools.pools import QUOTA_SEEN
+from evalfleet.store.pools.queries import pool_subject
+from evalfleet.store.reader import StoreReader
 
 _DAY_H = 24
 
@@ -26,8 +27,8 @@ def pool_facts(reader: StoreReader, pool: Pool, speed: float = 1.0) -> PoolFacts
     Args:
         speed: cloud seconds per second, of an emulator.
     """
-    rows = reader.hosts(pool.name)
-    loads = reader.host_loads()
+    rows = reader.hosts.of_pool(pool.name)
+    loads = reader.hosts.live_counts()
     hosts = [
         HostRow(
             host=host.name,
@@ -56,12 +57,12 @@ def pool_count(facts: PoolFacts) -> PoolCount:
 def _rented(facts: PoolFacts, reader: StoreReader, pool: Pool, rows: Sequence[PoolHost], speed: float) -> PoolFacts:
     """With what is to be told besides of machines that cost money."""
     now = reader.now()
-    tallies = reader.pool_tallies(pool)["hosts"]
+    tallies = reader.pools.tallies(pool)["hosts"]
     hosts = [
         _rented_host(host, row, now, tallies.get(row.name, {}).get("busy_s", 0.0) / host.workers)
         for host, row in zip(facts.hosts, rows, strict=True)
     ]
-    every = [_paid(row) for row in reader.hosts(pool.name, gone=True)]
+    every = [_paid(row) for row in reader.hosts.of_pool(pool.name, gone=True)]
     kept = sum(row.kept_usd_per_hour for row in rows if row.made_at is not None) / speed
     return replace(
         facts,
@@ -70,7 +71,7 @@ def _rented(facts: PoolFacts, reader: StoreReader, pool: Pool, rows: Sequence[Po
         breaker=_breaker(pool),
         quota=_quota(reader, pool),
         deleting=pool.deleting,
-        owner=reader.pool_owner(pool.name),
+        owner=reader.pools.owner(pool.name),
         budget_usd=pool.settings.get("budget_usd"),
         cost_usd=total_usd(every, now),
         usd_per_hour=kept + sum(row.usd_per_hour for row in rows if _paid(row).allocated_since is not None) / speed,
@@ -118,5 +119,5 @@ def _breaker(pool: Pool) -> str | None:
 
 def _quota(reader: StoreReader, pool: Pool) -> Quota | None:
     """What the pool saw last; the cloud is not asked."""
-    seen = reader.last_event(pool_subject(pool.name), QUOTA_SEEN)
+    seen = reader.events.last(pool_subject(pool.name), QUOTA_SEEN)
     return None if seen is None or seen.at < pool.created_at else convert({**seen.data, "at": seen.at}, Quota)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from evalfleet.errors import NotFound
 from evalfleet.model import Run
-from evalfleet.store.base.store import StoreReader
-from evalfleet.store.database.sqlite import open_reader
+from evalfleet.store.open import open_reader
+from evalfleet.store.reader import StoreReader
 
 
 @contextmanager
@@ -29,4 +29,4 @@ def opened_run(home: Path, text: str) -> Generator[tuple[StoreReader, Run]]:
     with opened(home) as reader:
         if reader is None:
             raise NotFound(f"there is no run in {home} yet; `evalfleet run TASKS.toml` makes one")
-        yield reader, reader.find_run(text)
+        yield reader, reader.runs.find(text)

@@ -14,7 +14,7 @@ from evalfleet.model import BreakerState, Run, RunState
 from evalfleet.report.repeats import bounds
 from evalfleet.report.summary import reason_of, score_facts, task_counts, without_scores
 from evalfleet.report.text import count
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 _LIVE = (RunState.QUEUED, RunState.RUNNING, RunState.PAUSED)
 
@@ -26,7 +26,7 @@ def run_row(store: StoreReader, run: Run) -> RunRow:
 
 def row_members(store: StoreReader, run: Run) -> dict[str, Any]:
     """The members of a run's row, for answers that tell more."""
-    sums = store.state_sums(run.id)
+    sums = store.tasks.state_sums(run.id)
     tasks = task_counts(sums)
     found = scores(
         total=tasks.total,
@@ -46,11 +46,11 @@ def row_members(store: StoreReader, run: Run) -> dict[str, Any]:
         "name": run.name,
         "state": run.state,
         "reason": reason_of(run.reason),
-        "driven": run.state in _LIVE and store.driver(run.id) is not None,
+        "driven": run.state in _LIVE and store.runs.driver(run.id) is not None,
         "tasks": tasks,
         "scores": told,
         "study": study,
-        "cost_usd": round(store.cost_usd(run.id), 6),
+        "cost_usd": round(store.costs.total_usd(run.id), 6),
         "budget_usd": run.policy.budget_usd,
         "workers": run.policy.workers,
         "pool": run.policy.pool,
@@ -68,14 +68,14 @@ def outlook(store: StoreReader, run: Run, waiting: int) -> Range | None:
     now = store.now()
     elapsed = [
         max(0.0, now - (row["ready_at"] or row["started_at"] or row["claimed_at"]))
-        for row in store.live_attempts(run.id)
+        for row in store.attempts.live(run.id)
     ]
-    return bounds(eta(store.durations(run.id), waiting=waiting, elapsed=elapsed, workers=run.policy.workers))
+    return bounds(eta(store.tasks.durations(run.id), waiting=waiting, elapsed=elapsed, workers=run.policy.workers))
 
 
 def open_breaker(store: StoreReader, run: Run) -> str | None:
     """Why the run's breaker is open; None while it is closed."""
-    data = store.breaker(run.id)
+    data = store.runs.breaker(run.id)
     if data is None:
         return None
     breaker = Breaker.from_json(data)

@@ -32,7 +32,7 @@ from evalfleet.core.statistics.repeats import Repeats
 from evalfleet.model import JsonObject, Outcome, Run, RunState, TaskState
 from evalfleet.report.failure_groups import read_groups
 from evalfleet.report.repeats import bounds, intervals, repeats_of, told
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 OK = 0
 BELOW = 1
@@ -51,8 +51,8 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> Summary:
     Without `results` only sums are read, whatever the number of tasks.
     """
     with store.snapshot():
-        run = store.run(run.id)
-        sums, failures = store.task_sums(run.id), store.failure_sums(run.id)
+        run = store.runs.get(run.id)
+        sums, failures = store.tasks.sums(run.id), store.attempts.failure_sums(run.id)
         until = _until(store, run)
         duration_s = None if run.started_at is None else max(0.0, until - run.started_at)
         tasks, scores = task_counts(sums), _scores(sums)
@@ -69,13 +69,13 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> Summary:
             scores=scores,
             accept=run.policy.accept,
             accepted=accepted(scores.coverage, run.policy.accept),
-            attempts=_attempts(store.attempt_sums(run.id)),
+            attempts=_attempts(store.attempts.sums(run.id)),
             failures=_tally(failures, "kind"),
             failures_by_blame=_tally(failures, "blame"),
             failure_kinds=[_failure_kind(row) for row in failures],
             failure_groups=groups,
             common_failure=common,
-            held=[HeldTask(**row) for row in store.held(run.id, _MOST_HELD)],
+            held=[HeldTask(**row) for row in store.tasks.held(run.id, _MOST_HELD)],
             cost=_cost(store, run, tasks, duration_s),
             retry_rate=_share(
                 sum(row["count"] for row in sums if row["retried"]), tasks.total - sum(row["untried"] for row in sums)
@@ -88,11 +88,11 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> Summary:
             study=None,
             results=None,
         )
-        summary = _with_repeats(summary, repeats_of(store.episode_sums(run.id)), by_task=results)
+        summary = _with_repeats(summary, repeats_of(store.tasks.episode_sums(run.id)), by_task=results)
         if run.policy.study is not None:
             summary = _as_study(summary, store, run)
         if results:
-            summary = replace(summary, results=[task_row(row) for row in store.result_rows(run.id)])
+            summary = replace(summary, results=[task_row(row) for row in store.tasks.result_rows(run.id)])
     return summary
 
 
@@ -118,7 +118,7 @@ def accepted(coverage: float, accept: float) -> bool:
 
 def _until(store: StoreReader, run: Run) -> float:
     """The end of the run's duration: a pause does not lengthen it."""
-    last = store.last_event(run.id, "run.paused") if run.state is RunState.PAUSED else None
+    last = store.events.last(run.id, "run.paused") if run.state is RunState.PAUSED else None
     return run.ended_at or (last.at if last else store.now())
 
 
@@ -222,7 +222,7 @@ def _failure_kind(row: Row) -> FailureKind:
 
 
 def _cost(store: StoreReader, run: Run, tasks: TaskCounts, duration_s: float | None) -> Cost:
-    total, waste = store.cost_usd(run.id), store.waste_sums(run.id)
+    total, waste = store.costs.total_usd(run.id), store.costs.waste_sums(run.id)
     forecast = costs.forecast(
         total_usd=total,
         decided=tasks.total - tasks.queued - tasks.running,
@@ -233,7 +233,7 @@ def _cost(store: StoreReader, run: Run, tasks: TaskCounts, duration_s: float | N
         total_usd=round(total, 6),
         waste_usd=round(sum(waste.values()), 6),
         waste={what: round(usd, 6) for what, usd in sorted(waste.items()) if usd > 0},
-        idle_usd=round(store.idle_usd(run.id), 6),
+        idle_usd=round(store.costs.idle_usd(run.id), 6),
         estimated_total_usd=_rounded(forecast.estimated_total_usd),
         cost_per_task_usd=_rounded(forecast.cost_per_task_usd),
         hourly_rate_usd=_rounded(forecast.hourly_rate_usd),

@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 from evalfleet.web.context import Site
 
 _COMPRESSED = 2000  # bytes; below it costs more than it saves

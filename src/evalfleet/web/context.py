@@ -14,8 +14,8 @@ from msgspec import Struct, field
 from evalfleet.config import Settings
 from evalfleet.daemon.readers import Readers
 from evalfleet.layout import Home
-from evalfleet.store.base.store import Store
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
+from evalfleet.store.store import Store
 from evalfleet.web.feed import Feed
 from evalfleet.web.handlers.remote_attempts import Remote
 from evalfleet.web.metrics.latency import Latency

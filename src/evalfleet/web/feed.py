@@ -21,8 +21,8 @@ from msgspec import Struct, field
 from evalfleet.errors import StoreError
 from evalfleet.model import Event
 from evalfleet.report.terminal.events import event_row
-from evalfleet.store.base.store import StoreReader
-from evalfleet.store.database.sqlite import open_reader
+from evalfleet.store.open import open_reader
+from evalfleet.store.reader import StoreReader
 
 T = TypeVar("T")
 
@@ -163,14 +163,14 @@ class Feed:
         Raises Behind, where that is too much, or where it says to have a number that this store never gave.
         """
         after = subscriber.after
-        if after > subscriber.since and after > await self._call(lambda: self._opened().last_number()):
+        if after > subscriber.since and after > await self._call(self._last_number):
             subscriber.since = subscriber.after = self.last  # what came meanwhile was kept from it
             raise Behind(self.last)
         if subscriber.since - after > MOST_BEHIND:
             subscriber.after = subscriber.since
             raise Behind(subscriber.since)
         while after < subscriber.since:
-            page = await self._call(lambda start=after: self._opened().all_events(start, _REPLAY))
+            page = await self._call(lambda start=after: self._opened().events.all(start, _REPLAY))
             page = [event for event in page if event.number <= subscriber.since]
             if not page:
                 return
@@ -197,7 +197,10 @@ class Feed:
 
     def _open(self) -> int:
         self._reader = open_reader(self._home)
-        return self._opened().last_number()
+        return self._last_number()
+
+    def _last_number(self) -> int:
+        return self._opened().events.last_number()
 
     def _opened(self) -> StoreReader:
         if self._reader is None:
@@ -209,7 +212,7 @@ class Feed:
         # A full page says that there may be more without another commit.
         if not reader.changed() and not self._more:
             return []
-        events = reader.all_events(self.last, _PAGE)
+        events = reader.events.all(self.last, _PAGE)
         self._more = len(events) == _PAGE
         return events
 

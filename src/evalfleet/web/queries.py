@@ -37,7 +37,7 @@ from evalfleet.report.repeats import bounds
 from evalfleet.report.run_row import open_breaker, outlook, problems, row_members, run_row
 from evalfleet.report.summary import summarise, task_row
 from evalfleet.report.timeline import look_of
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 _OVER = (RunState.COMPLETED, RunState.CANCELLED)
 _POINTS = 500
@@ -53,14 +53,14 @@ class Page(Struct, frozen=True, kw_only=True):
 def runs(store: StoreReader, page: Page, states: Sequence[str], search: str | None) -> RunPage:
     before = int(page.cursor) if page.cursor else None
     with store.snapshot():
-        found = store.runs_page(before=before, limit=page.limit, states=states, search=search)
+        found = store.runs.page(before=before, limit=page.limit, states=states, search=search)
         firing = _firing(store)
         rows = [_watched(store, one["run"], firing) for one in found]
     return RunPage(runs=rows, next=_next(found, page, "place"))
 
 
 def _firing(store: StoreReader) -> list[Alert]:
-    return convert(firing_of(store.alert_events()), list[Alert])
+    return convert(firing_of(store.events.alerts()), list[Alert])
 
 
 def _watched(store: StoreReader, run: Run, firing: Sequence[Alert]) -> WatchedRun:
@@ -73,11 +73,11 @@ def _watched(store: StoreReader, run: Run, firing: Sequence[Alert]) -> WatchedRu
 
 def run(store: StoreReader, text: str) -> RunFacts:
     with store.snapshot():
-        found = store.find_run(text)
+        found = store.runs.find(text)
         over = found.state in _OVER
-        driver = None if over else store.driver(found.id)
+        driver = None if over else store.runs.driver(found.id)
         live = live_state(store, found, failures=0)
-        numbers = {row["key"]: row["task_number"] for row in store.live_attempts(found.id)}
+        numbers = {row["key"]: row["task_number"] for row in store.attempts.live(found.id)}
         out = barred(store, found.id)
         alerts = [alert for alert in _firing(store) if alert.run == found.id]
         summary = summarise(store, found, results=False)
@@ -128,8 +128,8 @@ class Choice(Struct, frozen=True, kw_only=True):
 
 
 def tasks(store: StoreReader, text: str, page: Page, choice: Choice) -> TaskPage:
-    found = store.find_run(text)
-    rows = store.tasks_page(
+    found = store.runs.find(text)
+    rows = store.tasks.page(
         found.id,
         after=int(page.cursor or 0),
         limit=page.limit,
@@ -143,11 +143,11 @@ def tasks(store: StoreReader, text: str, page: Page, choice: Choice) -> TaskPage
 
 def grid(store: StoreReader, text: str) -> TaskGrid:
     """All tasks by columns: for ten thousand of them names would be most of the answer."""
-    found = store.find_run(text)
+    found = store.runs.find(text)
     names = ("number", "key", "domain", "state", "score", "attempts", "duration_s", "kind", "blame", "worker")
     columns: dict[str, list[Any]] = {name: [] for name in (*names, "success")}
     with store.snapshot():
-        for row in store.result_rows(found.id):
+        for row in store.tasks.result_rows(found.id):
             for name in names:
                 columns[name].append(row[name])
             columns["success"].append(None if row["success"] is None else bool(row["success"]))
@@ -155,11 +155,11 @@ def grid(store: StoreReader, text: str) -> TaskGrid:
 
 
 def lanes(store: StoreReader, text: str, since: float) -> Lanes:
-    found = store.find_run(text)
+    found = store.runs.find(text)
     by_worker: dict[str, list[Bar]] = {}
     hosts: dict[str, str] = {}
     with store.snapshot():
-        for row in store.lane_rows(found.id, since):
+        for row in store.attempts.lanes(found.id, since):
             start = row["started_at"] or row["claimed_at"]
             bar = (row["task_number"], row["number"], start, row["ended_at"], look_of(row), row["key"])
             by_worker.setdefault(row["worker"], []).append(bar)
@@ -173,11 +173,13 @@ def lanes(store: StoreReader, text: str, since: float) -> Lanes:
 
 def series(store: StoreReader, text: str) -> ScoreSeries:
     """How the scores and the cost came to be, attempt by attempt, thinned to so many points as a chart can show."""
-    found = store.find_run(text)
+    found = store.runs.find(text)
     with store.snapshot():
-        total = sum(store.counts(found.id).values())
-        ended = sorted((row for row in store.lane_rows(found.id) if row["ended_at"]), key=lambda row: row["ended_at"])
-        failed = {row["number"] for row in store.tasks_page(found.id, limit=1 << 31, states=["failed"])}
+        total = sum(store.tasks.counts(found.id).values())
+        ended = sorted(
+            (row for row in store.attempts.lanes(found.id) if row["ended_at"]), key=lambda row: row["ended_at"]
+        )
+        failed = {row["number"] for row in store.tasks.page(found.id, limit=1 << 31, states=["failed"])}
         last = {row["task_number"]: row["number"] for row in ended}
     names = ("at", "decided", "done", "strict", "valid", "cost_usd", "waste_usd")
     points: list[tuple[Any, ...]] = []
@@ -199,11 +201,11 @@ def series(store: StoreReader, text: str) -> ScoreSeries:
 
 
 def failures(store: StoreReader, text: str, page: Page, kind: str | None, blame: str | None) -> FailurePage:
-    found = store.find_run(text)
+    found = store.runs.find(text)
     before = _failure_cursor(page.cursor)
     with store.snapshot():
         kinds = summarise(store, found, results=False).failure_kinds
-        rows = store.failed_page(found.id, kind=kind, blame=blame, before=before, limit=page.limit)
+        rows = store.attempts.failed_page(found.id, kind=kind, blame=blame, before=before, limit=page.limit)
     attempts = [FailedAttempt(task=row.pop("task_number"), **row) for row in map(dict[str, Any], rows)]
     full = len(rows) == page.limit
     cursor = f"{rows[-1]['ended_at']!r},{rows[-1]['task_number']},{rows[-1]['number']}" if full and rows else None
@@ -218,11 +220,11 @@ def _failure_cursor(cursor: str | None) -> tuple[float, int, int] | None:
 
 
 def queue(store: StoreReader, text: str, limit: int) -> Queue:
-    found = store.find_run(text)
+    found = store.runs.find(text)
     with store.snapshot():
-        due = store.candidates(found.id, limit)
-        counts = store.counts(found.id)
-        next_due = store.next_due(found.id)
+        due = store.tasks.candidates(found.id, limit)
+        counts = store.tasks.counts(found.id)
+        next_due = store.tasks.next_due(found.id)
     return Queue(due=[_waiting(task) for task in due], waiting=counts[TaskState.QUEUED], next_due_at=next_due)
 
 
@@ -238,7 +240,7 @@ def _waiting(task: Task) -> QueuedTask:
 
 
 def compare(store: StoreReader, a: str, b: str, *, allow_different: bool = False) -> Comparison:
-    return compared(store, store.find_run(a), store.find_run(b), allow_different=allow_different)
+    return compared(store, store.runs.find(a), store.runs.find(b), allow_different=allow_different)
 
 
 def _next(rows: Sequence[dict[str, Any]], page: Page, name: str) -> str | None:

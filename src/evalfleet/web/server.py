@@ -27,7 +27,7 @@ from evalfleet.daemon.supervisor import ChildSupervisor
 from evalfleet.errors import InputError
 from evalfleet.layout import Home
 from evalfleet.model import Event
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.web.app import application
 from evalfleet.web.context import Site
 from evalfleet.web.feed import Feed
@@ -78,7 +78,7 @@ def _refuse_unsafe(settings: Settings, options: Options) -> None:
     if not options.token:
         raise InputError("--no-token is for 127.0.0.1 only; leave it out, or serve there")
     with closing(open_store(settings.home)) as store:
-        made = [token for token in store.tokens() if token.name != tokens.START_NAME]
+        made = [token for token in store.tokens.all() if token.name != tokens.START_NAME]
     if not made:
         raise InputError(
             f"{options.host} can be reached by others, and there is no token yet; `evalfleet token new NAME` makes one"

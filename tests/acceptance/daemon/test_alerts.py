@@ -13,7 +13,7 @@ from tests.support.fleet import Fleet, wait_for
 from tests.support.web_server import Served, serve
 
 from evalfleet.daemon.alerts import state
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 
 
 @pytest.fixture

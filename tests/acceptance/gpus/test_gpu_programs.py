@@ -22,7 +22,7 @@ from tests.support.fleet import Fleet, wait_for
 from tests.support.gpu_cards import gpus, tasks
 
 from evalfleet.report.gpus import gpus_facts
-from evalfleet.store.database.sqlite import open_reader
+from evalfleet.store.open import open_reader
 
 HAND_OVER_S = 0.05
 

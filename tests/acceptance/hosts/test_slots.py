@@ -18,7 +18,7 @@ from evalfleet.engine.launch import canary_of
 from evalfleet.hosts.base import CanarySpec, Inbox
 from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 from evalfleet.layout import Home
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.testing.backend_contract import Watcher, launch
 from evalfleet.testing.store import cases
 

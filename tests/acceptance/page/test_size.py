@@ -14,7 +14,7 @@ from tests.support.report_builders import START, RunBuilder
 from tests.support.web_server import serve
 
 from evalfleet.model import Blame, Kind
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 
 pytestmark = [
     pytest.mark.long,

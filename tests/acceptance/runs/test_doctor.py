@@ -19,7 +19,7 @@ from tests.support.fleet import Fleet, fleet_at, wait_for
 
 from evalfleet.cli.shared import doctor_checks
 from evalfleet.hosts.local import orphans
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.testing.runner import RunnerSpool, a_spec, is_alive
 from evalfleet.testing.store import cases
 

@@ -94,7 +94,7 @@ def test_everything(mixed: RunBuilder, tmp_path: Path):
     assert [one["key"] for one in results] == ["pad_1", "pad_2", "sheet_1", "sheet_2", "web_1", "web_2"]
     assert results[0]["folder"] == f"tasks/{pad}"
     events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
-    assert [one["number"] for one in events] == [event.number for event in mixed.store.events(mixed.run.id)]
+    assert [one["number"] for one in events] == [event.number for event in mixed.store.events.of_run(mixed.run.id)]
 
 
 def test_links_and_devices_are_not_copied(mixed: RunBuilder, tmp_path: Path):

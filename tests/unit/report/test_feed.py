@@ -63,7 +63,7 @@ def test_only_what_is_new_is_printed(mixed: RunBuilder) -> None:
 
 
 def test_joining_late_counts_right(mixed: RunBuilder) -> None:
-    last = mixed.store.last_event(mixed.run.id)
+    last = mixed.store.events.last(mixed.run.id)
     assert last is not None
     mixed.attempt("web_2", 1.0)
     assert printed(mixed, after=last.number) == ["[6/6] passed         web_2  score 1, 10s on local-1"]

@@ -57,7 +57,7 @@ def test_totals_scores_failures_and_cost(mixed: RunBuilder) -> None:
 
 def test_an_open_breaker_says_why(mixed: RunBuilder) -> None:
     assert live_state(mixed.store, mixed.run).breaker is None
-    mixed.store.store_breaker(mixed.run, Breaker(state=BreakerState.OPEN).to_json(), "breaker.opened")
+    mixed.store.runs.store_breaker(mixed.run, Breaker(state=BreakerState.OPEN).to_json(), "breaker.opened")
     assert live_state(mixed.store, mixed.run).breaker == "open"
 
 

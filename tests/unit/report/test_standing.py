@@ -15,8 +15,8 @@ from evalfleet.report.live import live_state, parallel_live, workers
 from evalfleet.report.terminal.events import Feed
 from evalfleet.report.terminal.lines import Line
 from evalfleet.report.terminal.live import worker_lines
-from evalfleet.store.base.store import Claim
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.attempts.records import Claim
+from evalfleet.store.open import open_store
 from evalfleet.testing.store import cases
 
 
@@ -102,8 +102,8 @@ def test_views_show_hosts_that_are_not_well(home: Path):
     run = cases.drive(store, 2, Policy(workers=2))
     for number, host in ((1, "a"), (2, "b")):
         claim = Claim(task_number=number, worker=f"{host}-1", host=host, token="t", lease_s=60.0, requests=Requests())
-        assert store.claim(run, claim)
-    store.note(run.id, "worker.draining", {"host": "a", "reason": "Preempt"})
+        assert store.attempts.claim(run, claim)
+    store.events.note(run.id, "worker.draining", {"host": "a", "reason": "Preempt"})
     shown = {line.name: line for line in workers(store, run)}
     assert (shown["a-1"].state, shown["a-1"].standing) == (WorkerState.BUSY, WorkerState.DRAINING)
     assert shown["b-1"].standing is None

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from evalfleet.store.database.clock import SteadyClock
-from evalfleet.store.database.sqlite import SqliteDatabase, open_store
+from evalfleet.store.database.sqlite import SqliteDatabase
+from evalfleet.store.open import open_store
 
 
 def test_every_commit_is_synchronous(home: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import hypothesis
 
-from evalfleet.store.base.store import Store
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
+from evalfleet.store.store import Store
 from evalfleet.testing.store.machine import StoreMachine
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

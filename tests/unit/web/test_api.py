@@ -14,9 +14,9 @@ from tests.support.web_client import Client, serving
 from evalfleet.daemon.readers import Answer
 from evalfleet.layout import Home
 from evalfleet.model import Policy, TaskState
-from evalfleet.store.base.store import StoreReader
 from evalfleet.store.database.file_lock import FileLock
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
+from evalfleet.store.reader import StoreReader
 from evalfleet.testing.store import cases
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 30
@@ -33,7 +33,7 @@ def run(home: Path) -> str:
         for number in (7, 8):
             attempt = cases.claimed(store, found, number).attempt
             cases.finished(store, found, cases.with_failure(attempt, TaskState.FAILED))
-        store.hold(found, ["task_9"], "look")
+        store.tasks.hold(found, ["task_9"], "look")
         cases.claimed(store, found, 10)
     return found.id
 
@@ -171,9 +171,9 @@ async def test_an_answer_is_shared_until_something_happens(run: str, home: Path)
             assert (await client.ask(f"/api/v1/runs/{run}/grid")).body == first.body
             assert computed == [("grid", run)]
             with closing(open_store(home)) as store:
-                found = store.take(run, "other")
-                store.retry(found, ["task_7"], [TaskState.FAILED])
-                number = store.last_number()
+                found = store.runs.take(run, "other")
+                store.tasks.retry(found, ["task_7"], [TaskState.FAILED])
+                number = store.events.last_number()
             readers.happened(number)
             again = await client.ask(f"/api/v1/runs/{run}/grid")
             assert again.json["state"][6] == "queued"

@@ -16,7 +16,7 @@ import anyio.lowlevel
 import pytest
 from tests.support.web_client import Client, serving
 
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.web import feed
 from evalfleet.web.handlers import feed as streaming
 
@@ -26,8 +26,8 @@ def note(home: Path, count: int, run: str = "r1", size: int = 10) -> int:
     with closing(open_store(home)) as store:
         with store.batch():
             for _ in range(count):
-                store.note(run, "test.noted", {"text": "x" * size})
-        return store.last_number()
+                store.events.note(run, "test.noted", {"text": "x" * size})
+        return store.events.last_number()
 
 
 class Stream:
@@ -122,7 +122,7 @@ async def test_readers_that_join_in_the_middle_of_a_storm_miss_nothing(home: Pat
                 while not over.is_set():
                     await reader.message()
                 with closing(open_store(home)) as store:
-                    await reader.until(store.last_number())
+                    await reader.until(store.events.last_number())
             found.append(reader)
 
         found: list[Stream] = []
@@ -274,7 +274,7 @@ async def test_a_revoked_token_ends_the_stream(home: Path, monkeypatch: pytest.M
     monkeypatch.setattr(streaming, "HEARTBEAT_S", 0.05)
     async with serving(home) as client, stream(client) as reader:
         with closing(open_store(home)) as store:
-            store.revoke_token("boss")
+            store.tokens.revoke("boss")
         with pytest.raises(EOFError):
             await reader.until(1 << 40)
 

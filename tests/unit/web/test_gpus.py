@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.web_client import serving
 
 from evalfleet.core.gpus.cards import Card
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.testing.store import cases
 
 EVIL = "GPU-<script>'; drop table gpu; --"
@@ -17,8 +17,8 @@ EVIL = "GPU-<script>'; drop table gpu; --"
 async def test_gpus_are_shown_and_pardoned(home: Path):
     with closing(open_store(home)) as store:
         card = Card(host="box", index=0, uuid=EVIL, memory_mb=80_000, used_mb=600, utilization=0, processes=())
-        store.see_gpus("box", [card], store.now())
-        store.quarantine_gpu(cases.drive(store, 1), "box", EVIL, "process 7 is still on it")
+        store.gpus.see("box", [card], store.now())
+        store.gpus.quarantine(cases.drive(store, 1), "box", EVIL, "process 7 is still on it")
     async with serving(home) as client:
         found = await client.get("gpus")
         (row,) = found["gpus"]

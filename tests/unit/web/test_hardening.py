@@ -21,7 +21,7 @@ from tests.support.web_client import Client, serving
 from evalfleet.daemon import file_limit
 from evalfleet.daemon.file_limit import lower_file_limit, raise_file_limit
 from evalfleet.model import Role, Verb
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.store import cases
 from evalfleet.web import feed, server
@@ -82,8 +82,8 @@ async def test_a_session_ends_with_its_token_and_outlives_the_server(home: Path)
     async with serving(home, Options(port=port, drive=False)) as again:
         assert (await again.ask("/api/v1/me", token=None, Cookie=cookie)).status == 200
         with closing(open_store(home)) as store:
-            for token in [one for one in store.tokens() if one.name == "boss"]:
-                store.revoke_token(token.id)
+            for token in [one for one in store.tokens.all() if one.name == "boss"]:
+                store.tokens.revoke(token.id)
         again.server.site.gate._read_at = float("-inf")  # a second later
         assert (await again.ask("/api/v1/me", token=None, Cookie=cookie)).status == 401
 
@@ -98,9 +98,9 @@ async def test_a_restart_takes_the_place_of_the_former_token(home: Path):
         assert (await again.ask("/api/v1/me", token=again.server.address.partition("token=")[2])).status == 200
         assert (await again.ask("/api/v1/me", token=None, Cookie=cookie)).status == 200, "an open page goes on"
     with closing(open_store(home)) as store:
-        [token] = [token for token in store.tokens() if token.name == "serve"]
+        [token] = [token for token in store.tokens.all() if token.name == "serve"]
         assert token.id.startswith(f"serve-{port}-")
-        store.revoke_token(token.id)
+        store.tokens.revoke(token.id)
     async with serving(home, Options(port=port, drive=False)) as anew:
         assert (await anew.ask("/api/v1/me", token=None, Cookie=cookie)).status == 401, "a revoked session stays so"
 
@@ -108,12 +108,12 @@ async def test_a_restart_takes_the_place_of_the_former_token(home: Path):
 def test_an_expired_start_token_comes_back_under_another_id(home: Path):
     clock = FakeClock()
     with closing(open_store(home, clock)) as store:
-        store.renew_token("serve-80", tokens.START_NAME, Role.OPERATOR, "x", None)  # as they were named once
+        store.tokens.renew("serve-80", tokens.START_NAME, Role.OPERATOR, "x", None)  # as they were named once
         ids: list[str] = []
         for later_s in (0.0, 1.0, tokens.START_LIFE_S):
             clock.advance(later_s)
             tokens.restart(store, 80)
-            ids += [token.id for token in store.tokens() if token.name == tokens.START_NAME]
+            ids += [token.id for token in store.tokens.all() if token.name == tokens.START_NAME]
         assert ids[0] == ids[1] != ids[2]
         assert len(ids) == 3
 
@@ -138,7 +138,7 @@ async def test_a_busy_feed_ends_with_its_token(home: Path, monkeypatch: pytest.M
         headers = {"Authorization": f"Bearer {client.reader}"}
         async with client.session.get(f"{client.server.url}api/v1/events", headers=headers) as reply:
             with closing(open_store(home)) as store:
-                store.revoke_token("guest")
+                store.tokens.revoke("guest")
             with anyio.fail_after(8):
                 while not reply.content.at_eof():
                     await reply.content.readline()
@@ -177,7 +177,7 @@ async def test_a_desktop_ends_with_the_token(home: Path, monkeypatch: pytest.Mon
             await desktop.send_bytes(b"key")
             assert await received.receive() == b"key"
             with closing(open_store(home)) as store:
-                store.revoke_token("boss")
+                store.tokens.revoke("boss")
             with anyio.fail_after(8):
                 message = await desktop.receive()
             assert (message.type, desktop.close_code) == (aiohttp.WSMsgType.CLOSE, desktops.NOT_ALLOWED)
@@ -226,7 +226,7 @@ async def test_who_has_shown_a_token_keeps_the_connection(home: Path, monkeypatc
             held = [socket.create_connection(("127.0.0.1", port)) for _ in range(200)]
             await asyncio.sleep(0.1)
             with closing(open_store(home)) as store:
-                store.note("r1", "test.noted", {})
+                store.events.note("r1", "test.noted", {})
             with anyio.fail_after(8):
                 while b"test.noted" not in await reply.content.readline():
                     pass
@@ -290,14 +290,14 @@ async def test_a_stopped_controller_holds_up_nothing_else(home: Path):
 
             for _ in range(12):
                 group.start_soon(pause)
-            while len([one for one in store.requests(run.id) if one.verb is Verb.PAUSE]) < 8:  # noqa: ASYNC110
+            while len([one for one in store.requests.pending(run.id) if one.verb is Verb.PAUSE]) < 8:  # noqa: ASYNC110
                 await anyio.sleep(0.01)
             with anyio.fail_after(5):
                 document = {"tasks": [{"key": "a", "command": ["true"]}]}
                 assert (await client.ask("/api/v1/runs", "POST", data=document)).status == 201
             assert replies == [409] * 4, "eight wait for it, which is enough"
-            for request in store.requests(run.id):
-                store.obey(run, request, {"pausing": 0})
+            for request in store.requests.pending(run.id):
+                store.requests.obey(run, request, {"pausing": 0})
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")

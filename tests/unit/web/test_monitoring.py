@@ -19,7 +19,7 @@ from evalfleet.core.gpus.cards import Card
 from evalfleet.core.hosts.load import Load, Sample
 from evalfleet.daemon.alerts.service import AlertService
 from evalfleet.model import HostState, Policy, TaskState
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.testing.store import cases
 from evalfleet.web.metrics import home as metrics
 from evalfleet.web.metrics.exposition import METRICS
@@ -42,17 +42,19 @@ def filled(home: Path) -> str:
         failed = cases.claimed(store, run, 3).attempt
         cases.finished(store, run, cases.with_failure(failed, TaskState.FAILED))
         cases.claimed(store, run, 4)
-        store.note(run.id, "alert.fired", {"rule": "budget", "subject": "50", "severity": "warning", "message": "m"})
+        store.events.note(
+            run.id, "alert.fired", {"rule": "budget", "subject": "50", "severity": "warning", "message": "m"}
+        )
         load = Load(cpu=0.5, memory=0.25, disk=0.75, gpu=1.0, net_in_bps=1000.0, net_out_bps=10.0)
-        store.add_loads({"h1": [Sample(at=store.now(), load=load)]})
-        store.see_gpus("h1", [Card(host="h1", index=0, uuid="g", memory_mb=80, used_mb=8, utilization=50)], store.now())
-        store.create_pool("cloud", "azure-vm", {"workers": 1})
-        pool = store.take_pool("cloud", "me")
-        (host,) = store.request_hosts("cloud", "c-", [{}])
+        store.loads.add({"h1": [Sample(at=store.now(), load=load)]})
+        store.gpus.see("h1", [Card(host="h1", index=0, uuid="g", memory_mb=80, used_mb=8, utilization=50)], store.now())
+        store.pools.create("cloud", "azure-vm", {"workers": 1})
+        pool = store.pools.take("cloud", "me")
+        (host,) = store.hosts.request("cloud", "c-", [{}])
         now = store.now()
         ready = replace(host, state=HostState.READY, usd_per_hour=2.0, made_at=now, allocated_since=now)
         cases.move_host(store, pool, ready)
-        store.leave_pool(pool)
+        store.pools.leave(pool)
     return run.id
 
 

@@ -16,7 +16,7 @@ from evalfleet.config.core_tables import AzureTable
 from evalfleet.daemon.pool_children import PoolChildren, PoolStanding, standings
 from evalfleet.model import DesiredState, HostState, Policy
 from evalfleet.pools.quota import tightest
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.testing.store import cases
 from evalfleet.web.server import Options
 
@@ -55,11 +55,11 @@ async def client(home: Path) -> AsyncGenerator[Client]:
 def machines(home: Path, *states: HostState) -> list[str]:
     """Give the pool p1 machines, as its keeper would."""
     with closing(open_store(home)) as store:
-        pool = store.take_pool("p1", "me")
-        made = store.request_hosts("p1", "vm-", [{} for _ in states])
+        pool = store.pools.take("p1", "me")
+        made = store.hosts.request("p1", "vm-", [{} for _ in states])
         for host, state in zip(made, states, strict=True):
             cases.move_host(store, pool, replace(host, state=state))
-        store.leave_pool(pool)
+        store.pools.leave(pool)
         return [host.name for host in made]
 
 
@@ -81,7 +81,7 @@ async def test_a_pool_of_machines_that_exist(home: Path, client: Client):
         assert (reply.status, "exist by themselves" in reply.json["error"]["message"]) == (400, True)
     assert (await client.post("pools/lab/delete")) == {"deleted": "lab"}
     with closing(open_store(home)) as store:
-        asked = [event.data for event in store.events("pool:lab") if event.type == "pool.requested"]
+        asked = [event.data for event in store.events.of_run("pool:lab") if event.type == "pool.requested"]
     assert [one["verb"] for one in asked] == ["create", "replace", "delete"]
     assert all(one["by"].startswith("token boss") for one in asked)
 
@@ -90,7 +90,7 @@ async def test_wishes_for_rented_machines_are_written_and_told(home: Path):
     async with own_pool(home) as (client, ordered):
         assert (await client.post("pools", {**VMS, "min": 0, "max": 4, "idle": "5m"}, 201))["by"] == "this server"
         with closing(open_store(home)) as store:
-            wanted = store.pool("p1").settings
+            wanted = store.pools.get("p1").settings
         assert (wanted["sizes"], wanted["regions"]) == (["Standard_D8ds_v5"], ["eastus", "westus2"])
         assert (wanted["scales"], wanted["most"], wanted["idle_s"]) == (True, 4, 300)
         first, second = machines(home, HostState.READY, HostState.READY)
@@ -102,9 +102,9 @@ async def test_wishes_for_rented_machines_are_written_and_told(home: Path):
         assert (await client.post("pools/p1/delete"))["deleting"] is True
         assert ordered.wanted == [("p1", again) for again in (False, False, True, False, False, False)]
         with closing(open_store(home)) as store:
-            events = store.events("pool:p1")
-            assert store.pool("p1").deleting
-            assert {host.desired for host in store.hosts("p1")} == {DesiredState.GONE}
+            events = store.events.of_run("pool:p1")
+            assert store.pools.get("p1").deleting
+            assert {host.desired for host in store.hosts.of_pool("p1")} == {DesiredState.GONE}
         asked = [(event.data["verb"], event.data.get("worker")) for event in events if event.type == "pool.requested"]
         assert asked == [
             ("create", None),
@@ -122,9 +122,9 @@ async def test_who_keeps_the_pool_is_told(home: Path):
     async with own_pool(home) as (client, _):
         await client.post("pools", VMS, 201)
         with closing(open_store(home)) as store:
-            pool = store.take_pool("p1", "somebody")
+            pool = store.pools.take("p1", "somebody")
             assert (await client.post("pools/p1/scale", {"workers": 3}))["by"] == "somebody"
-            store.leave_pool(pool)
+            store.pools.leave(pool)
 
 
 async def test_the_same_pool_again_is_the_same_and_another_is_refused(home: Path):
@@ -239,29 +239,29 @@ async def test_how_a_pool_stands_is_read_from_what_is_written(home: Path):
         first, second = machines(home, HostState.READY, HostState.PREPARING)
         assert not standings_now().settled, "one is on its way"
         with closing(open_store(home)) as store:
-            store.explain_pool("p1", {"cause": "quota", "message": "no more"})
+            store.pools.explain("p1", {"cause": "quota", "message": "no more"})
             assert not standings(store)["p1"].settled, "what is there is still looked after"
-            pool = store.take_pool("p1", "me")
+            pool = store.pools.take("p1", "me")
             assert standings(store)["p1"].owned
-            hosts = {host.name: host for host in store.hosts("p1")}
+            hosts = {host.name: host for host in store.hosts.of_pool("p1")}
             ready = replace(hosts[second], state=HostState.READY)
-            assert store.move_host(pool, HostState.PREPARING, ready)
-            store.leave_pool(pool)
+            assert store.hosts.move(pool, HostState.PREPARING, ready)
+            store.pools.leave(pool)
             assert standings(store)["p1"] == standing(settled=True)
-            store.submit("r", Policy(workers=1, pool="p1"), [], folder="/", base_env={}, open=True)
+            store.runs.submit("r", Policy(workers=1, pool="p1"), [], folder="/", base_env={}, open=True)
             assert standings(store)["p1"] == standing(settled=True, used=True)
-            pool = store.take_pool("p1", "me")
+            pool = store.pools.take("p1", "me")
             dear = replace(hosts[first], usd_per_hour=1.0, allocated_since=store.now() - 3 * 3600)
-            assert store.move_host(pool, HostState.READY, dear)
-            store.leave_pool(pool)
+            assert store.hosts.move(pool, HostState.READY, dear)
+            store.pools.leave(pool)
             assert not standings(store)["p1"].settled, "its budget is spent, and machines run"
-            store.set_desired("p1", [first, second], DesiredState.STOPPED, "")
-            pool = store.take_pool("p1", "me")
-            for host in store.hosts("p1"):
-                assert store.move_host(pool, HostState.READY, replace(host, state=HostState.STOPPED))
-            store.leave_pool(pool)
+            store.hosts.set_desired("p1", [first, second], DesiredState.STOPPED, "")
+            pool = store.pools.take("p1", "me")
+            for host in store.hosts.of_pool("p1"):
+                assert store.hosts.move(pool, HostState.READY, replace(host, state=HostState.STOPPED))
+            store.pools.leave(pool)
             assert standings(store)["p1"].settled, "they are stopped"
-            store.set_desired("p1", [first], DesiredState.GONE, "")
+            store.hosts.set_desired("p1", [first], DesiredState.GONE, "")
             assert not standings(store)["p1"].settled
 
 

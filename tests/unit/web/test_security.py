@@ -14,7 +14,7 @@ from tests.support.web_client import Client, serving
 
 from evalfleet.layout import Home
 from evalfleet.model import Policy, Role, TaskSpec
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 from evalfleet.testing.store import cases
 from evalfleet.web.server import Options
 
@@ -33,8 +33,8 @@ def attempt(home: Path) -> str:
     """The address of an attempt, and its files in the home."""
     with closing(open_store(home)) as store:
         tasks = [TaskSpec(key=EVIL, domain="d", command=("true",))]
-        submitted = store.submit(EVIL, Policy(workers=1), tasks, folder="/", base_env={})
-        run = store.begin(store.take(submitted.id, "me"))
+        submitted = store.runs.submit(EVIL, Policy(workers=1), tasks, folder="/", base_env={})
+        run = store.runs.begin(store.runs.take(submitted.id, "me"))
         assert run is not None
         claimed = cases.claimed(store, run, 1)
         cases.finished(store, run, cases.with_verdict(claimed.attempt))
@@ -160,7 +160,7 @@ async def test_a_revoked_or_expired_token_is_worthless(home: Path, client: Clien
         from evalfleet.web.security import tokens
 
         short = tokens.make(store, "short", Role.OPERATOR, 0.0).text
-        store.revoke_token("guest")
+        store.tokens.revoke("guest")
     assert (await client.ask("/api/v1/me", token=short)).status == 401
     client.server.site.gate._read_at = float("-inf")  # pyright: ignore[reportPrivateUsage] - a second later
     assert (await client.ask("/api/v1/me", token=client.reader)).status == 401
@@ -286,8 +286,8 @@ def live(home: Path) -> str:
     """The address of an attempt that runs, and writes its secret everywhere."""
     with closing(open_store(home)) as store:
         tasks = [TaskSpec(key="a", domain="d", command=("true",), secrets=("TOKEN",))]
-        submitted = store.submit("r", Policy(workers=1), tasks, folder="/", base_env={})
-        run = store.begin(store.take(submitted.id, "me"))
+        submitted = store.runs.submit("r", Policy(workers=1), tasks, folder="/", base_env={})
+        run = store.runs.begin(store.runs.take(submitted.id, "me"))
         assert run is not None
         claimed = cases.claimed(store, run, 1)
     folder = Home(home).spooled(claimed.attempt.id)

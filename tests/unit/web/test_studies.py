@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.support.web_client import Client, serving
 
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 
 STUDY = """
 [study]
@@ -114,7 +114,7 @@ async def test_more_trials_parallel_and_retry(home: Path, client: Client, tmp_pa
     assert (shown["wanted"], shown["parallel"]) == (10, 5)
     assert (await client.post(f"studies/{run}/retry-failed"))["tasks"] == []
     with closing(open_store(home)) as store:
-        asked = [event.data for event in store.events(run) if event.type == "run.requested"]
+        asked = [event.data for event in store.events.of_run(run) if event.type == "run.requested"]
     assert [one["verb"] for one in asked] == ["submit", "amend", "amend", "retry"]
     assert all(one["by"].startswith("token boss") for one in asked)
     assert (await client.ask(f"/api/v1/studies/{run}/add-trials", "POST", data={"trials": 0})).status == 400

@@ -13,7 +13,7 @@ from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
     from evalfleet.config import Settings
-    from evalfleet.store.base.store import Store
+    from evalfleet.store.store import Store
 
 
 @click.command("create")
@@ -44,7 +44,7 @@ def command(
     from evalfleet import config
     from evalfleet.cli.pools.shared.options import wanted_pool
     from evalfleet.pools.options import require_name
-    from evalfleet.store.database.sqlite import open_store
+    from evalfleet.store.open import open_store
 
     require_name(name)
     settings = config.load(home)

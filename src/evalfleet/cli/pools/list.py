@@ -13,7 +13,7 @@ from evalfleet.cli.shared.options import home_option, json_option
 if TYPE_CHECKING:
     from evalfleet.answers.pools import PoolCount
     from evalfleet.model import Pool
-    from evalfleet.store.base.store import StoreReader
+    from evalfleet.store.reader import StoreReader
 
 
 @click.command("list")

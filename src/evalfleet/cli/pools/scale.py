@@ -40,7 +40,7 @@ def command(
     from evalfleet.azure import settings as azure_settings
     from evalfleet.cli.pools.shared.apply import made_true, meant
     from evalfleet.pools.commands import require_place, scale
-    from evalfleet.store.database.sqlite import open_store
+    from evalfleet.store.open import open_store
 
     if name is not None and workers is None and name.isdecimal():
         name, workers = None, int(name)

@@ -20,7 +20,7 @@ def command(name: str | None, again: bool, as_json: bool, home: str | None) -> i
     """
     from evalfleet import config
     from evalfleet.cli.pools.shared.apply import made_true, meant
-    from evalfleet.store.database.sqlite import open_store
+    from evalfleet.store.open import open_store
 
     settings = config.load(home)
     store = open_store(settings.home)

@@ -67,7 +67,7 @@ def command(
     from evalfleet.cli.shared.serve_beside import page_beside
     from evalfleet.engine.controller import take
     from evalfleet.operations.submit import RunOptions, submit
-    from evalfleet.store.database.sqlite import open_store
+    from evalfleet.store.open import open_store
 
     if detach and thresholds.given:
         raise click.UsageError(

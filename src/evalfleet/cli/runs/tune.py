@@ -51,7 +51,7 @@ def command(
     from evalfleet.cli.studies.shared.text import plan
     from evalfleet.operations import studies
     from evalfleet.report.text import printable
-    from evalfleet.store.database.sqlite import open_store
+    from evalfleet.store.open import open_store
 
     settings = config.load(home)
     study, folder = studies.study_in_file(file, parallel=parallel, trials=trials)

@@ -18,7 +18,8 @@ from evalfleet.layout import Home
 from evalfleet.model import Run
 from evalfleet.report.live import live_state, parallel_live, write_live
 from evalfleet.report.summary import summarise
-from evalfleet.store.base.store import Store, StoreReader
+from evalfleet.store.reader import StoreReader
+from evalfleet.store.store import Store
 
 if TYPE_CHECKING:
     from evalfleet.cli.shared.view import LiveView, PlainLines

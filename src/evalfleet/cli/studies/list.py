@@ -17,7 +17,7 @@ def command(as_json: bool, home: str | None) -> None:
     from evalfleet.cli.studies.shared.text import summary_lines
     from evalfleet.report.studies.find import NO_STUDY
     from evalfleet.report.studies.study import study_rows
-    from evalfleet.store.database.sqlite import open_reader
+    from evalfleet.store.open import open_reader
 
     reader = open_reader(config.load(home).home)
     found = [] if reader is None else study_rows(reader)

@@ -11,8 +11,9 @@ import anyio
 import anyio.to_thread
 from msgspec import Struct
 
-from evalfleet.store.base.store import Store, StoreReader
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
+from evalfleet.store.reader import StoreReader
+from evalfleet.store.store import Store
 
 T = TypeVar("T")
 

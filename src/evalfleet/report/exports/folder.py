@@ -19,7 +19,7 @@ from evalfleet.errors import InputError
 from evalfleet.layout import Home
 from evalfleet.model import Run
 from evalfleet.report.exports.source import Source, read
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 FORMATS = {"evalfleet": "native", "csv": "tables", "junit": "junit", "waa": "waa"}
 """The name of each format, and its module, with `write(source, folder)` that returns what is worth telling."""

@@ -15,7 +15,7 @@ from evalfleet.hosts.attempt_files import files_inside, open_inside
 from evalfleet.layout import Home
 from evalfleet.model import Event, Run
 from evalfleet.report.summary import summarise
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 _PAGE = 1000
 _EVERY = 1 << 30
@@ -34,7 +34,7 @@ class Source(Struct, frozen=True, kw_only=True):
 
     def events(self) -> Iterator[Event]:
         after = 0
-        while page := self.store.events(self.summary.run, after, _PAGE):
+        while page := self.store.events.of_run(self.summary.run, after, _PAGE):
             for event in page:
                 if event.number > self.last_event:
                     return
@@ -50,9 +50,9 @@ def read(store: StoreReader, run: Run, home: Path) -> Source:
     """Read one moment of a run into memory."""
     with store.snapshot():
         summary = summarise(store, run)
-        rows = list(store.result_rows(run.id))
-        attempts = list(store.attempt_rows(run.id))
-        last = store.last_event(run.id)
+        rows = list(store.tasks.result_rows(run.id))
+        attempts = list(store.attempts.all_rows(run.id))
+        last = store.events.last(run.id)
     keys = {row["number"]: row["key"] for row in rows}
     return Source(
         store=store,

@@ -28,7 +28,7 @@ from evalfleet.report.html.filmstrips import MOST_PICTURES, NONE, Filmstrips, fi
 from evalfleet.report.html.repeats import repeat_table
 from evalfleet.report.summary import summarise
 from evalfleet.report.timeline import look_of, timeline
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 _MOST_EVIDENCE = 400
 _STATE_WORDS = {"infra": "held", "own": "failed", "off": "cancelled"}
@@ -46,7 +46,7 @@ def page(
     """
     summary = summarise(store, run)
     with store.snapshot():
-        attempts = list(store.attempt_rows(run.id))
+        attempts = list(store.attempts.all_rows(run.id))
         now = store.now()
     results = summary.results or []
     keys = {number: result.key for number, result in enumerate(results, 1)}

@@ -22,7 +22,7 @@ from evalfleet.answers.studies import Trial as TrialRow
 from evalfleet.errors import InputError
 from evalfleet.model import Run, RunState
 from evalfleet.report.studies.trials import deciding, trial_row
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 from evalfleet.tune.confirmation import Confirmation, confirmation
 from evalfleet.tune.expression import Value
 from evalfleet.tune.importance import importance
@@ -48,11 +48,11 @@ def study_facts(store: StoreReader, run: Run) -> StudyFacts:
     """All of it, as one moment shows it. Raises InputError for a run that is no study."""
     study = study_in(run)
     with store.snapshot():
-        run = store.run(run.id)
+        run = store.runs.get(run.id)
         now = store.now()
-        crowded = store.last_event(run.id, "run.crowded")
-        tasks = {task.number: task for task in store.tasks(run.id)}
-        attempts = deciding(tasks, store.attempts(run.id))
+        crowded = store.events.last(run.id, "run.crowded")
+        tasks = {task.number: task for task in store.tasks.all(run.id)}
+        attempts = deciding(tasks, store.attempts.all(run.id))
     trials = trials_of(tasks.values(), study.objective)
     rows = [trial_row(study, trial, attempts.get(trial.number), now) for trial in trials]
     said = crowded is not None and run.state is RunState.RUNNING and crowded.data["workers"] == run.policy.workers
@@ -73,7 +73,7 @@ def study_found(store: StoreReader, run: Run) -> StudyFound:
 
 def study_rows(store: StoreReader) -> list[StudyRow]:
     """Every study, newest first, without its trials and what is drawn of them."""
-    return [_part(study_facts(store, run), StudyRow) for run in store.runs() if run.policy.study is not None]
+    return [_part(study_facts(store, run), StudyRow) for run in store.runs.newest() if run.policy.study is not None]
 
 
 def _part(facts: StudyFacts, type: type[Found]) -> Found:

@@ -31,7 +31,7 @@ from evalfleet.layout import Home
 from evalfleet.model import LIVE_ATTEMPT_STATES, Attempt, Run, Task
 from evalfleet.report.summary import task_members
 from evalfleet.report.trajectory import film_of
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 STREAMS = ("stdout", "stderr")
 Stream = Literal["stdout", "stderr"]
@@ -79,9 +79,9 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 def place(store: StoreReader, home: Home, text: str, task_number: int, number: int) -> Place:
     """Raises NotFound."""
-    run = store.find_run(text)
-    task = store.task_at(run.id, task_number)
-    for attempt in store.attempts(run.id, task_number):
+    run = store.runs.find(text)
+    task = store.tasks.at(run.id, task_number)
+    for attempt in store.attempts.all(run.id, task_number):
         if attempt.number == number:
             collected = home.attempt(run.id, task.key, number)
             if collected.is_dir():
@@ -98,8 +98,8 @@ def _host(store: StoreReader, run: Run, name: str) -> Reachable | Absent | None:
         return None
     gone = Absent(pool=run.policy.pool, name=name, slots=0, why="does not belong to the pool any more")
     try:
-        pool = store.pool(run.policy.pool)
-        hosts = registry.kind_of(pool).reachable(pool, store.hosts(pool.name))
+        pool = store.pools.get(run.policy.pool)
+        hosts = registry.kind_of(pool).reachable(pool, store.hosts.of_pool(pool.name))
     except NotFound:
         return gone
     return next((host for host in hosts if host.name == name), gone)
@@ -107,10 +107,10 @@ def _host(store: StoreReader, run: Run, name: str) -> Reachable | Absent | None:
 
 def task(store: StoreReader, home: Home, text: str, number: int) -> TaskFacts:
     with store.snapshot():
-        run = store.find_run(text)
-        found = store.task_at(run.id, number)
-        rows = store.tasks_page(run.id, after=number - 1, limit=1)
-        attempts = store.attempts(run.id, number)
+        run = store.runs.find(text)
+        found = store.tasks.at(run.id, number)
+        rows = store.tasks.page(run.id, after=number - 1, limit=1)
+        attempts = store.attempts.all(run.id, number)
     spec: dict[str, Any] = {name: getattr(found.spec, name) for name in ShownSpec.__struct_fields__}
     spec["env"] = masked(found.spec.env)
     film = None

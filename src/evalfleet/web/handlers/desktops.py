@@ -51,7 +51,9 @@ class Desktops:
             socket = await _accepted(request)
             if control:
                 data = {"verb": "take_over", "by": str(bearer_of(request)), "attempt": found.attempt.id}
-                await self._site.write(lambda store: store.note(found.run.id, "run.requested", data, found.task.key))
+                await self._site.write(
+                    lambda store: store.events.note(found.run.id, "run.requested", data, found.task.key)
+                )
             await self._joined(socket, stream, None if control else ViewOnly(), bearer_of(request))
         return socket
 
@@ -64,7 +66,7 @@ class Desktops:
             socket = await _accepted(request)
             if control:
                 data = {"verb": "take_over", "by": str(bearer_of(request)), "host": found.name}
-                await self._site.write(lambda store: store.note(f"pool:{pool}", "pool.requested", data))
+                await self._site.write(lambda store: store.events.note(f"pool:{pool}", "pool.requested", data))
             await self._joined(socket, stream, None if control else ViewOnly(), bearer_of(request))
         return socket
 

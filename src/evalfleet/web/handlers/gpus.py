@@ -31,5 +31,5 @@ class Gpus:
         """Let a GPU in quarantine be leased again. It is an event, with who did it."""
         wanted = await params.body(request, OneGpu)
         by = str(bearer_of(request))
-        await self._site.write(lambda store: store.pardon_gpu(wanted.host, wanted.uuid, by))
+        await self._site.write(lambda store: store.gpus.pardon(wanted.host, wanted.uuid, by))
         return told(PardonedGpu(host=wanted.host, uuid=wanted.uuid))

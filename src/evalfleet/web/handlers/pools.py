@@ -17,7 +17,7 @@ from evalfleet.hosts.ssh import pool as ssh_pool
 from evalfleet.model import Pool
 from evalfleet.pools import commands
 from evalfleet.pools.options import require_name, wanted_pool
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 from evalfleet.web import params
 from evalfleet.web.answers import told
 from evalfleet.web.context import Site, bearer_of
@@ -72,7 +72,7 @@ class Pools:
         make = self._kept(wanted) if backend == "ssh" else self._rented(wanted)
         by = str(bearer_of(request))
         pool = await self._site.write(lambda store: make(store, by))
-        rows = await self._site.readers.call(lambda store: store.hosts(pool.name))
+        rows = await self._site.readers.call(lambda store: store.hosts.of_pool(pool.name))
         answer = answers.CreatedPool(
             pool=pool.name,
             backend=pool.backend,
@@ -142,7 +142,7 @@ class Pools:
 
     async def _pool(self, request: web.Request) -> Pool:
         name = request.match_info["pool"]
-        return await self._site.readers.call(lambda store: store.pool(name))
+        return await self._site.readers.call(lambda store: store.pools.get(name))
 
     async def _ordered(
         self,
@@ -158,7 +158,7 @@ class Pools:
         if await self._keeper(pool.name) is None:
             self._require_supervisor(pool.name, f"{request.path.rpartition('/')[2]} {pool.name}")
         by = str(bearer_of(request))
-        names = await self._site.write(lambda store: order(store, store.pool(pool.name), by))
+        names = await self._site.write(lambda store: order(store, store.pools.get(pool.name), by))
         by = await self._see_to(pool.name, again=again)
         return told(answers.PoolOrder(pool=pool.name, wished=names, by=by, deleting=deleting))
 
@@ -170,7 +170,7 @@ class Pools:
         return keeper or "this server"
 
     async def _keeper(self, name: str) -> str | None:
-        return await self._site.readers.call(lambda store: store.pool_owner(name))
+        return await self._site.readers.call(lambda store: store.pools.owner(name))
 
     def _require_supervisor(self, name: str, command: str) -> None:
         if self._site.pool_supervisor is None:

@@ -17,7 +17,7 @@ from evalfleet.errors import InputError, Refused
 from evalfleet.model import Run, RunState
 from evalfleet.operations import steer, submit
 from evalfleet.operations.submit import RunOptions
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 from evalfleet.web import params
 from evalfleet.web.answers import told
 from evalfleet.web.context import Site, bearer_of
@@ -103,7 +103,7 @@ class Acting:
         run = await self._steering.run(request)
         if run.state in _OVER:
             raise Refused(f"run {run.id} is {run.state}; retry its tasks instead")
-        driver = await self._site.readers.call(lambda store: store.driver(run.id))
+        driver = await self._site.readers.call(lambda store: store.runs.driver(run.id))
         if driver is None and self._site.run_supervisor is None:
             raise Refused(f"this server drives no runs; `evalfleet resume {run.id}`, or start `evalfleet serve`")
 

@@ -19,7 +19,7 @@ from evalfleet.daemon.alerts import state as alerts
 from evalfleet.model import RunState, TaskState
 from evalfleet.report import pools
 from evalfleet.report.terminal.events import event_row
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 from evalfleet.web import params, queries
 from evalfleet.web.answers import answered
 from evalfleet.web.context import Site, bearer_of
@@ -49,7 +49,7 @@ class Reading:
                 drives=drives,
                 home=home,
                 now=store.now(),
-                event=store.last_number(),
+                event=store.events.last_number(),
             )
 
         return await self._told(request, None, ask)
@@ -116,7 +116,7 @@ class Reading:
         pattern, task = params.text(request, "type"), params.text(request, "task")
 
         def ask(store: StoreReader) -> EventPage:
-            run_id = store.find_run(text).id
+            run_id = store.runs.find(text).id
             start = int(page.cursor) if page.cursor is not None else edge
             return _events(store, run_id, start, page, pattern, task, back=back)
 
@@ -166,14 +166,16 @@ class Reading:
         speed = self._site.settings.azure.speed
 
         def ask(store: StoreReader) -> PoolList:
-            found = [pools.pool_facts(store, pool, speed) for pool in store.pools()]
+            found = [pools.pool_facts(store, pool, speed) for pool in store.pools.all()]
             return PoolList(pools=[pools.pool_count(pool) for pool in found])
 
         return await self._told(request, ("pools",), ask)
 
     async def pool(self, request: web.Request) -> web.Response:
         name, speed = request.match_info["pool"], self._site.settings.azure.speed
-        return await self._told(request, ("pool", name), lambda store: pools.pool_facts(store, store.pool(name), speed))
+        return await self._told(
+            request, ("pool", name), lambda store: pools.pool_facts(store, store.pools.get(name), speed)
+        )
 
     async def alerts(self, request: web.Request) -> web.Response:
         page, text = params.page(request), params.text(request, "run")
@@ -181,7 +183,7 @@ class Reading:
         settings = self._site.settings.alerts
 
         def ask(store: StoreReader) -> AlertPage:
-            run = store.find_run(text).id if text else None
+            run = store.runs.find(text).id if text else None
             before = int(page.cursor) if page.cursor else None
             found, following = alerts.listed(store, run=run, state=state, limit=page.limit, before=before)
             return AlertPage(
@@ -195,7 +197,9 @@ class Reading:
 
     async def answer(self, request: web.Request) -> web.Response:
         number = params.number(request, "request")
-        return await self._told(request, None, lambda store: RequestAnswer(number=number, answer=store.answer(number)))
+        return await self._told(
+            request, None, lambda store: RequestAnswer(number=number, answer=store.requests.answer(number))
+        )
 
     async def _place(self, request: web.Request) -> Place:
         text, task, number = _attempt(request)
@@ -225,7 +229,11 @@ def _events(
     found: list[EventRow] = []
     last = start
     for _ in range(20):
-        read = store.events_before(run_id, last, params.MOST) if back else store.events(run_id, last or 0, params.MOST)
+        read = (
+            store.events.before(run_id, last, params.MOST)
+            if back
+            else store.events.of_run(run_id, last or 0, params.MOST)
+        )
         for event in read:
             last = event.number
             if (pattern is None or fnmatchcase(event.type, pattern)) and (task is None or event.task == task):

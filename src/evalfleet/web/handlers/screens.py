@@ -17,7 +17,7 @@ from evalfleet.errors import HostRefused, NotFound
 from evalfleet.hosts import registry
 from evalfleet.hosts.access import Reachable, of_worker
 from evalfleet.model import JsonObject
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 from evalfleet.web.coalescing import Shared
 from evalfleet.web.handlers.attempts import Place
 from evalfleet.web.handlers.remote_attempts import FRESH_S, Remote, present
@@ -28,8 +28,8 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 def host_named(store: StoreReader, pool_name: str, name: str) -> Reachable:
     """A host of a pool by its name, or by that of one of its workers. Raises NotFound, HostUnreachable."""
-    pool = store.pool(pool_name)
-    host = of_worker(name, registry.kind_of(pool).reachable(pool, store.hosts(pool.name)))
+    pool = store.pools.get(pool_name)
+    host = of_worker(name, registry.kind_of(pool).reachable(pool, store.hosts.of_pool(pool.name)))
     if host is None:
         raise NotFound(f"pool {pool_name} has no host {name!r}; `evalfleet pool status {pool_name}` shows what it has")
     return present(host)

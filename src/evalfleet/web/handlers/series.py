@@ -5,7 +5,7 @@ from __future__ import annotations
 from evalfleet.answers.runs import HostSeries, HostSeriesList
 from evalfleet.core.hosts.load import Sample, bounded
 from evalfleet.errors import NotFound
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 
 _PARTS = ("cpu", "memory", "disk", "net_in_bps", "net_out_bps", "gpu")
 _MOST_HOSTS = 200
@@ -17,14 +17,14 @@ def host_series(store: StoreReader, text: str, host: str | None, since: float) -
     Raises NotFound.
     """
     with store.snapshot():
-        run = store.find_run(text)
-        hosts = store.hosts_of(run.id)
+        run = store.runs.find(text)
+        hosts = store.attempts.hosts(run.id)
         if host is not None and host not in hosts:
             raise NotFound(f"run {run.id} used no host {host!r}; it used: {', '.join(hosts[:20]) or 'none'}")
         ends = store.now() if run.ended_at is None else run.ended_at
         begins = min(ends, max(since, run.started_at or run.created_at))
         chosen = hosts[:_MOST_HOSTS] if host is None else [host]
-        rows = [(name, bounded(store.loads(name, begins, ends))) for name in chosen]
+        rows = [(name, bounded(store.loads.of_host(name, begins, ends))) for name in chosen]
     return HostSeriesList(run=run.id, hosts=[_columns(name, samples) for name, samples in rows])
 
 

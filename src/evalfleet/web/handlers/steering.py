@@ -12,7 +12,7 @@ from aiohttp import web
 from evalfleet.errors import Refused
 from evalfleet.model import Run
 from evalfleet.operations.steer import Changed
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 from evalfleet.web.answers import told
 from evalfleet.web.context import Site, bearer_of
 
@@ -29,7 +29,7 @@ class Steering:
     async def run(self, request: web.Request) -> Run:
         """The run in the address. Raises NotFound, AmbiguousId."""
         text = request.match_info["run"]
-        return await self._site.readers.call(lambda store: store.find_run(text))
+        return await self._site.readers.call(lambda store: store.runs.find(text))
 
     async def change(self, request: web.Request, run: Run, change: Callable[[Store, Run, str], C]) -> C:
         """Make the change, or have the run's controller make it. `change` is also given the name of the token that asks."""
@@ -38,13 +38,13 @@ class Steering:
             raise Refused(f"the controller of run {run.id} does not answer, and {_MOST_WAITING} wait for it already")
         self._waiting[run.id] += 1
         try:
-            return await self._site.write(lambda store: change(store, store.run(run.id), by), waits=True)
+            return await self._site.write(lambda store: change(store, store.runs.get(run.id), by), waits=True)
         finally:
             self._waiting[run.id] -= 1
 
     async def go_on(self, run: Run) -> str | None:
         """See to it that tasks which wait again are driven. Returns the controller that drives them; None: this server will."""
-        driver = await self._site.readers.call(lambda store: store.driver(run.id))
+        driver = await self._site.readers.call(lambda store: store.runs.driver(run.id))
         if driver is None:
             await self.drive(run, "resume")
         return driver
@@ -58,5 +58,5 @@ class Steering:
 
     async def answer(self, answer: Changed) -> web.Response:
         """The answer, with the state that the run is in now."""
-        state = await self._site.readers.call(lambda store: store.run(answer.run).state)
+        state = await self._site.readers.call(lambda store: store.runs.get(answer.run).state)
         return told(msgspec.structs.replace(answer, state=state))

@@ -15,7 +15,7 @@ from evalfleet.operations import steer, studies
 from evalfleet.operations.studies import StudyOptions
 from evalfleet.report.studies.find import find_study
 from evalfleet.report.studies.study import study_facts, study_rows
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 from evalfleet.tune.study import Study
 from evalfleet.web import params
 from evalfleet.web.answers import answered, told

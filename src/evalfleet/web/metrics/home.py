@@ -14,7 +14,7 @@ from evalfleet.daemon.alerts.outbox import waiting
 from evalfleet.daemon.alerts.state import fold
 from evalfleet.model import HostState, JsonObject, RunState
 from evalfleet.report.gpus import gpus_facts
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 from evalfleet.web.context import Site
 from evalfleet.web.metrics.exposition import CONTENT, Sample, exposition, sample
 from evalfleet.web.metrics.run import run_samples
@@ -46,9 +46,9 @@ def route(site: Site) -> Route:
 
 
 def samples(store: StoreReader, site: Site) -> Iterator[Sample]:
-    for state, count in store.run_counts().items():
+    for state, count in store.runs.counts().items():
         yield from sample("runs", count, state=str(state))
-    yield from sample("events_total", store.last_number())
+    yield from sample("events_total", store.events.last_number())
     yield from sample("feed_readers", site.feed.readers)
     yield from alert_samples(store, site.settings.alerts)
     yield from latency_samples(site.latency.rows())
@@ -60,15 +60,15 @@ def samples(store: StoreReader, site: Site) -> Iterator[Sample]:
 
 
 def _shown(store: StoreReader) -> list[str]:
-    live = store.runs_page(limit=_RUNS, states=[RunState.QUEUED, RunState.RUNNING, RunState.PAUSED])
-    over = store.runs_page(limit=_RUNS - len(live) or 1, states=[RunState.COMPLETED, RunState.CANCELLED])
+    live = store.runs.page(limit=_RUNS, states=[RunState.QUEUED, RunState.RUNNING, RunState.PAUSED])
+    over = store.runs.page(limit=_RUNS - len(live) or 1, states=[RunState.COMPLETED, RunState.CANCELLED])
     since = store.now() - _ENDED_S
     found = [row["run"] for row in (*live, *over)]
     return [run.id for run in found if run.ended_at is None or run.ended_at >= since][:_RUNS]
 
 
 def alert_samples(store: StoreReader, settings: AlertSettings) -> Iterator[Sample]:
-    alerts = fold(store.alert_events())
+    alerts = fold(store.events.alerts())
     firing: dict[tuple[str, str], int] = {}
     fired: dict[str, int] = {}
     for alert in alerts.values():
@@ -96,9 +96,9 @@ def latency_samples(rows: Iterable[JsonObject]) -> Iterator[Sample]:
 
 
 def host_samples(store: StoreReader) -> Iterator[Sample]:
-    for host, count in sorted(store.host_loads().items())[:_HOSTS]:
+    for host, count in sorted(store.hosts.live_counts().items())[:_HOSTS]:
         yield from sample("host_attempts", count, host=host)
-    for host, series in sorted(store.recent_loads(store.now() - _FRESH_S).items())[:_HOSTS]:
+    for host, series in sorted(store.loads.recent(store.now() - _FRESH_S).items())[:_HOSTS]:
         load = series[-1].load
         yield from sample("host_cpu_ratio", load.cpu, host=host)
         yield from sample("host_memory_ratio", load.memory, host=host)
@@ -132,8 +132,8 @@ def _bytes(megabytes: int | None) -> float | None:
 
 def pool_samples(store: StoreReader, speed: float) -> Iterator[Sample]:
     """Of pools whose machines we make; of others nothing is known but their names."""
-    for pool in store.pools()[:_POOLS]:
-        rows = store.hosts(pool.name, gone=True)
+    for pool in store.pools.all()[:_POOLS]:
+        rows = store.hosts.of_pool(pool.name, gone=True)
         if not rows and pool.backend == "ssh":
             continue
         for state in HostState:

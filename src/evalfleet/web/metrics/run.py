@@ -11,13 +11,13 @@ from evalfleet.engine.requests import barred
 from evalfleet.model import Outcome, Run
 from evalfleet.report.run_row import open_breaker
 from evalfleet.report.summary import Cost, Summary, summarise
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 from evalfleet.web.metrics.exposition import Sample, sample, summary
 
 
 def run_samples(store: StoreReader, run_id: str) -> Iterator[Sample]:
     with store.snapshot():
-        run = store.run(run_id)
+        run = store.runs.get(run_id)
         told = summarise(store, run, results=False)
         yield from _standing(store, run, told)
         yield from _money(run_id, told.cost)
@@ -27,9 +27,9 @@ def run_samples(store: StoreReader, run_id: str) -> Iterator[Sample]:
 
 def _standing(store: StoreReader, run: Run, told: Summary) -> Iterator[Sample]:
     run_id, pool = run.id, run.policy.pool or ""
-    live = len(store.live_attempts(run_id))
+    live = len(store.attempts.live(run_id))
     yield from sample("run_info", 1, run=run_id, name=run.name, state=str(run.state), pool=pool)
-    yield from sample("run_driven", store.driver(run_id) is not None, run=run_id)
+    yield from sample("run_driven", store.runs.driver(run_id) is not None, run=run_id)
     for state, count in asdict(told.tasks).items():
         if state != "total":
             yield from sample("run_tasks", count, run=run_id, state=state)
@@ -57,16 +57,16 @@ def _money(run_id: str, cost: Cost) -> Iterator[Sample]:
 
 def _workers(store: StoreReader, run: Run) -> Iterator[Sample]:
     run_id = run.id
-    busy = {row["worker"] for row in store.live_attempts(run_id)}
+    busy = {row["worker"] for row in store.attempts.live(run_id)}
     yield from sample("run_workers", run.policy.workers, run=run_id, state="allowed")
     yield from sample("run_workers", len(busy), run=run_id, state="busy")
     yield from sample("run_workers", len(barred(store, run_id)), run=run_id, state="quarantined")
-    yield from sample("run_workers", len(lost_hosts(store.worker_events(run_id))), run=run_id, state="lost")
+    yield from sample("run_workers", len(lost_hosts(store.events.workers(run_id))), run=run_id, state="lost")
 
 
 def _times(store: StoreReader, run_id: str) -> Iterator[Sample]:
     now = store.now()
-    sums = store.time_sums(run_id)
+    sums = store.attempts.time_sums(run_id)
     for name in ("start", "dispatch", "queue_wait", "attempt"):
         yield from summary(f"run_{name}_seconds", sums[f"{name}_count"], sums[f"{name}_s"], run=run_id)
     if sums["oldest_claim"] is not None:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from evalfleet.daemon.readers import Readers
 from evalfleet.errors import EvalfleetError
 from evalfleet.model import AccessToken, Role
-from evalfleet.store.base.store import StoreReader
+from evalfleet.store.reader import StoreReader
 from evalfleet.web.security.sessions import Sessions
 from evalfleet.web.security.tokens import NOBODY, Bearer, Limiter, digest_of
 
@@ -166,7 +166,7 @@ class Gate:
 
 
 def _tokens(store: StoreReader) -> list[AccessToken]:
-    return store.tokens()
+    return store.tokens.all()
 
 
 def is_loopback(host: str) -> bool:

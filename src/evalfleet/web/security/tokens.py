@@ -9,7 +9,7 @@ import time
 from msgspec import Struct
 
 from evalfleet.model import AccessToken, Role
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 
 PREFIX = "ef_"
 START_NAME = "serve"
@@ -49,7 +49,7 @@ def make(store: Store, name: str, role: Role, life_s: float | None = None) -> Ma
     """Make a token and keep its digest."""
     text = PREFIX + secrets.token_urlsafe(32)
     expires_at = None if life_s is None else store.now() + life_s
-    return Made(text=text, token=store.add_token(name, role, digest_of(text), expires_at))
+    return Made(text=text, token=store.tokens.add(name, role, digest_of(text), expires_at))
 
 
 def restart(store: Store, port: int) -> str:
@@ -60,13 +60,13 @@ def restart(store: Store, port: int) -> str:
     """
     text, now = PREFIX + secrets.token_urlsafe(32), store.now()
     place = f"{START_NAME}-{port}"
-    former = [one for one in store.tokens() if one.name == START_NAME and f"{one.id}-".startswith(f"{place}-")]
+    former = [one for one in store.tokens.all() if one.name == START_NAME and f"{one.id}-".startswith(f"{place}-")]
     valid = [one.id for one in former if one.id != place and (one.expires_at is None or one.expires_at > now)]
     for one in former:
         if one.id not in valid:
-            store.revoke_token(one.id)
+            store.tokens.revoke(one.id)
     token_id = valid[0] if valid else f"{place}-{secrets.token_hex(8)}"
-    store.renew_token(token_id, START_NAME, Role.OPERATOR, digest_of(text), now + START_LIFE_S)
+    store.tokens.renew(token_id, START_NAME, Role.OPERATOR, digest_of(text), now + START_LIFE_S)
     return text
 
 

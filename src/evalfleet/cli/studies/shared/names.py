@@ -11,7 +11,8 @@ import click
 if TYPE_CHECKING:
     from evalfleet.config import Settings
     from evalfleet.model import Run
-    from evalfleet.store.base.store import Store, StoreReader
+    from evalfleet.store.reader import StoreReader
+    from evalfleet.store.store import Store
 
 study_argument = click.argument("study", required=False, default="latest", metavar="[STUDY]")
 """Gives the command `study: str`: an id, a unique prefix of one, a name, or `latest`, which is the default."""
@@ -23,7 +24,7 @@ def opened_study(home: str | None, text: str) -> Generator[tuple[StoreReader, Ru
     from evalfleet import config
     from evalfleet.errors import NotFound
     from evalfleet.report.studies.find import NO_STUDY, find_study
-    from evalfleet.store.database.sqlite import open_reader
+    from evalfleet.store.open import open_reader
 
     reader = open_reader(config.load(home).home)
     if reader is None:
@@ -40,7 +41,8 @@ def written_study(home: str | None, text: str) -> Generator[tuple[Settings, Stor
     from evalfleet import config
     from evalfleet.errors import NotFound
     from evalfleet.report.studies.find import NO_STUDY, find_study
-    from evalfleet.store.database.sqlite import FILE, open_store
+    from evalfleet.store.database.file import FILE
+    from evalfleet.store.open import open_store
 
     settings = config.load(home)
     if not (settings.home / FILE).exists():

@@ -10,7 +10,7 @@ from evalfleet.cli.studies.shared.names import written_study
 from evalfleet.model import Run
 from evalfleet.operations import steer
 from evalfleet.report.text import count
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 
 C = TypeVar("C", bound=steer.Changed)
 
