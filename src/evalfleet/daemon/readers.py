@@ -74,7 +74,7 @@ class Readers:
         self._newest = max(self._newest, number)
 
     def wrote(self) -> None:
-        """We changed something: whoever asks from now on sees it, however young the last answer is."""
+        """We changed something: every later question is answered anew, however young the last answer is."""
         self._wrote_at = self._clock()
 
     async def call(self, function: Callable[[StoreReader], T]) -> T:

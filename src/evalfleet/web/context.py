@@ -58,7 +58,7 @@ class Site(Struct, kw_only=True):
         return Home(self.settings.home)
 
     async def write(self, function: Callable[[Store], T], *, waits: bool = False) -> T:
-        """Call with a store of its own, in a thread. Once it has begun it is carried through, whoever waits for it.
+        """Call with a store of its own, in a thread. Once it has begun it is carried through, even if the request is cancelled.
 
         Args:
             waits: it waits for another process, which must hold up nothing else.

@@ -49,7 +49,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     host: str = "127.0.0.1"
     port: int = PORT  # 0: a free one
-    token: bool = True  # False: anybody on this machine may look, nobody may act
+    token: bool = True  # False: every user of this machine may look, and none may act
     tls_cert: Path | None = None
     tls_key: Path | None = None
     behind_proxy: bool = False

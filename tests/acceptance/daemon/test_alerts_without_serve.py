@@ -89,6 +89,18 @@ def test_what_was_not_delivered_at_the_end_is_sent_by_the_next_run(fleet: Fleet,
     assert receiver.twice() == []
 
 
+def test_a_study_tells_its_end(fleet: Fleet, receiver: Receiver):
+    configured(fleet, receiver)
+    (fleet.folder / "study.toml").write_text(
+        '[study]\nname = "s"\ntrials = 1\nconfirm = false\nobjective = { maximize = "speed" }\n'
+        '[parameters]\na = { type = "integer", low = 1, high = 9 }\n[trial]\ncommand = ["sh", "-c", '
+        """'echo "{\\"success\\": true, \\"metrics\\": {\\"speed\\": 1}}" > "$EVALFLEET_RESULT"']\n"""
+    )
+    done = fleet.command("tune", "study.toml")
+    assert done.returncode == 0, done.stderr
+    assert receiver.of("finished") == ["fired"]
+
+
 @pytest.mark.slow
 def test_a_run_beside_serve_is_told_once(fleet: Fleet, receiver: Receiver):
     configured(fleet, receiver, budget_shares=[0.5])

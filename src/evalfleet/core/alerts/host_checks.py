@@ -26,7 +26,7 @@ class PoolFacts(Struct, frozen=True, kw_only=True):
     cost_usd: float = 0.0  # since the pool was made
     budget_usd: float | None = None
     reason: str | None = None  # why it makes no more machines
-    unready: tuple[tuple[str, str], ...] = ()  # machines whose readiness ladder broke, and where
+    unready: tuple[tuple[str, str], ...] = ()  # machines that failed a readiness check, and which
     pulling: tuple[tuple[str, float], ...] = ()  # machines that pull an image, and since when
 
 

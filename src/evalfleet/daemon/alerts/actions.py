@@ -148,14 +148,14 @@ def _rented(store: StoreReader, host: str | None) -> PoolHost | None:
 
 
 def _stop(store: Store, alert: JsonObject) -> JsonObject:
-    return _wished(store, alert, DesiredState.STOPPED)
+    return _set_desired(store, alert, DesiredState.STOPPED)
 
 
 def _start(store: Store, alert: JsonObject) -> JsonObject:
-    return _wished(store, alert, DesiredState.RUNNING)
+    return _set_desired(store, alert, DesiredState.RUNNING)
 
 
-def _wished(store: Store, alert: JsonObject, desired: DesiredState) -> JsonObject:
+def _set_desired(store: Store, alert: JsonObject, desired: DesiredState) -> JsonObject:
     row = _rented(store, alert["host"])
     if row is None:
         raise NotFound(f"the machine {alert['host']} is not there any more")

@@ -17,7 +17,7 @@ from evalfleet.daemon.alerts.service import AlertService
 from evalfleet.errors import EvalfleetError, MissingSecret
 from evalfleet.model import Event
 
-_END_S = 8.0  # for what is sent when the controller ends
+_END_S = 8.0  # after which nothing more is sent when the controller ends; what is on its way may take a little longer
 _FOLLOW_S = 1.0
 _PAGE = 1000
 

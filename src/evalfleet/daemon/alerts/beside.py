@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def alerts_beside(settings: Settings, notice: Callable[[str], None]) -> Generator[None]:
-    """Watch and send in a thread of its own while the block runs; at its end send what is new, for a few seconds at most.
+    """Watch and send in a thread of its own while the block runs; at its end send what is new.
 
     Does nothing, and loads nothing, where [alerts] names no channel and no action; nor where this process lacks the addresses. Never
     ends the block with an error.

@@ -60,13 +60,13 @@ def pool_facts(store: StoreReader, pool: Pool, idleness: Idleness, speed: float)
         cost_usd=total_usd(store.hosts.of_pool(pool.name, gone=True), now) if budget_usd else 0.0,
         budget_usd=budget_usd,
         reason=str(pool.reason.get("message")) if pool.reason else None,
-        unready=tuple((row.name, row.reason or "") for row in rows if _fell(row)),
+        unready=tuple((row.name, row.reason or "") for row in rows if _is_unready(row)),
         pulling=pulling(store.events.workers(f"pool:{pool.name}")) if rows else (),
     )
 
 
-def _fell(row: PoolHost) -> bool:
-    """Whether its ladder broke: the reason begins with the rung that did not hold."""
+def _is_unready(row: PoolHost) -> bool:
+    """Whether a readiness check failed: the reason begins with its name."""
     wanted = row.desired is DesiredState.RUNNING and row.state is not HostState.GONE
     return wanted and bool(row.rung and row.reason) and str(row.reason).startswith(f"{row.rung}: ")
 
