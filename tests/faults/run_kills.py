@@ -30,7 +30,7 @@ def rounds(folder: Path, seed: int, deaths: int) -> list[str]:
             words = ("run", tasks, "--pool", "p1") if number == 0 else ("resume",)
             if _dies(here, words, rng, died):
                 break
-        if here.fleet.json("status")[0]["state"] != "completed":
+        if here.fleet.json("status")["runs"][0]["state"] != "completed":
             assert here.run("resume")["state"] == "completed"
         _check(here)
         here.leave()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -216,8 +217,11 @@ def parallel_live(live: LiveState) -> JsonObject:
 
 
 def write_live(path: Path, live: JsonObject) -> None:
-    """Replace the file at once, so that a reader never sees half of it. It may be lost with the power; it is rewritten."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Replace the file at once, so that a reader never sees half of it. It may be lost with the power; it is rewritten.
+
+    Writes nothing where the run's folder is not there: the home was moved, and nothing may appear in its former place.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(live, indent=1) + "\n", "utf-8")
-    partial.replace(path)
+    with suppress(FileNotFoundError):
+        partial.write_text(json.dumps(live, indent=1) + "\n", "utf-8")
+        partial.replace(path)

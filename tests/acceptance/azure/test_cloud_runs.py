@@ -78,7 +78,7 @@ def test_two_runs_share_one_pool(tmp_path: Path):
         two = here.fleet.start("run", here.fleet.tasks(more, name="two.jsonl"), "--pool", "p1", "--name", "two")
         assert one.wait(PATIENCE_S) == 0
         assert two.wait(PATIENCE_S) == 0
-        for run in here.fleet.json("status"):
+        for run in here.fleet.json("status")["runs"]:
             here.all_ok(12, run["run"])
         assert len(here.births()) == 3
         assert set(here.states().values()) == {"ready"}

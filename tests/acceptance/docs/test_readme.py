@@ -138,7 +138,7 @@ def test_every_command_of_the_readme_does_what_is_said(checkout: Fleet):
     assert "the key is [secret API_KEY]" in promises
     assert "correct-horse" not in promises
     # Killed with -9 in the middle: no task was started a second time for it.
-    runs = checkout.json("status")
+    runs = checkout.json("status")["runs"]
     demo = next(run["run"] for run in runs if run["name"] == "demo")
     outcomes = checkout.json("report", demo)["attempts"]["by_outcome"]
     assert (outcomes["lost"], outcomes["cancelled"]) == (0, 0)

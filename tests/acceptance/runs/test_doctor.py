@@ -114,7 +114,7 @@ def test_it_is_quick(fleet: Fleet):
 def test_tasks_that_nobody_drives_are_a_warning(fleet: Fleet):
     pids = with_endless_tasks(fleet)
     answer = fleet.json("doctor")
-    run = fleet.json("status")[0]["run"]
+    run = fleet.json("status")["runs"][0]["run"]
     assert levels(answer)["runs"] == "warning"
     assert f"nobody drives run {run}; 2 tasks of it still run → evalfleet resume {run} " in said(answer, "runs")
     assert "2 live attempts" in said(answer, "runner")

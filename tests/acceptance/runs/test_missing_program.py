@@ -22,7 +22,7 @@ def test_it_is_refused_at_submission(fleet: Fleet, program: str):
     assert done.returncode == 2
     for words in ("task 't_1'", repr(program), "Nothing was submitted"):
         assert words in done.stderr
-    assert fleet.json("status") == []
+    assert fleet.json("status")["runs"] == []
 
 
 def test_a_bare_name_is_refused_beside_good_tasks(fleet: Fleet):

@@ -286,7 +286,7 @@ def test_refusals(fleet: Fleet, args: list[str], part: str):
 def test_a_plain_run_is_no_study(fleet: Fleet):
     fleet.json("run", fleet.tasks([{"key": "a", "command": ["true"]}]))
     fleet.json("tune", study(fleet, trials=1))
-    plain = fleet.json("status")[-1]["run"]
+    plain = fleet.json("status")["runs"][-1]["run"]
     for command in (["show", plain], ["best", plain], ["add-trials", plain, "1"], ["resume", plain]):
         done = fleet.command("study", *command)
         assert (done.returncode, "is no study" in done.stderr) == (2, True), done.stderr

@@ -428,3 +428,15 @@ def test_snippet_is_the_example(name: str):
     blocks = [text for _, text in FENCED.findall(page(f"howto/{SNIPPETS[name]}.md"))]
     found = [text.split("\n", 1)[1] for text in blocks if text.split("\n", 1)[0] in (f"# {name}", f"// {name}")]
     assert found == [(ROOT / "examples" / name).read_text("utf-8")]
+
+
+# Pages for those who carry on
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md", "docs/howto/add-a-failure-pattern.md"])
+def test_the_files_and_folders_that_a_page_names_are_there(name: str):
+    text = (ROOT / name).read_text("utf-8")
+    named = set(re.findall(r"(?<![\w/.])(?:[a-z_]+/)+(?:[a-z_]+\.(?:py|toml|jsonl|ts))?", text))
+    places = (ROOT, SOURCE, ROOT / "docs")
+    of_a_home = {"spool/", "spool/attempts/", "locks/"}
+    assert sorted(one for one in named - of_a_home if not any((place / one).exists() for place in places)) == []

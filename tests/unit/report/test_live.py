@@ -81,6 +81,9 @@ def test_parallel_live_has_exactly_its_keys_and_follows_success(mixed: RunBuilde
 
 def test_write_live_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "x" / "parallel_live.json"
+    write_live(path, {"status": "lost"})
+    assert list(tmp_path.iterdir()) == [], "the home was moved: nothing appears where it was"
+    path.parent.mkdir(parents=True)
     write_live(path, {"status": "running"})
     write_live(path, {"status": "completed"})
     assert json.loads(path.read_text()) == {"status": "completed"}
