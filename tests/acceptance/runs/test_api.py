@@ -15,8 +15,8 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import msgspec
 import pytest
-from msgspec import to_builtins
 from tests.support.fleet import Fleet, wait_for
 
 import evalfleet
@@ -57,6 +57,11 @@ def drive_until(run: evalfleet.RunHandle, condition: Callable[[], object]) -> No
 
 def by_key(run: evalfleet.RunHandle) -> dict[str, evalfleet.TaskResult]:
     return {result.key: result for result in run.results()}
+
+
+def plain(answer: Any) -> Any:
+    """As JSON has it."""
+    return msgspec.json.decode(msgspec.json.encode(answer))
 
 
 def test_submit_wait_results(fleet: Fleet):
@@ -462,7 +467,7 @@ def test_runs_are_listed(fleet: Fleet):
     assert [row.run for row in evalfleet.list_runs()] == [second.id, first.id]
     assert [row.run for row in evalfleet.list_runs(states="completed")] == [first.id]
     assert [row.run for row in evalfleet.list_runs(search="eco", limit=1)] == [second.id]
-    assert to_builtins(evalfleet.list_runs()) == fleet.json("status")["runs"]
+    assert plain(evalfleet.list_runs()) == fleet.json("status")["runs"]
     with pytest.raises(errors.InputError):
         evalfleet.list_runs(states="asleep")
 
@@ -491,7 +496,7 @@ def test_progress_of_a_run_that_another_process_drives(fleet: Fleet):
 
 TRIAL = """
 import json, os
-threads = json.load(open(os.environ["EVALFLEET_TASK"]))["parameters"]["threads"]
+threads = json.load(open(os.environ["EVALFLEET_TASK"]))["payload"]["parameters"]["threads"]
 json.dump({"success": True, "metrics": {"seconds": threads}}, open(os.environ["EVALFLEET_RESULT"], "w"))
 """
 STUDY = {
@@ -510,7 +515,7 @@ def test_a_study(fleet: Fleet):
     assert study.best() == {"threads": 1}
     assert [trial.progress for trial in study.trials()] == ["measured"] * len(study.trials())
     assert evalfleet.open_study("flags").id == evalfleet.open_study().id == study.id
-    assert to_builtins(study.facts()).items() <= fleet.json("study", "show").items()
+    assert plain(study.facts()).items() <= fleet.json("study", "show").items()
     assert [row.run for row in evalfleet.list_studies()] == [study.id]
     assert study.retry_failed() == []
     with pytest.raises(errors.InputError):
