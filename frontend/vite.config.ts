@@ -14,7 +14,8 @@ function packed(): Plugin {
     closeBundle() {
       const folder = join(import.meta.dirname, OUT, "assets");
       for (const name of readdirSync(folder)) {
-        if (/\.(js|css|svg)$/.test(name)) writeFileSync(join(folder, `${name}.gz`), gzipSync(readFileSync(join(folder, name)), { level: 9 }));
+        if (/\.(js|css|svg)$/.test(name))
+          writeFileSync(join(folder, `${name}.gz`), gzipSync(readFileSync(join(folder, name)), { level: 9 }));
       }
     },
   };

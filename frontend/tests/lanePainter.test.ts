@@ -31,10 +31,29 @@ function recorder(): { context: CanvasRenderingContext2D; drawn: Drawn[] } {
 
 const palette = Object.fromEntries(COLOURS.map((name) => [name, name])) as Palette;
 const lanes: Lane[] = [
-  { worker: "local-1", host: "local", bars: [[1, 1, 100, 150, "pass", "a"] as Bar, [2, 1, 150, 200, "wrong", "b"] as Bar] },
-  { worker: "local-2", host: "local", bars: [[3, 1, 100, null, "live", "c"] as Bar, [4, 1, 900, 950, "pass", "later"] as Bar] },
+  {
+    worker: "local-1",
+    host: "local",
+    bars: [[1, 1, 100, 150, "pass", "a"] as Bar, [2, 1, 150, 200, "wrong", "b"] as Bar],
+  },
+  {
+    worker: "local-2",
+    host: "local",
+    bars: [[3, 1, 100, null, "live", "c"] as Bar, [4, 1, 900, 950, "pass", "later"] as Bar],
+  },
 ];
-const scene: Scene = { lanes, view: { from: 100, to: 200 }, now: 180, origin: 100, width: 1100, gutter: 100, row: 20, axis: 30, hovered: null, chosen: null };
+const scene: Scene = {
+  lanes,
+  view: { from: 100, to: 200 },
+  now: 180,
+  origin: 100,
+  width: 1100,
+  gutter: 100,
+  row: 20,
+  axis: 30,
+  hovered: null,
+  chosen: null,
+};
 
 function painted(change: Partial<Scene> = {}): Drawn[] {
   const { context, drawn } = recorder();
@@ -43,15 +62,24 @@ function painted(change: Partial<Scene> = {}): Drawn[] {
 }
 
 test("bars are drawn between the moments that they begin and end, in their colour", () => {
-  const bars = painted().filter((one) => one.call === "fillRect" && ["pass", "wrong", "live"].includes(String(one.fill)));
-  const places = bars.map((one) => [one.fill, Math.round(Number(one.args[0]) / 10) * 10, Math.round(Number(one.args[2]) / 10) * 10]);
+  const bars = painted().filter(
+    (one) => one.call === "fillRect" && ["pass", "wrong", "live"].includes(String(one.fill)),
+  );
+  const places = bars.map((one) => [
+    one.fill,
+    Math.round(Number(one.args[0]) / 10) * 10,
+    Math.round(Number(one.args[2]) / 10) * 10,
+  ]);
   expect(places).toContainEqual(["pass", 100, 500]);
   expect(places).toContainEqual(["wrong", 600, 500]);
   expect(places).toContainEqual(["live", 100, 800]);
 });
 
 test("workers are named where rows are high enough", () => {
-  const names = (row: number): unknown[] => painted({ row }).filter((one) => one.call === "fillText").map((one) => one.args[0]);
+  const names = (row: number): unknown[] =>
+    painted({ row })
+      .filter((one) => one.call === "fillText")
+      .map((one) => one.args[0]);
   expect(names(20)).toEqual(expect.arrayContaining(["local-1", "local-2"]));
   expect(names(5)).not.toContain("local-1");
 });

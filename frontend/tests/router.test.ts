@@ -14,7 +14,9 @@ const replaced = vi.fn((_: unknown, __: string, address: string) => moveTo(addre
 vi.stubGlobal("location", page);
 vi.stubGlobal("history", { pushState: pushed, replaceState: replaced });
 vi.stubGlobal("addEventListener", (name: string, hear: (event: unknown) => void) => heard.set(name, hear));
-vi.stubGlobal("document", { addEventListener: (name: string, hear: (event: unknown) => void) => heard.set(name, hear) });
+vi.stubGlobal("document", {
+  addEventListener: (name: string, hear: (event: unknown) => void) => heard.set(name, hear),
+});
 vi.stubGlobal("scrollTo", vi.fn());
 const { router, runAddress, taskAddress } = await import("../src/lib/router.svelte");
 
@@ -46,7 +48,13 @@ test("back and forward are followed", () => {
 });
 
 function click(link: object | null, more: object = {}): boolean {
-  const event = { defaultPrevented: false, button: 0, target: { closest: () => link }, preventDefault: vi.fn(), ...more };
+  const event = {
+    defaultPrevented: false,
+    button: 0,
+    target: { closest: () => link },
+    preventDefault: vi.fn(),
+    ...more,
+  };
   heard.get("click")?.(event);
   return event.preventDefault.mock.calls.length > 0;
 }

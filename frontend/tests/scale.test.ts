@@ -1,7 +1,16 @@
 import { expect, test } from "vitest";
 import { bounds, choices, figure, linear, logarithmic, steps } from "../src/lib/scale";
 
-test.each([[4510, "4,510"], [0.8532, "0.853"], [1234567, "1.23M"], [250_000, "250k"], [0.00012, "1.2e-4"], [0, "0"], [null, "–"], [Number.NaN, "–"]])("%s is written %s", (value, text) => {
+test.each([
+  [4510, "4,510"],
+  [0.8532, "0.853"],
+  [1234567, "1.23M"],
+  [250_000, "250k"],
+  [0.00012, "1.2e-4"],
+  [0, "0"],
+  [null, "–"],
+  [Number.NaN, "–"],
+])("%s is written %s", (value, text) => {
   expect(figure(value)).toBe(text);
 });
 
@@ -29,7 +38,13 @@ test("a logarithmic scale has equal ratios at equal distances", () => {
 
 test("choices stand at even distances; what is no choice has no place", () => {
   const scale = choices(["a", true, 3]);
-  expect([scale.place("a"), scale.place(true), scale.place(3), scale.place("b"), scale.place(null)]).toEqual([0, 0.5, 1, null, null]);
+  expect([scale.place("a"), scale.place(true), scale.place(3), scale.place("b"), scale.place(null)]).toEqual([
+    0,
+    0.5,
+    1,
+    null,
+    null,
+  ]);
   expect(choices(["only"]).place("only")).toBe(0.5);
 });
 

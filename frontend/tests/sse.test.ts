@@ -24,12 +24,18 @@ afterEach(() => {
   server?.close();
 });
 
-async function served(answer: (asked: string | undefined, write: (text: string) => void, end: (status?: number) => void) => void): Promise<string> {
+async function served(
+  answer: (asked: string | undefined, write: (text: string) => void, end: (status?: number) => void) => void,
+): Promise<string> {
   server = createServer((request, response) => {
-    answer(request.headers["last-event-id"] as string | undefined, (text) => response.write(text), (status) => {
-      if (status) response.statusCode = status;
-      response.end();
-    });
+    answer(
+      request.headers["last-event-id"] as string | undefined,
+      (text) => response.write(text),
+      (status) => {
+        if (status) response.statusCode = status;
+        response.end();
+      },
+    );
   });
   await new Promise<void>((ready) => server?.listen(0, "127.0.0.1", ready));
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
@@ -44,7 +50,10 @@ test("a stream is read to its end, from the number that is known", async () => {
     write(STREAM);
     end();
   });
-  await read(address, 7, 5000, new AbortController().signal, { alive: () => alive++, message: (one) => found.push(one) });
+  await read(address, 7, 5000, new AbortController().signal, {
+    alive: () => alive++,
+    message: (one) => found.push(one),
+  });
   expect(found).toEqual(WANTED);
   expect(asked).toBe("7");
   expect(alive).toBeGreaterThan(0);
@@ -59,5 +68,7 @@ test("a refusal says its status", async () => {
 
 test("a stream that is silent for too long is left", async () => {
   const address = await served((_, write) => write(": 1\n\n"));
-  await expect(read(address, null, 80, new AbortController().signal, { alive: () => {}, message: () => {} })).rejects.toThrow();
+  await expect(
+    read(address, null, 80, new AbortController().signal, { alive: () => {}, message: () => {} }),
+  ).rejects.toThrow();
 });

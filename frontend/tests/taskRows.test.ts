@@ -17,6 +17,11 @@ test("TOML is left to the server", () => {
   expect(taskRows('[run]\nname = "x"')).toEqual({ toml: '[run]\nname = "x"' });
 });
 
-test.each([["", "there are no tasks"], ['{"key": "a"}\n{"key"', "line 2 is not JSON"], ['[{"key": "a"}, 3]', "task 2: expected an object"], ['{"key": "a"}\n[1]', "line 2: expected an object"]])("%j is refused: %s", (text, message) => {
+test.each([
+  ["", "there are no tasks"],
+  ['{"key": "a"}\n{"key"', "line 2 is not JSON"],
+  ['[{"key": "a"}, 3]', "task 2: expected an object"],
+  ['{"key": "a"}\n[1]', "line 2: expected an object"],
+])("%j is refused: %s", (text, message) => {
   expect(() => taskRows(text)).toThrow(message);
 });

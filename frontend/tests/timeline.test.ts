@@ -2,7 +2,14 @@ import { expect, test } from "vitest";
 import { hit, merged, moved, STEPS_S, tickText, ticks, whole, zoomed } from "../src/lib/timeline";
 import type { Bar, Lane } from "../src/lib/types";
 
-const bar = (task: number, start: number, end: number | null, attempt = 1): Bar => [task, attempt, start, end, end === null ? "live" : "pass", `t_${task}`];
+const bar = (task: number, start: number, end: number | null, attempt = 1): Bar => [
+  task,
+  attempt,
+  start,
+  end,
+  end === null ? "live" : "pass",
+  `t_${task}`,
+];
 const lane = (worker: string, ...bars: Bar[]): Lane => ({ worker, host: worker.split("-")[0] ?? "", bars });
 
 test("the whole view holds all bars, with air to the right; a live bar ends now", () => {
@@ -39,7 +46,14 @@ test("ticks are round, in view, and not too many", () => {
   }
 });
 
-test.each([[0.5, "0.5 s"], [59, "59 s"], [60, "1 min"], [90, "1:30"], [3600, "1 h"], [5400, "1:30 h"]])("%s seconds are %s", (seconds, text) => {
+test.each([
+  [0.5, "0.5 s"],
+  [59, "59 s"],
+  [60, "1 min"],
+  [90, "1:30"],
+  [3600, "1 h"],
+  [5400, "1:30 h"],
+])("%s seconds are %s", (seconds, text) => {
   expect(tickText(seconds)).toBe(text);
 });
 
@@ -55,5 +69,8 @@ test("news replace live attempts and add workers, in natural order", () => {
   const old = [lane("w-2", bar(1, 0, null)), lane("w-10", bar(2, 0, 5))];
   const found = merged(old, [lane("w-2", bar(1, 0, 9), bar(3, 9, null)), lane("w-1", bar(4, 1, null))]);
   expect(found.map((one) => one.worker)).toEqual(["w-1", "w-2", "w-10"]);
-  expect(found[1]?.bars.map((one) => [one[0], one[3]])).toEqual([[1, 9], [3, null]]);
+  expect(found[1]?.bars.map((one) => [one[0], one[3]])).toEqual([
+    [1, 9],
+    [3, null],
+  ]);
 });

@@ -64,7 +64,9 @@ export class EventLog {
   }
 
   #page(cursor: string | null): Promise<EventsPage> {
-    return get<EventsPage>(`${runPath(this.run)}/events${query({ order: "desc", limit: PAGE, type: this.type, task: this.task, cursor })}`);
+    return get<EventsPage>(
+      `${runPath(this.run)}/events${query({ order: "desc", limit: PAGE, type: this.type, task: this.task, cursor })}`,
+    );
   }
 
   /** Many may come at once; they are shown together. */

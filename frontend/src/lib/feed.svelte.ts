@@ -43,7 +43,11 @@ class Feed {
       },
     });
     stop.signal.addEventListener("abort", () => shared.close());
-    void shared.read(() => this.#last ?? 0, stop.signal, () => this.#loop(stop.signal, shared));
+    void shared.read(
+      () => this.#last ?? 0,
+      stop.signal,
+      () => this.#loop(stop.signal, shared),
+    );
   }
 
   stop(): void {

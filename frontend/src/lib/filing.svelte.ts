@@ -24,7 +24,10 @@ export class Filing {
 }
 
 /** What a person filled in: empty fields are left out, numbers are numbers. */
-export function filled(texts: Record<string, string | number | null | undefined>, numbers: readonly string[]): Record<string, string | number> {
+export function filled(
+  texts: Record<string, string | number | null | undefined>,
+  numbers: readonly string[],
+): Record<string, string | number> {
   const found: Record<string, string | number> = {};
   for (const [name, value] of Object.entries(texts)) {
     const text = String(value ?? "").trim();

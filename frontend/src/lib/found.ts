@@ -26,6 +26,10 @@ export function foundShort(found: StudyFound): string {
 export function foundLong(found: StudyFound): string {
   const one = found.best ?? found.nearest;
   if (!one) return NOTHING;
-  const limits = found.best ? (found.constraints.length ? `keeps ${found.constraints.join("; ")}` : "") : `${NO_BEST}: breaks ${one.broken.join("; ")}`;
+  const limits = found.best
+    ? found.constraints.length
+      ? `keeps ${found.constraints.join("; ")}`
+      : ""
+    : `${NO_BEST}: breaks ${one.broken.join("; ")}`;
   return [reached(found, one), pairs(one.parameters), limits, found.verdict ?? ""].filter(Boolean).join("\n");
 }

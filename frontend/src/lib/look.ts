@@ -43,7 +43,12 @@ export function verdictText(score: number, success: boolean): string {
   return score > 0 ? `score ${Math.round(score * 1000) / 1000}` : "not passed";
 }
 
-export function attemptLook(attempt: { live: boolean; outcome: string | null; verdict: { success: boolean } | null; failure: { blame: string } | null }): Look {
+export function attemptLook(attempt: {
+  live: boolean;
+  outcome: string | null;
+  verdict: { success: boolean } | null;
+  failure: { blame: string } | null;
+}): Look {
   if (attempt.live) return "live";
   if (attempt.verdict) return attempt.verdict.success ? "pass" : "wrong";
   if (attempt.outcome === "cancelled") return "off";

@@ -25,23 +25,28 @@ export function steps(low: number, high: number, most: number): number[] {
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = ([1, 2, 5, 10].find((one) => one * power >= raw * 0.999) ?? 10) * power;
   const found: number[] = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high * (1 + 1e-12) + step * 1e-9; i++) found.push(Number((i * step).toPrecision(12)));
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high * (1 + 1e-12) + step * 1e-9; i++)
+    found.push(Number((i * step).toPrecision(12)));
   return found;
 }
 
 export function linear(low: number, high: number, most = 5): Scale {
   const span = high - low || 1;
-  const place = (value: unknown): number | null => (typeof value === "number" && Number.isFinite(value) ? (value - low) / span : null);
+  const place = (value: unknown): number | null =>
+    typeof value === "number" && Number.isFinite(value) ? (value - low) / span : null;
   return { place, ticks: steps(low, high, most).map((value) => ({ at: place(value) ?? 0, text: figure(value) })) };
 }
 
 export function logarithmic(low: number, high: number, most = 5): Scale {
   if (low <= 0 || high <= low) return linear(low, high, most);
   const [from, span] = [Math.log(low), Math.log(high) - Math.log(low)];
-  const place = (value: unknown): number | null => (typeof value === "number" && value > 0 ? (Math.log(value) - from) / span : null);
+  const place = (value: unknown): number | null =>
+    typeof value === "number" && value > 0 ? (Math.log(value) - from) / span : null;
   // Both ends, and between them values that are evenly far apart, rounded to two digits.
   const count = Math.max(1, most - 1);
-  const values = Array.from({ length: count + 1 }, (_, i) => (i === 0 ? low : i === count ? high : Number(Math.exp(from + (span * i) / count).toPrecision(2))));
+  const values = Array.from({ length: count + 1 }, (_, i) =>
+    i === 0 ? low : i === count ? high : Number(Math.exp(from + (span * i) / count).toPrecision(2)),
+  );
   return { place, ticks: [...new Set(values)].map((value) => ({ at: place(value) ?? 0, text: figure(value) })) };
 }
 

@@ -2,7 +2,15 @@
 
 import type { StudyFacts, StudyRow, Trial } from "./answers";
 
-export type { Gpu, GpuList as GpuFacts, Rung, StudyFacts, StudyParameter as Parameter, StudyRow, Trial } from "./answers";
+export type {
+  Gpu,
+  GpuList as GpuFacts,
+  Rung,
+  StudyFacts,
+  StudyParameter as Parameter,
+  StudyRow,
+  Trial,
+} from "./answers";
 
 export type Value = string | number | boolean;
 
@@ -12,7 +20,11 @@ export interface Goal {
 }
 
 export function goals(study: StudyRow): Goal[] {
-  return study.objective.map((one) => (one.maximize !== undefined ? { metric: one.maximize, maximise: true } : { metric: one.minimize ?? "", maximise: false }));
+  return study.objective.map((one) =>
+    one.maximize !== undefined
+      ? { metric: one.maximize, maximise: true }
+      : { metric: one.minimize ?? "", maximise: false },
+  );
 }
 
 /** Metrics that matter: those of the goals, then those of the limits. */

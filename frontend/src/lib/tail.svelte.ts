@@ -7,7 +7,8 @@ const FIRST = 65_536;
 const MOST = 1_000_000; // characters kept
 const EVERY_MS = 1000;
 // Colours and cursor moves of terminals, which a page cannot show.
-const ESCAPES = /\u001b\[[0-9;?]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[\u0000-\u0008\u000b\u000c\u000e-\u001f]/g;
+const ESCAPES =
+  /\u001b\[[0-9;?]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[\u0000-\u0008\u000b\u000c\u000e-\u001f]/g;
 
 export class Tail {
   text = $state("");
@@ -38,7 +39,9 @@ export class Tail {
     let at_end = true;
     try {
       const asked = this.#next === null ? { tail: FIRST } : { offset: this.#next };
-      const piece = await get<LogPiece>(`${attemptPath(this.run, this.task, this.attempt)}/logs/${this.stream}${query(asked)}`);
+      const piece = await get<LogPiece>(
+        `${attemptPath(this.run, this.task, this.attempt)}/logs/${this.stream}${query(asked)}`,
+      );
       if (this.#closed) return;
       if (this.#next === null) this.skipped = piece.offset;
       this.#next = piece.next;

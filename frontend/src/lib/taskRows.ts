@@ -32,7 +32,8 @@ function lined(text: string): Pasted {
 function sorted(rows: Record<string, unknown>[]): Pasted {
   const [first, ...rest] = rows;
   const run = first?.["run"];
-  if (first && typeof run === "object" && run !== null && !("key" in first)) return { run: run as Record<string, unknown>, tasks: rest };
+  if (first && typeof run === "object" && run !== null && !("key" in first))
+    return { run: run as Record<string, unknown>, tasks: rest };
   return { tasks: rows };
 }
 
@@ -45,6 +46,7 @@ function parsed(text: string, where: string): unknown {
 }
 
 function object(row: unknown, where: string): Record<string, unknown> {
-  if (typeof row !== "object" || row === null || Array.isArray(row)) throw new Error(`${where}: expected an object such as {"key": "a", "command": ["true"]}`);
+  if (typeof row !== "object" || row === null || Array.isArray(row))
+    throw new Error(`${where}: expected an object such as {"key": "a", "command": ["true"]}`);
   return row as Record<string, unknown>;
 }

@@ -9,7 +9,10 @@ export interface View {
 }
 
 const LEAST_S = 0.05;
-export const STEPS_S = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
+export const STEPS_S = [
+  0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200,
+  86400, 172800, 604800,
+];
 
 /** All of it, with a little air to the right. */
 export function whole(lanes: readonly Lane[], now: number): View {

@@ -3,7 +3,22 @@
 import type { Bar, Lane, Look } from "../lib/types";
 import { tickText, ticks, type View } from "../lib/timeline";
 
-export const COLOURS = ["card", "fg", "faint", "line", "track", "accent", "pass", "wrong", "own", "infra", "off", "live", "held", "queued"] as const;
+export const COLOURS = [
+  "card",
+  "fg",
+  "faint",
+  "line",
+  "track",
+  "accent",
+  "pass",
+  "wrong",
+  "own",
+  "infra",
+  "off",
+  "live",
+  "held",
+  "queued",
+] as const;
 export type Palette = Record<(typeof COLOURS)[number], string>;
 
 export interface Scene {

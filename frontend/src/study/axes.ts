@@ -46,8 +46,12 @@ export function axesOf(study: StudyFacts): Axis[] {
 export function ranks(study: StudyFacts): Map<string, number> {
   const goal = goals(study)[0];
   if (!goal) return new Map();
-  const measured = study.trials.filter((trial) => trial.progress === "measured" && trial.metrics[goal.metric] !== undefined);
-  const sorted = measured.toSorted((a, b) => ((a.metrics[goal.metric] ?? 0) - (b.metrics[goal.metric] ?? 0)) * (goal.maximise ? 1 : -1));
+  const measured = study.trials.filter(
+    (trial) => trial.progress === "measured" && trial.metrics[goal.metric] !== undefined,
+  );
+  const sorted = measured.toSorted(
+    (a, b) => ((a.metrics[goal.metric] ?? 0) - (b.metrics[goal.metric] ?? 0)) * (goal.maximise ? 1 : -1),
+  );
   return new Map(sorted.map((trial, index) => [trial.key, sorted.length < 2 ? 1 : index / (sorted.length - 1)]));
 }
 

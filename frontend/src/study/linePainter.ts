@@ -41,7 +41,13 @@ export function paintLines(context: CanvasRenderingContext2D, palette: LinePalet
   context.setLineDash([]);
 }
 
-function stroke(context: CanvasRenderingContext2D, palette: LinePalette, line: Line, width: number, alpha: number): void {
+function stroke(
+  context: CanvasRenderingContext2D,
+  palette: LinePalette,
+  line: Line,
+  width: number,
+  alpha: number,
+): void {
   context.strokeStyle = colour(palette, line);
   context.lineWidth = width;
   context.globalAlpha = alpha;
