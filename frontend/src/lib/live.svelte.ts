@@ -32,22 +32,22 @@ export function live<T>(path: () => string | null, options: Options = {}): Live<
     error = null;
     loading = asked !== null;
     if (asked === null) return;
-    const asking = new Asking<T>(asked, options.gap_ms ?? 1000, (found, failed) => {
+    const confirmDialog = new Asking<T>(asked, options.gap_ms ?? 1000, (found, failed) => {
       if (found !== null) data = found;
       // What is shown stays while the server is away; the connection's own notice tells it.
       if (failed === null || !failed.offline || data === null) error = failed;
       loading = false;
     });
-    refresh = () => asking.want();
+    refresh = () => confirmDialog.want();
     const stop = feed.listen((event) => {
-      if (options.wants?.(event)) asking.want();
+      if (options.wants?.(event)) confirmDialog.want();
     }, refresh);
     const timer = options.every_ms ? setInterval(refresh, options.every_ms) : undefined;
-    asking.want();
+    confirmDialog.want();
     return () => {
       stop();
       clearInterval(timer);
-      asking.close();
+      confirmDialog.close();
       refresh = () => undefined;
     };
   });

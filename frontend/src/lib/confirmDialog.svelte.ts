@@ -39,4 +39,4 @@ class Asking {
   }
 }
 
-export const asking = new Asking();
+export const confirmDialog = new Asking();

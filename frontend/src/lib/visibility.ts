@@ -1,7 +1,7 @@
-// Whether something is in sight: what nobody sees is not asked for.
+// Whether an element is visible: data of hidden ones is not fetched.
 
 /** Tells when a node comes into sight or leaves it; the returned function ends that. */
-export function whileSeen(node: Element, tell: (seen: boolean) => void): () => void {
+export function whileVisible(node: Element, tell: (seen: boolean) => void): () => void {
   let near = false;
   const say = (): void => tell(near && !document.hidden);
   const observer = new IntersectionObserver((entries) => {

@@ -2,7 +2,7 @@
 
 import { ApiError } from "./api";
 
-export class Filing {
+export class Form {
   busy = $state(false);
   refused = $state<string | null>(null);
 
