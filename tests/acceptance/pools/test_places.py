@@ -21,13 +21,19 @@ pytestmark = pytest.mark.anyio
 WANTED = {"workers": 1, "regions": "eastus"}
 
 
-def elsewhere(here: Site, **settings: str) -> Site:
+def elsewhere(here: Site, **azure: str) -> Site:
     """The same home, in another shell."""
-    return Site(here.cloud, replace(here.settings, **settings), here.store, here.kept, here.clerk)
+    return Site(
+        here.cloud,
+        replace(here.settings, azure=replace(here.settings.azure, **azure)),
+        here.store,
+        here.kept,
+        here.clerk,
+    )
 
 
 @pytest.mark.parametrize(
-    "other", [{"azure_resource_group": "theirs"}, {"azure_subscription": "00000000-0000-0000-0000-000000000bad"}]
+    "other", [{"resource_group": "theirs"}, {"subscription": "00000000-0000-0000-0000-000000000bad"}]
 )
 async def test_a_command_in_another_shell_is_refused_and_names_both_places(
     tmp_path: Path, other: dict[str, str]
