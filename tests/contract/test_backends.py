@@ -44,10 +44,10 @@ class TestFakeBackend(BackendContract):
     async def test_a_test_may_doom_it(self, backend: FakeBackend) -> None:
         async with self.connected(backend) as (host, watcher):
             await host.launch([launch("run1.1.1", "sleep", "60")])
-            backend.doom("gone by noon")
-            assert await host.doomed() == "gone by noon"
+            backend.preempt("gone by noon")
+            assert await host.preemption_notice() == "gone by noon"
             await host.launch([launch("run1.1.1", "sleep", "60"), launch("run1.2.1", "true")])
             assert (await watcher.until("run1.2.1")).data["cause"] == "preempted"
             assert backend.launched == ["run1.1.1"]
         async with self.connected(backend, run="run2") as (later, _):
-            assert await later.doomed() == "gone by noon"
+            assert await later.preemption_notice() == "gone by noon"

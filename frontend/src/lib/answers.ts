@@ -454,7 +454,7 @@ export interface HostRow {
   price_usd_per_hour: number;
   state: string | null;
   desired: string | null;
-  rung: string | null;
+  readiness_check: string | null;
   reason: string | null;
   size: string | null;
   region: string | null;
@@ -573,11 +573,6 @@ export interface PairCounts {
   only_b: number;
 }
 
-export interface PardonedGpu {
-  host: string;
-  uuid: string;
-}
-
 /** The chance that one of k episodes succeeds. */
 export interface PassAt {
   k: number;
@@ -663,7 +658,7 @@ export interface PoolList {
 /** What was ordered of a pool's machines, and which process does it. */
 export interface PoolOrder {
   pool: string;
-  wished: string[];
+  machines: string[];
   by: string;
   deleting: boolean;
 }
@@ -1166,6 +1161,11 @@ export interface UnlikeTask {
   key: string;
   differs: Record<string, [unknown, unknown]>;
   same_work: boolean;
+}
+
+export interface UnquarantinedGpu {
+  host: string;
+  uuid: string;
 }
 
 /** What the benchmark's checker said. */

@@ -66,6 +66,6 @@ class GpuList(Answer, frozen=True, kw_only=True):
     waiting: list[GpuTicket]
 
 
-class PardonedGpu(Answer, frozen=True, kw_only=True):
+class UnquarantinedGpu(Answer, frozen=True, kw_only=True):
     host: str
     uuid: str

@@ -26,7 +26,7 @@ class HostRow(Answer, frozen=True, kw_only=True):
     price_usd_per_hour: float
     state: str | None = None
     desired: str | None = None
-    rung: str | None = None
+    readiness_check: str | None = None
     reason: str | None = None
     size: str | None = None
     region: str | None = None
@@ -85,7 +85,7 @@ class PoolOrder(Answer, frozen=True, kw_only=True):
     """What was ordered of a pool's machines, and which process does it."""
 
     pool: str
-    wished: list[str]
+    machines: list[str]
     by: str
     deleting: bool
 

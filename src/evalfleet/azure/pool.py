@@ -32,7 +32,7 @@ class AzurePool(Struct, frozen=True, kw_only=True):
     idle_s: float = 600.0
     idle: str = "stop"  # what becomes of an idle machine: "stop" or "delete"
     scales: bool = False  # whether it follows the queue between `least` and `most`
-    deadlines: dict[str, float] = field(default_factory=dict[str, float])  # of rungs of the ladder, other than usual
+    deadlines: dict[str, float] = field(default_factory=dict[str, float])  # of readiness checks, other than usual
     free_gb: float = 2.0  # that its machines must have left
     kvm: bool = False  # whether they need it
     benchmark: str | None = None  # that its machines are made ready for

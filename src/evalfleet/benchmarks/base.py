@@ -15,11 +15,20 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 from msgspec import Meta, Struct
 
 from evalfleet.agents.base import Action, Observation
-from evalfleet.core.readiness import Rung, Update
+from evalfleet.core.readiness import ReadinessCheck, Update
 from evalfleet.environments.base import Requirement
 from evalfleet.model import Tools, Verdict
 
-__all__ = ["Benchmark", "BenchmarkOptions", "Episode", "Requirement", "Rung", "Selection", "TaskInfo", "Tools"]
+__all__ = [
+    "Benchmark",
+    "BenchmarkOptions",
+    "Episode",
+    "ReadinessCheck",
+    "Requirement",
+    "Selection",
+    "TaskInfo",
+    "Tools",
+]
 
 
 class BenchmarkOptions(Struct, frozen=True, kw_only=True):
@@ -146,22 +155,22 @@ class Prepares(Protocol):
     """Capability: can make the machine that it is on ready. Of others the requirements are looked at."""
 
     def prepare(
-        self, tell: Callable[[Rung], None], say: Callable[[Update], None], secrets: Mapping[str, str]
-    ) -> list[Rung]:
-        """Try rung after rung, each with a deadline, and end with the first that does not hold.
+        self, tell: Callable[[ReadinessCheck], None], say: Callable[[Update], None], secrets: Mapping[str, str]
+    ) -> list[ReadinessCheck]:
+        """Try check after check, each with a deadline, and end with the first that does not hold.
 
         Args:
-            tell: hears of each rung as it is tried.
-            say: hears what goes on inside a rung: a line for people, or a `Pull` while an image is pulled.
+            tell: hears of each check as it is tried.
+            say: hears what goes on inside a check: a line for people, or a `Pull` while an image is pulled.
             secrets: values of the variables that `tools.secrets` names, as far as they are set. Not to be kept.
         """
         ...
 
-    def recheck(self, restarted: Collection[str]) -> list[Rung]:
+    def recheck(self, restarted: Collection[str]) -> list[ReadinessCheck]:
         """Look quickly whether the machine still is ready while tasks run; what is dead there is restarted once.
 
         Args:
-            restarted: what was restarted before, by the rungs' `of`; it is not again. The caller adds the rungs that
+            restarted: what was restarted before, by the checks' `of`; it is not again. The caller adds the checks that
                 are marked as `restarted`.
         """
         ...

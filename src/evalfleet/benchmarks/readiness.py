@@ -2,7 +2,7 @@
 
 As a program, `python -m evalfleet.benchmarks.readiness`, it reads one line of JSON (`benchmark`, `settings` of the machine that
 asks, values of `secrets`, and `restarted`: null to prepare, a list to check again) and answers in marked lines, because a login
-shell may say things first: ``tell`` (a line for people), ``pull`` (how far the pull of an image is), ``rung``, and at last
+shell may say things first: ``tell`` (a line for people), ``pull`` (how far the pull of an image is), ``check``, and at last
 ``done`` or ``error``. It ends when its standard input does, and what it started ends with it.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 from evalfleet import config
 from evalfleet.benchmarks import registry
 from evalfleet.benchmarks.base import Benchmark, Prepares
-from evalfleet.core.readiness import Pull, Rung, Update
+from evalfleet.core.readiness import Pull, ReadinessCheck, Update
 from evalfleet.errors import EvalfleetError
 
 MARK = "EVALFLEET-HOST "
@@ -29,25 +29,28 @@ CLEAN_UP_S = 5.0  # such as a login that must not stay
 
 
 def prepare(
-    benchmark: Benchmark, tell: Callable[[Rung], None], say: Callable[[Update], None], secrets: Mapping[str, str]
-) -> list[Rung]:
+    benchmark: Benchmark,
+    tell: Callable[[ReadinessCheck], None],
+    say: Callable[[Update], None],
+    secrets: Mapping[str, str],
+) -> list[ReadinessCheck]:
     """Make this machine ready for a benchmark as far as it can be; see `Prepares`."""
     if isinstance(benchmark, Prepares):
         return benchmark.prepare(tell, say, secrets)
-    rungs = _required(benchmark)
-    for rung in rungs:
-        tell(rung)
-    return rungs
+    checks = _required(benchmark)
+    for check in checks:
+        tell(check)
+    return checks
 
 
-def recheck(benchmark: Benchmark, restarted: Collection[str]) -> list[Rung]:
+def recheck(benchmark: Benchmark, restarted: Collection[str]) -> list[ReadinessCheck]:
     """Look quickly whether this machine still is ready; see `Prepares`."""
     return benchmark.recheck(restarted) if isinstance(benchmark, Prepares) else _required(benchmark)
 
 
-def _required(benchmark: Benchmark) -> list[Rung]:
+def _required(benchmark: Benchmark) -> list[ReadinessCheck]:
     return [
-        Rung(name=need.what, holds=need.present, seen=need.found, remedy=f"install it with: {need.install}")
+        ReadinessCheck(name=need.what, holds=need.present, seen=need.found, remedy=f"install it with: {need.install}")
         for need in benchmark.requirements()
     ]
 
@@ -58,8 +61,8 @@ def _print(**line: Any) -> None:
         sys.stdout.flush()
 
 
-def _tell(rung: Rung) -> None:
-    _print(rung=rung.row())
+def _tell(check: ReadinessCheck) -> None:
+    _print(check=check.row())
 
 
 def _say(update: Update) -> None:
@@ -96,8 +99,8 @@ def main() -> None:
         if orders["restarted"] is None:
             prepare(benchmark, _tell, _say, orders["secrets"])
         else:
-            for rung in recheck(benchmark, orders["restarted"]):
-                _tell(rung)
+            for check in recheck(benchmark, orders["restarted"]):
+                _tell(check)
     except EvalfleetError as error:
         _print(error=str(error))
         return

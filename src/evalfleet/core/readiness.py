@@ -1,4 +1,4 @@
-"""One rung of a readiness ladder: what must hold before a machine gets work, tried. Pure."""
+"""Readiness checks: what must hold before a machine gets work, and what was found. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from msgspec import Struct
 from evalfleet.model import JsonObject
 
 
-class Rung(Struct, frozen=True, kw_only=True):
-    """One rung, tried."""
+class ReadinessCheck(Struct, frozen=True, kw_only=True):
+    """One check and what it found."""
 
     name: str  # ssh, tools, disk, docker, kvm, image, container, guest; or what a benchmark requires
     of: str | None = None  # the container, where it is about one
@@ -28,7 +28,7 @@ class Rung(Struct, frozen=True, kw_only=True):
     def row(self) -> JsonObject:
         """As JSON, for programs and for the way from a host to us."""
         return {
-            "rung": self.name,
+            "check": self.name,
             "container": self.of,
             "holds": self.holds,
             "seen": self.seen,
@@ -38,10 +38,10 @@ class Rung(Struct, frozen=True, kw_only=True):
         }
 
     @classmethod
-    def of_row(cls, row: Mapping[str, Any]) -> Rung:
+    def of_row(cls, row: Mapping[str, Any]) -> ReadinessCheck:
         """Raises KeyError where it is no row."""
         return cls(
-            name=str(row["rung"]),
+            name=str(row["check"]),
             of=row["container"],
             holds=bool(row["holds"]),
             seen=str(row["seen"]),

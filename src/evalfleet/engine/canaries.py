@@ -64,7 +64,7 @@ class Canaries:
     def joined(self, host: str, spec: CanarySpec | None) -> None:
         """A host is new to the run. Whatever its name stood for before is forgotten: it is another machine, or made anew."""
         self.left(host)
-        self._history.pardon(host)
+        self._history.unquarantine(host)
         if spec is not None:
             self._specs[host] = spec
             self._hosts[host] = Quarantine.of_new(self._store.now(), self._terms)
@@ -97,7 +97,7 @@ class Canaries:
         """Let those serve again whose failures turned out to be the tasks'."""
         for host in self._history.streaks.acquitted():
             one = self._hosts.get(host)
-            self._history.streaks.pardon(host)
+            self._history.streaks.unquarantine(host)
             if one is not None and one.needs_trial:
                 self._free(host)
                 if one.tried_since is None:
@@ -111,7 +111,7 @@ class Canaries:
             return
         if failure is None:
             self._free(attempt.host)
-            self._history.pardon(attempt.host)
+            self._history.unquarantine(attempt.host)
         elif failure.kind not in SILENT:
             self._failed(attempt.host, f"its trial failed: {failure.kind}: {failure.evidence}")
             self._set_apart(attempt.host, f"its trial failed: {failure.kind}: {failure.evidence}")
@@ -131,7 +131,7 @@ class Canaries:
                 continue
             if attempt.state is AttemptState.RUNNING and now - (attempt.started_at or now) >= _TRIAL_S:
                 self._free(attempt.host)
-                self._history.pardon(attempt.host)
+                self._history.unquarantine(attempt.host)
                 passed = True
             else:
                 self.next_at = min(self.next_at, now + _TRIAL_S)
@@ -233,7 +233,7 @@ class Canaries:
         one = self._hosts[host]
         was_out = not one.is_new or one.failed > 0
         if was_out and not one.needs_trial:
-            self._history.pardon(host)
+            self._history.unquarantine(host)
         self._free(host)
         if one.needs_trial:
             self._hosts[host] = one.on_trial(self._store.now())

@@ -318,7 +318,7 @@ class Dispatcher:
                 self._paused = self._paused or pause_reason(self.run, request.args)
             case Verb.RESUME | Verb.AMEND:
                 self._amend(unpause=request.verb is Verb.RESUME)
-            case Verb.QUARANTINE | Verb.PARDON:
+            case Verb.QUARANTINE | Verb.UNQUARANTINE:
                 self._workers.banned = barred(self._store, self.run.id)
             case Verb.WITHDRAW:
                 why = str(request.args.get("reason") or f"asked by {request.asked_by}")

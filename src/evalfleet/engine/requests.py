@@ -44,7 +44,7 @@ def steer(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject:
             if verb is Verb.RESUME:
                 store.runs.set_pausing(run, None)
             return amend(store, run, args)
-        case Verb.QUARANTINE | Verb.PARDON:
+        case Verb.QUARANTINE | Verb.UNQUARANTINE:
             return _bar(store, run, verb, args)
         case Verb.WITHDRAW:
             live = {attempt.id for attempt in store.attempts.unended(run.id) if attempt.outcome is None}
@@ -139,10 +139,10 @@ def _bar(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject:
     known = barred(store, run.id)
     if not worker:
         raise InputError("no worker is named; give its name, such as local-1, or that of a host")
-    if verb is Verb.PARDON and worker not in known:
+    if verb is Verb.UNQUARANTINE and worker not in known:
         raise WrongState(f"{worker} is not quarantined in run {run.id}")
-    if worker not in known or verb is Verb.PARDON:
-        event = "worker.quarantined" if verb is Verb.QUARANTINE else "worker.pardoned"
+    if worker not in known or verb is Verb.UNQUARANTINE:
+        event = "worker.quarantined" if verb is Verb.QUARANTINE else "worker.unquarantined"
         store.events.note(run.id, event, {"worker": worker, "reason": args.get("reason")})
     return {"workers": sorted(barred(store, run.id))}
 

@@ -234,7 +234,7 @@ class Host(Protocol):
         """Return when the connection is gone."""
         ...
 
-    async def doomed(self) -> str:
+    async def preemption_notice(self) -> str:
         """Return once the machine says that it will be taken away, with one line that says why and when. It launches nothing
         from then on: a launch that comes too late ends its attempt as `preempted`. Waits for ever otherwise."""
         ...

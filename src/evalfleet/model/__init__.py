@@ -162,7 +162,7 @@ class Verb(StrEnum):
     RESUME = "resume"
     AMEND = "amend"
     QUARANTINE = "quarantine"
-    PARDON = "pardon"
+    UNQUARANTINE = "unquarantine"
     WITHDRAW = "withdraw"  # end live attempts that are stuck, so that other workers try their tasks
 
 

@@ -69,7 +69,7 @@ class PoolHost(Struct, frozen=True, kw_only=True):
     desired: DesiredState
     state: HostState
     reason: str | None  # why it is so, for a person
-    rung: str | None  # of the readiness ladder: the last that was tried
+    readiness_check: str | None  # of the readiness checks: the last that was tried
     facts: JsonObject  # what the backend must know to find and reach it
     usd_per_hour: float  # while it is allocated
     kept_usd_per_hour: float  # as long as it exists

@@ -113,7 +113,7 @@ def unquarantine(
     store: Store, run: Run, worker: str, *, reason: str | None = None, by: str | None = None
 ) -> Quarantine:
     """Let a worker or host in quarantine work again."""
-    return Quarantine(**change(store, run, Verb.PARDON, {"worker": worker, "reason": reason}, by))
+    return Quarantine(**change(store, run, Verb.UNQUARANTINE, {"worker": worker, "reason": reason}, by))
 
 
 def request_cancel(store: Store, run: Run, *, by: str | None = None) -> Cancelled:

@@ -81,7 +81,7 @@ class PoolController:
         self.wanted: dict[str, int] = {}  # workers that the run could use that we serve, by its id
         self.busy: dict[str, int] = {}
         self.given_up: Mapping[str, str] = {}  # machines that are of no use to the run, and why
-        self.is_gone = False  # the pool was deleted, as wished
+        self.is_gone = False  # the pool was deleted, as asked
 
     def poke(self) -> None:
         """Look again at once."""

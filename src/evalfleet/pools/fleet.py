@@ -19,7 +19,7 @@ from evalfleet.errors import BackendError, NotFound, Owned, Refused
 from evalfleet.hosts.azure_pool import settings_of, spec_of
 from evalfleet.hosts.azure_vm import AzureVmBackend
 from evalfleet.hosts.base import Departure
-from evalfleet.hosts.ssh.tools import fallen
+from evalfleet.hosts.ssh.tools import first_failed
 from evalfleet.model import DesiredState, HostState, Pool, PoolHost, Run
 from evalfleet.pools.busy import waiting
 from evalfleet.pools.commands import require_place
@@ -102,9 +102,7 @@ class PoolFleet:
         if facts_of(row).preempted:
             return Departure(cause="preempted", message=f"its host {host} was taken back by the cloud")
         if row.state in (HostState.GONE, HostState.LOST, HostState.STOPPED):
-            return Departure(
-                cause="worker_lost", message=f"its host {host} is {row.state}: {row.reason or 'as wished'}"
-            )
+            return Departure(cause="worker_lost", message=f"its host {host} is {row.state}: {row.reason or 'as asked'}")
         return None
 
     async def changed(self) -> None:
@@ -242,11 +240,11 @@ class PoolFleet:
                 if name in self.draining():
                     continue
                 try:
-                    rungs = await backend.recheck(self._tools, restarted.setdefault(name, set()))
+                    checks = await backend.recheck(self._tools, restarted.setdefault(name, set()))
                 except BackendError:
                     continue  # whether it is there at all is for others to find out
-                restarted[name] |= {rung.of for rung in rungs if rung.of and rung.restarted}
-                bad = fallen(rungs)
+                restarted[name] |= {check.of for check in checks if check.of and check.restarted}
+                bad = first_failed(checks)
                 if bad is not None:
                     self._unwell[name] = bad.said()
 

@@ -17,7 +17,7 @@ from evalfleet.errors import InputError
 from evalfleet.model import JsonObject
 from evalfleet.validation import suggestion
 
-RUNGS = ("ssh", "host_key", "disk", "kvm", "runner", "setup", "benchmark")
+CHECKS = ("ssh", "host_key", "disk", "kvm", "runner", "setup", "benchmark")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 _PREFIX = re.compile(r"[a-z]([a-z0-9-]{0,40}[a-z0-9])?")
 _REGION = re.compile(r"[a-z][a-z0-9]{1,39}")
@@ -40,7 +40,7 @@ def wanted_pool(
     Args:
         written: the table of the pool in evalfleet.toml; its `setup` is the path of a script.
         given: by the same names; None where nothing was. Its `setup` is the script.
-        deadlines: of rungs, as durations.
+        deadlines: of checks, as durations.
 
     Raises InputError, and NotFound for a size that nobody knows.
     """
@@ -97,11 +97,11 @@ def _listed(text: str | list[str]) -> list[str]:
 
 def _deadlines(given: Mapping[str, str]) -> dict[str, float]:
     found: dict[str, float] = {}
-    for rung, text in given.items():
-        if rung not in RUNGS:
-            raise InputError(f'deadline: there is no rung "{rung}"{suggestion(rung, RUNGS)}')
+    for check, text in given.items():
+        if check not in CHECKS:
+            raise InputError(f'deadline: there is no check "{check}"{suggestion(check, CHECKS)}')
         try:
-            found[rung] = duration.parse(text)
+            found[check] = duration.parse(text)
         except ValueError as error:
-            raise InputError(f"deadline {rung}: {error}") from None
+            raise InputError(f"deadline {check}: {error}") from None
     return found

@@ -85,7 +85,7 @@ def _rented_host(host: HostRow, row: PoolHost, now: float, busy_s: float) -> Hos
         host,
         state=row.state,
         desired=row.desired,
-        rung=row.rung,
+        readiness_check=row.readiness_check,
         reason=row.reason,
         size=facts.size or None,
         region=facts.region or None,

@@ -46,7 +46,7 @@ class EventQueries:
         return [rows.event(row) for row in self._db.rows("select_reap_events", after=after)]
 
     def quarantines(self, run_id: str) -> list[Event]:
-        """Which hosts were quarantined and pardoned in a run, oldest first."""
+        """Which hosts were put into quarantine and taken out of it in a run, oldest first."""
         return [rows.event(row) for row in self._db.rows("select_quarantine_events", run_id=run_id)]
 
     def workers(self, run_id: str) -> list[Event]:

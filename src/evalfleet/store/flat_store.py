@@ -196,8 +196,8 @@ class FlatStore:
         return cast("Store", self).gpus.quarantine
 
     @property
-    def pardon_gpu(self):
-        return cast("Store", self).gpus.pardon
+    def unquarantine_gpu(self):
+        return cast("Store", self).gpus.unquarantine
 
     @property
     def add_loads(self):

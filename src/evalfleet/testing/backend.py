@@ -53,7 +53,7 @@ class FakeBackend:
         self.collects = True  # False: files do not come
         self.breaks_on_launch = False  # the connection breaks instead of an answer
         self.other_way = OtherWay.ALIVE
-        self.doom_line: str | None = None  # see `doom`
+        self.preemption_line: str | None = None  # see `preempt`
         self.age_s: float | None = None  # for how long it has been there, where it says so
         self.gpus: tuple[Card, ...] = ()  # what it shows when it is asked
         self.attempts: dict[str, FakeAttempt] = {}
@@ -75,8 +75,8 @@ class FakeBackend:
         self.fence(run_id, epoch)
         self.acquired += 1
         host = FakeHost(self, self._info, run_id, epoch, inbox)
-        if self.doom_line is not None:
-            host.doom.set()
+        if self.preemption_line is not None:
+            host.preempted.set()
         self._hosts.append(host)
         try:
             yield host
@@ -121,11 +121,11 @@ class FakeBackend:
             if attempt.live:
                 self.end(attempt_id, cause="runner_lost", message="the runner died under the attempt")
 
-    def doom(self, line: str = "the cloud takes fake away, now") -> None:
+    def preempt(self, line: str = "the cloud takes fake away, now") -> None:
         """The machine says that it will be taken away: to who is connected, and to who comes later."""
-        self.doom_line = line
+        self.preemption_line = line
         for host in self._hosts:
-            host.doom.set()
+            host.preempted.set()
 
     def mute(self, attempt_id: str) -> None:
         """Whoever is connected hears no more of an attempt until it is observed again."""
@@ -170,7 +170,7 @@ class FakeHost:
         self.inbox = inbox
         self.observed: set[str] = set()
         self.gone = anyio.Event()
-        self.doom = anyio.Event()
+        self.preempted = anyio.Event()
         self._backend = backend
         self._info = info
         self._run_id = run_id
@@ -220,8 +220,8 @@ class FakeHost:
         for launch in launches:
             if launch.attempt_id in self._backend.attempts:
                 await self.observe(launch.attempt_id, -1)
-            elif self._backend.doom_line is not None:
-                end: JsonObject = {"cause": "preempted", "message": self._backend.doom_line, "errno": None}
+            elif self._backend.preemption_line is not None:
+                end: JsonObject = {"cause": "preempted", "message": self._backend.preemption_line, "errno": None}
                 self.inbox.put([Observation(launch.attempt_id, 0, 0.0, "ended", end)])
             else:
                 self.observed.add(launch.attempt_id)
@@ -273,9 +273,9 @@ class FakeHost:
     async def lost(self) -> None:
         await self.gone.wait()
 
-    async def doomed(self) -> str:
-        await self.doom.wait()
-        return self._backend.doom_line or ""
+    async def preemption_notice(self) -> str:
+        await self.preempted.wait()
+        return self._backend.preemption_line or ""
 
     async def _answers(self) -> None:
         while self._backend.silent and not self.gone.is_set():  # noqa: ASYNC110 - a switch is simpler for tests to turn

@@ -144,9 +144,9 @@ class BackendContract:
             assert await backend.ask_otherwise() is OtherWay.ALIVE
             assert not host.is_lost
 
-    async def test_a_machine_that_stays_is_not_doomed(self, backend: Backend) -> None:
+    async def test_a_machine_that_stays_is_not_preempted(self, backend: Backend) -> None:
         async with self.connected(backend) as (host, _):
             await host.known()
             with anyio.move_on_after(0.05) as waiting:
-                await host.doomed()
+                await host.preemption_notice()
             assert waiting.cancelled_caught

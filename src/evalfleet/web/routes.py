@@ -315,10 +315,10 @@ def _gpus(found: Gpus) -> list[Route]:
     return [
         _get(f"{API}/gpus", found.listed, gpu_answers.GpuList, "the GPUs: who has which, and who waits"),
         _post(
-            f"{API}/gpus/pardon",
-            found.pardon,
+            f"{API}/gpus/unquarantine",
+            found.unquarantine,
             gpus.OneGpu,
-            gpu_answers.PardonedGpu,
+            gpu_answers.UnquarantinedGpu,
             "let a GPU in quarantine be leased again",
         ),
     ]

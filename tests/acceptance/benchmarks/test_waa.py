@@ -349,7 +349,7 @@ def test_options_of_waa_are_refused_elsewhere(fleet: Fleet):
 def test_prepare(waa: Arena, fleet: Fleet):
     told = fleet.json("prepare", "waa")
     assert told["ready"] is True
-    assert [(rung["rung"], rung["container"]) for rung in told["rungs"]] == [
+    assert [(check["check"], check["container"]) for check in told["checks"]] == [
         ("disk", None),
         ("docker", None),
         ("kvm", None),
@@ -372,14 +372,14 @@ def test_prepare_names_the_rung(waa: Arena, fleet: Fleet):
     assert "did not answer /probe within 1 s" in done.stdout
     configure(fleet, waa, containers=["no-such-container"])
     told = fleet.json("prepare", "waa", code=3)
-    assert told["rungs"][-1]["rung"] == "container"
-    assert "no golden image is configured" in told["rungs"][-1]["seen"]
+    assert told["checks"][-1]["check"] == "container"
+    assert "no golden image is configured" in told["checks"][-1]["seen"]
     refused = fleet.command("run", "waa", "--agent", "other")
     assert refused.returncode == 2
     assert "container no-such-container (there is none)" in refused.stderr
     configure(fleet, waa, docker="/no/docker")
     told = fleet.json("prepare", "waa", code=3)
-    assert told["rungs"][-1]["seen"] == "/no/docker cannot be started: No such file or directory"
+    assert told["checks"][-1]["seen"] == "/no/docker cannot be started: No such file or directory"
 
 
 def test_prepare_starts_what_is_not_up(waa: Arena, fleet: Fleet):
@@ -389,7 +389,7 @@ def test_prepare_starts_what_is_not_up(waa: Arena, fleet: Fleet):
     (storage / "data.img").touch()
     configure(fleet, waa, containers=[name], storage=str(fleet.folder / "{container}"))
     told = fleet.json("prepare", "waa")
-    assert told["rungs"][4]["seen"] == "started"
+    assert told["checks"][4]["seen"] == "started"
     assert run(fleet, "--task", PAD)["tasks"]["done"] == 1
 
 

@@ -87,7 +87,7 @@ def test_no_progress_quarantine_and_failures_fire_and_resolve(fleet: Fleet, rece
     server.post(f"runs/{run_id}/quarantine", {"worker": "local-2"})
     wait_for(lambda: receiver.of("quarantine") == ["fired"], "the quarantine to be told")
     server.post(f"runs/{run_id}/unquarantine", {"worker": "local-2"})
-    wait_for(lambda: receiver.of("quarantine") == ["fired", "resolved"], "the pardon to be told")
+    wait_for(lambda: receiver.of("quarantine") == ["fired", "resolved"], "the end of the quarantine to be told")
     (fleet.folder / "gate").touch()
     wait_for(lambda: receiver.of("finished"), "the notice of the end")
     wait_for(lambda: receiver.of("failure_rate") == ["fired", "resolved"], "the end of the failure rate")

@@ -25,7 +25,7 @@ from evalfleet.emulator.scenario import LinkChange, Scenario, Times
 
 pytestmark = pytest.mark.anyio
 
-# How the readiness ladder asks.
+# How the readiness checks asks.
 KVM = "if command -v kvm-ok >/dev/null; then kvm-ok; else test -w /dev/kvm && grep -qE 'svm|vmx' /proc/cpuinfo; fi"
 FREE_KB = "df -Pk ~ | awk 'NR == 2 {print $4}'"
 
@@ -321,11 +321,11 @@ async def test_the_ladder_of_waa_finds_its_container_there():
 
         def climb() -> list[tuple[str, bool]]:
             docker = Docker(settings.docker)
-            found = [(rung.name, rung.holds) for rung in readiness.host_rungs(settings)]
+            found = [(check.name, check.holds) for check in readiness.host_checks(settings)]
             docker.call("pull", settings.image)
             docker.run(["--name", "winarena", "--cap-add", "NET_ADMIN", settings.image, "-c", settings.entry])
-            rungs = [*readiness.host_rungs(settings), *readiness.container_rungs(settings, "winarena", start=False)]
-            return found + [(rung.name, rung.holds) for rung in rungs]
+            checks = [*readiness.host_checks(settings), *readiness.container_checks(settings, "winarena", start=False)]
+            return found + [(check.name, check.holds) for check in checks]
 
         found = await anyio.to_thread.run_sync(climb)
         assert found[:3] == [("docker", True), ("kvm", True), ("image", False)]

@@ -146,7 +146,7 @@ def test_an_operator_makes_a_run_and_steers_it_to_its_end(fleet: Fleet, tmp_path
             send_a_test_message(view, messages)
             make_and_delete_a_pool(server, view)
         asked = verbs(fleet, run)
-        assert asked == ["submit", "quarantine", "pardon", "amend", "amend", "hold", "release", "retry"]
+        assert asked == ["submit", "quarantine", "unquarantine", "amend", "amend", "hold", "release", "retry"]
 
 
 @pytest.mark.long

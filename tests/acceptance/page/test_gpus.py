@@ -36,7 +36,7 @@ def listed(server: Served) -> tuple[int, int]:
     return sum(bool(gpu["holders"]) for gpu in facts["gpus"]), len(facts["waiting"])
 
 
-def test_who_holds_a_gpu_who_waits_and_a_pardon(fleet: Fleet, tmp_path: Path):
+def test_who_holds_a_gpu_who_waits_and_the_end_of_a_quarantine(fleet: Fleet, tmp_path: Path):
     cards(fleet)
     server = serve(fleet)
     rows = [{"key": key, "command": ["sh", "-c", GATED], "requests": {"gpus": 1}} for key in ("a", "b", "c")]
@@ -59,7 +59,7 @@ def test_who_holds_a_gpu_who_waits_and_a_pardon(fleet: Fleet, tmp_path: Path):
             store.gpus.quarantine(store.runs.get(run), "local", "GPU-1", "11 GB did not come back")
         view.sees("In quarantine", "11 GB did not come back")
         view.shoot("gpus-quarantine-1280-light")
-        view.confirm("Pardon", "Use GPU 1 of local again?", "Pardon")
+        view.confirm("Use again", "Use GPU 1 of local again?", "Use again")
         view.lacks("In quarantine")
         assert all(gpu["quarantine"] is None for gpu in server.get("gpus")["gpus"])
         (fleet.folder / "gate").touch()

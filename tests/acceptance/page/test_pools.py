@@ -79,7 +79,7 @@ def test_a_pool_is_made_scaled_stopped_started_and_deleted_by_buttons(tmp_path: 
             view.confirm("Create the pool", "Make 2 VMs?", "Make them")
             view.sees(NAME, "Machines")
             until(view, "ready", "ready")
-            view.sees("rung runner", "of $50.00", "Quota in eastus")
+            view.sees("check runner", "of $50.00", "Quota in eastus")
             view.look_at({"pools-some": "/pools", "pool": f"/pools/{NAME}"})
             watch_its_screen(here, server, view)
             view.confirm("Scale", f"How many machines for {NAME}?", "Scale", workers="3")

@@ -38,11 +38,11 @@ def configure(folder: Path) -> None:
     )
 
 
-async def settle(here: Site, *, pardon: bool = False) -> None:
+async def settle(here: Site, *, unquarantine: bool = False) -> None:
     """As `pool create` does, or `pool prepare` with what is in quarantine."""
     with anyio.fail_after(240):
         async with here.steward() as steward:
-            if pardon:
+            if unquarantine:
                 await steward.retry_quarantined()
             await steward.settle()
 
@@ -93,12 +93,12 @@ async def a_pull_hangs(here: Site) -> None:
 
 
 async def the_time_of_the_rung_ends_before_that_of_the_pull(here: Site) -> None:
-    """The machine has the tools by now; only the pull can take the rung's time."""
+    """The machine has the tools by now; only the pull can take the check's time."""
     patient = here.settings
     here.settings = replace(patient, tables={"waa": {**patient.tables["waa"], "pull_timeout_s": 3600.0}})
     here.wants(deadlines={"benchmark": 15.0})
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(settle, here, pardon=True))
+        tasks.start_soon(partial(settle, here, unquarantine=True))
         await until(lambda: len(pullers(here.cloud)) == 1)
     reason = here.host(NAME).reason or ""
     assert reason.startswith(f"benchmark: does not hold after 15 s: pulls {IMAGE}: ")
@@ -112,7 +112,7 @@ async def the_time_of_the_rung_ends_before_that_of_the_pull(here: Site) -> None:
 async def a_pull_fails_twice_and_then_works(here: Site) -> None:
     await here.cloud.control("DELETE", "faults")
     await here.cloud.fault(op="host.docker", match=PULL, preset="pull_fails", times=2)
-    await settle(here, pardon=True)
+    await settle(here, unquarantine=True)
     assert (here.states(), here.host(NAME).reason) == ({NAME: "ready"}, None)
     assert len(calls(here.cloud, "pull")) == 7
     assert [event["data"]["container"] for event in here.cloud.events("container.started")] == ["winarena"]

@@ -82,7 +82,7 @@ async def test_a_wish_that_changes_on_the_way_is_followed_at_once(tmp_path: Path
         here.wants(workers=2, deadlines={"ssh": 300.0})
         async with here.steward() as steward, anyio.create_task_group() as tasks:
             tasks.start_soon(steward.settle)
-            await here.until(lambda: [host.rung for host in here.hosts()] == ["ssh", "ssh"])
+            await here.until(lambda: [host.readiness_check for host in here.hosts()] == ["ssh", "ssh"])
             here.store.mark_pool_for_deletion(NAME)
             await here.until(lambda: here.store.pools() == [])
         assert await here.leaks() == {"leaks": [], "resources": {}}

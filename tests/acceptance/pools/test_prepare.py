@@ -138,9 +138,9 @@ def test_a_run_brings_the_tools_to_its_hosts(fleet: Fleet, hosts: list[Sshd]):
     answer, _ = told(fleet, "prepare", "miniwob", "--pool", "lab")
     assert (answer["benchmark"], answer["pool"], answer["ready"]) == ("miniwob", "lab", True)
     for host, row in zip(hosts, answer["hosts"], strict=True):
-        assert [rung["rung"] for rung in row["rungs"]] == ["ssh", "tools", "Chromium", "the package miniwob==1.1.0"]
-        assert row["rungs"][1]["seen"].endswith("(was there)")
-        assert row["rungs"][3]["seen"].startswith(str(host.home)), "the host's own"
+        assert [check["check"] for check in row["checks"]] == ["ssh", "tools", "Chromium", "the package miniwob==1.1.0"]
+        assert row["checks"][1]["seen"].endswith("(was there)")
+        assert row["checks"][3]["seen"].startswith(str(host.home)), "the host's own"
 
     # A person's own agent, and what it imports.
     (fleet.folder / "mine.py").write_text(OWN)
@@ -219,9 +219,9 @@ def test_a_python_that_will_not_do_is_said_in_one_line(
     pool_of(fleet, [lone()], python)
     answer, _ = told(fleet, "prepare", "miniwob", "--pool", "lab", code=3)
     (row,) = answer["hosts"]
-    assert [(rung["rung"], rung["holds"]) for rung in row["rungs"]] == [("ssh", True), ("tools", False)]
-    assert words in row["rungs"][1]["seen"]
-    assert "\n" not in row["rungs"][1]["seen"]
+    assert [(check["check"], check["holds"]) for check in row["checks"]] == [("ssh", True), ("tools", False)]
+    assert words in row["checks"][1]["seen"]
+    assert "\n" not in row["checks"][1]["seen"]
     shown = fleet.command("prepare", "miniwob", "--pool", "lab")
     assert shown.stdout.endswith("0 of 1 hosts are ready for miniwob; not ready: box\n")
 
@@ -235,7 +235,7 @@ def test_a_wheel_that_is_missing_is_named(fleet: Fleet, lone: Callable[[], Sshd]
     host = lone()
     pool_of(fleet, [host])
     answer, _ = told(fleet, "prepare", "miniwob", "--pool", "lab", "--wheels", str(few), code=3)
-    seen = answer["hosts"][0]["rungs"][-1]["seen"]
+    seen = answer["hosts"][0]["checks"][-1]["seen"]
     assert "pip failed with status 1" in seen
     assert f"evalfleet {evalfleet.__version__} depends on msgspec" in seen
     assert "the folder of --wheels must hold all that is needed" in seen
@@ -292,10 +292,19 @@ def test_waa_on_a_host(fleet: Fleet, lone: Callable[[], Sshd], wheels: Path, tmp
         made.want_login("pass-word-of-the-registry")
         prepare = ("prepare", "waa", "--pool", "lab", "--wheels", str(wheels))
         answer, _ = told(fleet, *prepare, code=3)
-        assert "PULL_KEY with the password is not" in answer["hosts"][0]["rungs"][-1]["seen"]
+        assert "PULL_KEY with the password is not" in answer["hosts"][0]["checks"][-1]["seen"]
         answer, said = told(fleet, *prepare, PULL_KEY="pass-word-of-the-registry")
-        rows = answer["hosts"][0]["rungs"]
-        assert [row["rung"] for row in rows] == ["ssh", "tools", "disk", "docker", "kvm", "image", "container", "guest"]
+        rows = answer["hosts"][0]["checks"]
+        assert [row["check"] for row in rows] == [
+            "ssh",
+            "tools",
+            "disk",
+            "docker",
+            "kvm",
+            "image",
+            "container",
+            "guest",
+        ]
         assert rows[5]["seen"] == "registry.test/waa:1, pulled"
         assert rows[6]["seen"] == "started"
         assert "box: pulls registry.test/waa:1: " in said

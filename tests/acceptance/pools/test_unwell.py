@@ -1,4 +1,4 @@
-"""Machines that come up and are not as they must be: found by the rung that fails, replaced or set aside."""
+"""Machines that come up and are not as they must be: found by the check that fails, replaced or set aside."""
 
 from __future__ import annotations
 

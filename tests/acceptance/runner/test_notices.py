@@ -168,8 +168,8 @@ async def test_a_runner_that_runs_already_begins_to_watch(tmp_path: Path, home: 
                 await anyio.to_thread.run_sync(imds.wait_asked, "scheduledevents", 1)
                 imds.events = [preempt(NAME)]
                 with anyio.fail_after(30):
-                    assert NAME in await second.doomed()
-                    assert NAME in await first.doomed(), "everybody on that machine is concerned"
+                    assert NAME in await second.preemption_notice()
+                    assert NAME in await first.preemption_notice(), "everybody on that machine is concerned"
                 watcher = Watcher(inbox)
                 await second.launch([launch("run2.1.1", "true")])
                 end = await watcher.until("run2.1.1")
@@ -177,7 +177,7 @@ async def test_a_runner_that_runs_already_begins_to_watch(tmp_path: Path, home: 
                 assert not second.is_lost
         async with plain.acquire("run3", 1, Inbox()) as third:
             with anyio.fail_after(5):
-                assert NAME in await third.doomed(), "who comes later is told with the greeting"
+                assert NAME in await third.preemption_notice(), "who comes later is told with the greeting"
 
 
 @pytest.mark.anyio
@@ -194,12 +194,12 @@ async def test_an_emulated_vm_tells_that_it_is_evicted(home: Path, capsys: pytes
         backend = SshBackend(Home(home), spec, SshSettings(known_hosts=(), watch_eviction=True))
         async with backend.acquire("run1", 1, Inbox()) as host:
             with anyio.move_on_after(1.5) as quiet:
-                await host.doomed()
+                await host.preemption_notice()
             assert quiet.cancelled_caught
             since = anyio.current_time()
             await here.vms.simulate_eviction("spot")
             with anyio.fail_after(20):
-                assert "the cloud takes spot away, not before" in await host.doomed()
+                assert "the cloud takes spot away, not before" in await host.preemption_notice()
             with capsys.disabled():
                 print(f" [from the notice to `doomed`: {anyio.current_time() - since:.2f} s]", end="")
             assert not host.is_lost

@@ -62,7 +62,7 @@ def test_a_pool_lives_and_ends_over_http_through_deaths_of_its_server(tmp_path: 
         until(server, "ready", "ready", "ready")
 
         name = hosts[0]["host"]
-        assert server.post(f"pools/{NAME}/stop", {"worker": name})["wished"] == [name]
+        assert server.post(f"pools/{NAME}/stop", {"worker": name})["machines"] == [name]
         (stopped,) = [row for row in until(server, "ready", "ready", "stopped") if row["state"] == "stopped"]
         assert stopped["host"] == name
         assert stopped["vnc"] is False

@@ -233,10 +233,10 @@ def test_kvm_is_more_than_its_file(tmp_path: Path):
 
 
 def test_the_ladder_ends_at_the_first_rung_that_does_not_hold():
-    told: list[readiness.Rung] = []
+    told: list[readiness.ReadinessCheck] = []
     means = readiness.Means(say=lambda _: None, secrets={})
     tried = readiness.prepare(WaaSettings(docker="/no/docker", disk_gb=0), told.append, means)
-    assert [(rung.name, rung.holds) for rung in tried] == [("disk", True), ("docker", False)]
+    assert [(check.name, check.holds) for check in tried] == [("disk", True), ("docker", False)]
     assert told == tried
     assert "install Docker" in tried[1].said()
     (need,) = waa(docker="/no/docker").requirements()

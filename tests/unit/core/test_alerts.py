@@ -237,7 +237,7 @@ def test_a_long_pull():
     events = [
         event(100, "worker.pulling", host="a", took_s=5.0),
         event(101, "worker.pulling", host="b"),
-        event(110, "worker.wished", host="a"),
+        event(110, "worker.desired", host="a"),
         event(120, "worker.pulled", host="b"),
         event(130, "worker.pulling", host="c"),
         event(131, "worker.quarantined", host="c"),

@@ -66,7 +66,7 @@ def test_a_host_is_blamed_when_three_tasks_failed_there_and_one_succeeded_elsewh
     third = run.fail(Kind.STALL, at("c", "w0"))
     assert (third.blame, third.consumes) == (Blame.WORKER, False)
     assert list(run.history.blamed_hosts()) == ["h-w0"]
-    run.history.pardon("h-w0")
+    run.history.unquarantine("h-w0")
     assert not list(run.history.blamed_hosts())
     assert run.fail(Kind.STALL, at("d", "w0")).consumes
 

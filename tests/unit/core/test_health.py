@@ -39,7 +39,7 @@ def test_what_the_other_way_is_certain_of_decides(way: OtherWay, health: Health)
 
 
 def test_a_host_that_announced_its_end_needs_no_long_silence():
-    doomed = replace(GIVEN_UP, doomed=True)
+    doomed = replace(GIVEN_UP, preempted=True)
     assert health_of(doomed, 1001) is Health.LOST
     assert health_of(replace(doomed, reconnects_failed=2), 1001) is Health.SUSPECT
     assert health_of(replace(doomed, other_way=OtherWay.ALIVE), 1e9) is Health.SUSPECT
@@ -48,7 +48,7 @@ def test_a_host_that_announced_its_end_needs_no_long_silence():
 @pytest.mark.parametrize("doomed", [True, False])
 @pytest.mark.parametrize("way", OtherWay)
 def test_only_what_the_cloud_took_is_preempted(way: OtherWay, doomed: bool):
-    cause = cause_of(replace(SEEN, other_way=way, doomed=doomed))
+    cause = cause_of(replace(SEEN, other_way=way, preempted=doomed))
     assert cause == ("preempted" if doomed or way is OtherWay.EVICTED else "worker_lost")
 
 

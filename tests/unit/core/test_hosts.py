@@ -35,7 +35,7 @@ SEEN = (
 
 def host(number: int = 1, **changes: object) -> PoolHost:
     made = PoolHost(
-        name=f"w-{number}", pool="p", number=number, desired=DesiredState.RUNNING, state=HostState.READY, reason=None, rung=None,
+        name=f"w-{number}", pool="p", number=number, desired=DesiredState.RUNNING, state=HostState.READY, reason=None, readiness_check=None,
         facts={}, usd_per_hour=1.0, kept_usd_per_hour=0.1, made_at=None, allocated_since=None, allocated_s=0.0,
         created_at=0.0, updated_at=0.0, gone_at=None,
     )  # fmt: skip
@@ -49,7 +49,7 @@ TAKES_TO: dict[Step, tuple[HostState, ...]] = {
     Step.DRAIN: (HostState.DRAINING,),
     Step.CREATE: (HostState.CREATING, HostState.GONE),
     Step.CLEAR: (HostState.CREATING,),
-    Step.CLIMB: (HostState.PREPARING,),
+    Step.PREPARE: (HostState.PREPARING,),
     Step.START: (HostState.STOPPED,),
     Step.DEALLOCATE: (HostState.DRAINING,),
     Step.MARK_LOST: (HostState.LOST,),
@@ -88,7 +88,7 @@ def test_no_situation_leads_astray(desired: DesiredState, state: HostState) -> N
         if busy and step in (Step.DELETE, Step.DEALLOCATE):  # work is cut short only where there can be none any more
             is_off = seen is not None and seen.power in ("stopped", "deallocated", "deallocating")
             assert state is HostState.LOST or is_off, case
-        if step in (Step.CLIMB, Step.START, Step.CREATE):
+        if step in (Step.PREPARE, Step.START, Step.CREATE):
             assert desired is DesiredState.RUNNING, case
         if step is Step.DEALLOCATE:
             assert desired is DesiredState.STOPPED, case
@@ -151,7 +151,7 @@ class Model:
                 self.seen, state = Seen(provisioning="Creating"), HostState.CREATING
             case Step.CLEAR:
                 self.seen, state = replace(self._there(), provisioning="Deleting"), HostState.CREATING
-            case Step.CLIMB:
+            case Step.PREPARE:
                 state = HostState.READY
             case Step.START:
                 self.seen, state = replace(self._there(), power="starting"), HostState.STOPPED

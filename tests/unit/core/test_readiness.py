@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from evalfleet.core.readiness import HostEvent, Pull, PullEvents, Rung
+from evalfleet.core.readiness import HostEvent, Pull, PullEvents, ReadinessCheck
 
 
 def pull(took_s: float, image: str = "registry.test/waa:1") -> Pull:
@@ -16,15 +16,19 @@ def pull(took_s: float, image: str = "registry.test/waa:1") -> Pull:
 def test_records_survive_the_way_from_a_host():
     record = Pull(image="a: b, 3 s", progress="pulls x: y, 1 s", took_s=1.25)  # nothing is read out of words
     assert Pull.of_row(json.loads(json.dumps(record.row()))) == record
-    rung = Rung(name="guest", of="c", holds=True, seen="answers", restarted=True, took_s=2.0)
-    assert Rung.of_row(json.loads(json.dumps(rung.row()))) == rung
+    check = ReadinessCheck(name="guest", of="c", holds=True, seen="answers", restarted=True, took_s=2.0)
+    assert ReadinessCheck.of_row(json.loads(json.dumps(check.row()))) == check
     with pytest.raises(KeyError):
         Pull.of_row({"image": "x"})
 
 
 def test_a_rung_of_an_older_tools_program_has_no_restart():
-    row = {key: value for key, value in Rung(name="disk", holds=True, seen="9 GB").row().items() if key != "restarted"}
-    assert not Rung.of_row(row).restarted
+    row = {
+        key: value
+        for key, value in ReadinessCheck(name="disk", holds=True, seen="9 GB").row().items()
+        if key != "restarted"
+    }
+    assert not ReadinessCheck.of_row(row).restarted
 
 
 def test_a_pull_is_one_event_at_its_begin_and_one_at_its_end():

@@ -79,7 +79,7 @@ def test_a_host_that_is_not_ours_is_quarantined_until_it_is_well(store: Store):
     assert (act(store), act(store)) == (["quarantine"], [])
     assert barred(store, run.id) == {"h1"}
     store.events.note("host:h1", RESOLVED, {"alert": number})
-    assert (act(store), act(store)) == (["pardon"], [])
+    assert (act(store), act(store)) == (["unquarantine"], [])
     assert barred(store, run.id) == frozenset()
 
 
@@ -91,7 +91,7 @@ def test_what_a_person_did_meanwhile_stands(store: Store):
     act(store)
     store.events.note(run.id, "worker.quarantined", {"worker": "h1", "reason": "anna looks at it"})
     store.events.note("host:h1", RESOLVED, {"alert": number})
-    assert act(store) == ["pardon"]
+    assert act(store) == ["unquarantine"]
     assert barred(store, run.id) == {"h1"}
 
 
@@ -109,7 +109,7 @@ def test_a_machine_that_we_made_is_stopped_and_then_started(store: Store):
     store.hosts.move(pool, HostState.READY, replace(host, state=HostState.STOPPED))
     assert (act(store), act(store)) == (["start"], [])
     assert store.hosts.of_pool("p")[0].desired is DesiredState.RUNNING
-    reasons = [event.data["reason"] for event in store.events.of_run("pool:p") if event.type == "worker.wished"]
+    reasons = [event.data["reason"] for event in store.events.of_run("pool:p") if event.type == "worker.desired"]
     assert reasons == ["alert overload"] * 2
 
 

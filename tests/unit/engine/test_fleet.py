@@ -200,7 +200,7 @@ async def test_a_doomed_host_gets_no_new_work_and_keeps_what_it_has(home: Path):
     async with played(Play(home, 6, one, two)) as play:
         await play.launched(one)
         await play.launched(two)
-        two.doom("Preempt in 30 s")
+        two.preempt("Preempt in 30 s")
         await play.said("worker.draining", two)
         end_all(two)  # its attempt ends well all the same
         await play.until(lambda: not two.attempts, "its files")
@@ -222,7 +222,7 @@ async def test_what_the_cloud_takes_back_is_preempted(home: Path, doomed: bool, 
         await play.launched(one)
         await play.launched(two)
         if doomed:
-            two.doom()
+            two.preempt()
             await play.said("worker.draining", two)
         two.unreachable, two.other_way = "no route to host", way
         if silent:
@@ -246,9 +246,9 @@ async def test_a_host_that_was_spared_works_again(home: Path):
     one = host("one")
     async with played(Play(home, 2, one)) as play:
         await play.launched(one)
-        one.doom()
+        one.preempt()
         await play.said("worker.draining", one)
-        one.doom_line = None  # as after a start anew
+        one.preemption_line = None  # as after a start anew
         one.cut()
         await play.said("worker.returned", one)
         end_all(one)

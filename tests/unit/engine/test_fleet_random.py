@@ -28,7 +28,7 @@ NAMES = ("h0", "h1", "h2")
 TASKS = 6
 
 COMINGS = ("add", "add_anew", "preempt", "lose", "hide", "restart", "wait")
-HARMS = ("cut", "vanish", "evict", "return", "doom", "silence", "kill_runner", "end", "end", "fail", "infra")
+HARMS = ("cut", "vanish", "evict", "return", "preempt", "silence", "kill_runner", "end", "end", "fail", "infra")
 ACTIONS = st.sampled_from(COMINGS + HARMS)
 
 
@@ -84,8 +84,8 @@ class Chaos:
                 backend.cut()
             case "return":
                 backend.unreachable, backend.silent, backend.other_way = None, False, OtherWay.SILENT
-            case "doom":
-                backend.doom()
+            case "preempt":
+                backend.preempt()
             case "silence":
                 backend.silent = True
             case "kill_runner":
@@ -124,7 +124,7 @@ class Chaos:
         for name in NAMES:
             self.play.fleet.decide(name, "worker_lost") if name not in self.fleet else None
         for backend in self.ever:
-            backend.unreachable, backend.silent, backend.doom_line = None, False, None
+            backend.unreachable, backend.silent, backend.preemption_line = None, False, None
         self.add("last", anew=False)
         with anyio.move_on_after(30) as scope:
             while self.play.ending is None:

@@ -178,11 +178,14 @@ async def test_a_card_that_is_left_dirty_is_nobodys_until_a_person_says_so(tmp_p
         await box.until(lambda: not box.facts().gpus[0].foreign, "a look that is clean")
         assert len(box.backend.launched) == 1  # for 30 s that is not enough
         store = open_store(tmp_path)
-        store.gpus.pardon("fake", "G0", "Ada")
+        store.gpus.unquarantine("fake", "G0", "Ada")
         store.close()
         await box.launched(2)
         await box.finish()
-        assert [one.type for one in box.events() if one.type.startswith("gpu.")] == ["gpu.quarantined", "gpu.pardoned"]
+        assert [one.type for one in box.events() if one.type.startswith("gpu.")] == [
+            "gpu.quarantined",
+            "gpu.unquarantined",
+        ]
         assert {one.outcome for one in box.attempts(run)} == {Outcome.OK}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from evalfleet.core.readiness import HostEvent, Pull, Rung
+from evalfleet.core.readiness import HostEvent, Pull, ReadinessCheck
 from evalfleet.engine.hosts.host_events import HostEvents
 from evalfleet.errors import HostRefused, HostUnreachable
 from evalfleet.hosts.ssh import tools as ssh_tools
@@ -16,8 +16,8 @@ from evalfleet.hosts.ssh.login.hosts_file import Login, SshHostSpec
 from evalfleet.model import Tools
 
 PULL = Pull(image="registry.test/waa:1", progress="no layer yet", took_s=0.0)
-GOOD = Rung(name="image", holds=True, seen="pulled")
-BAD = Rung(name="image", holds=False, seen="no space left", remedy="make room")
+GOOD = ReadinessCheck(name="image", holds=True, seen="pulled")
+BAD = ReadinessCheck(name="image", holds=False, seen="no space left", remedy="make room")
 
 
 class Box:
@@ -32,22 +32,22 @@ class Box:
         monkeypatch.setattr(ssh_tools, "AGAIN_S", 0.0)
         monkeypatch.setattr(ssh_tools, "parcel_of", lambda _: None)
         monkeypatch.setattr(ssh_tools, "install", self._install)
-        monkeypatch.setattr(ssh_tools, "climb", self._climb)
+        monkeypatch.setattr(ssh_tools, "run_checks", self._checks)
 
     async def _install(self, *_: Any) -> ssh_tools.Installed:
         return ssh_tools.Installed(python="python3", fresh=False)
 
-    async def _climb(self, _connection: Any, _python: Any, _tools: Any, tell: Any, say: Any) -> list[Rung]:
-        rungs: list[Rung] = []
+    async def _checks(self, _connection: Any, _python: Any, _tools: Any, tell: Any, say: Any) -> list[ReadinessCheck]:
+        checks: list[ReadinessCheck] = []
         for answer in self.answers:
             if isinstance(answer, Exception):
                 raise answer
-            if isinstance(answer, Rung):
-                rungs.append(answer)
+            if isinstance(answer, ReadinessCheck):
+                checks.append(answer)
                 tell(answer)
             else:
                 say(answer)
-        return rungs
+        return checks
 
     def connect(self, *answers: Any, busy: bool = False) -> list[tuple[str, Any]]:
         self.answers = list(answers)

@@ -103,7 +103,7 @@ TABLE: dict[str, tuple[str | No, str | No, str | No]] = {
         No("takes minutes and is watched step by step"),
     ),
     "see GPUs": ("gpus", "GET /gpus", "GpuPool"),
-    "let a GPU be leased again": ("gpus", "POST /gpus/pardon", No("a person looks at the machine first")),
+    "let a GPU be leased again": ("gpus", "POST /gpus/unquarantine", No("a person looks at the machine first")),
     "see alerts": ("alerts", "GET /alerts POST /alerts/test", No("alerts are sent to programs by webhook")),
     "see benchmarks": ("benchmarks agents", "GET /benchmarks", No("`submit_benchmark` names those that it knows")),
     "serve the page": ("serve", "GET /me", No("a server is a process of its own")),

@@ -62,7 +62,7 @@ VERBS = {
     "worker.left": "leave",
     "worker.joined": "join",
     "worker.returned": "answer",
-    "worker.returned from quarantined": "pardon",
+    "worker.returned from quarantined": "unquarantine",
     "worker.returned from draining": "stay",
     "run.taken": "take",
 }

@@ -11,7 +11,7 @@ import pytest
 from tests.support.old_homes import FOREIGN, OLD, unpacked
 
 from evalfleet.errors import StoreForeign
-from evalfleet.model import TaskState
+from evalfleet.model import TaskState, Verb
 from evalfleet.store.database import sqlite, statements
 from evalfleet.store.open import open_reader, open_store
 
@@ -35,6 +35,7 @@ FROZEN = {
     "0015_desired_state.sql": "66c609e817154c60",
     "0016_daemon.sql": "2a5d679ede6d1cb4",
     "0017_done.sql": "1db371d909c581e6",
+    "0018_plain_words.sql": "feaae7d8bc2a79b4",
 }
 
 
@@ -82,6 +83,32 @@ def test_a_home_that_cannot_be_brought_up_to_date_is_left_as_it_was(commit: str,
     assert FOREIGN[commit] in str(caught.value)
     assert dump(home / FILE) == before
     assert not list(home.glob(f"{FILE}.schema-*"))
+
+
+def test_words_that_were_renamed_are_rewritten(tmp_path: Path):
+    home = unpacked("78c0f00", tmp_path)
+    with closing(sqlite3.connect(home / FILE)) as connection, connection:
+        (run,) = connection.execute("select id from run").fetchone()
+        for number, old in enumerate(
+            ("worker.pardoned", "gpu.pardoned", "worker.wished", "pool.doomed", "worker.ordered")
+        ):
+            row = (9000 + number, run, old, '{"host": "h-1", "rung": "ssh"}')
+            connection.execute("insert into event (number, run_id, at, type, data) values (?, ?, 1.0, ?, ?)", row)
+        row = (run, "pardon", "{}", "Ada")
+        connection.execute("insert into request (run_id, verb, args, asked_by, asked_at) values (?, ?, ?, ?, 1.0)", row)
+    store = open_store(home)
+    with closing(store):
+        events = [event for event in store.events(run) if event.number >= 9000]
+        assert [event.type for event in events] == [
+            "worker.unquarantined",
+            "gpu.unquarantined",
+            "worker.desired",
+            "pool.deleting",
+            "worker.ordered",
+        ]
+        assert events[-1].data == {"host": "h-1", "readiness_check": "ssh"}
+        assert [event.number for event in store.quarantine_events(run)] == [9000]
+        assert [request.verb for request in store.requests(run)] == [Verb.UNQUARANTINE]
 
 
 def test_migrations_are_frozen():

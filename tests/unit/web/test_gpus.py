@@ -14,7 +14,7 @@ from evalfleet.testing.store import cases
 EVIL = "GPU-<script>'; drop table gpu; --"
 
 
-async def test_gpus_are_shown_and_pardoned(home: Path):
+async def test_gpus_are_shown_and_unquarantined(home: Path):
     with closing(open_store(home)) as store:
         card = Card(host="box", index=0, uuid=EVIL, memory_mb=80_000, used_mb=600, utilization=0, processes=())
         store.gpus.see("box", [card], store.now())
@@ -25,11 +25,11 @@ async def test_gpus_are_shown_and_pardoned(home: Path):
         assert (row["host"], row["uuid"], row["holders"], found["waiting"]) == ("box", EVIL, [], [])
         assert row["quarantine"]["reason"] == "process 7 is still on it"
         body = {"host": "box", "uuid": EVIL}
-        assert (await client.ask("/api/v1/gpus/pardon", "POST", token=client.reader, data=body)).status == 403
-        assert await client.post("gpus/pardon", body) == body
+        assert (await client.ask("/api/v1/gpus/unquarantine", "POST", token=client.reader, data=body)).status == 403
+        assert await client.post("gpus/unquarantine", body) == body
         assert (await client.get("gpus"))["gpus"][0]["quarantine"] is None
-        again = await client.ask("/api/v1/gpus/pardon", "POST", data=body)
+        again = await client.ask("/api/v1/gpus/unquarantine", "POST", data=body)
         assert (again.status, again.json["error"]["kind"]) == (409, "WrongState")
-        other = await client.ask("/api/v1/gpus/pardon", "POST", data={"host": "box", "uuid": "GPU-9"})
+        other = await client.ask("/api/v1/gpus/unquarantine", "POST", data={"host": "box", "uuid": "GPU-9"})
         assert other.status == 404
-        assert (await client.ask("/api/v1/gpus/pardon", "POST", data={"host": "box"})).status == 400
+        assert (await client.ask("/api/v1/gpus/unquarantine", "POST", data={"host": "box"})).status == 400

@@ -94,11 +94,11 @@ async def test_wishes_for_rented_machines_are_written_and_told(home: Path):
         assert (wanted["sizes"], wanted["regions"]) == (["Standard_D8ds_v5"], ["eastus", "westus2"])
         assert (wanted["scales"], wanted["most"], wanted["idle_s"]) == (True, 4, 300)
         first, second = machines(home, HostState.READY, HostState.READY)
-        assert (await client.post("pools/p1/stop", {"worker": f"{first}-1"}))["wished"] == [first]
-        assert (await client.post("pools/p1/start", {"worker": first}))["wished"] == [first]
-        assert (await client.post("pools/p1/scale", {"workers": 1}))["wished"] == [second], "the youngest"
+        assert (await client.post("pools/p1/stop", {"worker": f"{first}-1"}))["machines"] == [first]
+        assert (await client.post("pools/p1/start", {"worker": first}))["machines"] == [first]
+        assert (await client.post("pools/p1/scale", {"workers": 1}))["machines"] == [second], "the youngest"
         answer = await client.post("pools/p1/delete", {"worker": first})
-        assert (answer["deleting"], answer["wished"]) == (False, [first])
+        assert (answer["deleting"], answer["machines"]) == (False, [first])
         assert (await client.post("pools/p1/delete"))["deleting"] is True
         assert ordered.wanted == [("p1", again) for again in (False, False, True, False, False, False)]
         with closing(open_store(home)) as store:
@@ -153,7 +153,7 @@ WRONG: list[tuple[dict[str, Any], int, str]] = [
     ({"budget_usd": -1}, 400, "budget_usd"),
     ({"max_hours": 10_000}, 400, "max_hours"),
     ({"name_prefix": "-x;rm"}, 400, "cannot begin a machine's name"),
-    ({"deadline": {"nope": "1m"}}, 400, "there is no rung"),
+    ({"deadline": {"nope": "1m"}}, 400, "there is no check"),
     ({"hosts": HOSTS}, 400, "is for ssh"),
     ({"backend": "ssh"}, 400, "is for azure-vm"),
     ({"surprise": 1}, 400, "surprise"),

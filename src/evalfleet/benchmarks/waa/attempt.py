@@ -187,7 +187,7 @@ def work(
     if settings.reset == "restart" or lease.failed:
         docker.restart(container)
     elif not docker.is_running(container):
-        readiness.require(readiness.container_rungs(settings, container, start=False))
+        readiness.require(readiness.container_checks(settings, container, start=False))
     plan = plan_of(settings, payload, attempt, container)
     inside = docker.follow(container, settings.python, plan, payload["secrets"], settings.client)
     over = False

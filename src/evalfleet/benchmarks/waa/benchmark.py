@@ -11,7 +11,16 @@ from typing import Any, NoReturn
 from msgspec.structs import asdict, replace
 
 from evalfleet import config
-from evalfleet.benchmarks.base import Episode, PastResults, Requirement, Rung, Screen, Selection, TaskInfo, Tools
+from evalfleet.benchmarks.base import (
+    Episode,
+    PastResults,
+    ReadinessCheck,
+    Requirement,
+    Screen,
+    Selection,
+    TaskInfo,
+    Tools,
+)
 from evalfleet.benchmarks.selection import Chosen, choose
 from evalfleet.benchmarks.waa import readiness
 from evalfleet.benchmarks.waa.catalogue import ALL, FOLDER, Checkout, Domains, index, infos, parse_list
@@ -62,26 +71,26 @@ class Waa:
             )
 
     def requirements(self) -> Sequence[Requirement]:
-        rungs = list(readiness.host_rungs(self._waa))
-        if all(rung.holds for rung in rungs):
+        checks = list(readiness.host_checks(self._waa))
+        if all(check.holds for check in checks):
             for container in self._waa.containers:
-                rungs.append(next(readiness.container_rungs(self._waa, container, start=False)))
+                checks.append(next(readiness.container_checks(self._waa, container, start=False)))
         return [
             Requirement(
-                what=f"{rung.name} {rung.of}" if rung.of else rung.name,
-                present=rung.holds,
-                found=rung.seen,
-                install=rung.remedy,
+                what=f"{check.name} {check.of}" if check.of else check.name,
+                present=check.holds,
+                found=check.seen,
+                install=check.remedy,
             )
-            for rung in rungs
+            for check in checks
         ]
 
     def prepare(
-        self, tell: Callable[[Rung], None], say: Callable[[Update], None], secrets: Mapping[str, str]
-    ) -> list[Rung]:
+        self, tell: Callable[[ReadinessCheck], None], say: Callable[[Update], None], secrets: Mapping[str, str]
+    ) -> list[ReadinessCheck]:
         return readiness.prepare(self._waa, tell, readiness.Means(say=say, secrets=secrets))
 
-    def recheck(self, restarted: Collection[str]) -> list[Rung]:
+    def recheck(self, restarted: Collection[str]) -> list[ReadinessCheck]:
         return readiness.recheck(self._waa, restarted)
 
     def read_results(self, folder: str) -> PastResults:

@@ -1,7 +1,7 @@
-"""The readiness ladder: what must hold before Windows can be used, rung by rung, each with a deadline.
+"""the readiness checks: what must hold before Windows can be used, check by check, each with a deadline.
 
 It runs on the machine that has the containers: for `evalfleet prepare` on this one, for attempts on their worker's.
-The first rung that does not hold ends the climb, because all others rest on it.
+The first check that does not hold is the last, because all others rest on it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from evalfleet.benchmarks.waa.docker import LABEL, Docker, DockerError
 from evalfleet.benchmarks.waa.docker_install import install_docker
 from evalfleet.benchmarks.waa.image import PAUSES_S, pull
 from evalfleet.benchmarks.waa.settings import WaaSettings
-from evalfleet.core.readiness import Rung, Update
+from evalfleet.core.readiness import ReadinessCheck, Update
 from evalfleet.errors import EnvironmentFailed
 
 RECHECK_S = 10.0  # a Windows that works answers in a fraction of it
@@ -34,26 +34,26 @@ _GUEST_GRACE_S = 30.0  # for the call itself, beyond what the guest is given
 _VIRTUAL = re.compile(r"^flags\s*:.*\b(?:svm|vmx)\b", re.MULTILINE)
 
 
-class Fallen(EnvironmentFailed):
-    """A rung does not hold."""
+class CheckFailed(EnvironmentFailed):
+    """A check does not hold."""
 
-    def __init__(self, rung: Rung) -> None:
-        super().__init__(rung.said())
-        self.rung = rung
+    def __init__(self, check: ReadinessCheck) -> None:
+        super().__init__(check.said())
+        self.check = check
 
 
 class Means(Struct, frozen=True, kw_only=True):
-    """What may be used to make a rung hold. Without them a machine is only looked at."""
+    """What may be used to make a check hold. Without them a machine is only looked at."""
 
     say: Callable[[Update], None]  # hears what goes on
     secrets: Mapping[str, str]  # by the names of their variables
     pauses_s: Sequence[float] = PAUSES_S  # between tries to pull
 
 
-def host_rungs(settings: WaaSettings, means: Means | None = None) -> Iterator[Rung]:
+def host_checks(settings: WaaSettings, means: Means | None = None) -> Iterator[ReadinessCheck]:
     """Docker, KVM, image, and before them room for it where it may be pulled. Ends with the first that does not hold."""
     docker = Docker(settings.docker)
-    yield from _climb(
+    yield from _checks(
         [
             *([partial(_disk, docker, settings)] if means else []),
             partial(_docker, docker, settings, means),
@@ -63,10 +63,10 @@ def host_rungs(settings: WaaSettings, means: Means | None = None) -> Iterator[Ru
     )
 
 
-def container_rungs(settings: WaaSettings, container: str, *, start: bool) -> Iterator[Rung]:
+def container_checks(settings: WaaSettings, container: str, *, start: bool) -> Iterator[ReadinessCheck]:
     """Container, guest. With `start` a container that is not there is made, and one that is stopped is started."""
     docker = Docker(settings.docker)
-    yield from _climb(
+    yield from _checks(
         [
             partial(_container, docker, settings, container, start=start),
             partial(_guest, docker, settings, container),
@@ -74,59 +74,63 @@ def container_rungs(settings: WaaSettings, container: str, *, start: bool) -> It
     )
 
 
-def prepare(settings: WaaSettings, tell: Callable[[Rung], None], means: Means) -> list[Rung]:
-    """Climb the whole ladder on this machine, bringing and starting what is not there; `tell` hears of each rung as it is tried."""
-    tried: list[Rung] = []
+def prepare(settings: WaaSettings, tell: Callable[[ReadinessCheck], None], means: Means) -> list[ReadinessCheck]:
+    """Run all checks on this machine, bringing and starting what is not there; `tell` hears of each check as it is tried."""
+    tried: list[ReadinessCheck] = []
 
-    def note(rung: Rung) -> None:
-        tried.append(rung)
-        tell(rung)
+    def note(check: ReadinessCheck) -> None:
+        tried.append(check)
+        tell(check)
 
-    for rung in host_rungs(settings, means):
-        note(rung)
-        if not rung.holds:
+    for check in host_checks(settings, means):
+        note(check)
+        if not check.holds:
             return tried
 
-    def climb(container: str) -> None:
-        for rung in container_rungs(settings, container, start=True):
-            note(rung)
+    def prepare_one(container: str) -> None:
+        for check in container_checks(settings, container, start=True):
+            note(check)
 
     with ThreadPoolExecutor(max_workers=len(settings.containers)) as threads:  # Windows takes its time to boot
-        list(threads.map(climb, settings.containers))
+        list(threads.map(prepare_one, settings.containers))
     return tried
 
 
-def recheck(settings: WaaSettings, restarted: Collection[str] = ()) -> list[Rung]:
+def recheck(settings: WaaSettings, restarted: Collection[str] = ()) -> list[ReadinessCheck]:
     """Look quickly whether the containers still work while tasks run. One that is dead or silent is restarted, once.
 
     Args:
         restarted: those that were restarted before; they are not again.
 
     Returns:
-        A rung for each container: it holds if Windows answers in it; `restarted` where that was needed.
+        A check for each container: it holds if Windows answers in it; `restarted` where that was needed.
     """
     docker, quick = Docker(settings.docker), replace(settings, guest_timeout_s=RECHECK_S)
-    found: list[Rung] = []
+    found: list[ReadinessCheck] = []
     for container in settings.containers:
-        rung = next(filter(lambda rung: not rung.holds, container_rungs(quick, container, start=False)), None)
-        if rung is not None and container not in restarted:
+        check = next(filter(lambda check: not check.holds, container_checks(quick, container, start=False)), None)
+        if check is not None and container not in restarted:
             begun = time.monotonic()
             try:
                 docker.restart(container)
-                rung = next(filter(lambda rung: not rung.holds, container_rungs(settings, container, start=True)), None)
+                check = next(
+                    filter(lambda check: not check.holds, container_checks(settings, container, start=True)), None
+                )
             except DockerError as error:
-                rung = replace(rung, seen=f"{rung.seen}; {error}")
+                check = replace(check, seen=f"{check.seen}; {error}")
             took_s = round(time.monotonic() - begun, 3)
-            rung = rung or Rung(name="guest", of=container, holds=True, seen="restarted", restarted=True, took_s=took_s)
-        found.append(rung or Rung(name="guest", of=container, holds=True, seen="answers"))
+            check = check or ReadinessCheck(
+                name="guest", of=container, holds=True, seen="restarted", restarted=True, took_s=took_s
+            )
+        found.append(check or ReadinessCheck(name="guest", of=container, holds=True, seen="answers"))
     return found
 
 
-def require(rungs: Iterator[Rung]) -> None:
-    """Raises Fallen at the first rung that does not hold."""
-    for rung in rungs:
-        if not rung.holds:
-            raise Fallen(rung)
+def require(checks: Iterator[ReadinessCheck]) -> None:
+    """Raises CheckFailed at the first check that does not hold."""
+    for check in checks:
+        if not check.holds:
+            raise CheckFailed(check)
 
 
 def kvm_error(cpuinfo: Path = Path("/proc/cpuinfo"), device: Path = Path("/dev/kvm")) -> str | None:
@@ -143,25 +147,25 @@ def kvm_error(cpuinfo: Path = Path("/proc/cpuinfo"), device: Path = Path("/dev/k
     return None if os.access(device, os.R_OK | os.W_OK) else f"{device} is not writable"
 
 
-def _climb(rungs: Sequence[Callable[[], Rung]]) -> Iterator[Rung]:
-    for attempt in rungs:
+def _checks(checks: Sequence[Callable[[], ReadinessCheck]]) -> Iterator[ReadinessCheck]:
+    for attempt in checks:
         begun = time.monotonic()
-        rung = attempt()
-        yield replace(rung, took_s=round(time.monotonic() - begun, 3))
-        if not rung.holds:
+        check = attempt()
+        yield replace(check, took_s=round(time.monotonic() - begun, 3))
+        if not check.holds:
             return
 
 
-def _disk(docker: Docker, settings: WaaSettings) -> Rung:
+def _disk(docker: Docker, settings: WaaSettings) -> ReadinessCheck:
     """Whether there is room for the image, where it is not there yet."""
-    rung = partial(Rung, name="disk")
+    check = partial(ReadinessCheck, name="disk")
     folder = "/var/lib/docker"
     try:
         if docker.has_image(settings.image) or all(docker.is_running(one) for one in settings.containers):
-            return rung(holds=True, seen="nothing is to be pulled")
+            return check(holds=True, seen="nothing is to be pulled")
         folder = os.path.abspath(docker.data_folder() or folder)
     except DockerError:
-        pass  # the next rung is about that
+        pass  # the next check is about that
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     free_gb = shutil.disk_usage(folder).free / 1e9
@@ -171,28 +175,28 @@ def _disk(docker: Docker, settings: WaaSettings) -> Rung:
         free_gb = shutil.disk_usage(folder).free / 1e9
     seen = f"{free_gb:.0f} GB free in {folder}"
     if free_gb >= settings.disk_gb:
-        return rung(holds=True, seen=seen)
+        return check(holds=True, seen=seen)
     remedy = (
         f"make room there (docker system df shows what Docker holds): {settings.image} needs {settings.disk_gb:g} GB, or what "
         "[waa] disk_gb says"
     )
-    return rung(holds=False, seen=f"{seen}, after our own leftovers were removed", remedy=remedy)
+    return check(holds=False, seen=f"{seen}, after our own leftovers were removed", remedy=remedy)
 
 
-def _docker(docker: Docker, settings: WaaSettings, means: Means | None) -> Rung:
-    rung = partial(Rung, name="docker")
+def _docker(docker: Docker, settings: WaaSettings, means: Means | None) -> ReadinessCheck:
+    check = partial(ReadinessCheck, name="docker")
     remedy = "install Docker, start its daemon, and let this user use it (group docker)"
     try:
-        return rung(holds=True, seen=f"version {docker.version()}")
+        return check(holds=True, seen=f"version {docker.version()}")
     except DockerError as error:
         wanted = means is not None and settings.install_docker and settings.docker == "docker"
         if means is None or not wanted or shutil.which(settings.docker) is not None:
-            return rung(holds=False, seen=str(error), remedy=remedy)
+            return check(holds=False, seen=str(error), remedy=remedy)
     try:
         install_docker(means.say)
-        return rung(holds=True, seen=f"installed, version {_started(docker)}")
+        return check(holds=True, seen=f"installed, version {_started(docker)}")
     except EnvironmentFailed as error:
-        return rung(holds=False, seen=f"there is none, and it could not be installed: {error}", remedy=remedy)
+        return check(holds=False, seen=f"there is none, and it could not be installed: {error}", remedy=remedy)
 
 
 def _started(docker: Docker) -> str:
@@ -207,57 +211,57 @@ def _started(docker: Docker) -> str:
             time.sleep(_ASK_S)
 
 
-def _kvm(settings: WaaSettings) -> Rung:
+def _kvm(settings: WaaSettings) -> ReadinessCheck:
     if not settings.kvm:
-        return Rung(name="kvm", holds=True, seen="not asked for ([waa] kvm = false)")
+        return ReadinessCheck(name="kvm", holds=True, seen="not asked for ([waa] kvm = false)")
     error = kvm_error()
     if error is None:
-        return Rung(name="kvm", holds=True, seen="usable")
+        return ReadinessCheck(name="kvm", holds=True, seen="usable")
     remedy = (
         "use a machine with hardware virtualisation (nested, if it is virtual itself), and let this user write /dev/kvm"
     )
-    return Rung(name="kvm", holds=False, seen=error, remedy=remedy)
+    return ReadinessCheck(name="kvm", holds=False, seen=error, remedy=remedy)
 
 
-def _image(docker: Docker, settings: WaaSettings, means: Means | None) -> Rung:
-    rung = partial(Rung, name="image")
+def _image(docker: Docker, settings: WaaSettings, means: Means | None) -> ReadinessCheck:
+    check = partial(ReadinessCheck, name="image")
     try:
         if docker.has_image(settings.image):
-            return rung(holds=True, seen=settings.image)
+            return check(holds=True, seen=settings.image)
         if all(docker.is_running(container) for container in settings.containers):
-            return rung(holds=True, seen="not needed: all containers run")
+            return check(holds=True, seen="not needed: all containers run")
         seen = f"there is no {settings.image}"
         if means is not None:
             pull(docker, settings, means.say, means.secrets, pauses_s=means.pauses_s)
-            return rung(holds=True, seen=f"{settings.image}, pulled")
+            return check(holds=True, seen=f"{settings.image}, pulled")
     except DockerError as error:
         seen = str(error)
     remedy = f"docker pull {settings.image}, or name another with [waa] image; a registry that wants a login: [waa] registry_user"
-    return rung(holds=False, seen=seen, remedy=remedy)
+    return check(holds=False, seen=seen, remedy=remedy)
 
 
-def _container(docker: Docker, settings: WaaSettings, container: str, *, start: bool) -> Rung:
-    rung = partial(Rung, name="container", of=container)
+def _container(docker: Docker, settings: WaaSettings, container: str, *, start: bool) -> ReadinessCheck:
+    check = partial(ReadinessCheck, name="container", of=container)
     try:
         state = docker.state(container)
         if state == "running":
-            return rung(holds=True, seen="runs")
+            return check(holds=True, seen="runs")
         if not start:
             seen = "there is none" if state is None else "does not run"
-            return rung(holds=False, seen=seen, remedy="start it: evalfleet prepare waa")
+            return check(holds=False, seen=seen, remedy="start it: evalfleet prepare waa")
         if state is not None:
             state = _begun(docker, settings, container)
         if state is None:
             lacks = _lacks(settings, container)
             if lacks:
-                return rung(holds=False, seen=f"there is none, and {lacks[0]}", remedy=lacks[1])
+                return check(holds=False, seen=f"there is none, and {lacks[0]}", remedy=lacks[1])
             docker.run(_arguments(settings, container), settings.container_timeout_s)
         if docker.state(container) != "running":
             seen = f"ended again at once: {docker.last_words(container) or 'it said nothing'}"
-            return rung(holds=False, seen=seen, remedy=f"look at it: docker logs {container}")
-        return rung(holds=True, seen="started")
+            return check(holds=False, seen=seen, remedy=f"look at it: docker logs {container}")
+        return check(holds=True, seen="started")
     except DockerError as error:
-        return rung(holds=False, seen=str(error), remedy=f"look at it: docker logs {container}")
+        return check(holds=False, seen=str(error), remedy=f"look at it: docker logs {container}")
 
 
 def _begun(docker: Docker, settings: WaaSettings, container: str) -> str | None:
@@ -316,22 +320,22 @@ def _arguments(settings: WaaSettings, container: str) -> list[str]:
     ]
 
 
-def _guest(docker: Docker, settings: WaaSettings, container: str) -> Rung:
-    rung = partial(Rung, name="guest", of=container)
+def _guest(docker: Docker, settings: WaaSettings, container: str) -> ReadinessCheck:
+    check = partial(ReadinessCheck, name="guest", of=container)
     address = f"{settings.guest}:{settings.guest_port}"
     plan = guest_plan(settings, "wait")
     try:
         news = docker.do(container, settings.python, plan, settings.guest_timeout_s + _GUEST_GRACE_S)
         silent = next((one["guest"] for one in news if "guest" in one), None)
         if silent is None:
-            return rung(holds=True, seen=f"{address} answers")
+            return check(holds=True, seen=f"{address} answers")
         seen = f"{address} did not answer /probe within {settings.guest_timeout_s:g} s: {silent}"
     except (DockerError, ValueError) as error:
         seen = str(error)
     remedy = (
         f"look at its screen (port 8006) and docker logs {container}; [waa] guest and guest_timeout must fit the image"
     )
-    return rung(holds=False, seen=seen, remedy=remedy)
+    return check(holds=False, seen=seen, remedy=remedy)
 
 
 def guest_plan(settings: WaaSettings, do: str) -> dict[str, Any]:

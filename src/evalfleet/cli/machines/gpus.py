@@ -124,7 +124,7 @@ def _release(settings: Settings, text: str) -> None:
             raise AmbiguousId(
                 f"{text!r} fits {len(found)} GPUs ({', '.join(card.uuid for card in found)}); give more of it"
             )
-        store.gpus.pardon(found[0].host, found[0].uuid, owner_name())
+        store.gpus.unquarantine(found[0].host, found[0].uuid, owner_name())
         click.echo(f"GPU {found[0].index} of {found[0].host} ({found[0].uuid}) is taken back from quarantine")
     finally:
         store.close()

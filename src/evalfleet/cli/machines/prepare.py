@@ -15,7 +15,7 @@ from evalfleet.cli.shared.options import home_option, json_option, wheels_option
 if TYPE_CHECKING:
     from evalfleet.benchmarks.base import Benchmark
     from evalfleet.config import Settings
-    from evalfleet.core.readiness import Rung, Update
+    from evalfleet.core.readiness import ReadinessCheck, Update
     from evalfleet.hosts.access import Absent, Reachable
     from evalfleet.hosts.ssh.tools import Parcel
     from evalfleet.layout import Home
@@ -31,7 +31,7 @@ NOT_READY = 3
 @json_option
 @home_option
 def command(benchmark: str, pool: str | None, wheels: Path | None, as_json: bool, home: str | None) -> int:
-    """Make this machine or a pool's hosts ready for a benchmark, rung by rung, and say which rung does not hold.
+    """Make this machine or a pool's hosts ready for a benchmark, check by check, and say which check does not hold.
 
     On hosts the packages that its tasks need come first, in a virtual environment under ~/.evalfleet/tools; all hosts are
     prepared at the same time. A run does the same when it connects to a host that is not prepared. What is checked,
@@ -57,10 +57,12 @@ def _here(settings: Settings, benchmark: Benchmark, as_json: bool) -> int:
     from evalfleet.benchmarks.worker_tools import tools_of
 
     secrets = config.set_secrets(tools_of(benchmark, settings).secrets)
-    rungs = prepare(benchmark, lambda rung: _show(rung, as_json), _say, secrets)
-    ready = all(rung.holds for rung in rungs)
+    checks = prepare(benchmark, lambda check: _show(check, as_json), _say, secrets)
+    ready = all(check.holds for check in checks)
     if as_json:
-        click.echo(json.dumps({"benchmark": benchmark.name, "ready": ready, "rungs": [rung.row() for rung in rungs]}))
+        click.echo(
+            json.dumps({"benchmark": benchmark.name, "ready": ready, "checks": [check.row() for check in checks]})
+        )
     else:
         click.echo(f"{benchmark.name} is ready" if ready else f"{benchmark.name} is not ready")
     return 0 if ready else NOT_READY
@@ -76,11 +78,11 @@ def on_hosts(settings: Settings, home: str | None, name: str, tools: Tools, whee
 
     hosts, parcel = found(home, name), parcel_of(tools, wheels)
     rows = anyio.run(_all, hosts, Home(settings.home), tools, parcel, as_json)
-    ready = [host for host, rungs in rows.items() if all(rung.holds for rung in rungs)]
+    ready = [host for host, checks in rows.items() if all(check.holds for check in checks)]
     if as_json:
         told = [
-            {"host": host, "ready": host in ready, "rungs": [rung.row() for rung in rungs]}
-            for host, rungs in rows.items()
+            {"host": host, "ready": host in ready, "checks": [check.row() for check in checks]}
+            for host, checks in rows.items()
         ]
         answer = {"benchmark": tools.benchmark, "pool": name, "ready": len(ready) == len(rows), "hosts": told}
         click.echo(json.dumps(answer))
@@ -93,24 +95,24 @@ def on_hosts(settings: Settings, home: str | None, name: str, tools: Tools, whee
 
 async def _all(
     hosts: Sequence[Reachable | Absent], home: Home, tools: Tools, parcel: Parcel, as_json: bool
-) -> dict[str, list[Rung]]:
-    """Every host at the same time; what goes wrong with one is one of its rungs."""
+) -> dict[str, list[ReadinessCheck]]:
+    """Every host at the same time; what goes wrong with one is one of its checks."""
     import anyio
 
-    from evalfleet.core.readiness import Rung
+    from evalfleet.core.readiness import ReadinessCheck
     from evalfleet.hosts.access import Absent
     from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 
-    rows: dict[str, list[Rung]] = {host.name: [] for host in hosts}
+    rows: dict[str, list[ReadinessCheck]] = {host.name: [] for host in hosts}
 
     async def prepare(host: Reachable | Absent) -> None:
-        def tell(rung: Rung) -> None:
-            _show(rung, as_json, host.name)
+        def tell(check: ReadinessCheck) -> None:
+            _show(check, as_json, host.name)
 
         if isinstance(host, Absent):
-            rung = Rung(name="ssh", holds=False, seen=host.why, remedy="then prepare again")
-            tell(rung)
-            rows[host.name] = [rung]
+            check = ReadinessCheck(name="ssh", holds=False, seen=host.why, remedy="then prepare again")
+            tell(check)
+            rows[host.name] = [check]
             return
         shared = SshSettings(trust_first_use=host.trust_first_use, known_hosts=host.known_hosts)
         backend = SshBackend(home, host.spec, shared, lambda text: _say(str(text)))
@@ -122,17 +124,17 @@ async def _all(
     return rows
 
 
-def _show(rung: Rung, as_json: bool, host: str = "") -> None:
+def _show(check: ReadinessCheck, as_json: bool, host: str = "") -> None:
     from evalfleet.report.text import printable
 
     if as_json:
         return
-    of = f" {rung.of}" if rung.of else ""
+    of = f" {check.of}" if check.of else ""
     where = f"{host} " if host else ""
-    took = f" ({rung.took_s:.1f} s)" if rung.took_s else ""
-    click.echo(f"{where}{'+' if rung.holds else '-'} {rung.name}{of}: {printable(rung.seen)}{took}")
-    if not rung.holds and rung.remedy:
-        click.echo(f"{where}    {printable(rung.remedy)}")
+    took = f" ({check.took_s:.1f} s)" if check.took_s else ""
+    click.echo(f"{where}{'+' if check.holds else '-'} {check.name}{of}: {printable(check.seen)}{took}")
+    if not check.holds and check.remedy:
+        click.echo(f"{where}    {printable(check.remedy)}")
     sys.stdout.flush()
 
 

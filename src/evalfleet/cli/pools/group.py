@@ -8,7 +8,7 @@ COMMANDS: dict[str, str] = {
     "create": "Make a pool: of machines that exist, or of VMs that are made now.",
     "list": "List the pools.",
     "status": "Show a pool's hosts: workers, price, and what runs there.",
-    "prepare": "Make its hosts ready, rung by rung.",
+    "prepare": "Make its hosts ready, check by check.",
     "logs": "Show what happens on its hosts.",
     "ssh": "Open a shell on a host, or run one command there.",
     "exec": "Run a command on all hosts at the same time.",
@@ -18,7 +18,7 @@ COMMANDS: dict[str, str] = {
     "scale": "Give a pool another size, or other limits.",
     "stop": "Deallocate its machines; their disks stay.",
     "start": "Start them again.",
-    "settle": "Go on with what was wished of it.",
+    "settle": "Go on with changes that were not finished.",
     "bake": "Make a golden image of a prepared machine.",
     "delete": "Delete a pool, with the machines that we made.",
 }

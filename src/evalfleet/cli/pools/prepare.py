@@ -16,9 +16,9 @@ from evalfleet.cli.shared.options import home_option, json_option, wheels_option
 @json_option
 @home_option
 def command(name: str | None, benchmark: str | None, wheels: Path | None, as_json: bool, home: str | None) -> int:
-    """Make the hosts of a pool ready, rung by rung, and say which rung does not hold.
+    """Make the hosts of a pool ready, check by check, and say which check does not hold.
 
-    Machines of a cloud climb the readiness ladder first, those in quarantine again; with --benchmark machines that come
+    Machines of a cloud pass the readiness checks first, those in quarantine again; with --benchmark machines that come
     later are made ready for it, too. NAME may be left out when there is one pool. Exit codes: 0 ready; 3 not all.
     """
     from evalfleet import config

@@ -276,7 +276,7 @@ class History:
     def blames_host(self, host: str, task: str | None = None) -> bool:
         """Whether rule 1 holds for the host, where `task` is one that fails there at this moment.
 
-        Such a host should be quarantined; it proves itself with a canary, and is then pardoned.
+        Such a host should be quarantined; it proves itself with a canary, and then leaves quarantine.
         """
         log = self._hosts.get(host)
         if log is None or not log.cleared:
@@ -307,10 +307,10 @@ class History:
             "of them succeeded on another host since"
         )
 
-    def pardon(self, host: str) -> None:
+    def unquarantine(self, host: str) -> None:
         """Forgets what speaks against the host, after it has proved itself."""
         self._hosts.pop(host, None)
-        self.streaks.pardon(host)
+        self.streaks.unquarantine(host)
 
 
 def attribute(

@@ -169,7 +169,7 @@ class Streaks:
     def _refused(self, host: str) -> bool:
         return any(one.is_refused for one in self._hosts[host].witnesses.values())
 
-    def pardon(self, host: str) -> None:
+    def unquarantine(self, host: str) -> None:
         """Forget what speaks against a host."""
         self._accused.discard(host)
         if host in self._hosts:

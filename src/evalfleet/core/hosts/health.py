@@ -35,7 +35,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     lease_expires_at: float
     reconnects_failed: int = 0  # in a row
     other_way: OtherWay = OtherWay.NOT_ASKED
-    doomed: bool = False  # it had said that it would be taken away
+    preempted: bool = False  # it had said that it would be taken away
 
 
 class Patience(Struct, frozen=True, kw_only=True):
@@ -59,9 +59,9 @@ def health_of(seen: Observation, now: float, patience: Patience | None = None) -
         return Health.HEALTHY
     in_vain = seen.other_way is OtherWay.SILENT and seen.reconnects_failed >= limits.reconnects
     long_silent = now >= seen.lease_expires_at and silent_s >= limits.give_up_s
-    return Health.LOST if in_vain and (seen.doomed or long_silent) else Health.SUSPECT
+    return Health.LOST if in_vain and (seen.preempted or long_silent) else Health.SUSPECT
 
 
 def cause_of(seen: Observation) -> Literal["preempted", "worker_lost"]:
     """Why the attempts of a lost host ended. One that had said that it would be taken away was, whatever the other way knows."""
-    return "preempted" if seen.doomed or seen.other_way is OtherWay.EVICTED else "worker_lost"
+    return "preempted" if seen.preempted or seen.other_way is OtherWay.EVICTED else "worker_lost"

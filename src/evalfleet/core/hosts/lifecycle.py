@@ -26,7 +26,7 @@ class Step(StrEnum):
     DRAIN = "drain"  # it has work to finish first
     CREATE = "create"
     CLEAR = "clear"  # delete what a creation that failed has left, then create again
-    CLIMB = "climb"  # it runs: prove that it is ready
+    PREPARE = "prepare"  # it runs: prove that it is ready
     START = "start"
     DEALLOCATE = "deallocate"
     DELETE = "delete"
@@ -94,7 +94,7 @@ def _towards_running(host: PoolHost, seen: Seen) -> Step:
         return Step.MARK_LOST if seen.spot and not by_order else Step.START
     if host.state in (HostState.READY, HostState.QUARANTINED):
         return Step.REST
-    return Step.CLIMB
+    return Step.PREPARE
 
 
 def cost_usd(host: PoolHost, now: float) -> float:

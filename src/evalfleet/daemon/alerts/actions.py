@@ -99,7 +99,7 @@ def _next(store: StoreReader, alert: JsonObject) -> Step | None:
         is_off = row is not None and row.state is HostState.STOPPED and row.desired is DesiredState.STOPPED
         return Step(alert=alert, name="start", act=_start) if is_off else None
     if last == "quarantine" and alert["state"] == "resolved":
-        return Step(alert=alert, name="pardon", act=_pardon)
+        return Step(alert=alert, name="unquarantine", act=_unquarantine)
     return None
 
 
@@ -174,7 +174,7 @@ def _quarantine(store: Store, alert: JsonObject) -> JsonObject:
     return {"host": alert["host"], "runs": runs}
 
 
-def _pardon(store: Store, alert: JsonObject) -> JsonObject:
+def _unquarantine(store: Store, alert: JsonObject) -> JsonObject:
     """What we quarantined works again when it is well; what a person did meanwhile stands."""
     for run_id in _using(store, alert):
         barred_by_us = [
@@ -183,7 +183,7 @@ def _pardon(store: Store, alert: JsonObject) -> JsonObject:
             if event.data.get("worker") == alert["host"]
         ]
         if barred_by_us and barred_by_us[-1]:
-            _steer(store, run_id, alert, Verb.PARDON, {"worker": alert["host"], "reason": "it is well again"})
+            _steer(store, run_id, alert, Verb.UNQUARANTINE, {"worker": alert["host"], "reason": "it is well again"})
     return {"host": alert["host"]}
 
 

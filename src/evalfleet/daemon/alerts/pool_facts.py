@@ -68,7 +68,9 @@ def pool_facts(store: StoreReader, pool: Pool, idleness: Idleness, speed: float)
 def _is_unready(row: PoolHost) -> bool:
     """Whether a readiness check failed: the reason begins with its name."""
     wanted = row.desired is DesiredState.RUNNING and row.state is not HostState.GONE
-    return wanted and bool(row.rung and row.reason) and str(row.reason).startswith(f"{row.rung}: ")
+    return (
+        wanted and bool(row.readiness_check and row.reason) and str(row.reason).startswith(f"{row.readiness_check}: ")
+    )
 
 
 def host_facts(store: StoreReader, load_s: float, firing: Iterable[tuple[str, str]]) -> list[HostFacts]:

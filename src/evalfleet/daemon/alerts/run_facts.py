@@ -177,6 +177,6 @@ def pulling(events: Iterable[Event]) -> tuple[tuple[str, float], ...]:
         host = str(event.data.get("host") or "")
         if event.type == "worker.pulling":
             since.setdefault(host, event.at - float(event.data.get("took_s") or 0.0))
-        elif event.type.startswith("worker.") and event.type != "worker.wished":
+        elif event.type.startswith("worker.") and event.type != "worker.desired":
             since.pop(host, None)  # whatever is said of it next, it does not pull any more
     return tuple(sorted(since.items()))

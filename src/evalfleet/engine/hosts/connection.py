@@ -55,7 +55,7 @@ class HostConnection:
         self._unanswered = 0  # times in a row that it was asked in vain
         self._given_up = False
         self._is_linked = False  # a connection stands, whether or not something comes over it
-        self._doom: str | None = None  # why the machine will be taken away
+        self._preemption: str | None = None  # why the machine will be taken away
         self._is_told = False  # by this connection, that it will
         self._useless = anyio.Event()  # set when the connection that stands is to be left
 
@@ -168,12 +168,12 @@ class HostConnection:
 
     async def _heed(self, host: Host) -> None:
         """A machine that will be taken away gets no new work; what runs there goes on."""
-        reason = await host.doomed()
+        reason = await host.preemption_notice()
         self._is_told = True
         await self._thread.call(self._dispatcher.hosts.set_apart, self._backend.name, Absence.DRAINING)
-        if self._doom is None:
+        if self._preemption is None:
             await self._note("worker.draining", {"reason": reason})
-        self._doom = reason
+        self._preemption = reason
 
     async def _ask_often(self, host: Host) -> None:
         """Return when this connection is of no use any more: gone, or silent while the host answers another way, or given up."""
@@ -184,7 +184,7 @@ class HostConnection:
                 if self._unanswered:
                     self._session.meet(host)
                 await self._answered()
-                if self._doom is not None and not self._is_told:
+                if self._preemption is not None and not self._is_told:
                     await self._spare()
                 await self._audit(host, found)
                 continue
@@ -209,7 +209,7 @@ class HostConnection:
 
     async def _spare(self) -> None:
         """It said that it would be taken away, and now, over another connection, it does not: it was not."""
-        self._doom = None
+        self._preemption = None
         await self._thread.call(self._dispatcher.hosts.take_back, self._backend.name, Absence.DRAINING)
         await self._note("worker.returned", {"from": "draining"})
         self._inbox.poke()
@@ -288,7 +288,7 @@ class HostConnection:
         why = f" ({self._session.trouble})" if self._session.trouble else ""
         message = f"host {name} was silent for {silent_s:.0f} s and is given up{why}"
         if cause == "preempted":
-            message = f"host {name} was taken back by the cloud" + (f": {self._doom}" if self._doom else "")
+            message = f"host {name} was taken back by the cloud" + (f": {self._preemption}" if self._preemption else "")
         live = await self._thread.call(self._dispatcher.live.on, name)
         self._notice(f"{message}; what it had starts elsewhere" if live else message)
         for attempt_id in live:
@@ -306,7 +306,7 @@ class HostConnection:
             lease_expires_at=self._answered_at + self._settings.lease_s,
             reconnects_failed=self._unanswered,
             other_way=other_way,
-            doomed=self._doom is not None,
+            preempted=self._preemption is not None,
         )
 
     async def _tell_suspicion(self) -> None:

@@ -79,8 +79,8 @@ class RunnerLink:
         self.gone = anyio.Event()  # set once the stream is of no use any more
         self._clock = HostClock()
         self.on_slots: Callable[[JsonObject], None] = lambda _: None  # told how the run stands with the host's slots
-        self._doom = ""
-        self._doomed = anyio.Event()
+        self._preemption = ""
+        self._preempted = anyio.Event()
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -105,10 +105,10 @@ class RunnerLink:
         """Why the stream is of no use any more; None while it is."""
         return self._broken
 
-    async def doomed(self) -> str:
+    async def preemption_notice(self) -> str:
         """Wait until the runner says that its machine will be taken away; the line that says why and when."""
-        await self._doomed.wait()
-        return self._doom
+        await self._preempted.wait()
+        return self._preemption
 
     async def serve(self) -> None:
         """Read until the stream ends or breaks. Returns then; raises only what `on_events` raises."""
@@ -239,8 +239,8 @@ class RunnerLink:
                 events.append(message)
                 continue
             if message.get("doomed"):
-                self._doom = str(message["doomed"])
-                self._doomed.set()
+                self._preemption = str(message["doomed"])
+                self._preempted.set()
             if message.get("notice") == "slots":
                 check_slots(message)
                 self.on_slots(message)

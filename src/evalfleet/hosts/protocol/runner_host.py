@@ -148,8 +148,8 @@ class RunnerHost:
     async def lost(self) -> None:
         await self._link.gone.wait()
 
-    async def doomed(self) -> str:
-        return await self._link.doomed()
+    async def preemption_notice(self) -> str:
+        return await self._link.preemption_notice()
 
     def _resolved(self, spec: JsonObject) -> JsonObject:
         program, *words = spec["command"]

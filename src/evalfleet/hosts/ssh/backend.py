@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalfleet.core.hosts.health import OtherWay
-from evalfleet.core.readiness import Notice, Rung
+from evalfleet.core.readiness import Notice, ReadinessCheck
 from evalfleet.errors import BackendError, ConfigError, RunnerRefused, RunnerUnavailable
 from evalfleet.hosts.access import USERS
 from evalfleet.hosts.base import CanarySpec, HostInfo, Inbox, gpus_of, single_error
@@ -142,10 +142,10 @@ class SshBackend:
             async with self._connected() as connection:
                 return await told(connection, self._place, "look")
 
-    async def prepare(self, tools: Tools, tell: Tell, say: Say, parcel: Parcel | None = None) -> list[Rung]:
-        """Make the host ready for the tools' benchmark; see `ssh_tools.prepare_host`. What goes wrong is a rung."""
+    async def prepare(self, tools: Tools, tell: Tell, say: Say, parcel: Parcel | None = None) -> list[ReadinessCheck]:
+        """Make the host ready for the tools' benchmark; see `ssh_tools.prepare_host`. What goes wrong is a check."""
         begun = anyio.current_time()
-        login = Rung(name="ssh", holds=True, seen=str(self._spec.login))
+        login = ReadinessCheck(name="ssh", holds=True, seen=str(self._spec.login))
         try:
             with single_error(), self._named():
                 async with self._connected() as connection:
@@ -157,7 +157,7 @@ class SshBackend:
             tell(login)
             return [login]
 
-    async def recheck(self, tools: Tools, restarted: Collection[str]) -> list[Rung]:
+    async def recheck(self, tools: Tools, restarted: Collection[str]) -> list[ReadinessCheck]:
         """Look whether the host still is ready, by a connection of its own; see `ssh_tools.recheck_host`. Raises BackendError."""
         with single_error(), self._named():
             async with self._connected() as connection:

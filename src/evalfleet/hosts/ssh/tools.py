@@ -22,7 +22,7 @@ import asyncssh
 from msgspec import Struct
 
 from evalfleet import config
-from evalfleet.core.readiness import HostEvent, Notice, Pull, PullEvents, Rung, Update
+from evalfleet.core.readiness import HostEvent, Notice, Pull, PullEvents, ReadinessCheck, Update
 from evalfleet.errors import ConfigError, HostRefused, HostUnreachable, InputError
 from evalfleet.hosts.ssh.channel import NO_PYTHON, PYTHONS, Process, program_text, started, waiting_python
 from evalfleet.hosts.ssh.connection import words_of
@@ -33,9 +33,9 @@ from evalfleet.runner.bootstrap import MARK
 
 LEAST_PYTHON = 11
 INSTALL_S = 15 * 60.0
-CLIMB_S = (
+CHECKS_S = (
     4 * 3600.0
-)  # three pulls of an hour fit into it. Each rung has a deadline of its own; this is for a program that forgot them
+)  # three pulls of an hour fit into it. Each check has a deadline of its own; this is for a program that forgot them
 AGAIN_S = 60.0  # a host that refused the tools or is not ready is not asked again before
 UNUSED_S = 14 * 86400.0
 MOST_WHEELS = 1 << 30
@@ -43,7 +43,7 @@ _THERE = Path(__file__).with_name("tools_there.py")
 _PROGRAM = "evalfleet.benchmarks.readiness"
 
 Say = Callable[[Update], None]
-Tell = Callable[[Rung], None]
+Tell = Callable[[ReadinessCheck], None]
 
 
 class Parcel(Struct, frozen=True, kw_only=True):
@@ -149,22 +149,22 @@ def _advice(parcel: Parcel) -> str:
     return " (if the host reaches no index, bring the packages: evalfleet prepare BENCHMARK --pool NAME --wheels DIR)"
 
 
-async def climb(
+async def run_checks(
     connection: asyncssh.SSHClientConnection,
     python: str,
     tools: Tools,
     tell: Tell,
     say: Say,
     restarted: Collection[str] | None = None,
-) -> list[Rung]:
+) -> list[ReadinessCheck]:
     """Let the host find out whether it is ready for the run's benchmark, and start what is not up there.
 
     Args:
         connection: to the host.
         python: of its tools.
         tools: of the run.
-        tell: hears of each rung as it is tried.
-        say: hears what goes on inside a rung.
+        tell: hears of each check as it is tried.
+        say: hears what goes on inside a check.
         restarted: not None: only look again, quickly, and restart what is dead but for these.
 
     Raises HostRefused and HostUnreachable where its answers do not come.
@@ -175,10 +175,10 @@ async def climb(
         "secrets": config.set_secrets(tools.secrets),
         "restarted": None if restarted is None else list(restarted),
     }
-    rungs: list[Rung] = []
+    checks: list[ReadinessCheck] = []
     process = await started(connection, f"exec {shlex.join([python, '-I', '-m', _PROGRAM])}")
     try:
-        with anyio.fail_after(CLIMB_S):
+        with anyio.fail_after(CHECKS_S):
             await _send(process, json.dumps(orders).encode() + b"\n")
             async for line in _lines(process):
                 match line:
@@ -186,18 +186,18 @@ async def climb(
                         say(text)
                     case {"pull": row}:
                         say(Pull.of_row(row))
-                    case {"rung": row}:
-                        rungs.append(Rung.of_row(row))
-                        tell(rungs[-1])
+                    case {"check": row}:
+                        checks.append(ReadinessCheck.of_row(row))
+                        tell(checks[-1])
                     case {"error": str(text)}:
                         raise HostRefused(text)
                     case {"done": True}:
-                        return rungs
+                        return checks
                     case _:
                         raise HostRefused(f"the readiness program said {json.dumps(line)[:200]}")
             raise await _no_word(process)
     except TimeoutError:
-        raise HostUnreachable(f"the host was not ready within {CLIMB_S / 3600:.0f} hours") from None
+        raise HostUnreachable(f"the host was not ready within {CHECKS_S / 3600:.0f} hours") from None
     finally:
         process.close()
 
@@ -209,19 +209,19 @@ async def prepare_host(
     tell: Tell,
     say: Say,
     parcel: Parcel | None = None,
-) -> list[Rung]:
-    """Bring the tools to a host and climb the ladder of its benchmark there; ends with the first rung that does not hold.
+) -> list[ReadinessCheck]:
+    """Bring the tools to a host and run the checks of its benchmark there; ends with the first check that does not hold.
 
     Args:
         connection: to the host.
         spec: of the host.
         tools: of a run, or of a benchmark (`benchmarks.equipment.tools_of`).
-        tell: hears of each rung as it is tried.
-        say: hears what goes on inside a rung.
+        tell: hears of each check as it is tried.
+        say: hears what goes on inside a check.
         parcel: of the tools, where it was packed already.
 
     Raises:
-        HostUnreachable: the connection broke. Everything that the host itself refuses is a rung.
+        HostUnreachable: the connection broke. Everything that the host itself refuses is a check.
         ConfigError: a package that is to be brought is not installed here.
     """
     packed = parcel or await anyio.to_thread.run_sync(parcel_of, tools)
@@ -229,20 +229,24 @@ async def prepare_host(
     try:
         there = await install(connection, spec, packed, say)
     except HostRefused as error:
-        rung = Rung(name="tools", holds=False, seen=str(error), remedy="then prepare again", took_s=_since(begun))
-        tell(rung)
-        return [rung]
+        check = ReadinessCheck(
+            name="tools", holds=False, seen=str(error), remedy="then prepare again", took_s=_since(begun)
+        )
+        tell(check)
+        return [check]
     seen = f"{', '.join(packed.orders['titles'])} ({'installed' if there.fresh else 'was there'})"
-    rung = Rung(name="tools", holds=True, seen=seen, took_s=_since(begun))
-    tell(rung)
+    check = ReadinessCheck(name="tools", holds=True, seen=seen, took_s=_since(begun))
+    tell(check)
     if tools.benchmark is None:
-        return [rung]
+        return [check]
     try:
-        return [rung, *await climb(connection, there.python, tools, tell, say)]
+        return [check, *await run_checks(connection, there.python, tools, tell, say)]
     except HostRefused as error:
-        last = Rung(name="ready", holds=False, seen=str(error), remedy="then prepare again", took_s=_since(begun))
+        last = ReadinessCheck(
+            name="ready", holds=False, seen=str(error), remedy="then prepare again", took_s=_since(begun)
+        )
         tell(last)
-        return [rung, last]
+        return [check, last]
 
 
 class Equipment:
@@ -275,9 +279,9 @@ class Equipment:
                 raise HostRefused(str(error)) from error
             there = await install(connection, self._spec, parcel, self._say)
             if self._tools.benchmark is not None and not busy and (there.fresh or not self._is_proved):
-                rung = fallen(await climb(connection, there.python, self._tools, self._tried, self._say))
-                if rung is not None:
-                    raise HostRefused(f"is not ready for {self._tools.benchmark}: {rung.said()}")
+                check = first_failed(await run_checks(connection, there.python, self._tools, self._tried, self._say))
+                if check is not None:
+                    raise HostRefused(f"is not ready for {self._tools.benchmark}: {check.said()}")
         except HostRefused as error:
             self._report(self._pulls.end(str(error)))
             if str(error) != str(self._refusal):  # it is tried again and again; to be told once is enough
@@ -295,8 +299,8 @@ class Equipment:
         if isinstance(update, Pull):
             self._report(self._pulls.update(update))
 
-    def _tried(self, rung: Rung) -> None:
-        self._report(self._pulls.end(None if rung.holds else rung.seen))
+    def _tried(self, check: ReadinessCheck) -> None:
+        self._report(self._pulls.end(None if check.holds else check.seen))
 
     def _report(self, event: HostEvent | None) -> None:
         if event is not None:
@@ -305,19 +309,19 @@ class Equipment:
 
 async def recheck_host(
     connection: asyncssh.SSHClientConnection, spec: SshHostSpec, tools: Tools, restarted: Collection[str]
-) -> list[Rung]:
+) -> list[ReadinessCheck]:
     """Look whether a host that was prepared still is ready; see `benchmarks.base.Prepares.recheck`.
 
     Raises HostRefused and HostUnreachable where its answers do not come.
     """
     parcel = await anyio.to_thread.run_sync(parcel_of, tools)
     there = await install(connection, spec, parcel, lambda _: None)
-    return await climb(connection, there.python, tools, lambda _: None, lambda _: None, restarted)
+    return await run_checks(connection, there.python, tools, lambda _: None, lambda _: None, restarted)
 
 
-def fallen(rungs: Sequence[Rung]) -> Rung | None:
-    """The first rung that does not hold."""
-    return next((rung for rung in rungs if not rung.holds), None)
+def first_failed(checks: Sequence[ReadinessCheck]) -> ReadinessCheck | None:
+    """The first check that does not hold."""
+    return next((check for check in checks if not check.holds), None)
 
 
 def _since(begun: float) -> float:

@@ -111,7 +111,7 @@ class MachineController:
                 await MachineCreation(self).create()
             case Step.CLEAR:
                 await self._clear(view, self.facts.problem)
-            case Step.CLIMB:
+            case Step.PREPARE:
                 assert view is not None
                 return await self._check_readiness(view)
             case Step.START:
@@ -125,7 +125,7 @@ class MachineController:
                 await self._mark_lost()
             case Step.STOPPED:
                 facts = replace(self.facts, operation=None, problem=None)
-                await self._stop_meter(state=HostState.STOPPED, facts=facts, reason=facts.unwell, rung=None)
+                await self._stop_meter(state=HostState.STOPPED, facts=facts, reason=facts.unwell, readiness_check=None)
                 return True
             case Step.GONE:
                 await self._vms.drop_deadline(self.host.name)
@@ -224,11 +224,11 @@ class MachineController:
             return False
         try:
             await ReadinessChecks(self).run()
-        except CheckFailed as fallen:
-            if not fallen.replace:
-                await self.move(state=HostState.QUARANTINED, reason=str(fallen))
+        except CheckFailed as failed:
+            if not failed.replace:
+                await self.move(state=HostState.QUARANTINED, reason=str(failed))
                 return True
-            problem = Problem(cause=Cause.PROVISIONING, action=Action.NEXT_REGION, message=str(fallen))
+            problem = Problem(cause=Cause.PROVISIONING, action=Action.NEXT_REGION, message=str(failed))
             await self._clear(view, problem)
             return False
         self.host = await self.context.fresh(self.host)
@@ -270,7 +270,7 @@ class MachineController:
             problem=None,
             unwell=None,
         )
-        await self.move(state=HostState.PREPARING, facts=facts, reason=None, rung="arm")
+        await self.move(state=HostState.PREPARING, facts=facts, reason=None, readiness_check="arm")
 
     # Its deadline
 

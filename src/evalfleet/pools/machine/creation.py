@@ -98,7 +98,7 @@ class MachineCreation:
             deadline_at=None,
             deadline_refused=None,
         )
-        await machine.move(state=HostState.CREATING, facts=facts, reason=None, rung="arm")
+        await machine.move(state=HostState.CREATING, facts=facts, reason=None, readiness_check="arm")
         image = await context.image()
         network = await context.network(offering.region)
         now = await context.now()

@@ -1,6 +1,6 @@
-"""The readiness ladder of a machine that we made: what must hold before it gets work, rung by rung, each with a deadline.
+"""the readiness checks of a machine that we made: what must hold before it gets work, check by check, each with a deadline.
 
-`arm` (the cloud says that it runs) holds when the climb begins. Then: `ssh` something answers there; `host_key` it is the
+`arm` (the cloud says that it runs) holds when the checks begin. Then: `ssh` something answers there; `host_key` it is the
 machine that we made, and its key has never been anywhere else; `disk` there is room; `kvm` usable, where it is needed;
 `runner` its Python can run our runner; `setup` the pool's own script; and what the pool's benchmark needs.
 """
@@ -20,7 +20,7 @@ from evalfleet.azure import hostkey
 from evalfleet.benchmarks import registry
 from evalfleet.benchmarks.worker_tools import tools_of
 from evalfleet.core.failures.kinds import one_line
-from evalfleet.core.readiness import HostEvent, Pull, PullEvents, Rung, Update
+from evalfleet.core.readiness import HostEvent, Pull, PullEvents, ReadinessCheck, Update
 from evalfleet.errors import BackendError, EvalfleetError, HostRefused, HostUnreachable
 from evalfleet.hosts.azure_pool import spec_of
 from evalfleet.hosts.base import single_error
@@ -28,7 +28,7 @@ from evalfleet.hosts.ssh.channel import Place, told
 from evalfleet.hosts.ssh.connection import Keepalive, connected
 from evalfleet.hosts.ssh.login.host_keys import HostKeys
 from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
-from evalfleet.hosts.ssh.tools import CLIMB_S, INSTALL_S, fallen, prepare_host
+from evalfleet.hosts.ssh.tools import CHECKS_S, INSTALL_S, first_failed, prepare_host
 from evalfleet.model import Tools
 from evalfleet.pools.machine import readiness_scripts
 
@@ -42,22 +42,22 @@ DEADLINES_S = {
     "kvm": 60.0,
     "runner": 180.0,
     "setup": 1800.0,
-    "benchmark": INSTALL_S + CLIMB_S,  # its own rungs have shorter ones, and say better what is wrong
+    "benchmark": INSTALL_S + CHECKS_S,  # its own checks have shorter ones, and say better what is wrong
 }
 Connection = asyncssh.SSHClientConnection
 
 
 class CheckFailed(EvalfleetError):
-    """A rung does not hold."""
+    """A check does not hold."""
 
-    def __init__(self, rung: str, message: str, *, replace: bool) -> None:
-        super().__init__(f"{rung}: {message}")
-        self.rung = rung
+    def __init__(self, check: str, message: str, *, replace: bool) -> None:
+        super().__init__(f"{check}: {message}")
+        self.check = check
         self.replace = replace  # whether another machine might do better
 
 
 class ReadinessChecks:
-    """One climb on one machine. Every rung may be tried again after a crash."""
+    """The checks of one machine. Every check may be tried again after a crash."""
 
     def __init__(self, machine: MachineController) -> None:
         self._tender = machine
@@ -66,10 +66,10 @@ class ReadinessChecks:
         self._pause_s = min(2.0, 5 * machine.context.azure.poll_s)
         self._line = AsyncExitStack()
         self._connection: tuple[str | None, Connection] | None = None  # and the host key that it was verified by
-        self._heard = ""  # the latest of the rung that is tried: where its time runs out, that is why
+        self._heard = ""  # the latest of the check that is tried: where its time runs out, that is why
 
     async def run(self) -> None:
-        """Raises CheckFailed at the first rung that does not hold in its time."""
+        """Raises CheckFailed at the first check that does not hold in its time."""
         async with self._line:
             await self._rung("ssh", self._banner, replace=True)
             await self._rung("host_key", self._verified, replace=True)
@@ -85,7 +85,7 @@ class ReadinessChecks:
     async def _rung(self, name: str, try_once: Callable[[], Awaitable[str | None]], *, replace: bool) -> None:
         """Try until it holds; a `try_once` that returns a text says why it does not yet."""
         limit_s = self._wanted.deadlines.get(name, DEADLINES_S[name])
-        await self._tender.move(rung=name, reason=None)
+        await self._tender.move(readiness_check=name, reason=None)
         self._heard = "nothing came of it"
         with anyio.move_on_after(limit_s):
             while True:
@@ -105,7 +105,7 @@ class ReadinessChecks:
     def _hear(self, text: str) -> None:
         self._heard = text
 
-    # Rungs
+    # Checks
 
     async def _banner(self) -> str | None:
         login = self._spec().login
@@ -188,18 +188,18 @@ class ReadinessChecks:
         return None
 
     async def _benchmark(self) -> str | None:
-        """What its tasks need is brought, and the benchmark's own ladder climbed."""
+        """What its tasks need is brought, and the checks of the benchmark pass."""
         assert self._wanted.benchmark is not None
         settings = self._context.settings
         tools = tools_of(registry.find(self._wanted.benchmark, settings), settings)
         connection = await self._connected()
         tried = await self._prepare(connection, tools)
-        bad = fallen(tried)
+        bad = first_failed(tried)
         if bad is not None:
             raise Unwell(bad.said())
         return None
 
-    async def _prepare(self, connection: Connection, tools: Tools) -> list[Rung]:
+    async def _prepare(self, connection: Connection, tools: Tools) -> list[ReadinessCheck]:
         """A pull may take long, so that one that begins or ends is an event."""
         pulls = PullEvents(self._tender.host.name)
         with single_error():
@@ -210,9 +210,9 @@ class ReadinessChecks:
                     if isinstance(update, Pull):
                         group.start_soon(self._note, pulls.update(update))
 
-                def tell(rung: Rung) -> None:
-                    self._hear(rung.said())
-                    group.start_soon(self._note, pulls.end(None if rung.holds else rung.seen))
+                def tell(check: ReadinessCheck) -> None:
+                    self._hear(check.said())
+                    group.start_soon(self._note, pulls.end(None if check.holds else check.seen))
 
                 return await prepare_host(connection, self._spec(), tools, tell, hear)
         raise AssertionError("a block that raises nothing has returned")
@@ -228,8 +228,8 @@ class ReadinessChecks:
         return spec_of(self._tender.host, self._wanted)
 
     async def _connected(self, key: str | None = None) -> Connection:
-        """The connection of this climb to the machine that shows `key`, or else the host's own: a handshake costs more than
-        most rungs do."""
+        """The connection of these checks to the machine that shows `key`, or else the host's own: a handshake costs more than
+        most checks do."""
         spec = self._spec() if key is None else replace(self._spec(), host_key=key)
         if self._connection is not None and self._connection[0] == spec.host_key:
             return self._connection[1]

@@ -1,4 +1,4 @@
-"""The shell scripts that rungs run on a machine; plain POSIX sh, no program that a bare Ubuntu lacks."""
+"""The shell scripts that checks run on a machine; plain POSIX sh, no program that a bare Ubuntu lacks."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Gpus(GpuQueries):
 
     def see(self, host: str, cards: Sequence[Card], seen_at: float) -> None:
         """Keep what a host shows. A report older than the one that is kept, or than the last release of a card, changes
-        nothing. A card in quarantine that looks well for `CLEAN_S` leaves it: event `gpu.pardoned`."""
+        nothing. A card in quarantine that looks well for `CLEAN_S` leaves it: event `gpu.unquarantined`."""
         with self._db.transaction():
             before = {row["uuid"]: row for row in self._db.rows("select_gpus_of", host=host)}
             if not before and not cards:
@@ -94,8 +94,8 @@ class Gpus(GpuQueries):
                 data = {"host": host, "uuid": uuid, "index": gpu_rows.card(row).index, "reason": reason}
                 self._events.write(run.id, "gpu.quarantined", data)
 
-    def pardon(self, host: str, uuid: str, by: str) -> None:
-        """End the quarantine of a card. Event `gpu.pardoned`. Raises NotFound, and WrongState where it is not in quarantine."""
+    def unquarantine(self, host: str, uuid: str, by: str) -> None:
+        """End the quarantine of a card. Event `gpu.unquarantined`. Raises NotFound, and WrongState where it is not in quarantine."""
         with self._db.transaction():
             found = [row for row in self._db.rows("select_gpus_of", host=host) if row["uuid"] == uuid]
             if not found:
@@ -106,9 +106,9 @@ class Gpus(GpuQueries):
             self._next_turn()
 
     def _end_quarantine(self, row: Row, by: str) -> None:
-        self._db.rows("pardon_gpu", host=row["host"], uuid=row["uuid"])
+        self._db.rows("unquarantine_gpu", host=row["host"], uuid=row["uuid"])
         data = {"host": row["host"], "uuid": row["uuid"], "index": gpu_rows.card(row).index, "by": by}
-        self._events.write(row["quarantined_for"], "gpu.pardoned", data)
+        self._events.write(row["quarantined_for"], "gpu.unquarantined", data)
 
     # The queue
 

@@ -59,7 +59,7 @@ class Hosts(HostQueries):
         self, pool: str, names: Sequence[str], desired: DesiredState, reason: str, *, force: bool = False
     ) -> list[PoolHost]:
         """Say what hosts should be; the pool's owner follows. Returns those for which it is new: one that is to go stays so.
-        From then on no task is claimed on a host that is not to run. Event `worker.wished`. Raises NotFound.
+        From then on no task is claimed on a host that is not to run. Event `worker.desired`. Raises NotFound.
 
         Args:
             force: at once, although work is on it. Otherwise it keeps its work, and the change waits until that has ended.
@@ -75,7 +75,7 @@ class Hosts(HostQueries):
                 for row in self._db.rows("set_desired", name=name, desired=desired, forced=force, now=self._db.now()):
                     changed.append(rows.host(row))
                     data = {"host": name, "desired": desired, "reason": reason, **({"forced": True} if force else {})}
-                    self._events.write(pool_subject(pool), "worker.wished", data)
+                    self._events.write(pool_subject(pool), "worker.desired", data)
             return changed
 
     def move(self, pool: Pool, before: HostState, host: PoolHost) -> PoolHost | None:
@@ -89,7 +89,7 @@ class Hosts(HostQueries):
                 epoch=pool.epoch,
                 state=host.state,
                 reason=host.reason,
-                rung=host.rung,
+                readiness_check=host.readiness_check,
                 facts=rows.to_json(host.facts),
                 usd_per_hour=host.usd_per_hour,
                 kept_usd_per_hour=host.kept_usd_per_hour,
@@ -103,6 +103,11 @@ class Hosts(HostQueries):
                     raise WrongState(f"host {host.name!r} cannot go from {before} to {host.state}")
                 return None
             if host.state is not before:
-                data = {"host": host.name, "from": before, "reason": host.reason, "rung": host.rung}
+                data = {
+                    "host": host.name,
+                    "from": before,
+                    "reason": host.reason,
+                    "readiness_check": host.readiness_check,
+                }
                 self._events.write(pool_subject(pool.name), _EVENTS[host.state], data)
             return rows.host(moved[0])

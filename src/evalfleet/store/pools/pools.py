@@ -92,12 +92,12 @@ class Pools(PoolQueries):
 
     def mark_for_deletion(self, name: str, *, force: bool = False) -> Pool:
         """Mark all hosts of a pool for deletion, and the pool itself with the last of them; `force` as in `Hosts.set_desired`. Event
-        `pool.doomed`. Raises NotFound, and WrongState while a run that is not over uses it."""
+        `pool.deleting`. Raises NotFound, and WrongState while a run that is not over uses it."""
         with self._db.transaction():
             self.get(name)
             self._refuse_wanted(name)
             if self._db.rows("mark_pool_for_deletion", name=name):
-                self._events.write(pool_subject(name), "pool.doomed", {})
+                self._events.write(pool_subject(name), "pool.deleting", {})
             names = [host.name for host in self._hosts.of_pool(name)]
             self._hosts.set_desired(name, names, DesiredState.GONE, "the pool is deleted", force=force)
             return self.get(name)

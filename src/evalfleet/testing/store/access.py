@@ -88,5 +88,8 @@ class AccessContract:
         run, other = cases.drive(store), cases.drive(store)
         store.events.note(run.id, "worker.quarantined", {"worker": "a"})
         store.events.note(other.id, "worker.quarantined", {"worker": "b"})
-        store.events.note(run.id, "worker.pardoned", {"worker": "a"})
-        assert [event.type for event in store.events.quarantines(run.id)] == ["worker.quarantined", "worker.pardoned"]
+        store.events.note(run.id, "worker.unquarantined", {"worker": "a"})
+        assert [event.type for event in store.events.quarantines(run.id)] == [
+            "worker.quarantined",
+            "worker.unquarantined",
+        ]

@@ -329,18 +329,18 @@ class GpuContract:
         assert store.gpus.cards()[0].quarantine == "process 7 is still on it"
         assert asked(store, run, 1) == []
         turn = store.gpus.turn()
-        store.gpus.pardon("h1", "GPU-0", "Ada")
+        store.gpus.unquarantine("h1", "GPU-0", "Ada")
         assert store.gpus.turn() != turn
         assert len(asked(store, run, 1)) == 1
         with pytest.raises(WrongState, match="not in quarantine"):
-            store.gpus.pardon("h1", "GPU-0", "Ada")
+            store.gpus.unquarantine("h1", "GPU-0", "Ada")
         with pytest.raises(NotFound, match="GPU-9"):
-            store.gpus.pardon("h1", "GPU-9", "Ada")
+            store.gpus.unquarantine("h1", "GPU-9", "Ada")
         told = [(event.type, event.data) for event in store.events.of_run(run.id) if event.type.startswith("gpu.")]
         where = {"host": "h1", "uuid": "GPU-0", "index": 0}
         assert told == [
             ("gpu.quarantined", {**where, "reason": "process 7 is still on it"}),
-            ("gpu.pardoned", {**where, "by": "Ada"}),
+            ("gpu.unquarantined", {**where, "by": "Ada"}),
         ]
 
     def test_a_card_in_quarantine_that_looks_well_for_long_enough_is_taken_back(
@@ -356,7 +356,7 @@ class GpuContract:
         clock.advance(1)
         show(store, card(0))
         assert store.gpus.cards()[0].quarantine is None
-        assert [event.data["by"] for event in store.events.of_run(run.id) if event.type == "gpu.pardoned"] == [
+        assert [event.data["by"] for event in store.events.of_run(run.id) if event.type == "gpu.unquarantined"] == [
             "evalfleet: it has looked well for 30 s"
         ]
 

@@ -121,14 +121,14 @@ class HostContract:
         assert store.hosts.request("p", "eval-", [{}, {}]) == []
         assert [host.desired for host in store.hosts.of_pool("p")] == [DesiredState.GONE]
         types = [event.type for event in store.events.of_run("pool:p")]
-        assert types == ["pool.created", "worker.requested", "pool.doomed", "worker.wished"]
+        assert types == ["pool.created", "worker.requested", "pool.deleting", "worker.desired"]
 
     def test_a_move_does_not_touch_a_wish(self, store: Store) -> None:
         store.pools.create("p", "azure-vm", {})
         [host] = store.hosts.request("p", "eval-", [{}])
         owned = store.pools.take("p", "me")
-        [wished] = store.hosts.set_desired("p", ["eval-1"], DesiredState.GONE, "not needed")
-        assert wished.desired is DesiredState.GONE
+        [changed] = store.hosts.set_desired("p", ["eval-1"], DesiredState.GONE, "not needed")
+        assert changed.desired is DesiredState.GONE
         moved = store.hosts.move(owned, HostState.REQUESTED, replace(host, state=HostState.CREATING))
         assert moved is not None
         assert moved.desired is DesiredState.GONE
@@ -191,7 +191,7 @@ class HostContract:
         assert store.pools.all() == []
         assert store.hosts.of_pool("p", gone=True) == []
 
-    def test_a_pool_that_a_run_wants_is_not_doomed(self, store: Store) -> None:
+    def test_a_pool_that_a_run_wants_is_not_deleted(self, store: Store) -> None:
         store.pools.create("p", "azure-vm", {})
         store.hosts.request("p", "eval-", [{}])
         cases.submit(store, policy=Policy(pool="p"))

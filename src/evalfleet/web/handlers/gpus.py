@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from aiohttp import web
 
-from evalfleet.answers.gpus import PardonedGpu
+from evalfleet.answers.gpus import UnquarantinedGpu
 from evalfleet.report.gpus import gpus_facts
 from evalfleet.web import params
 from evalfleet.web.answers import answered, told
@@ -27,9 +27,9 @@ class Gpus:
         del request
         return await answered(self._site, ("gpus",), gpus_facts)
 
-    async def pardon(self, request: web.Request) -> web.Response:
+    async def unquarantine(self, request: web.Request) -> web.Response:
         """Let a GPU in quarantine be leased again. It is an event, with who did it."""
         wanted = await params.body(request, OneGpu)
         by = str(bearer_of(request))
-        await self._site.write(lambda store: store.gpus.pardon(wanted.host, wanted.uuid, by))
-        return told(PardonedGpu(host=wanted.host, uuid=wanted.uuid))
+        await self._site.write(lambda store: store.gpus.unquarantine(wanted.host, wanted.uuid, by))
+        return told(UnquarantinedGpu(host=wanted.host, uuid=wanted.uuid))

@@ -160,7 +160,7 @@ class Pools:
         by = str(bearer_of(request))
         names = await self._site.write(lambda store: order(store, store.pools.get(pool.name), by))
         by = await self._see_to(pool.name, again=again)
-        return told(answers.PoolOrder(pool=pool.name, wished=names, by=by, deleting=deleting))
+        return told(answers.PoolOrder(pool=pool.name, machines=names, by=by, deleting=deleting))
 
     async def _see_to(self, name: str, *, again: bool = False) -> str:
         """Who does it: whoever keeps the pool, else this server."""

@@ -43,7 +43,7 @@ def _line(host: PoolHost) -> str:
     facts = facts_of(host)
     told = {
         HostState.CREATING: f"creating: {facts.size} in {facts.region}" + (", spot" if facts.spot else ""),
-        HostState.PREPARING: f"preparing: {host.rung}",
+        HostState.PREPARING: f"preparing: {host.readiness_check}",
     }.get(host.state, str(host.state))
     return f"{told} ({host.reason})" if host.reason else told
 

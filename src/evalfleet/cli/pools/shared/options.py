@@ -93,8 +93,8 @@ def rented_options(function: F) -> F:
             click.option(
                 "--deadline",
                 multiple=True,
-                metavar="RUNG=DURATION",
-                help="azure-vm: of a rung of the readiness ladder.",
+                metavar="CHECK=DURATION",
+                help="azure-vm: another deadline for one of the readiness checks.",
             ),
         )
     ):
@@ -113,5 +113,5 @@ def wanted_pool(written: Mapping[str, Any], rented: Mapping[str, Any], hosts_fil
         raise click.UsageError("--hosts is for ssh; azure-vm makes its machines.")
     given: dict[str, Any] = {**rented, "setup": options.script(rented["setup"]) if rented.get("setup") else None}
     parts = [str(one).partition("=") for one in given.pop("deadline")]
-    deadlines = {rung: text for rung, _, text in parts}
+    deadlines = {check: text for check, _, text in parts}
     return options.wanted_pool(written, given, deadlines)

@@ -48,7 +48,7 @@ def _state(row: HostRow) -> str:
         return busy
     from evalfleet.report.text import printable
 
-    state = f"{row.state}: {row.rung}" if row.state == "preparing" else str(row.state)
+    state = f"{row.state}: {row.readiness_check}" if row.state == "preparing" else str(row.state)
     reason = f"({printable(row.reason)})  " if row.reason else ""
     place = f"{row.region or '-':<10} {row.size or '-':<17}{' spot' if row.spot else ''}"
     return f"{state:<12} {busy}{place}  {row.address or '-':<15} ${row.cost_usd:.4f}  {reason}"

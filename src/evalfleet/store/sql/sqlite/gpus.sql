@@ -22,7 +22,7 @@ delete from gpu where host = :host and quarantine is null and uuid not in (selec
 update gpu set quarantine = :reason, quarantined_at = :now, quarantined_for = :run_id, clean_since = null
  where host = :host and uuid = :uuid returning *;
 
--- name: pardon_gpu
+-- name: unquarantine_gpu
 update gpu set quarantine = null, quarantined_at = null, clean_since = null
  where host = :host and uuid = :uuid and quarantine is not null returning *;
 

@@ -39,7 +39,7 @@ returning *;
 
 -- name: move_host
 update host
-   set state = :state, reason = :reason, rung = :rung, facts = :facts, usd_per_hour = :usd_per_hour,
+   set state = :state, reason = :reason, readiness_check = :readiness_check, facts = :facts, usd_per_hour = :usd_per_hour,
        kept_usd_per_hour = :kept_usd_per_hour, made_at = :made_at, allocated_since = :allocated_since,
        allocated_s = :allocated_s, updated_at = :now, gone_at = case when :state = 'gone' then :now end
  where name = :name and state = :before

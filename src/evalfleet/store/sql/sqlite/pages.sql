@@ -16,7 +16,7 @@ select * from event indexed by event_reap where type >= 'reap.' and type < 'reap
 
 -- name: select_quarantine_events
 select * from event indexed by event_quarantine
- where run_id = :run_id and type in ('worker.quarantined', 'worker.pardoned') order by number;
+ where run_id = :run_id and type in ('worker.quarantined', 'worker.unquarantined') order by number;
 
 -- name: select_runs_page
 select rowid, * from run

@@ -1,4 +1,4 @@
-"""The ladder of waa brings what is missing: against the stand-in's real `docker` command and its daemon."""
+"""Preparing waa brings what is missing: against the stand-in's real `docker` command and its daemon."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evalfleet import config
 from evalfleet.benchmarks.waa import docker_install, readiness
 from evalfleet.benchmarks.waa.image import Layers, registry_of
 from evalfleet.benchmarks.waa.settings import WaaSettings
-from evalfleet.core.readiness import Rung, Update
+from evalfleet.core.readiness import ReadinessCheck, Update
 from evalfleet.testing.waa.arena import Arena, arena
 
 PASSWORD = "a-password-that-nobody-sees"
@@ -36,7 +36,7 @@ def settings_of(made: Arena, tmp_path: Path, **more: object) -> WaaSettings:
     return replace(config.load(tmp_path / "home", environ={}, folder=tmp_path).table("waa", WaaSettings), **more)
 
 
-class Climb:
+class Preparation:
     """One preparation, with all that was said in it."""
 
     def __init__(self, settings: WaaSettings, **secrets: str) -> None:
@@ -44,25 +44,25 @@ class Climb:
         means = readiness.Means(
             say=lambda update: self.said.append(str(update)), secrets=secrets, pauses_s=(0.01, 0.01)
         )
-        self.rungs = readiness.prepare(settings, lambda _: None, means)
+        self.checks = readiness.prepare(settings, lambda _: None, means)
 
     @property
-    def last(self) -> Rung:
-        return self.rungs[-1]
+    def last(self) -> ReadinessCheck:
+        return self.checks[-1]
 
     @property
     def ready(self) -> bool:
-        return all(rung.holds for rung in self.rungs)
+        return all(check.holds for check in self.checks)
 
 
 def test_a_pull_that_fails_twice_succeeds(waa: Arena, tmp_path: Path):
     waa.end(waa.containers[0])
     waa.lose_image("fail", "fail")
-    climb = Climb(settings_of(waa, tmp_path))
-    assert climb.ready, climb.last
-    assert [rung.seen for rung in climb.rungs if rung.name == "image"] == ["windowsarena/winarena:latest, pulled"]
-    assert sum("connection reset by peer; tries again in" in line for line in climb.said) == 2
-    assert "pulls windowsarena/winarena:latest: 3 of 3 layers, " in climb.said[-1]
+    done = Preparation(settings_of(waa, tmp_path))
+    assert done.ready, done.last
+    assert [check.seen for check in done.checks if check.name == "image"] == ["windowsarena/winarena:latest, pulled"]
+    assert sum("connection reset by peer; tries again in" in line for line in done.said) == 2
+    assert "pulls windowsarena/winarena:latest: 3 of 3 layers, " in done.said[-1]
     calls = waa.calls()
     assert sum(call[0] == "pull" for call in calls) == 3
     assert sum(call[:2] == ["container", "prune"] for call in calls) == 2, "what failed pulls leave is removed"
@@ -71,18 +71,18 @@ def test_a_pull_that_fails_twice_succeeds(waa: Arena, tmp_path: Path):
 def test_a_pull_that_fails_thrice_is_told(waa: Arena, tmp_path: Path):
     waa.end(waa.containers[0])
     waa.lose_image("fail", "fail", "fail")
-    climb = Climb(settings_of(waa, tmp_path))
-    assert (climb.last.name, climb.last.holds) == ("image", False)
-    assert "connection reset by peer (tried 3 times)" in climb.last.seen
-    assert "docker pull windowsarena/winarena:latest" in climb.last.remedy
+    done = Preparation(settings_of(waa, tmp_path))
+    assert (done.last.name, done.last.holds) == ("image", False)
+    assert "connection reset by peer (tried 3 times)" in done.last.seen
+    assert "docker pull windowsarena/winarena:latest" in done.last.remedy
 
 
 def test_a_pull_that_hangs_is_ended(waa: Arena, tmp_path: Path):
     waa.end(waa.containers[0])
     waa.lose_image("hang")
-    climb = Climb(settings_of(waa, tmp_path, pull_timeout_s=0.5))
-    assert climb.ready, climb.last
-    assert any("docker pull did not end within 0.5 s (1 of 3 layers)" in line for line in climb.said)
+    done = Preparation(settings_of(waa, tmp_path, pull_timeout_s=0.5))
+    assert done.ready, done.last
+    assert any("docker pull did not end within 0.5 s (1 of 3 layers)" in line for line in done.said)
 
 
 def test_a_pull_that_nobody_waits_for_any_more_ends_and_leaves_no_login(waa: Arena, tmp_path: Path):
@@ -144,12 +144,12 @@ def test_a_registry_wants_a_login(waa: Arena, tmp_path: Path):
     waa.lose_image()
     waa.want_login(PASSWORD)
     settings = settings_of(waa, tmp_path, image="mine.azurecr.io/winarena:3", registry_user="puller")
-    climb = Climb(settings)
-    assert "the variable WAA_REGISTRY_PASSWORD with the password is not" in climb.last.seen
-    climb = Climb(settings, WAA_REGISTRY_PASSWORD="wrong")
-    assert "docker login failed: Error response from daemon: unauthorized" in climb.last.seen
-    climb = Climb(settings, WAA_REGISTRY_PASSWORD=PASSWORD)
-    assert climb.ready, climb.last
+    done = Preparation(settings)
+    assert "the variable WAA_REGISTRY_PASSWORD with the password is not" in done.last.seen
+    done = Preparation(settings, WAA_REGISTRY_PASSWORD="wrong")
+    assert "docker login failed: Error response from daemon: unauthorized" in done.last.seen
+    done = Preparation(settings, WAA_REGISTRY_PASSWORD=PASSWORD)
+    assert done.ready, done.last
     logins = [call for call in waa.calls() if "login" in call]
     folder = logins[-1][1]
     assert logins[-1][2:] == ["login", "mine.azurecr.io", "--username", "puller", "--password-stdin"]
@@ -174,13 +174,13 @@ def test_the_registry_of_an_image(image: str, registry: str | None):
 def test_a_full_disk_is_swept_and_then_said(waa: Arena, tmp_path: Path):
     waa.end(waa.containers[0])
     waa.lose_image()
-    climb = Climb(settings_of(waa, tmp_path, disk_gb=1e9))
-    assert [(rung.name, rung.holds) for rung in climb.rungs] == [("disk", False)]
-    assert f"GB free in {waa.docker}, after our own leftovers were removed" in climb.last.seen
-    assert "[waa] disk_gb" in climb.last.remedy
+    done = Preparation(settings_of(waa, tmp_path, disk_gb=1e9))
+    assert [(check.name, check.holds) for check in done.checks] == [("disk", False)]
+    assert f"GB free in {waa.docker}, after our own leftovers were removed" in done.last.seen
+    assert "[waa] disk_gb" in done.last.remedy
     assert ["container", "prune", "--force", "--filter", "label=evalfleet=waa"] in waa.calls()
     waa.bring_image()
-    assert Climb(settings_of(waa, tmp_path, disk_gb=1e9)).ready, "an image that is there needs no room"
+    assert Preparation(settings_of(waa, tmp_path, disk_gb=1e9)).ready, "an image that is there needs no room"
 
 
 def test_a_container_of_ours_that_cannot_be_started_is_made_anew(waa: Arena, tmp_path: Path):
@@ -188,31 +188,31 @@ def test_a_container_of_ours_that_cannot_be_started_is_made_anew(waa: Arena, tmp
     storage.mkdir()
     (storage / "data.img").touch()
     settings = settings_of(waa, tmp_path, containers=(name,), storage=str(storage))
-    assert Climb(settings).ready
+    assert Preparation(settings).ready
     waa.end(name)
     waa.break_container(name)
-    climb = Climb(settings)
-    assert climb.ready, climb.last
+    done = Preparation(settings)
+    assert done.ready, done.last
     assert [call[0] for call in waa.calls() if name in call and call[0] in ("rm", "run")] == ["run", "rm", "run"]
     # One that somebody else made is theirs.
     theirs = waa.containers[0]
     waa.end(theirs)
     waa.break_container(theirs)
-    climb = Climb(replace(settings, containers=(theirs,)))
-    assert "docker start failed" in climb.last.seen
+    done = Preparation(replace(settings, containers=(theirs,)))
+    assert "docker start failed" in done.last.seen
     assert ["rm", "--force", theirs] not in waa.calls()
 
 
 def test_a_dead_container_is_restarted_once(waa: Arena, tmp_path: Path):
     settings = settings_of(waa, tmp_path)
     (name,) = waa.containers
-    assert [(rung.seen, rung.holds) for rung in readiness.recheck(settings)] == [("answers", True)]
+    assert [(check.seen, check.holds) for check in readiness.recheck(settings)] == [("answers", True)]
     waa.end(name)
-    assert [(rung.restarted, rung.holds) for rung in readiness.recheck(settings)] == [(True, True)]
+    assert [(check.restarted, check.holds) for check in readiness.recheck(settings)] == [(True, True)]
     assert waa.restarts() == 1
     waa.end(name)
-    (rung,) = readiness.recheck(settings, restarted={name})
-    assert (rung.name, rung.of, rung.holds, waa.restarts()) == ("container", name, False, 1)
+    (check,) = readiness.recheck(settings, restarted={name})
+    assert (check.name, check.of, check.holds, waa.restarts()) == ("container", name, False, 1)
 
 
 def test_docker_is_installed_where_it_is_missing(waa: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -221,8 +221,8 @@ def test_docker_is_installed_where_it_is_missing(waa: Arena, tmp_path: Path, mon
     settings = settings_of(waa, tmp_path, docker="docker", install_docker=True)
     monkeypatch.setenv("PATH", str(programs))
     monkeypatch.setattr(docker_install, "as_root", list)
-    climb = Climb(settings)
-    assert "there is none, and it could not be installed: there is no apt-get here" in climb.last.seen
+    done = Preparation(settings)
+    assert "there is none, and it could not be installed: there is no apt-get here" in done.last.seen
     # It brings a command that is a link to the stand-in's, which looks for its daemon beside itself.
     asked = programs / "asked"
     apt = programs / "apt-get"
@@ -232,12 +232,12 @@ def test_docker_is_installed_where_it_is_missing(waa: Arena, tmp_path: Path, mon
     )
     apt.chmod(0o755)
     os.symlink("/usr/bin/env", programs / "env")
-    assert not Climb(replace(settings, install_docker=False)).ready
-    climb = Climb(settings)
-    assert climb.ready, climb.last
-    assert [rung.seen for rung in climb.rungs if rung.name == "docker"] == ["installed, version 28.0.0-emulated"]
+    assert not Preparation(replace(settings, install_docker=False)).ready
+    done = Preparation(settings)
+    assert done.ready, done.last
+    assert [check.seen for check in done.checks if check.name == "docker"] == ["installed, version 28.0.0-emulated"]
     assert asked.read_text().splitlines() == ["-q update", "-q install -y --no-install-recommends docker.io"]
-    assert "installs docker.io with apt-get" in climb.said
+    assert "installs docker.io with apt-get" in done.said
 
 
 def test_what_apt_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -248,8 +248,8 @@ def test_what_apt_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (programs / "apt-get").chmod(0o755)
     monkeypatch.setenv("PATH", str(programs))
     monkeypatch.setattr(docker_install, "as_root", list)
-    climb = Climb(WaaSettings(install_docker=True, disk_gb=0))
-    assert "E: Could not get lock" in climb.last.seen
+    done = Preparation(WaaSettings(install_docker=True, disk_gb=0))
+    assert "E: Could not get lock" in done.last.seen
     monkeypatch.setattr(docker_install, "as_root", lambda: None)
-    climb = Climb(WaaSettings(install_docker=True, disk_gb=0))
-    assert "not root and has no sudo without a password" in climb.last.seen
+    done = Preparation(WaaSettings(install_docker=True, disk_gb=0))
+    assert "not root and has no sudo without a password" in done.last.seen
