@@ -166,7 +166,7 @@ def test_coverage_counts_own_failures_but_not_held(home: Path) -> None:
 def test_overview_says_it_in_words(mixed: RunBuilder) -> None:
     shown = paint(overview(summarise(mixed.store, mixed.run, results=False), 120), colour=False)
     assert "3 of 6 tasks got a verdict (2 passed, 1 not passed), 1 failed, 1 held, 1\n" in shown
-    assert "Valid score   50.0%   95% sure: 15.0–85.0%" in shown
+    assert "Valid score   50.0%   95% CI 15.0–85.0%" in shown
     assert "4 of 6 tasks count; wanted 100%: not reached" in shown
     waste = "$0.30 on attempts without a verdict that counts (failed $0.20, lost $0.05, preempted $0.05)"
     assert waste in shown

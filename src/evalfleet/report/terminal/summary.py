@@ -48,7 +48,7 @@ def _heading(summary: Summary, driven: bool) -> list[Line]:
         Span(state, STATE_STYLES[state]),
     )
     if state == "running" and not driven:
-        head.append(Span(", driven by nobody,", Style.WARN))
+        head.append(Span(", not driven by a controller,", Style.WARN))
     if summary.duration_s is not None:
         head.append(Span(f" {'for' if state == 'running' else 'after'} {text.span(summary.duration_s)}"))
     if summary.study is not None:
@@ -91,7 +91,7 @@ def _scores(summary: Summary, width: int) -> list[Line]:
     ]
     lines: list[Line] = []
     for name, score, bounds, meaning in rows:
-        sure = f"95% sure: {text.interval(bounds)}" if bounds else "nothing counts yet"
+        sure = f"95% CI {text.interval(bounds)}" if bounds else "nothing counts yet"
         shown = line(f"  {name:<13}", Span(f"{text.percent(score):>6}", Style.STRONG), f"   {sure:<23}")
         room = width - cells(shown) - 2
         explained = bounds is not None and room >= 20
@@ -114,7 +114,7 @@ def _repeats(summary: Summary) -> list[Line]:
         return []
     last = found.pass_at[-1]
     name = f"Pass@{last.k}"
-    sure = f"95% sure: {text.interval(last.ci95)}"
+    sure = f"95% CI {text.interval(last.ci95)}"
     chances = ", ".join(f"pass@{one.k} {text.percent(one.score)}" for one in shown(found.pass_at)[:-1])
     solved = f"{found.always:,} always solved, {found.sometimes:,} at times, {found.never:,} never"
     varied = "" if found.deviation is None else f"; spread ±{found.deviation * 100:.1f}"

@@ -1,0 +1,60 @@
+"""Retired words stay retired in what people read: docs, docstrings, help, messages and the page."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+# A word that was replaced, and what to say. Add a line when another one is.
+RETIRED = {
+    r"95% sure": "95% CI",
+    r"stewards?": "controller",
+    r"mourn(s|ed)?": "lost",
+    r"pardon(s|ed)?": "unquarantine",
+    r"rescuers?": "connection",
+    r"couriers?": "delivery",
+    r"ladders?": "readiness checks",
+    r"task\.succeeded": "task.done",
+    r"worker\.wished": "worker.desired",
+    r"pool\.doomed": "pool.deleting",
+}
+_PATTERN = re.compile(rf"\b(?:{'|'.join(RETIRED)})\b", re.IGNORECASE)
+_QUOTES = ("docs/contributing/style.md", "docs/decisions/")  # these tell what was before
+DOCS = [
+    path
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    if not path.relative_to(ROOT).as_posix().startswith(_QUOTES)
+]
+SOURCES = sorted((ROOT / "src" / "evalfleet").rglob("*.py"))
+PAGE = sorted((ROOT / "frontend" / "src").rglob("*.svelte"))
+
+
+def found(text: str) -> list[str]:
+    return [match.group() for match in _PATTERN.finditer(text)]
+
+
+def strings(path: Path) -> str:
+    """Docstrings, help, messages: every string of the file."""
+    tree = ast.parse(path.read_text("utf-8"))
+    return "\n".join(
+        node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+def test_the_pattern_finds_what_it_should():
+    assert found("The Steward says 95% sure; a `worker.wished` event") == ["Steward", "95% sure", "worker.wished"]
+    assert found("a stewardess, bladder, 95% CI") == []
+
+
+@pytest.mark.parametrize("path", [*DOCS, *PAGE], ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_retired_word_in_docs_and_page(path: Path):
+    assert found(path.read_text("utf-8")) == []
+
+
+def test_no_retired_word_in_strings_of_the_code():
+    wrong = {path.relative_to(ROOT).as_posix(): found(strings(path)) for path in SOURCES}
+    assert {path: words for path, words in wrong.items() if words} == {}
