@@ -8,11 +8,13 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support import sshd
 
 from evalfleet.core.hosts.health import OtherWay
+from evalfleet.core.readiness import Notice
 from evalfleet.errors import HostRefused, HostUnreachable, RunnerUnavailable
 from evalfleet.hosts.base import Inbox
 from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
@@ -28,9 +30,9 @@ def box(tmp_path: Path) -> Iterator[sshd.Sshd]:
         yield server
 
 
-def backend(home: Path, spec: SshHostSpec, said: list[str] | None = None, **settings) -> SshBackend:
+def backend(home: Path, spec: SshHostSpec, said: list[Any] | None = None, **settings) -> SshBackend:
     plain = {"known_hosts": (), "idle_s": 60.0}
-    notice = (lambda _: None) if said is None else said.append
+    notice: Notice = (lambda _: None) if said is None else said.append
     return SshBackend(Home(home), spec, SshSettings(**{**plain, **settings}), notice)
 
 
