@@ -11,7 +11,9 @@ from measuring import Measured, await_runner_gone, fleet
 from processes import write_tasks
 from table import Line, expect
 
-from evalfleet.hosts.azure_pool import settings_of, spec_of
+from evalfleet.azure.provider import AzureProvider
+from evalfleet.pools.reach import ssh_spec
+from evalfleet.pools.settings import settings_of
 from evalfleet.store.open import open_reader
 
 HOSTS = 40
@@ -89,7 +91,7 @@ def _write_hosts(path: Path, home: Path) -> Path:
     assert store is not None
     try:
         wanted = settings_of(store.pools.get(POOL))
-        specs = [spec_of(host, wanted) for host in store.hosts.of_pool(POOL)]
+        specs = [ssh_spec(AzureProvider(), host, wanted.slots) for host in store.hosts.of_pool(POOL)]
     finally:
         store.close()
     rows = [

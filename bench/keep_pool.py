@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-import msgspec
 
 from evalfleet import config
-from evalfleet.azure.pool import AzurePool
+from evalfleet.azure import sizes
 from evalfleet.pools.ownership import own_pool
+from evalfleet.pools.settings import PoolSettings
 from evalfleet.store.open import open_store
 from evalfleet.store.thread import Clerk
 
@@ -32,10 +32,10 @@ async def settle(home: Path, vms: int) -> dict[str, object]:
     settings = config.load(home, folder=home.parent)
     store = open_store(settings.home)
     clerk = Clerk()
-    wanted = AzurePool(workers=vms, regions=("eastus",))
+    wanted = PoolSettings(workers=vms, regions=("eastus",), size=(sizes.DEFAULT_SIZE,))
     try:
         begun = time.perf_counter()
-        await clerk.call(partial(store.pools.create, NAME, "azure-vm", msgspec.to_builtins(wanted)))
+        await clerk.call(partial(store.pools.create, NAME, "azure-vm", wanted.to_json()))
         with anyio.fail_after(LIMIT_S):
             async with own_pool(settings, store, clerk, NAME, "bench") as steward:
                 await steward.settle()

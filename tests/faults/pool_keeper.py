@@ -24,8 +24,8 @@ from evalfleet.store.thread import Clerk
 async def keep(order: dict[str, Any]) -> None:
     settings = config.load(Path(order["home"]), environ=order["environ"], folder=Path(order["home"]))
     store = open_store(settings.home)
-    async with own_pool(settings, store, Clerk(), order["pool"], f"keeper {os.getpid()}") as steward:
-        await steward.settle()
+    async with own_pool(settings, store, Clerk(), order["pool"], f"keeper {os.getpid()}") as controller:
+        await controller.settle()
     store.close()
 
 

@@ -15,14 +15,15 @@ import asyncssh
 from msgspec.structs import replace
 
 from evalfleet import config
-from evalfleet.azure import clients, hostkey, settings
-from evalfleet.azure.requests.vm import VmSpec
+from evalfleet.azure import clients, settings, sizes
 from evalfleet.azure.responses import VmView
 from evalfleet.azure.settings import ADMIN_USER, AzureSettings
-from evalfleet.azure.vms import Network, Progress, Verb, Vms
+from evalfleet.azure.vms import Network, Vms
 from evalfleet.emulator import server
 from evalfleet.emulator.scenario import Scenario
 from evalfleet.emulator.server import Emulator, Options
+from evalfleet.pools import host_key
+from evalfleet.pools.cloud.records import MachineSpec, Progress, Verb
 
 PATIENCE_S = 60
 LOGIN: Any = asyncssh.generate_private_key("ssh-ed25519")
@@ -53,20 +54,21 @@ class Cloud:
         """Return the exchanges and the SSH commands that have a text in them, such as a planted secret."""
         return self.emulator.world.journal.exchanges(text)
 
-    def spec(self, name: str = "evalfleet-1", **changes: Any) -> VmSpec:
-        made = VmSpec(
+    def spec(self, name: str = "evalfleet-1", **changes: Any) -> MachineSpec:
+        made = MachineSpec(
             name=name,
             worker=f"w-{name}",
             pool="p1",
             owner="me",
             expires_at=time.time() + 3600,
+            size=sizes.DEFAULT_SIZE,
             region="eastus",
             login_key=LOGIN.export_public_key().decode().strip(),
-            host_key=hostkey.fresh_host_key(),
+            host_key=host_key.fresh_host_key(),
         )
         return replace(made, **changes)
 
-    async def done(self, verb: Verb, name: str, continuation: str | None, spec: VmSpec | None = None) -> Progress:
+    async def done(self, verb: Verb, name: str, continuation: str | None, spec: MachineSpec | None = None) -> Progress:
         """Poll until the operation ends."""
         assert continuation is not None
         with anyio.fail_after(PATIENCE_S):
@@ -76,7 +78,7 @@ class Cloud:
                     return progress
                 await anyio.sleep(progress.look_again_s)
 
-    async def made(self, spec: VmSpec) -> VmView:
+    async def made(self, spec: MachineSpec) -> VmView:
         """Create a VM, and wait for it."""
         progress = await self.done(Verb.CREATE, spec.name, await self.vms.create(spec, self.network), spec)
         assert progress.problem is None, progress.problem
@@ -100,14 +102,14 @@ class Cloud:
         assert body is not None
         return self.emulator.world.folder / "vms" / body["properties"]["vmId"]
 
-    async def ssh(self, spec: VmSpec, view: VmView, command: str) -> tuple[int | None, str]:
+    async def ssh(self, spec: MachineSpec, view: VmView, command: str) -> tuple[int | None, str]:
         """Run one command on a VM; its exit status, and all that it wrote."""
         async with self.login(spec, view) as connection:
             done = await connection.run(command)
             return done.exit_status, f"{done.stdout}{done.stderr}"
 
     @asynccontextmanager
-    async def login(self, spec: VmSpec, view: VmView) -> AsyncGenerator[asyncssh.SSHClientConnection]:
+    async def login(self, spec: MachineSpec, view: VmView) -> AsyncGenerator[asyncssh.SSHClientConnection]:
         """Log in, with the host key that we put in as the only one that is trusted."""
         address = await self.vms.address(view)
         assert address is not None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,35 @@ import msgspec
 from tests.support.cloud import PATIENCE_S, Cloud, cloud
 
 from evalfleet import config
-from evalfleet.azure.pool import AzurePool
-from evalfleet.azure.vm_facts import VmFacts, facts_of
+from evalfleet.azure.sizes import DEFAULT_SIZE
 from evalfleet.core.hosts.lifecycle import total_usd
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario
 from evalfleet.model import DesiredState, PoolHost
 from evalfleet.pools.controller import PoolController
+from evalfleet.pools.machine.facts import MachineFacts, facts_of
 from evalfleet.pools.ownership import own_pool
+from evalfleet.pools.settings import PoolSettings
 from evalfleet.store.database.sqlite import open_store
 from evalfleet.store.thread import Clerk
 
 NAME = "p1"
+
+
+@dataclass
+class ServedRun:
+    """What a run says to the controller that serves it; said again with every change."""
+
+    controller: PoolController
+    run: str = "r"
+    wanted: int | None = None
+    busy: Mapping[str, int] = field(default_factory=dict[str, int])
+    given_up: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def say(self, **changes: Any) -> None:
+        for name, value in changes.items():
+            setattr(self, name, value)
+        self.controller.follow(self.run, self.wanted, self.busy, self.given_up)
 
 
 @dataclass
@@ -40,29 +57,31 @@ class Site:
     def wants(self, **wanted: Any) -> None:
         """Make the pool, or change what it should be."""
         known = any(pool.name == NAME for pool in self.store.pools())
-        before = self.store.pool(NAME).settings if known else {"workers": 2, "regions": ("eastus",)}
-        made = msgspec.to_builtins(msgspec.convert({**before, **wanted}, AzurePool))
+        before = (
+            self.store.pool(NAME).settings if known else {"workers": 2, "regions": ("eastus",), "size": (DEFAULT_SIZE,)}
+        )
+        made = msgspec.convert({**before, **wanted}, PoolSettings).to_json()
         if known:
             self.store.amend_pool(NAME, made)
         else:
             self.store.create_pool(NAME, "azure-vm", made)
 
     @asynccontextmanager
-    async def steward(self, process: str = "test") -> AsyncGenerator[PoolController]:
-        async with own_pool(self.settings, self.kept, self.clerk, NAME, process) as steward:
-            yield steward
+    async def controller(self, process: str = "test", **how: Any) -> AsyncGenerator[PoolController]:
+        async with own_pool(self.settings, self.kept, self.clerk, NAME, process, **how) as controller:
+            yield controller
 
     async def settle(self) -> None:
         with anyio.fail_after(PATIENCE_S):
-            async with self.steward() as steward:
-                await steward.settle()
+            async with self.controller() as controller:
+                await controller.settle()
 
     @asynccontextmanager
-    async def served(self) -> AsyncGenerator[PoolController]:
-        """A steward that serves meanwhile, as beside a run."""
-        async with self.steward() as steward, anyio.create_task_group() as tasks:
-            tasks.start_soon(steward.serve)
-            yield steward
+    async def served(self, **how: Any) -> AsyncGenerator[ServedRun]:
+        """A controller that serves meanwhile, as beside a run."""
+        async with self.controller(**how) as controller, anyio.create_task_group() as tasks:
+            tasks.start_soon(controller.serve)
+            yield ServedRun(controller)
             tasks.cancel_scope.cancel()
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -84,7 +103,7 @@ class Site:
     def host(self, name: str) -> PoolHost:
         return next(host for host in self.hosts(gone=True) if host.name == name)
 
-    def facts(self, name: str) -> VmFacts:
+    def facts(self, name: str) -> MachineFacts:
         return facts_of(self.host(name))
 
     def count(self, state: str) -> int:

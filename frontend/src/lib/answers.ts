@@ -620,6 +620,7 @@ export interface Policy {
 export interface PoolCount {
   name: string;
   backend: string;
+  creates_machines: boolean;
   workers: number;
   created_at: number;
   reason: Reason | null;
@@ -637,6 +638,7 @@ export interface PoolCount {
 export interface PoolFacts {
   name: string;
   backend: string;
+  creates_machines: boolean;
   workers: number;
   created_at: number;
   reason: Reason | null;

@@ -46,6 +46,7 @@ class PoolRow(Answer, frozen=True, kw_only=True):
 
     name: str
     backend: str
+    creates_machines: bool  # whether its machines are created, stopped and deleted by orders
     workers: int
     created_at: float
     reason: Reason | None = None

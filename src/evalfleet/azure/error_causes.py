@@ -9,59 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from enum import StrEnum
 from typing import Any, cast
 
 from msgspec import Struct
 
+from evalfleet.pools.cloud.problems import ACTIONS, Action, Cause, MissingQuota, Problem
+
 HOUR = 3600.0
-
-
-class Cause(StrEnum):
-    """Why a call or an operation failed."""
-
-    SPOT_QUOTA = "spot_quota"
-    FAMILY_QUOTA = "family_quota"
-    REGION_QUOTA = "region_quota"
-    SKU = "sku"  # the size is not sold there (to us, now)
-    CAPACITY = "capacity"  # sold, but no machine is free
-    SPOT_REFUSED = "spot_refused"  # bid too low, or the size cannot be had as spot
-    IMAGE = "image"  # our image has no replica there
-    PROVISIONING = "provisioning"  # the machine was there and did not come up
-    THROTTLED = "throttled"
-    SERVER = "server"  # 5xx, or no answer at all
-    CONFLICT = "conflict"  # another operation is under way on the same thing
-    NOT_FOUND = "not_found"
-    AUTH = "auth"
-    REQUEST = "request"  # our request is wrong; asking again changes nothing
-
-
-class Action(StrEnum):
-    """What to do next."""
-
-    NEXT_SIZE = "next_size"
-    NEXT_REGION = "next_region"
-    WAIT = "wait"
-    ASK_QUOTA = "ask_quota"
-    GIVE_UP = "give_up"
-
-
-ACTIONS: dict[Cause, Action] = {
-    Cause.SPOT_QUOTA: Action.ASK_QUOTA,
-    Cause.FAMILY_QUOTA: Action.ASK_QUOTA,
-    Cause.REGION_QUOTA: Action.ASK_QUOTA,
-    Cause.SKU: Action.NEXT_SIZE,
-    Cause.CAPACITY: Action.NEXT_REGION,
-    Cause.SPOT_REFUSED: Action.GIVE_UP,
-    Cause.IMAGE: Action.NEXT_REGION,
-    Cause.PROVISIONING: Action.NEXT_REGION,
-    Cause.THROTTLED: Action.WAIT,
-    Cause.SERVER: Action.WAIT,
-    Cause.CONFLICT: Action.WAIT,
-    Cause.NOT_FOUND: Action.GIVE_UP,
-    Cause.AUTH: Action.GIVE_UP,
-    Cause.REQUEST: Action.GIVE_UP,
-}
 
 
 class ErrorFacts(Struct, frozen=True, kw_only=True):
@@ -71,35 +25,6 @@ class ErrorFacts(Struct, frozen=True, kw_only=True):
     message: str = ""
     status: int | None = None
     retry_after_s: float | None = None
-
-
-class MissingQuota(Struct, frozen=True, kw_only=True):
-    """The numbers in a quota error."""
-
-    name: str
-    limit: int
-    usage: int
-    required: int
-
-    @property
-    def missing(self) -> int:
-        return max(0, self.usage + self.required - self.limit)
-
-    @property
-    def wanted(self) -> int:
-        return self.usage + self.required
-
-
-class Problem(Struct, frozen=True, kw_only=True):
-    """An error, judged."""
-
-    cause: Cause
-    action: Action
-    message: str  # one line: what, why, and what to do
-    code: str = ""
-    wait_s: float = 0.0  # before the same thing may be asked again
-    avoid_s: float = 0.0  # how long the offer is not worth asking for
-    quota: MissingQuota | None = None
 
 
 _QUOTA = re.compile(

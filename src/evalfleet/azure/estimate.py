@@ -10,9 +10,9 @@ import math
 
 from msgspec import Struct
 
-from evalfleet.azure.error_causes import MissingQuota
 from evalfleet.azure.quota import Usages, missing
 from evalfleet.azure.sizes import Size
+from evalfleet.pools.cloud.problems import MissingQuota
 
 COUNTS = (1, 5, 10, 20, 40)
 

@@ -17,7 +17,8 @@ from evalfleet.azure.error_causes import classify, facts_of
 from evalfleet.azure.requests import image
 from evalfleet.azure.requests.image import GALLERY, ImageSpec
 from evalfleet.azure.responses import inside
-from evalfleet.azure.vms import NOT_FOUND, Progress, judged, looked
+from evalfleet.azure.vms import NOT_FOUND, judged, looked
+from evalfleet.pools.cloud.records import LABEL_IMAGE, Progress
 
 GALLERY_API = "2024-03-03"
 SNAPSHOT_API = "2024-03-02"
@@ -102,7 +103,7 @@ class Images:
 
     async def list(self, name: str | None = None) -> list[ImageView]:
         """Return all versions of our images, or of one."""
-        term = f"tagName eq '{image.TAG_IMAGE}'" + (f" and tagValue eq '{name}'" if name else "")
+        term = f"tagName eq '{LABEL_IMAGE}'" + (f" and tagValue eq '{name}'" if name else "")
         async with judged():
             path = f"{self._settings.group_path()}/resources"
             owned = await self._arm.list(path, "2021-04-01", {"$filter": term})

@@ -18,9 +18,9 @@ from urllib.parse import urlencode, urlsplit
 
 from msgspec import Struct
 
-from evalfleet.azure.offers import Offering
 from evalfleet.azure.sizes import SIZES
 from evalfleet.errors import CloudError, StoreUnwritable
+from evalfleet.pools.cloud.records import Offering
 
 API_VERSION = "2023-01-01-preview"
 SIZES_PER_QUERY = 15

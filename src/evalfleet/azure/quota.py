@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from evalfleet.azure.error_causes import MissingQuota
 from evalfleet.azure.sizes import Size
+from evalfleet.pools.cloud.problems import MissingQuota
 
 REGION_CORES = "cores"
 SPOT_CORES = "lowPriorityCores"
@@ -52,6 +52,12 @@ def most_workers(usages: Usages, size: Size, *, spot: bool = False) -> int:
     """Return how many further workers the quotas allow."""
     free = [usage.free if (usage := _find(usages, name)) else 0 for name in needed(size, 1, spot=spot)]
     return min(free) // size.vcpus
+
+
+def tightest(usages: Usages, size: Size, *, spot: bool) -> Usage | None:
+    """Of the counters that machines of this size use, the one with the least left."""
+    rows = [usage for name in needed(size, 1, spot=spot) if (usage := _find(usages, name)) is not None]
+    return min(rows, key=lambda usage: usage.free, default=None)
 
 
 def by_name(rows: Iterable[Usage]) -> dict[str, Usage]:

@@ -7,7 +7,43 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalfleet.azure.error_causes import ErrorFacts
+from evalfleet.azure.error_causes import ErrorFacts, classify
+from evalfleet.core.hosts.lifecycle import Power, Stage
+from evalfleet.pools.cloud.records import Kind, MachineView, Resource
+
+_STAGES = {"Creating": Stage.CREATING, "Failed": Stage.FAILED, "Deleting": Stage.DELETING}
+_POWERS = {
+    "starting": Power.STARTING,
+    "running": Power.RUNNING,
+    "stopping": Power.STOPPING,
+    "deallocating": Power.STOPPING,
+    "stopped": Power.OFF,
+    "deallocated": Power.RELEASED,
+}
+# What each type is, in the order in which they can be deleted: each needs what stands before it to be gone.
+_KINDS = {
+    kind: (what, order)
+    for order, (kind, what) in enumerate(
+        {
+            "microsoft.compute/virtualmachines": Kind.MACHINE,
+            "microsoft.devtestlab/schedules": Kind.DEADLINE,
+            "microsoft.network/networkinterfaces": Kind.PART,
+            "microsoft.network/publicipaddresses": Kind.PART,
+            "microsoft.compute/disks": Kind.PART,
+            "microsoft.compute/snapshots": Kind.PART,
+            "microsoft.network/virtualnetworks": Kind.NETWORK,
+            "microsoft.network/networksecuritygroups": Kind.NETWORK,
+        }.items()
+    )
+}
+# How the parts of a VM are named after it: prefix and suffix, by type.
+_PARTS = {
+    "microsoft.compute/virtualmachines": ("", ""),
+    "microsoft.devtestlab/schedules": ("shutdown-computevm-", ""),
+    "microsoft.network/networkinterfaces": ("", "-nic"),
+    "microsoft.network/publicipaddresses": ("", "-ip"),
+    "microsoft.compute/disks": ("", "-disk"),
+}
 
 
 class VmView(Struct, frozen=True, kw_only=True):
@@ -24,16 +60,6 @@ class VmView(Struct, frozen=True, kw_only=True):
     nic_id: str | None
     failure: ErrorFacts | None  # why provisioning failed, where Azure tells
     disk_id: str | None = None
-
-
-class Owned(Struct, frozen=True, kw_only=True):
-    """Any resource that carries our tags."""
-
-    id: str
-    type: str
-    name: str
-    region: str
-    tags: Mapping[str, str]
 
 
 def vm_view(body: Mapping[str, Any]) -> VmView:
@@ -79,11 +105,39 @@ def failure(statuses: Iterable[Mapping[str, Any]]) -> ErrorFacts | None:
     return None
 
 
-def owned(body: Mapping[str, Any]) -> Owned:
-    return Owned(
-        id=body["id"],
-        type=body["type"],
-        name=body["name"],
-        region=body.get("location", ""),
-        tags=dict(body.get("tags") or {}),
+def machine_view(view: VmView) -> MachineView:
+    """The VM in the words that pools use for machines of any cloud."""
+    judged = None
+    if view.failure is not None:
+        judged = classify(view.failure, region=view.region, size=view.size, spot=view.spot)
+    return MachineView(
+        name=view.name,
+        region=view.region,
+        size=view.size,
+        spot=view.spot,
+        labels=view.tags,
+        stage=_STAGES.get(view.provisioning, Stage.MADE),
+        power=_POWERS.get(view.power or ""),
+        problem=judged,
     )
+
+
+def resource(body: Mapping[str, Any]) -> Resource:
+    kind, name = str(body["type"]).lower(), str(body["name"])
+    what, order = _KINDS.get(kind, (Kind.PART, len(_KINDS)))
+    return Resource(
+        id=body["id"],
+        name=name,
+        kind=what,
+        type=body["type"],
+        region=body.get("location", ""),
+        labels=dict(body.get("tags") or {}),
+        machine=_machine(name, kind),
+        order=order,
+    )
+
+
+def _machine(name: str, kind: str) -> str | None:
+    """The VM that a resource is, or is a part of: parts are named after it."""
+    prefix, suffix = _PARTS.get(kind, (None, ""))
+    return None if prefix is None else name.removeprefix(prefix).removesuffix(suffix)

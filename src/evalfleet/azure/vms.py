@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from enum import StrEnum
 from functools import partial
 from typing import Any, cast
 
 import anyio
+import anyio.to_thread
 from azure.core import MatchConditions
 from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
 from azure.core.polling.base_polling import BadStatus
@@ -25,13 +25,22 @@ from msgspec import Struct
 from evalfleet.azure import responses
 from evalfleet.azure.arm import code_of
 from evalfleet.azure.clients import Clients
-from evalfleet.azure.error_causes import Action, Cause, Problem, classify, facts_of
-from evalfleet.azure.offers import Offering
+from evalfleet.azure.error_causes import classify, facts_of
 from evalfleet.azure.quota import Usage, by_name
 from evalfleet.azure.requests import vm
-from evalfleet.azure.requests.vm import VmSpec
-from evalfleet.azure.responses import Owned, VmView
-from evalfleet.errors import CloudError
+from evalfleet.azure.responses import VmView
+from evalfleet.pools.cloud.problems import Action, Cause, Problem, Refusal
+from evalfleet.pools.cloud.records import (
+    LABEL_EXPIRES,
+    LABEL_OWNER,
+    LABEL_POOL,
+    MachineSpec,
+    Offering,
+    Progress,
+    Resource,
+    Verb,
+    expires_text,
+)
 
 NETWORK_API = "2024-05-01"
 NOT_FOUND = 404
@@ -43,6 +52,7 @@ SCHEDULES = "Microsoft.DevTestLab"
 SCHEDULE_TYPE = "microsoft.devtestlab/schedules"
 NOT_REGISTERED = "missingsubscriptionregistration"
 REGISTER_LOOKS = 60
+_LOG_CHARS = 64_000
 _VMS = "Microsoft.Compute/virtualMachines"
 _APIS = {
     "microsoft.network": NETWORK_API,
@@ -52,37 +62,11 @@ _APIS = {
 }
 
 
-class Refusal(CloudError):
-    """Azure refused."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
-
-
-class Verb(StrEnum):
-    """The long operations."""
-
-    CREATE = "create"
-    START = "start"
-    DEALLOCATE = "deallocate"
-    DELETE = "delete"
-
-
 class Network(Struct, frozen=True, kw_only=True):
     """What the VMs of a pool in one region share."""
 
     subnet_id: str
     nsg_id: str
-
-
-class Progress(Struct, frozen=True, kw_only=True):
-    """How far a long operation is."""
-
-    done: bool
-    problem: Problem | None = None  # of one that is done, and failed
-    forgotten: bool = False  # Azure knows of no such operation any more: `view` tells what came of it
-    look_again_s: float = 0.0  # of one that is not: when the cloud wants to be asked again
 
 
 class Vms:
@@ -102,7 +86,7 @@ class Vms:
         path = self._settings.group_path()
         async with judged(region):
             if await self._arm.get(path, GROUP_API) is None:
-                await self._arm.put(path, GROUP_API, {"location": region, "tags": {vm.TAG_OWNER: owner}})
+                await self._arm.put(path, GROUP_API, {"location": region, "tags": {LABEL_OWNER: owner}})
 
     async def ensure_network(self, pool: str, region: str, owner: str) -> Network:
         """Make the pool's network of that region, and let in the address that we have now."""
@@ -125,7 +109,7 @@ class Vms:
 
     # One VM
 
-    async def create(self, spec: VmSpec, network: Network) -> str | None:
+    async def create(self, spec: MachineSpec, network: Network) -> str | None:
         """Ask for the VM; its intent must be stored already. Returns the continuation.
 
         None: the VM is there already, made by an earlier call that nobody remembers the end of; `view` tells how it
@@ -152,7 +136,7 @@ class Vms:
         async with judged():
             return cast("str", (await self._vms.begin_start(self._group, name)).continuation_token())
 
-    async def deallocate(self, name: str) -> str:
+    async def stop(self, name: str) -> str:
         """Stop paying for the machine. Its disk and address stay, and so does its place in the quota."""
         async with judged():
             return cast("str", (await self._vms.begin_deallocate(self._group, name)).continuation_token())
@@ -176,7 +160,9 @@ class Vms:
         async with judged():
             await self._arm.delete(self._deadline_path(name), SCHEDULE_API)
 
-    async def poll(self, verb: Verb, name: str, continuation: str, spec: VmSpec | Offering | None = None) -> Progress:
+    async def poll(
+        self, verb: Verb, name: str, continuation: str, spec: MachineSpec | Offering | None = None
+    ) -> Progress:
         """Look once how far an operation is. `spec` makes the message of a failed creation say what was asked for."""
         region, size, spot = (spec.region, spec.size, spec.spot) if spec else ("", "", False)
         resumed: dict[str, Any] = {"continuation_token": continuation}
@@ -186,7 +172,7 @@ class Vms:
                     poller = await self._vms.begin_create_or_update(self._group, name, {}, **resumed)
                 case Verb.START:
                     poller = await self._vms.begin_start(self._group, name, **resumed)
-                case Verb.DEALLOCATE:
+                case Verb.STOP:
                     poller = await self._vms.begin_deallocate(self._group, name, **resumed)
                 case Verb.DELETE:
                     poller = await self._vms.begin_delete(self._group, name, **resumed)
@@ -260,11 +246,20 @@ class Vms:
             await anyio.sleep(self._settings.poll_s)
         return False
 
-    async def renew(self, view: VmView, expires_at: float) -> None:
+    async def renew(self, name: str, region: str, tags: Mapping[str, str], expires_at: float) -> None:
         """Move the moment after which anybody may reap the VM."""
-        tags = {**view.tags, vm.TAG_EXPIRES: vm.expires_text(expires_at)}
-        async with judged(view.region):
-            await (await self._vms.begin_update(self._group, view.name, {"tags": tags})).result()
+        moved = {**tags, LABEL_EXPIRES: expires_text(expires_at)}
+        async with judged(region):
+            await (await self._vms.begin_update(self._group, name, {"tags": moved})).result()
+
+    async def console_log(self, name: str) -> str:
+        """What the VM wrote to its serial console; empty where Azure keeps none (yet)."""
+        async with judged():
+            try:
+                found = await self._vms.retrieve_boot_diagnostics_data(self._group, name)
+            except ResourceNotFoundError:
+                return ""
+        return await _text_at(found.serial_console_log_blob_uri) if found.serial_console_log_blob_uri else ""
 
     async def run_command(self, name: str, script: str) -> str:
         """Run a script as root through the VM's agent, and return what it wrote (4 KB at most): a way in without SSH."""
@@ -293,17 +288,17 @@ class Vms:
             states = {str(body["id"]).lower(): body.get("properties", {}).get("instanceView") for body in found}
         for body in bodies:
             body["properties"]["instanceView"] = states.get(str(body["id"]).lower())
-        ours = [responses.vm_view(body) for body in bodies if vm.TAG_POOL in (body.get("tags") or {})]
-        return [view for view in ours if pool is None or view.tags[vm.TAG_POOL] == pool]
+        ours = [responses.vm_view(body) for body in bodies if LABEL_POOL in (body.get("tags") or {})]
+        return [view for view in ours if pool is None or view.tags[LABEL_POOL] == pool]
 
-    async def owned(self, pool: str | None = None) -> list[Owned]:
+    async def owned(self, pool: str | None = None) -> list[Resource]:
         """Return everything of any type that carries our tag: what a reaper must account for."""
-        term = f"tagName eq '{vm.TAG_POOL}'" + (f" and tagValue eq '{pool}'" if pool else "")
+        term = f"tagName eq '{LABEL_POOL}'" + (f" and tagValue eq '{pool}'" if pool else "")
         async with judged():
             path = f"{self._settings.group_path()}/resources"
-            return [responses.owned(body) for body in await self._arm.list(path, "2021-04-01", {"$filter": term})]
+            return [responses.resource(body) for body in await self._arm.list(path, "2021-04-01", {"$filter": term})]
 
-    async def delete_owned(self, resource: Owned) -> None:
+    async def delete_owned(self, resource: Resource) -> None:
         """Delete any resource of ours by its id, and wait for it; one that is gone is no error."""
         kind = resource.type.lower()
         api = _APIS.get(kind) or _APIS[kind.split("/")[0]]
@@ -354,6 +349,22 @@ async def judged(region: str = "", size: str = "", *, spot: bool = False) -> Asy
         yield
     except AzureError as error:
         raise Refusal(classify(facts_of(error), region=region, size=size, spot=spot)) from error
+
+
+async def _text_at(url: str) -> str:
+    """The end of a text that the cloud keeps under an address of its own, which is signed already."""
+    from urllib.error import URLError
+    from urllib.request import urlopen
+
+    def read() -> str:
+        with urlopen(url, timeout=30) as answer:
+            return answer.read().decode("utf-8", "replace")[-_LOG_CHARS:]
+
+    try:
+        return await anyio.to_thread.run_sync(read)
+    except (URLError, TimeoutError, OSError) as error:
+        said = f"the console log does not come: {error}"
+        raise Refusal(Problem(cause=Cause.SERVER, action=Action.WAIT, message=said, wait_s=5.0)) from error
 
 
 def _public_ip_id(nic: Mapping[str, Any]) -> str | None:

@@ -4,49 +4,25 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 
-from evalfleet import duration, plugins
+from evalfleet import plugins
 from evalfleet.config import tables
 from evalfleet.config.core_tables import TABLES, GeneralSettings
-from evalfleet.errors import ConfigError
+from evalfleet.config.pools import Dollars, PoolOptions, given
+from evalfleet.errors import ConfigError, InputError
 from evalfleet.validation import explain, quoted, sentence, suggestion
 
 Duration = str | float | None
-Machines = Annotated[int, msgspec.Meta(ge=1, le=1000)]
-Least = Annotated[int, msgspec.Meta(ge=0, le=1000)]
-Dollars = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
-class RentedTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What may be said of a pool whose machines are made, here as over HTTP."""
-
-    workers: Machines | None = None
-    size: str | list[str] | None = None
-    regions: str | list[str] | None = None
-    spot: bool | None = None
-    image: str | None = None
-    disk_gb: Annotated[int, msgspec.Meta(ge=30, le=4095)] | None = None
-    slots: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None
-    max_hours: Annotated[float, msgspec.Meta(ge=0.5, le=720)] | None = None
-    min: Least | None = None
-    max: Machines | None = None
-    idle: Duration = None
-    idle_action: Literal["stop", "delete"] | None = None
-    name_prefix: str | None = None
-    setup: str | None = None  # here a path, over HTTP the shell script itself
-    benchmark: str | None = None
-    deadline: dict[str, str] | None = None
-
-
-class PoolTable(RentedTable):
+class PoolTable(PoolOptions):
     """The options of `pool create`, by their names."""
 
-    backend: Literal["ssh", "azure-vm"] | None = None
-    hosts: str | None = None
-    budget: Dollars | None = None
+    backend: str | None = None
+    budget: Dollars | None = None  # as the option is called
 
 
 class _Pools(msgspec.Struct):
@@ -90,9 +66,6 @@ def _kind(path: Path, name: str) -> type[tables.SettingsTable]:
     return kind
 
 
-_POOL_NAMES = {"budget": "budget_usd", "min": "least", "max": "most", "name_prefix": "prefix"}
-
-
 def _pools(path: Path, content: Any) -> dict[str, Any]:
     try:
         found = msgspec.convert({"pool": content}, _Pools).pool
@@ -102,13 +75,18 @@ def _pools(path: Path, content: Any) -> dict[str, Any]:
 
 
 def _pool(path: Path, name: str, table: PoolTable) -> dict[str, Any]:
-    """Return what the table sets, by the names that the command's own options have."""
-    found = {_POOL_NAMES.get(key, key): getattr(table, key) for key in PoolTable.__struct_fields__}
+    """What the table sets, as a kind of pool takes it."""
     try:
-        found["idle"] = None if table.idle is None else duration.parse(table.idle)
-    except ValueError as error:
-        raise ConfigError(f"{path}: pool.{name}.idle: {error}.") from None
+        found = given(table)
+    except InputError as error:
+        raise ConfigError(f"{path}: pool.{name}.{error}.") from None
     for key in ("setup", "hosts"):
-        if found[key]:  # begins at the file's own folder
-            found[key] = str(path.parent / Path(found[key]).expanduser())
-    return {key: value for key, value in found.items() if value is not None}
+        if key in found:
+            found[key] = _beside(path, found[key])
+    more = {"backend": table.backend, "budget_usd": table.budget_usd or table.budget}
+    return found | {key: value for key, value in more.items() if value is not None}
+
+
+def _beside(path: Path, folder: str) -> str:
+    """A path that the file names, which begins at the file's own folder."""
+    return str(path.parent / Path(folder).expanduser())

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import anyio
 
-from evalfleet.azure import settings as azure_settings
 from evalfleet.config import Settings
 from evalfleet.daemon.alerts.access import Access
 from evalfleet.daemon.alerts.pool_facts import FOUND
 from evalfleet.daemon.alerts.state import HOME
 from evalfleet.errors import EvalfleetError
+from evalfleet.layout import Home
+from evalfleet.pools.cloud.records import Resource
+from evalfleet.pools.kinds.cloud import CloudKind
+from evalfleet.pools.kinds.registry import clouds, creates_machines
 from evalfleet.store.reader import StoreReader
 
 
@@ -22,12 +25,14 @@ class Orphans:
     def __init__(self, settings: Settings, access: Access) -> None:
         self._settings = settings
         self._access = access
+        self._kinds: list[CloudKind] = []
         self._rents = False
         self._before: frozenset[str] = frozenset()  # what the last look found
         self._told: frozenset[str] = frozenset()
 
     async def serve(self) -> None:
-        if not azure_settings.reachable(self._settings):
+        self._kinds = [kind for kind in clouds() if kind.provider.is_configured(self._settings)]
+        if not self._kinds:
             return
         while True:
             try:
@@ -40,14 +45,13 @@ class Orphans:
 
     async def _look(self) -> None:
         """Tell of what two looks in a row found: what is just being made or deleted is no orphan."""
-        from evalfleet.azure import clients
-        from evalfleet.azure.vms import Vms
         from evalfleet.pools.reaper import purposeless
 
-        async with clients.opened(azure_settings.of(self._settings)) as opened:
-            vms = Vms(opened)
-            owned = await vms.owned()
-            found = await self._access.read(lambda store: purposeless(owned, store))
+        owned: list[Resource] = []
+        for kind in self._kinds:
+            async with kind.provider.open(self._settings, Home(self._settings.home)) as cloud:
+                owned += await cloud.resources()
+        found = await self._access.read(lambda store: purposeless(owned, store))
         names = frozenset(each.resource.name for each in found)
         lasting, self._before = names & self._before, names
         if not lasting <= self._told:
@@ -57,4 +61,4 @@ class Orphans:
 
 
 def _rents(store: StoreReader) -> bool:
-    return any(pool.backend == "azure-vm" for pool in store.pools.all())
+    return any(creates_machines(pool) for pool in store.pools.all())

@@ -15,6 +15,7 @@ from evalfleet.core.hosts.lifecycle import total_usd
 from evalfleet.daemon.supervisor import Child, Next
 from evalfleet.model import DesiredState, Pool
 from evalfleet.pools.convergence import is_settled
+from evalfleet.pools.kinds.registry import creates_machines
 from evalfleet.store.reader import StoreReader
 
 _GRACE_S = 3.0  # left to the command that has just written a request, before we take it for dead
@@ -79,7 +80,7 @@ class PoolChildren(Struct, frozen=True, kw_only=True):
 def standings(store: StoreReader) -> dict[str, PoolStanding]:
     """Of all pools whose machines we make."""
     with store.snapshot():
-        rented = [pool for pool in store.pools.all() if pool.backend != "ssh"]
+        rented = [pool for pool in store.pools.all() if creates_machines(pool)]
         if not rented:
             return {}
         live = store.runs.page(limit=1000, states=["queued", "running", "paused"])

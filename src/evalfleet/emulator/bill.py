@@ -8,10 +8,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from evalfleet.azure import prices
-from evalfleet.azure.offers import Offering
-from evalfleet.azure.requests.vm import TAG_POOL
 from evalfleet.azure.responses import inside
 from evalfleet.emulator.clock import Clock
+from evalfleet.pools.cloud.records import LABEL_POOL, Offering
 
 SPOT_FACTOR = 0.2  # of the price on demand; made up, as the market is
 UNKNOWN_USD_PER_HOUR = 0.5
@@ -67,7 +66,7 @@ class Bill(Struct):
         """Start the meter of a resource, or go on with it."""
         line = self._running.get(body["id"])
         if line is None:
-            pool = inside(body, "tags", TAG_POOL) or ""
+            pool = inside(body, "tags", LABEL_POOL) or ""
             line = Line(kind, body["name"], usd_per_hour, {"region": body["location"], "pool": pool, **labels})
             self._lines.append(line)
             self._running[body["id"]] = line

@@ -9,7 +9,6 @@ import anyio
 import msgspec
 from aiohttp import web
 
-from evalfleet.azure.requests import vm
 from evalfleet.azure.responses import inside
 from evalfleet.emulator import scenario
 from evalfleet.emulator.arm.protocol import ArmError
@@ -22,6 +21,7 @@ from evalfleet.emulator.machines.condition import Condition
 from evalfleet.emulator.machines.machines import Machines
 from evalfleet.emulator.scenario import Eviction
 from evalfleet.errors import ConfigError
+from evalfleet.pools.cloud.records import expires_of
 
 
 class Control:
@@ -181,7 +181,7 @@ class Control:
         now = self._world.clock.now()
         found: list[dict[str, str]] = []
         for body in self._world.resources.of(VM):
-            expires = vm.expires_of(body.get("tags") or {})
+            expires = expires_of(body.get("tags") or {})
             if body["properties"]["provisioningState"] == "Failed":
                 found.append(_leak(body, "failed, and was not deleted"))
             elif expires is None:

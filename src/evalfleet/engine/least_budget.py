@@ -64,7 +64,7 @@ def _require_least(budget_usd: float, least_usd: float) -> None:
 
 def _cheapest(store: Store, pool: str) -> float:
     """The price of a worker's hour, of the cheapest host that the pool has now; 0 where that is not known."""
-    from evalfleet.hosts.registry import kind_of
+    from evalfleet.pools.kinds.registry import kind_of
 
     found = store.pools.get(pool)
     prices = [

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from evalfleet.hosts.azure_pool import settings_of
 from evalfleet.model import AttemptState, DesiredState, HostWork
-from evalfleet.store.base.store import Store, StoreReader
+from evalfleet.pools.settings import settings_of
+from evalfleet.store.reader import StoreReader
+from evalfleet.store.store import Store
 
 _NAMED = 3  # tasks
 
@@ -18,17 +19,17 @@ def waits_for(store: StoreReader, work: Sequence[HostWork]) -> str:
         ended = " (its files are not collected yet)" if one.state is AttemptState.COLLECTING else ""
         keys.setdefault(one.run_id, []).append(one.key + ended)
     parts = [f"{_listed(some)} of run {run_id}" for run_id, some in keys.items()]
-    idle = [run_id for run_id in keys if store.driver(run_id) is None]
+    idle = [run_id for run_id in keys if store.runs.driver(run_id) is None]
     more = [f"nobody drives it: `evalfleet resume {run_id}` collects its results" for run_id in idle[:1]]
     return "; ".join([f"waits for {' and '.join(parts)}", *more, "--force does not wait"])
 
 
 def waiting(store: StoreReader, pool: str) -> dict[str, str]:
     """Machines of the pool that are to go and have work, and what each waits for."""
-    work = store.host_work()
+    work = store.hosts.work()
     hosts = [
         host
-        for host in store.hosts(pool)
+        for host in store.hosts.of_pool(pool)
         if host.desired is DesiredState.GONE and not host.forced and host.name in work
     ]
     return {host.name: waits_for(store, work[host.name]) for host in hosts}
@@ -45,12 +46,12 @@ def wanted_workers(store: StoreReader, pool: str, own: Mapping[str, int]) -> int
     Args:
         own: what the runs of this process say themselves, which know it better than the store.
     """
-    others = sum(one.wanted for one in store.pool_demand(pool) if one.run_id not in own)
+    others = sum(one.wanted for one in store.pools.demand(pool) if one.run_id not in own)
     return others + sum(own.values())
 
 
 def unless_stopped(store: Store, name: str, stopped_at: float | None, act: Callable[[], object]) -> None:
     """Make or start machines, unless a person has stopped the pool since its keeper looked: that would undo the stop."""
     with store.batch():
-        if settings_of(store.pool(name)).stopped_at == stopped_at:
+        if settings_of(store.pools.get(name)).stopped_at == stopped_at:
             act()

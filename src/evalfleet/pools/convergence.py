@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evalfleet.hosts.azure_pool import settings_of
 from evalfleet.model import DesiredState, HostState, Pool, PoolHost
+from evalfleet.pools.settings import settings_of
 
 _REACHED = {
     DesiredState.RUNNING: (HostState.READY, HostState.QUARANTINED),

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 
 from msgspec.structs import replace
 
-from evalfleet.azure.responses import VmView
-from evalfleet.azure.vm_facts import facts_of
-from evalfleet.azure.vms import Refusal
-from evalfleet.core.hosts.lifecycle import HOUR_S
+from evalfleet.core.hosts.lifecycle import HOUR_S, Power
 from evalfleet.model import HostState, PoolHost
-from evalfleet.pools.machine.context import LEAST_LEFT_S, PoolContext
-from evalfleet.pools.machine.controller import RENEW_AT, MachineController
+from evalfleet.pools.cloud.problems import Refusal
+from evalfleet.pools.cloud.records import MachineView
+from evalfleet.pools.context import LEAST_LEFT_S, PoolContext
+from evalfleet.pools.machine.deadline import RENEW_AT, MachineDeadline
+from evalfleet.pools.machine.facts import facts_of
+from evalfleet.pools.machine.record import MachineRecord
 
 
-async def move_deadlines(context: PoolContext, hosts: Iterable[PoolHost], views: Mapping[str, VmView]) -> None:
+async def move_deadlines(context: PoolContext, hosts: Iterable[PoolHost], views: Mapping[str, MachineView]) -> None:
     """Move those of ready machines that are near, or later than the budget lasts; what is refused is told, and tried again."""
-    now = await context.now()
+    now = await context.record.now()
     length_s = await context.deadline_s()
     for host in hosts:
         facts, view = facts_of(host), views.get(host.name)
@@ -27,9 +27,9 @@ async def move_deadlines(context: PoolContext, hosts: Iterable[PoolHost], views:
         is_right = (1 - RENEW_AT) * length_s <= left_s <= (1 + RENEW_AT) * length_s
         if view is None or host.state is not HostState.READY or is_right:
             continue
-        machine = MachineController(context, host)
+        machine = MachineRecord(context, host)
         try:
-            await machine.renew(view)  # takes the reason back, where it was refused before
+            await MachineDeadline(context, machine).renew(view)  # takes the reason back, where it was refused before
         except Refusal as error:
             if facts.deadline_refused != str(error):
                 facts = replace(machine.facts, deadline_refused=str(error))
@@ -39,11 +39,11 @@ async def move_deadlines(context: PoolContext, hosts: Iterable[PoolHost], views:
 async def let_stop(context: PoolContext) -> float | None:
     """Let the machines that run stop by themselves soon. Returns when that will be, None where none runs."""
     until = None
-    left_s = min(max(LEAST_LEFT_S, context.wanted.idle_s), context.wanted.max_hours * HOUR_S)
-    views = {view.name: view for view in await context.vms.list(context.pool.name)}
-    for host in await context.clerk.call(partial(context.store.hosts, context.pool.name)):
+    left_s = min(max(LEAST_LEFT_S, context.wanted.idle), context.wanted.max_hours * HOUR_S)
+    views = {view.name: view for view in await context.cloud.list(context.record.name)}
+    for host in await context.record.hosts():
         view = views.get(host.name)
-        if view is not None and view.power == "running":
-            await MachineController(context, host).expire(view, left_s)
-            until = await context.now() + left_s
+        if view is not None and view.power is Power.RUNNING:
+            await MachineDeadline(context, MachineRecord(context, host)).expire(view, left_s)
+            until = await context.record.now() + left_s
     return until

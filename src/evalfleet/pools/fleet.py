@@ -1,4 +1,4 @@
-"""The hosts of a pool of VMs as a run uses them: they come and go, and the run keeps the pool where nobody else does."""
+"""The machines of a cloud as a run uses them: they come and go. The run reconciles the pool where no other process does."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ from functools import partial
 import anyio
 
 from evalfleet import config
-from evalfleet.azure import clients
-from evalfleet.azure import settings as azure_settings
-from evalfleet.azure.vm_facts import facts_of
-from evalfleet.azure.vms import Refusal, Vms
 from evalfleet.core.hosts.health import OtherWay
+from evalfleet.core.hosts.lifecycle import Power
 from evalfleet.core.readiness import Notice
 from evalfleet.errors import BackendError, NotFound, Owned, Refused
-from evalfleet.hosts.azure_pool import settings_of, spec_of
-from evalfleet.hosts.azure_vm import AzureVmBackend
 from evalfleet.hosts.base import Departure
 from evalfleet.hosts.ssh.tools import first_failed
 from evalfleet.model import DesiredState, HostState, Pool, PoolHost, Run
 from evalfleet.pools.busy import waiting
-from evalfleet.pools.commands import require_place
+from evalfleet.pools.cloud.problems import Refusal
+from evalfleet.pools.cloud.protocol import Cloud
 from evalfleet.pools.controller import PoolController
+from evalfleet.pools.host import CloudBackend
+from evalfleet.pools.kinds.cloud import CloudKind
+from evalfleet.pools.machine.facts import facts_of
 from evalfleet.pools.ownership import own_pool
+from evalfleet.pools.reach import ssh_spec
 from evalfleet.pools.reconcile import reconcile_pool
-from evalfleet.store.base.store import Store, StoreReader
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.pools.settings import settings_of
 from evalfleet.store.home.facts import identified
+from evalfleet.store.open import open_store
 from evalfleet.store.pools.pools import pool_subject
+from evalfleet.store.reader import StoreReader
+from evalfleet.store.store import Store
 from evalfleet.store.thread import Clerk
 
 _LOOK_S = 0.5
 _RECHECK_S = 60.0
 _AGAIN_S = 2.0  # before we ask again whether the pool has no owner any more
 _USABLE = (HostState.READY, HostState.QUARANTINED, HostState.DRAINING)
-_OFF = ("deallocated", "deallocating", "stopped")
+_OFF = (Power.RELEASED, Power.STOPPING, Power.OFF)
 
 
 class PoolFleet:
@@ -44,6 +46,7 @@ class PoolFleet:
 
     def __init__(
         self,
+        kind: CloudKind,
         settings: config.Settings,
         reader: StoreReader,
         pool: Pool,
@@ -51,8 +54,9 @@ class PoolFleet:
         process: str,
         notice: Notice,
     ) -> None:
-        """Raises InputError where the settings name another place than the pool's."""
-        require_place(pool, azure_settings.of(settings))
+        """Raises InputError where the settings name another account than the pool's."""
+        kind.require_account(pool, settings)
+        self._provider = kind.provider
         self._settings = settings
         self._home = identified(settings.home, reader.identity())
         self._name = pool.name
@@ -63,10 +67,10 @@ class PoolFleet:
         self._pool = pool
         self._stopped_at = settings_of(pool).stopped_at
         self._rows: dict[str, PoolHost] = {row.name: row for row in reader.hosts(pool.name, gone=True)}
-        self._known: dict[str, tuple[object, AzureVmBackend]] = {}
+        self._known: dict[str, tuple[object, CloudBackend]] = {}
         self._changed = anyio.Event()
         self._controller: PoolController | None = None
-        self._vms: Vms | None = None
+        self._cloud: Cloud | None = None
         self._wanted = 0
         self._busy: dict[str, int] = {}
         self._unwell: dict[str, str] = {}
@@ -75,14 +79,14 @@ class PoolFleet:
 
     # What the engine asks
 
-    def backends(self) -> Sequence[AzureVmBackend]:
+    def backends(self) -> Sequence[CloudBackend]:
         wanted = settings_of(self._pool)
-        found: list[AzureVmBackend] = []
+        found: list[CloudBackend] = []
         for row in self._rows.values():
             if row.state in _USABLE and facts_of(row).address is not None:
-                spec = spec_of(row, wanted)
+                spec = ssh_spec(self._provider, row, wanted.slots)
                 if row.name not in self._known or self._known[row.name][0] != spec:
-                    backend = AzureVmBackend(self._home, spec, self._ask, self._notice, self._tools)
+                    backend = CloudBackend(self._home, spec, self._ask, self._notice, self._tools)
                     self._known[row.name] = (spec, backend)
                 found.append(self._known[row.name][1])
         return found
@@ -134,7 +138,7 @@ class PoolFleet:
         try:
             own = settings_of(self._pool).run is not None
             if own and over:
-                await clerk.call(partial(store.mark_pool_for_deletion, self._name))
+                await clerk.call(partial(store.pools.mark_for_deletion, self._name))
                 self._notice(f"pool {self._name} was made for this run, and is deleted now")
                 await reconcile_pool(self._settings, store, self._name, self._process, lambda _: None, waits=False)
                 for host, why in (await clerk.call(partial(waiting, store, self._name))).items():
@@ -149,16 +153,16 @@ class PoolFleet:
             await clerk.finish(store.close)
 
     async def _loosen(self, store: Store, clerk: Clerk) -> None:
-        if await clerk.call(partial(store.pool_owner, self._name)) is not None:
+        if await clerk.call(partial(store.pools.owner, self._name)) is not None:
             return  # somebody else has use for it
         async with own_pool(self._settings, store, clerk, self._name, self._process) as controller:
             until = await controller.part()
         if until is not None:
             when = time.strftime("%H:%M", time.localtime(until))
-            rows = await clerk.call(partial(store.hosts, self._name))
+            rows = await clerk.call(partial(store.hosts.of_pool, self._name))
             usd = sum(row.usd_per_hour + row.kept_usd_per_hour for row in rows if row.allocated_since is not None)
             self._notice(
-                f"pool {self._name} is still there, and costs ${usd / azure_settings.of(self._settings).speed:.2f} an hour "
+                f"pool {self._name} is still there, and costs ${usd / self._provider.speed(self._settings):.2f} an hour "
                 f"until about {when}: then its machines stop by themselves; `evalfleet pool stop {self._name}` or `pool delete` "
                 "ends it now"
             )
@@ -176,13 +180,13 @@ class PoolFleet:
     async def serve(self) -> None:
         store, clerk = open_store(self._settings.home), Clerk()
         try:
-            async with clients.opened(azure_settings.of(self._settings)) as opened, anyio.create_task_group() as group:
-                self._vms = Vms(opened)
+            async with self._provider.open(self._settings, self._home) as cloud, anyio.create_task_group() as group:
+                self._cloud = cloud
                 group.start_soon(self._follow, store, clerk)
                 group.start_soon(self._keep, store, clerk)
                 group.start_soon(self._recheck)
         finally:
-            self._vms = None
+            self._cloud = None
             await clerk.finish(store.close)
 
     async def _keep(self, store: Store, clerk: Clerk) -> None:
@@ -190,9 +194,16 @@ class PoolFleet:
         told = ""
         while True:
             try:
-                async with own_pool(self._settings, store, clerk, self._name, self._process, self._note) as controller:
+                async with own_pool(
+                    self._settings,
+                    store,
+                    clerk,
+                    self._name,
+                    self._process,
+                    self._note,
+                    stopped_at=self._stopped_at,
+                ) as controller:
                     self._controller = controller
-                    controller.stopped_at = self._stopped_at
                     self._pass_on()
                     await controller.serve()
                     return
@@ -212,12 +223,12 @@ class PoolFleet:
         """See what others write, and write what the engine said."""
         while True:
             try:
-                self._pool = await clerk.call(partial(store.pool, self._name))
+                self._pool = await clerk.call(partial(store.pools.get, self._name))
             except NotFound:
                 self._rows = {}
                 self._changed.set()
                 return
-            for row in await clerk.call(partial(store.hosts, self._name, gone=True)):
+            for row in await clerk.call(partial(store.hosts.of_pool, self._name, gone=True)):
                 self._note(row)
             unwell, self._unwell = self._unwell, {}
             for host, reason in unwell.items():
@@ -226,7 +237,7 @@ class PoolFleet:
             blamed, self._blamed = self._blamed, []
             for host, reason in blamed:
                 data = {"host": host, "reason": reason}
-                await clerk.call(partial(store.note, pool_subject(self._name), "worker.blamed", data))
+                await clerk.call(partial(store.events.note, pool_subject(self._name), "worker.blamed", data))
             await anyio.sleep(_LOOK_S)
 
     async def _recheck(self) -> None:
@@ -255,18 +266,15 @@ class PoolFleet:
 
     def _pass_on(self) -> None:
         if self._controller is not None:
-            self._controller.wanted = {self._run_id: self._wanted}
-            self._controller.busy = dict(self._busy)
-            self._controller.given_up = self._given_up
-            self._controller.poke()
+            self._controller.follow(self._run_id, self._wanted, self._busy, self._given_up)
 
     async def _ask(self, name: str) -> OtherWay | None:
         """What the cloud says of a machine that is silent; None: that it runs, or nothing."""
-        if self._vms is None or name not in self._rows:
+        if self._cloud is None or name not in self._rows:
             return None
         taken = OtherWay.EVICTED if facts_of(self._rows[name]).spot else OtherWay.GONE
         try:
-            view = await self._vms.view(name)
+            view = await self._cloud.view(name)
         except Refusal:
             return None
         return taken if view is None or view.power in _OFF else None

@@ -7,31 +7,17 @@ from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
-from evalfleet.azure.requests.image import TAG_IMAGE
-from evalfleet.azure.requests.vm import TAG_OWNER, TAG_POOL, expires_of
-from evalfleet.azure.responses import Owned
-from evalfleet.azure.vms import Verb, Vms
 from evalfleet.model import DesiredState
-from evalfleet.store.base.store import StoreReader
-
-_VM = "microsoft.compute/virtualmachines"
-# In this order, because each needs what stands before it to be gone.
-_ORDER = (
-    _VM,
-    "microsoft.devtestlab/schedules",
-    "microsoft.network/networkinterfaces",
-    "microsoft.network/publicipaddresses",
-    "microsoft.compute/disks",
-    "microsoft.compute/snapshots",
-    "microsoft.network/virtualnetworks",
-    "microsoft.network/networksecuritygroups",
-)
+from evalfleet.pools.cloud.protocol import Cloud
+from evalfleet.pools.cloud.records import LABEL_IMAGE, LABEL_OWNER, LABEL_POOL, Kind, Resource, Verb, expires_of
+from evalfleet.pools.kinds.registry import creates_machines
+from evalfleet.store.reader import StoreReader
 
 
 class Finding(Struct, frozen=True, kw_only=True):
     """One resource, and why it may go."""
 
-    resource: Owned
+    resource: Resource
     why: str
 
 
@@ -47,7 +33,7 @@ class Purposes(Struct, frozen=True, kw_only=True):
     hosts: Collection[str]  # machines that are wanted, by name
 
 
-def findings(resources: Iterable[Owned], purposes: Purposes, now: float) -> list[Finding]:
+def findings(resources: Iterable[Resource], purposes: Purposes, now: float) -> list[Finding]:
     """Pure. What may go, in the order in which it can.
 
     Ours goes where no pool and no wanted machine stands for it. What others made goes only after the moment that they
@@ -56,68 +42,56 @@ def findings(resources: Iterable[Owned], purposes: Purposes, now: float) -> list
     Golden images stay: they are wanted until somebody deletes them.
     """
     listed = list(resources)
-    lasting = [one for one in listed if one.type.lower() == _VM and (expires_of(dict(one.tags)) or 0.0) > now]
+    lasting = [one for one in listed if one.kind is Kind.MACHINE and (expires_of(one.labels) or 0.0) > now]
     found: list[Finding] = []
     for one in listed:
-        if TAG_IMAGE in one.tags:
+        if LABEL_IMAGE in one.labels:
             continue
         why = _why(one, purposes) if _is_ours(one, purposes) else _why_of_others(one, purposes, lasting, now)
         if why is not None:
             found.append(Finding(resource=one, why=why))
-    return sorted(found, key=lambda each: _place(each.resource))
+    return sorted(found, key=lambda each: each.resource.order)
 
 
-def others(resources: Iterable[Owned], purposes: Purposes) -> dict[str, int]:
+def others(resources: Iterable[Resource], purposes: Purposes) -> dict[str, int]:
     """Pure. How many of these each other home has made, by its label."""
-    made = (one.tags.get(TAG_OWNER) for one in resources if TAG_IMAGE not in one.tags and not _is_ours(one, purposes))
+    made = (
+        one.labels.get(LABEL_OWNER)
+        for one in resources
+        if LABEL_IMAGE not in one.labels and not _is_ours(one, purposes)
+    )
     return dict(sorted(Counter(owner for owner in made if owner is not None).items()))
 
 
-def _why_of_others(one: Owned, purposes: Purposes, lasting: Iterable[Owned], now: float) -> str | None:
-    owner, pool, expires = one.tags.get(TAG_OWNER, "nobody"), one.tags.get(TAG_POOL), expires_of(dict(one.tags))
+def _why_of_others(one: Resource, purposes: Purposes, lasting: Iterable[Resource], now: float) -> str | None:
+    owner, pool, expires = one.labels.get(LABEL_OWNER, "nobody"), one.labels.get(LABEL_POOL), expires_of(one.labels)
     is_named = owner in purposes.named
     if is_named and purposes.forced:
         return f"made by {owner}"
-    if (expires is not None and expires > now) or any(_belongs(one.name, machine.name) for machine in lasting):
+    if (expires is not None and expires > now) or any(one.machine == machine.name for machine in lasting):
         return None
     if expires is not None:
         return f"expired; made by {owner}"
-    if any((each.tags.get(TAG_OWNER), each.tags.get(TAG_POOL)) == (owner, pool) for each in lasting):
+    if any((each.labels.get(LABEL_OWNER), each.labels.get(LABEL_POOL)) == (owner, pool) for each in lasting):
         return None  # a network that its machines need
     return f"made by {owner}" if is_named else None
 
 
-def _why(one: Owned, purposes: Purposes) -> str | None:
-    pool = one.tags.get(TAG_POOL, "")
+def _why(one: Resource, purposes: Purposes) -> str | None:
+    pool = one.labels.get(LABEL_POOL, "")
     if pool not in purposes.pools:
         return f"there is no pool {pool!r} here any more"
-    is_network = one.type.lower().startswith(("microsoft.network/virtual", "microsoft.network/networksecurity"))
-    if is_network or any(_belongs(one.name, host) for host in purposes.hosts):
+    is_network = one.kind is Kind.NETWORK
+    if is_network or one.machine in purposes.hosts:
         return None
     return f"pool {pool!r} does not want it"
 
 
-def _is_ours(one: Owned, purposes: Purposes) -> bool:
-    owner = one.tags.get(TAG_OWNER)
+def _is_ours(one: Resource, purposes: Purposes) -> bool:
+    owner = one.labels.get(LABEL_OWNER)
     if owner in purposes.owners:
         return True
-    return owner is not None and owner == purposes.legacy and is_part(one.name, purposes.known)
-
-
-def is_part(name: str, machines: Iterable[str]) -> bool:
-    """Whether a resource is one of the machines, or a part of one."""
-    return any(_belongs(name, machine) for machine in machines)
-
-
-def _belongs(name: str, host: str) -> bool:
-    """Whether a resource is a machine or a part of it: its parts are named after it."""
-    part = name.removeprefix("shutdown-computevm-")
-    return part in (host, f"{host}-nic", f"{host}-ip", f"{host}-disk")
-
-
-def _place(one: Owned) -> int:
-    kind = one.type.lower()
-    return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
+    return owner is not None and owner == purposes.legacy and one.machine in purposes.known
 
 
 def purposes_of(store: StoreReader, *, named: Collection[str] = (), force: bool = False) -> Purposes:
@@ -127,14 +101,14 @@ def purposes_of(store: StoreReader, *, named: Collection[str] = (), force: bool 
         named: labels of other homes, such as one that was deleted.
         force: end what those have made even before the moment that it carries.
     """
-    pools = [pool.name for pool in store.pools() if pool.backend == "azure-vm"]
-    hosts = {host.name for pool in pools for host in store.hosts(pool) if host.desired is not DesiredState.GONE}
-    hosts |= store.host_work().keys()  # whatever else is written: results lie there
-    us = store.identity()
+    pools = [pool.name for pool in store.pools.all() if creates_machines(pool)]
+    hosts = {host.name for pool in pools for host in store.hosts.of_pool(pool) if host.desired is not DesiredState.GONE}
+    hosts |= store.hosts.work().keys()  # whatever else is written: results lie there
+    us = store.home.identity()
     return Purposes(
         owners=us.labels,
         legacy=us.legacy,
-        known={host.name for pool in pools for host in store.hosts(pool, gone=True)},
+        known={host.name for pool in pools for host in store.hosts.of_pool(pool, gone=True)},
         named=named,
         forced=force,
         pools=pools,
@@ -142,25 +116,25 @@ def purposes_of(store: StoreReader, *, named: Collection[str] = (), force: bool 
     )
 
 
-def purposeless(resources: Iterable[Owned], store: StoreReader) -> list[Finding]:
+def purposeless(resources: Iterable[Resource], store: StoreReader) -> list[Finding]:
     """What of these may go, by what the home wants now."""
     return findings(resources, purposes_of(store), store.now())
 
 
-async def reap(vms: Vms, found: Iterable[Finding]) -> None:
-    """End them one after another; a VM takes its disk, interface and address with it. Raises Refusal."""
+async def reap(cloud: Cloud, found: Iterable[Finding]) -> None:
+    """End them one after another; a machine takes its parts with it. Raises Refusal."""
     import anyio
 
     unwilling: set[str] = set()  # machines that did not go: they keep their deadlines
     for each in found:
-        if any(_belongs(each.resource.name, name) for name in unwilling):
+        if each.resource.machine in unwilling:
             continue
-        if each.resource.type.lower() != _VM:
-            await vms.delete_owned(each.resource)
+        if each.resource.kind is not Kind.MACHINE:
+            await cloud.delete_resource(each.resource)
             continue
-        continuation = await vms.delete(each.resource.name)
+        continuation = await cloud.delete(each.resource.name)
         while continuation is not None:
-            progress = await vms.poll(Verb.DELETE, each.resource.name, continuation)
+            progress = await cloud.poll(Verb.DELETE, each.resource.name, continuation)
             if progress.problem is not None:
                 unwilling.add(each.resource.name)
             if progress.done:

@@ -1,4 +1,4 @@
-"""Getting what was wished: by keeping the pool oneself for a while, or by waiting for whoever keeps it."""
+"""Reconciles a pool once: as its owner for a while, or by waiting for the process that owns it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evalfleet.errors import NotFound, Owned
 from evalfleet.model import PoolHost
 from evalfleet.pools.convergence import is_settled
 from evalfleet.pools.ownership import Tell, own_pool
-from evalfleet.store.base.store import Store
+from evalfleet.store.store import Store
 from evalfleet.store.thread import Clerk
 
 _LOOK_S = 0.5
@@ -25,15 +25,15 @@ async def reconcile_pool(
     tell: Tell,
     *,
     again: bool = False,
-    makes: bool = True,
+    creates: bool = True,
     waits: bool = True,
 ) -> None:
     """Return when the machines of the pool are what they should be, or cannot be now: `Pool.reason` says why not.
 
     Args:
-        again: let machines in quarantine prove themselves again, where we are the keeper.
-        makes: whether machines that are missing are made, where we are the keeper: who stops or deletes buys nothing.
-        waits: also for machines that are to go and have work, where we are the keeper.
+        again: let machines in quarantine prove themselves again, where we are the owner.
+        creates: whether machines that are missing are created, where we are the owner: who stops or deletes buys nothing.
+        waits: also for machines that are to go and have work, where we are the owner.
 
     Raises:
         Refusal: the cloud does not let us do anything.
@@ -42,8 +42,7 @@ async def reconcile_pool(
     clerk = Clerk()
     while True:
         try:
-            async with own_pool(settings, store, clerk, name, process, tell) as controller:
-                controller.makes = makes
+            async with own_pool(settings, store, clerk, name, process, tell, creates=creates) as controller:
                 if again:
                     await controller.retry_quarantined()
                 await controller.settle(waits=waits)
@@ -58,12 +57,12 @@ async def reconcile_pool(
 async def _waited(store: Store, clerk: Clerk, name: str, tell: Tell) -> bool:
     """Wait while another process does it. False: that process is no more."""
     seen: dict[str, PoolHost] = {}
-    while await clerk.call(partial(store.pool_owner, name)) is not None:
+    while await clerk.call(partial(store.pools.owner, name)) is not None:
         try:
-            pool = await clerk.call(partial(store.pool, name))
+            pool = await clerk.call(partial(store.pools.get, name))
         except NotFound:
             return True
-        hosts = await clerk.call(partial(store.hosts, name))
+        hosts = await clerk.call(partial(store.hosts.of_pool, name))
         for host in hosts:
             if seen.get(host.name) != host:
                 seen[host.name] = host

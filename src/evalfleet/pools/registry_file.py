@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from evalfleet.azure.vm_facts import facts_of
 from evalfleet.benchmarks.registry import container_of
-from evalfleet.hosts.azure_pool import settings_of
 from evalfleet.model import DesiredState, HostState, Pool, PoolHost
+from evalfleet.pools.machine.facts import facts_of
+from evalfleet.pools.settings import settings_of
 
 _STATUS = {
     HostState.REQUESTED: "creating",
@@ -27,16 +27,16 @@ _STATUS = {
 }
 
 
-def registry_text(pool: Pool, hosts: Sequence[PoolHost], tallies: Mapping[str, Any], group: str) -> str:
+def registry_text(pool: Pool, hosts: Sequence[PoolHost], tallies: Mapping[str, Any]) -> str:
     """Pure. `tallies` as `StoreReader.pool_tallies` gives them."""
     wanted = settings_of(pool)
     regions = [facts_of(host).region for host in hosts if facts_of(host).region]
     content = {
         "pool_id": datetime.fromtimestamp(pool.created_at, UTC).strftime("%Y%m%d_%H%M%S"),
         "created_at": _iso(pool.created_at),
-        "resource_group": group,
+        "resource_group": wanted.account.get("resource_group", ""),
         "location": regions[0] if regions else wanted.regions[0],
-        "vm_size": wanted.sizes[0],
+        "vm_size": wanted.size[0],
         "total_tasks": tallies["total"],
         "completed_tasks": tallies["completed"],
         "failed_tasks": tallies["failed"],

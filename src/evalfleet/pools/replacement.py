@@ -12,11 +12,11 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from evalfleet.azure.vm_facts import facts_of
 from evalfleet.core.hosts.lifecycle import HOUR_S
 from evalfleet.model import AttemptState, DesiredState, HostState, HostWork, PoolHost
-from evalfleet.pools.machine.context import PoolContext
-from evalfleet.pools.machine.controller import MachineController
+from evalfleet.pools.context import PoolContext
+from evalfleet.pools.machine.facts import facts_of
+from evalfleet.pools.machine.record import MachineRecord
 
 REPLACED_LEAST = 2  # machines that a pool replaces in an hour, however small it is
 REPLACED_SHARE = 4  # else one in so many: what made so many unwell would make the next ones so, too
@@ -43,34 +43,34 @@ async def set_aside(
         live = [one for one in work.get(host.name, ()) if one.state is not AttemptState.COLLECTING]
         if host.desired is not DesiredState.RUNNING or live:
             continue
-        machine = MachineController(context, host)
+        machine = MachineRecord(context, host)
         if host.state is HostState.READY and host.name in given_up:
             await machine.move(state=HostState.QUARANTINED, reason=given_up[host.name])
-        if machine.host.state is HostState.QUARANTINED:
+        if machine.state is HostState.QUARANTINED:
             await _stop(context, machine)
 
 
-async def _stop(context: PoolContext, machine: MachineController) -> None:
-    now = await context.now()
+async def _stop(context: PoolContext, machine: MachineRecord) -> None:
+    now = await context.record.now()
     may_replace = await _replaced_lately(context, now) < max(REPLACED_LEAST, context.wanted.limit // REPLACED_SHARE)
-    if not may_replace and now - machine.host.updated_at < context.wanted.idle_s:
+    if not may_replace and now - machine.host.updated_at < context.wanted.idle:
         return  # a person may want to look at it as it is
     reason = machine.host.reason or "it is in quarantine"
     facts = replace(machine.facts, unwell=reason, unwell_at=now, replaced=may_replace)
     await machine.move(facts=facts)
     said = "another takes its place" if may_replace else "none takes its place: too many were replaced within an hour"
     stop = partial(
-        context.store.set_desired,
-        context.pool.name,
-        [machine.host.name],
+        context.record.store.hosts.set_desired,
+        context.record.name,
+        [machine.name],
         DesiredState.STOPPED,
         f"{reason}; {said}",
         force=True,
     )
-    await context.clerk.call(stop)
+    await context.record.call(stop)
 
 
 async def _replaced_lately(context: PoolContext, now: float) -> int:
-    rows = await context.clerk.call(partial(context.store.hosts, context.pool.name, gone=True))
+    rows = await context.record.hosts(gone=True)
     facts = [facts_of(row) for row in rows]
     return sum(one.replaced and one.unwell_at is not None and now - one.unwell_at < HOUR_S for one in facts)

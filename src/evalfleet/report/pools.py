@@ -9,10 +9,10 @@ from msgspec import convert
 from msgspec.structs import asdict, replace
 
 from evalfleet.answers.pools import HostRow, PoolCount, PoolFacts, Quota
-from evalfleet.azure.vm_facts import facts_of
 from evalfleet.core.hosts.lifecycle import cost_usd, metered, total_usd
-from evalfleet.hosts import registry
 from evalfleet.model import HostState, Pool, PoolHost
+from evalfleet.pools.kinds import registry
+from evalfleet.pools.machine.facts import facts_of
 from evalfleet.report.summary import reason_of
 from evalfleet.store.pools.pools import QUOTA_SEEN
 from evalfleet.store.pools.queries import pool_subject
@@ -27,6 +27,7 @@ def pool_facts(reader: StoreReader, pool: Pool, speed: float = 1.0) -> PoolFacts
     Args:
         speed: cloud seconds per second, of an emulator.
     """
+    kind = registry.kind_of(pool)
     rows = reader.hosts.of_pool(pool.name)
     loads = reader.hosts.live_counts()
     hosts = [
@@ -36,16 +37,17 @@ def pool_facts(reader: StoreReader, pool: Pool, speed: float = 1.0) -> PoolFacts
             busy=loads.get(host.name, 0),
             price_usd_per_hour=host.price_usd_per_hour / speed,
         )
-        for host in registry.kind_of(pool).hosts(pool, rows)
+        for host in kind.hosts(pool, rows)
     ]
     facts = PoolFacts(
         name=pool.name,
         backend=pool.backend,
+        creates_machines=kind.creates_machines,
         workers=sum(row.workers for row in hosts),
         created_at=pool.created_at,
         hosts=hosts,
     )
-    return facts if pool.backend == "ssh" else _rented(facts, reader, pool, rows, speed)
+    return _rented(facts, reader, pool, rows, speed) if kind.creates_machines else facts
 
 
 def pool_count(facts: PoolFacts) -> PoolCount:

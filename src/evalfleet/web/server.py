@@ -15,7 +15,6 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from msgspec import Struct
 
-from evalfleet.azure import settings as azure_settings
 from evalfleet.config import Settings
 from evalfleet.daemon.alerts.access import Access
 from evalfleet.daemon.alerts.service import AlertService
@@ -27,6 +26,7 @@ from evalfleet.daemon.supervisor import ChildSupervisor
 from evalfleet.errors import InputError
 from evalfleet.layout import Home
 from evalfleet.model import Event
+from evalfleet.pools.kinds.registry import clouds
 from evalfleet.store.open import open_store
 from evalfleet.web.app import application
 from evalfleet.web.context import Site
@@ -161,7 +161,7 @@ def _supervise(site: Site, options: Options, notice: Callable[[str], None]) -> N
         readers=site.readers,
         write=site.write,
         notice=notice,
-        of=PoolChildren(reachable=azure_settings.reachable(site.settings)),
+        of=PoolChildren(reachable=any(kind.provider.is_configured(site.settings) for kind in clouds())),
     )
 
 

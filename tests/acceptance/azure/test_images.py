@@ -9,15 +9,16 @@ import pytest
 from tests.support.cloud import cloud
 
 from evalfleet.azure import clients
-from evalfleet.azure.error_causes import Action, Cause
 from evalfleet.azure.images import Images, ImageView
-from evalfleet.azure.offers import Closed, Offering
+from evalfleet.azure.provider import AzureProvider
 from evalfleet.azure.requests import image
 from evalfleet.azure.requests.image import ImageSpec
 from evalfleet.azure.responses import VmView
-from evalfleet.azure.vms import Progress, Refusal, Verb
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario
+from evalfleet.pools.cloud.problems import Action, Cause, Refusal
+from evalfleet.pools.cloud.records import LABEL_IMAGE, Offering, Progress, Verb
+from evalfleet.pools.offers import Closed
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +57,7 @@ async def test_a_machine_begins_with_what_another_had():
         assert (await here.ssh(source, view, f"{prepare}; echo 'echo mine' >../bin/mine; chmod +x ../bin/mine"))[0] == 0
         golden = await baked(images, wanted(view))
         assert (golden.name, golden.version, golden.regions) == ("golden", "1.0.0", ("eastus", "westus2"))
-        assert golden.tags[image.TAG_IMAGE] == "golden"
+        assert golden.tags[LABEL_IMAGE] == "golden"
         # The worker was left alone.
         assert (await here.ssh(source, view, "cat state"))[1] == "kept\n"
 
@@ -120,7 +121,7 @@ async def test_a_region_without_a_replica_is_refused_and_leaves_nothing():
         assert (problem.cause, problem.action) == (Cause.IMAGE, Action.NEXT_REGION)
         far, larger = (Offering(size=size, region="westus2") for size in ("Standard_D8ds_v5", "Standard_D16ds_v5"))
         near = Offering(size=far.size, region="eastus")
-        closed = Closed().after(problem, far, [far, larger, near], 0.0)
+        closed = Closed().after(problem, far, [far, larger, near], 0.0, AzureProvider().family)
         assert [closed.at(offer, 1.0) for offer in (far, larger, near)] == [True, True, False]
         assert (await here.control("GET", "leaks"))["leaks"] == []
         assert await here.vms.view("far") is None

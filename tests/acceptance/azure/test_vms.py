@@ -14,15 +14,18 @@ import pytest
 from msgspec.structs import replace
 from tests.support.cloud import cloud, connected
 
-from evalfleet.azure import clients, hostkey
-from evalfleet.azure.error_causes import Action, Cause
-from evalfleet.azure.offers import Closed, Plan, Try, candidates, next_offer
+from evalfleet.azure import clients
+from evalfleet.azure.provider import AzureProvider
 from evalfleet.azure.requests import vm
-from evalfleet.azure.vms import Refusal, Verb, Vms
+from evalfleet.azure.vms import Vms
 from evalfleet.emulator import server
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario, Times
 from evalfleet.emulator.server import Options
+from evalfleet.pools import host_key
+from evalfleet.pools.cloud.problems import Action, Cause, Refusal
+from evalfleet.pools.cloud.records import LABEL_POOL, LABEL_WORKER, HostKey, Verb, expires_of
+from evalfleet.pools.offers import Closed, Plan, Try, candidates, next_offer
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +41,7 @@ async def test_from_nothing_to_a_login_and_back_to_nothing():
             assert str(done.stdout).splitlines()[0] == "evalfleet"
             assert done.stderr == "bad\n"
 
-        await here.done(Verb.DEALLOCATE, spec.name, await here.vms.deallocate(spec.name))
+        await here.done(Verb.STOP, spec.name, await here.vms.stop(spec.name))
         stopped = await here.vms.view(spec.name)
         assert stopped is not None
         assert stopped.power == "deallocated"
@@ -64,8 +67,8 @@ async def test_a_created_vm_has_all_four_parts_and_our_tags():
         kinds = sorted(each.type.rpartition("/")[2] for each in found)
         wanted = "disks networkInterfaces networkSecurityGroups publicIPAddresses virtualMachines virtualNetworks"
         assert kinds == wanted.split()
-        assert {each.tags[vm.TAG_POOL] for each in found} == {"p1"}
-        assert view.tags[vm.TAG_WORKER] == "w-evalfleet-1"
+        assert {each.labels[LABEL_POOL] for each in found} == {"p1"}
+        assert view.tags[LABEL_WORKER] == "w-evalfleet-1"
         assert await here.vms.owned("other") == []
         assert [each.name for each in await here.vms.list("p1")] == ["evalfleet-1"]
         assert (await here.vms.list())[0].power == "running"
@@ -125,7 +128,7 @@ async def test_create_said_twice_makes_one():
     async with cloud() as here:
         spec = here.spec()
         view = await here.made(spec)
-        again = replace(spec, host_key=hostkey.fresh_host_key())
+        again = replace(spec, host_key=host_key.fresh_host_key())
         assert await here.vms.create(again, here.network) is None
         assert len(here.events("vm.creating")) == 1
         async with here.login(spec, view) as connection:  # the first key is still the one
@@ -147,16 +150,16 @@ async def test_the_first_connection_replaces_the_host_key():
         spec = here.spec()
         view = await here.made(spec)
         async with here.login(spec, view) as connection:
-            done = await connection.run(hostkey.STAGE, check=True)
+            done = await connection.run(host_key.STAGE, check=True)
             async with here.login(spec, view):
                 pass  # nothing has changed yet
-            await connection.run(hostkey.SWAP, check=True)
+            await connection.run(host_key.SWAP, check=True)
         public = " ".join(str(done.stdout).split()[:2])
         assert public != spec.host_key.public
         with pytest.raises(asyncssh.HostKeyNotVerifiable):
             async with here.login(spec, view):
                 pass
-        renewed = replace(spec, host_key=vm.HostKey(public=public, private=""))
+        renewed = replace(spec, host_key=HostKey(public=public, private=""))
         async with here.login(renewed, view) as connection:
             await connection.run("true", check=True)
 
@@ -170,7 +173,7 @@ async def test_a_missing_quota_names_the_number():
         usages = await here.vms.usages("eastus")
         assert (usages["standardDDSv5Family"].used, usages["standardDDSv5Family"].limit) == (8, 10)
         # Deallocated machines count.
-        await here.done(Verb.DEALLOCATE, "a", await here.vms.deallocate("a"))
+        await here.done(Verb.STOP, "a", await here.vms.stop("a"))
         assert (await here.vms.usages("eastus"))["standardDDSv5Family"].used == 8
 
 
@@ -185,7 +188,7 @@ async def test_the_third_region_is_used_and_the_second_left_clean():
         plan = Plan(offers=candidates(["Standard_D8ds_v5"], ["eastus", "westus2", "centralus"]))
         closed, rng, problem, causes = Closed(), random.Random(1), None, []
         for _ in range(4):
-            plan, closed, step = next_offer(plan, problem, closed, time.time(), rng)
+            plan, closed, step = next_offer(plan, problem, closed, time.time(), rng, AzureProvider().family)
             assert isinstance(step, Try)
             if step.clear and (gone := await here.vms.delete("w1")):
                 await here.done(Verb.DELETE, "w1", gone)
@@ -312,11 +315,11 @@ async def test_the_deadline_holds_without_us_and_can_be_moved():
 async def test_tags_can_be_renewed():
     async with cloud() as here:
         view = await here.made(here.spec())
-        await here.vms.renew(view, 2_000_000_000)
+        await here.vms.renew(view.name, view.region, view.tags, 2_000_000_000)
         renewed = await here.vms.view(view.name)
         assert renewed is not None
-        assert vm.expires_of(dict(renewed.tags)) == 2_000_000_000
-        assert renewed.tags[vm.TAG_POOL] == "p1"
+        assert expires_of(dict(renewed.tags)) == 2_000_000_000
+        assert renewed.tags[LABEL_POOL] == "p1"
 
 
 async def test_nobody_there():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.support.cloud import cloud
 
-from evalfleet.azure.vms import Verb
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario
+from evalfleet.pools.cloud.records import Verb
 
 pytestmark = pytest.mark.anyio
 
@@ -17,7 +17,7 @@ async def test_the_bill_counts_cloud_seconds_and_stops_with_the_machine():
         spec = here.spec()
         await here.made(spec)
         await here.control("POST", "clock", {"seconds": 3600})
-        await here.done(Verb.DEALLOCATE, spec.name, await here.vms.deallocate(spec.name))
+        await here.done(Verb.STOP, spec.name, await here.vms.stop(spec.name))
         await here.control("POST", "clock", {"seconds": 24 * 3600})
         bill = await here.control("GET", "bill")
         assert bill["by_kind"]["vm"] == pytest.approx(0.452, rel=0.02)

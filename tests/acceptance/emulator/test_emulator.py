@@ -20,9 +20,10 @@ from tests.support import azure_bodies
 from tests.support.cloud import Cloud, cloud
 
 from evalfleet.azure.requests import vm
-from evalfleet.azure.vms import Refusal, Verb
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Eviction, Scenario, Times
+from evalfleet.pools.cloud.problems import Refusal
+from evalfleet.pools.cloud.records import Verb
 
 pytestmark = pytest.mark.anyio
 
@@ -199,7 +200,7 @@ async def test_a_stopped_machine_loses_its_daemons_and_its_temporary_disk():
         async with here.login(spec, view) as connection:
             pid = int(str((await connection.run(started, check=True)).stdout))
         assert runs(pid)
-        await here.done(Verb.DEALLOCATE, spec.name, await here.vms.deallocate(spec.name))
+        await here.done(Verb.STOP, spec.name, await here.vms.stop(spec.name))
         assert [leak for leak in (await here.control("GET", "leaks"))["leaks"] if leak["type"] == "process"] == []
         assert not runs(pid)
         await here.done(Verb.START, spec.name, await here.vms.start(spec.name))

@@ -14,14 +14,13 @@ from tests.support.cloud import Cloud, cloud
 
 from evalfleet.azure import clients
 from evalfleet.azure.requests import vm
-from evalfleet.azure.requests.vm import VmSpec
 from evalfleet.azure.responses import VmView
-from evalfleet.azure.vms import Verb
 from evalfleet.benchmarks.waa import readiness
 from evalfleet.benchmarks.waa.docker import Docker
 from evalfleet.benchmarks.waa.settings import WaaSettings
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import LinkChange, Scenario, Times
+from evalfleet.pools.cloud.records import MachineSpec, Verb
 
 pytestmark = pytest.mark.anyio
 
@@ -34,12 +33,12 @@ def boot(preset: str, name: str = "*", **more: Any) -> Fault:
     return Fault(op="host.boot", match={"name": name}, preset=preset, **more)
 
 
-async def one(here: Cloud, name: str = "evalfleet-1", **changes: Any) -> tuple[VmSpec, VmView]:
+async def one(here: Cloud, name: str = "evalfleet-1", **changes: Any) -> tuple[MachineSpec, VmView]:
     spec = here.spec(name, **changes)
     return spec, await here.made(spec)
 
 
-async def free_gb(here: Cloud, spec: VmSpec, view: VmView) -> float:
+async def free_gb(here: Cloud, spec: MachineSpec, view: VmView) -> float:
     status, told = await here.ssh(spec, view, FREE_KB)
     assert status == 0
     return int(told) / 2**20
@@ -100,7 +99,7 @@ async def test_a_full_disk_and_the_repair():
             assert (await here.ssh(*which, "docker system prune -af"))[0] == 0
             assert await free_gb(here, *which) == pytest.approx(left, abs=0.1)
         # Over a stop it stays as it is.
-        await here.done(Verb.DEALLOCATE, "wasted", await here.vms.deallocate("wasted"))
+        await here.done(Verb.STOP, "wasted", await here.vms.stop("wasted"))
         await here.fault(op="host.boot", preset="disk_full", times=1)
         await here.done(Verb.START, "wasted", await here.vms.start("wasted"))
         assert await free_gb(here, *wasted) == 0
@@ -162,7 +161,7 @@ async def test_a_partition_at_its_time_that_heals():
 # Docker
 
 
-async def ready(here: Cloud, which: tuple[VmSpec, VmView], run: str = "") -> None:
+async def ready(here: Cloud, which: tuple[MachineSpec, VmView], run: str = "") -> None:
     assert (await here.ssh(*which, "docker pull windowsarena/winarena"))[0] == 0
     status, told = await here.ssh(*which, f"docker run --detach --name winarena {run} windowsarena/winarena:latest")
     assert status == 0, told
@@ -203,7 +202,7 @@ async def test_containers_do_not_live_over_a_stop_unless_told():
         which = await one(here)
         await ready(here, which)
         assert (await here.ssh(*which, "docker run -d --name keeper --restart always windowsarena/winarena"))[0] == 0
-        await here.done(Verb.DEALLOCATE, which[0].name, await here.vms.deallocate(which[0].name))
+        await here.done(Verb.STOP, which[0].name, await here.vms.stop(which[0].name))
         await here.done(Verb.START, which[0].name, await here.vms.start(which[0].name))
         assert (await here.ssh(*which, "docker ps --format '{{.Names}}'"))[1] == "keeper\n"
         assert await here.ssh(*which, "docker start winarena") == (0, "winarena\n")

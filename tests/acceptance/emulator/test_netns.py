@@ -21,10 +21,10 @@ from tests.support.cloud import cloud, connected
 from evalfleet.azure import clients
 from evalfleet.azure.images import Images
 from evalfleet.azure.requests.image import ImageSpec
-from evalfleet.azure.vms import Verb
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.machines import netns
 from evalfleet.emulator.scenario import Scenario
+from evalfleet.pools.cloud.records import Verb
 
 pytestmark = pytest.mark.anyio
 
@@ -63,7 +63,7 @@ async def test_a_machine_of_its_own():
             assert len(str((await connection.run("ls /proc | grep -c '^[0-9]'", check=True)).stdout)) <= 3
         assert "uid=0" in await here.vms.run_command(spec.name, "id; echo y >/mnt/f")
 
-        await here.done(Verb.DEALLOCATE, spec.name, await here.vms.deallocate(spec.name))
+        await here.done(Verb.STOP, spec.name, await here.vms.stop(spec.name))
         await here.done(Verb.START, spec.name, await here.vms.start(spec.name))
         async with here.login(spec, view) as connection:
             assert (await connection.run("cat kept; ls /mnt", check=True)).stdout == "x\n"

@@ -11,11 +11,10 @@ import pytest
 from tests.support.cloud import Cloud, cloud
 
 from evalfleet.azure import clients
-from evalfleet.azure.error_causes import Action, Cause, Problem
-from evalfleet.azure.requests.vm import VmSpec
-from evalfleet.azure.vms import Refusal, Verb
 from evalfleet.emulator import scenario
 from evalfleet.emulator.scenario import Scenario
+from evalfleet.pools.cloud.problems import Action, Cause, Problem, Refusal
+from evalfleet.pools.cloud.records import MachineSpec, Verb
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +30,7 @@ def running(name: str, *, speed: float = 0) -> AbstractAsyncContextManager[Cloud
     return cloud(named(name), speed=speed)
 
 
-async def tried(here: Cloud, spec: VmSpec) -> Problem | None:
+async def tried(here: Cloud, spec: MachineSpec) -> Problem | None:
     """Create a VM, and return why that failed; its record is deleted."""
     network = await here.vms.ensure_network("p1", spec.region, "me")
     try:

@@ -11,9 +11,9 @@ from tests.support.fleet import Fleet, wait_for
 from tests.support.page_view import BUILT, CHROMIUM, MISSING, viewed
 from tests.support.web_server import serve
 
-from evalfleet.azure.pool import AzurePool
 from evalfleet.core.breaker import Breaker, Mark
 from evalfleet.model import BreakerState, Kind
+from evalfleet.pools.settings import PoolSettings
 from evalfleet.store.open import open_store
 from evalfleet.testing.store.cases import drive
 
@@ -25,7 +25,7 @@ OUTAGE = "the model is down"
 
 
 def test_a_pool_says_why_it_makes_no_more_machines(fleet: Fleet, tmp_path: Path):
-    made = msgspec.to_builtins(AzurePool(workers=2, budget_usd=5.0))
+    made = msgspec.to_builtins(PoolSettings(size=("Standard_D8ds_v5",), workers=2, budget_usd=5.0))
     with closing(open_store(fleet.home)) as store:
         store.pools.create("lab", "azure-vm", made)
         store.pools.explain("lab", {"cause": "budget", "message": SPENT})

@@ -76,8 +76,8 @@ async def test_who_may_not_register_it_is_told_how(tmp_path: Path) -> None:
 async def test_an_interrupt_while_azure_creates_leaves_no_machine_without_a_deadline(tmp_path: Path) -> None:
     async with site(tmp_path, Scenario(times=Times(create=600)), speed=10) as here:
         here.wants(workers=2)
-        async with here.steward() as steward, anyio.create_task_group() as tasks:
-            tasks.start_soon(steward.settle)
+        async with here.controller() as controller, anyio.create_task_group() as tasks:
+            tasks.start_soon(controller.settle)
             await here.cloud.until("vm.creating")
             tasks.cancel_scope.cancel()  # as Ctrl-C does
         assert len(here.cloud.events("vm.creating")) >= 1
@@ -90,8 +90,8 @@ async def test_what_a_keeper_left_that_died_between_order_and_deadline_is_made_g
     async with site(tmp_path, Scenario(times=Times(create=600)), speed=10) as here:
         here.wants(workers=1)
         here.fault(op="schedule.put", preset="conflict", times=1)
-        async with here.steward() as steward, anyio.create_task_group() as tasks:
-            tasks.start_soon(steward.settle)
+        async with here.controller() as controller, anyio.create_task_group() as tasks:
+            tasks.start_soon(controller.settle)
             await here.cloud.until("fault.hit")
             tasks.cancel_scope.cancel()
         assert unprotected(here) == [ONE]
@@ -119,9 +119,9 @@ async def test_a_ready_machine_whose_deadline_cannot_be_moved_says_so_until_it_c
         await here.settle()
         here.advance(2 * HOUR_S)
         here.fault(op="schedule.put", preset="conflict", times=1)
-        async with here.steward() as steward:
-            context = steward._context
-            views = {view.name: view for view in await context.vms.list(context.pool.name)}
+        async with here.controller() as controller:
+            context = controller._context
+            views = {view.name: view for view in await context.cloud.list(context.record.name)}
             await move_deadlines(context, here.hosts(), views)
             [host] = here.hosts()
             assert (host.reason or "").startswith("its deadline cannot be moved: ")
@@ -138,8 +138,8 @@ async def test_a_deletion_that_fails_leaves_the_deadline(tmp_path: Path) -> None
         await here.settle()
         here.wants(workers=0)
         here.set_desired(DesiredState.GONE)
-        async with here.steward() as steward, anyio.create_task_group() as tasks:
-            tasks.start_soon(steward.settle)
+        async with here.controller() as controller, anyio.create_task_group() as tasks:
+            tasks.start_soon(controller.settle)
             while here.states():
                 assert unprotected(here) == []
                 await anyio.sleep(0.01)
@@ -165,7 +165,7 @@ async def test_the_deadline_comes_when_the_budget_is_spent(tmp_path: Path) -> No
 async def test_a_machine_without_a_public_address_is_given_up_in_words(tmp_path: Path) -> None:
     scenario = Scenario(fault=[Fault(op="network.get", match={"name": "*-ip"}, preset="resource_not_found")])
     async with site(tmp_path, scenario) as here:
-        here.wants(workers=1, deadlines={"ssh": 0.3})
+        here.wants(workers=1, deadline={"ssh": 0.3})
         await here.settle()
         assert here.states() == {}
         assert "has no public address" in here.reason()[1]

@@ -41,10 +41,10 @@ def configure(folder: Path) -> None:
 async def settle(here: Site, *, unquarantine: bool = False) -> None:
     """As `pool create` does, or `pool prepare` with what is in quarantine."""
     with anyio.fail_after(240):
-        async with here.steward() as steward:
+        async with here.controller() as controller:
             if unquarantine:
-                await steward.retry_quarantined()
-            await steward.settle()
+                await controller.retry_quarantined()
+            await controller.settle()
 
 
 def calls(here: Cloud, command: str) -> list[dict[str, Any]]:
@@ -96,7 +96,7 @@ async def the_time_of_the_rung_ends_before_that_of_the_pull(here: Site) -> None:
     """The machine has the tools by now; only the pull can take the check's time."""
     patient = here.settings
     here.settings = replace(patient, tables={"waa": {**patient.tables["waa"], "pull_timeout_s": 3600.0}})
-    here.wants(deadlines={"benchmark": 15.0})
+    here.wants(deadline={"benchmark": 15.0})
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(partial(settle, here, unquarantine=True))
         await until(lambda: len(pullers(here.cloud)) == 1)
@@ -106,7 +106,7 @@ async def the_time_of_the_rung_ends_before_that_of_the_pull(here: Site) -> None:
     assert len(calls(here.cloud, "pull")) == 4
     await until(lambda: pullers(here.cloud) == [])
     here.settings = patient
-    here.wants(deadlines={})
+    here.wants(deadline={})
 
 
 async def a_pull_fails_twice_and_then_works(here: Site) -> None:

@@ -9,7 +9,7 @@ import anyio.to_thread
 import pytest
 from msgspec import to_builtins
 from tests.support.cloud import Cloud
-from tests.support.web_site import NAME, Site, site
+from tests.support.web_site import NAME, ServedRun, Site, site
 
 from evalfleet.azure import prices
 from evalfleet.cli.pools.shared.table import page
@@ -17,7 +17,6 @@ from evalfleet.core.hosts.lifecycle import HOUR_S
 from evalfleet.emulator.scenario import Scenario, Times
 from evalfleet.layout import Home
 from evalfleet.model import DesiredState
-from evalfleet.pools.controller import PoolController
 from evalfleet.report.pools import pool_facts
 
 pytestmark = pytest.mark.anyio
@@ -85,8 +84,8 @@ async def test_a_spot_machine_whose_price_is_not_known_is_shown_with_the_most_th
 async def test_a_machine_whose_order_nobody_followed_is_shown_with_its_price(tmp_path: Path) -> None:
     async with site(tmp_path, Scenario(times=Times(create=600)), speed=10) as here:
         here.wants(workers=1)
-        async with here.steward() as steward, anyio.create_task_group() as tasks:
-            tasks.start_soon(steward.settle)
+        async with here.controller() as controller, anyio.create_task_group() as tasks:
+            tasks.start_soon(controller.settle)
             await here.until(lambda: any(host.facts.get("deadline_at") for host in here.hosts()))
             tasks.cancel_scope.cancel()
         answer = to_builtins(pool_facts(here.store, here.store.pool(NAME), 10))
@@ -146,9 +145,9 @@ async def test_a_deadline_is_moved_while_somebody_serves(tmp_path: Path) -> None
 async def test_who_leaves_lets_machines_stop_soon_and_who_comes_back_does_not(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
         here.wants(workers=1, max_hours=4)
-        async with here.steward() as steward:
-            await steward.settle()
-            await steward.part()
+        async with here.controller() as controller:
+            await controller.settle()
+            await controller.part()
         left = here.facts("evalfleet-1").deadline_at
         assert left is not None
         assert left - here.store.now() == pytest.approx(1800, abs=60)
@@ -232,12 +231,12 @@ async def test_stopped_machines_cost_their_disk(tmp_path: Path) -> None:
 
 async def test_a_scaling_pool_follows_its_run_and_sheds_what_is_idle(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
-        here.wants(workers=4, scales=True, least=1, most=4, idle_s=600.0)
-        async with here.served() as steward:
-            _need(steward, 9)
+        here.wants(workers=4, min=1, max=4, idle=600.0)
+        async with here.served() as served:
+            _need(served, 9)
             await here.until(lambda: here.count("ready") == 4)
-            steward.busy = {"evalfleet-1": 1, "evalfleet-4": 1}
-            _need(steward, 2)
+            served.say(busy={"evalfleet-1": 1, "evalfleet-4": 1})
+            _need(served, 2)
             await here.looked()
             here.advance(500)
             await here.looked()
@@ -245,11 +244,11 @@ async def test_a_scaling_pool_follows_its_run_and_sheds_what_is_idle(tmp_path: P
             here.advance(200)
             await here.until(lambda: here.count("stopped") == 2)
             assert {name for name, state in here.states().items() if state == "ready"} == {"evalfleet-1", "evalfleet-4"}
-            _need(steward, 3)
+            _need(served, 3)
             await here.until(lambda: here.count("ready") == 3)
             assert here.creations() == 4  # one that was stopped is started before a new one is made
-            steward.busy = {}
-            _need(steward, 0)
+            served.say(busy={})
+            _need(served, 0)
             await here.looked()
             here.advance(700)
             await here.until(lambda: here.count("ready") == 1)
@@ -259,18 +258,17 @@ async def test_a_scaling_pool_follows_its_run_and_sheds_what_is_idle(tmp_path: P
 async def test_work_ends_before_its_machine_is_stopped(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
         here.wants(workers=2)
-        async with here.served() as steward:
+        async with here.served() as served:
             await here.until(lambda: here.count("ready") == 2)
-            steward.busy = {"evalfleet-1": 1}
+            served.say(busy={"evalfleet-1": 1})
             here.set_desired(DesiredState.STOPPED)
-            steward.poke()
+            served.say()
             await here.until(lambda: here.states() == {"evalfleet-1": "draining", "evalfleet-2": "stopped"})
             assert (await here.powers())["evalfleet-1"] == "running"
-            steward.busy = {}
-            steward.poke()
+            served.say(busy={})
+            served.say()
             await here.until(lambda: here.count("stopped") == 2)
 
 
-def _need(steward: PoolController, workers: int) -> None:
-    steward.wanted = {"r": workers}
-    steward.poke()
+def _need(served: ServedRun, workers: int) -> None:
+    served.say(wanted=workers)

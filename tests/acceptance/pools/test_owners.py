@@ -16,7 +16,7 @@ from evalfleet.emulator.scenario import Scenario
 from evalfleet.errors import Owned
 from evalfleet.layout import Home
 from evalfleet.model import DesiredState
-from evalfleet.pools.machine.context import NotOurs
+from evalfleet.pools.record import NotOwned
 
 pytestmark = pytest.mark.anyio
 
@@ -24,10 +24,10 @@ pytestmark = pytest.mark.anyio
 async def test_a_pool_has_one_keeper(tmp_path: Path) -> None:
     async with site(tmp_path) as here, opened(here.cloud, here.settings.home) as other:
         here.wants(workers=1)
-        async with here.steward("run r1 on box 7") as steward:
+        async with here.controller("run r1 on box 7") as controller:
             with pytest.raises(Owned, match="kept by run r1 on box 7, which carries out what was asked for"):
                 await other.settle()
-            await steward.settle()
+            await controller.settle()
         await other.settle()
         assert here.states() == {"evalfleet-1": "ready"}
         assert here.creations() == 1
@@ -41,15 +41,15 @@ async def test_a_keeper_that_was_overtaken_changes_nothing_any_more(tmp_path: Pa
             await here.cloud.until("fault.hit")
             await here.clerk.call(partial(here.kept.take_pool, NAME, "another"))
 
-        async with here.steward() as steward:
+        async with here.controller() as controller:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(overtake)
-                with pytest.raises(NotOurs, match="is kept by another process now"):
-                    await steward.settle()
+                with pytest.raises(NotOwned, match="is kept by another process now"):
+                    await controller.settle()
             states = here.states()
             here.wants(workers=3)
-            with pytest.raises(NotOurs):
-                await steward.serve()
+            with pytest.raises(NotOwned):
+                await controller.serve()
             assert here.states() == states
         await here.settle()
         assert list(here.states().values()) == ["ready"] * 3
@@ -79,9 +79,9 @@ async def test_an_interrupted_keeper_leaves_rows_that_the_next_goes_on_with(tmp_
 
 async def test_a_wish_that_changes_on_the_way_is_followed_at_once(tmp_path: Path) -> None:
     async with site(tmp_path, Scenario(fault=[Fault(op="host.boot", preset="no_ssh")])) as here:
-        here.wants(workers=2, deadlines={"ssh": 300.0})
-        async with here.steward() as steward, anyio.create_task_group() as tasks:
-            tasks.start_soon(steward.settle)
+        here.wants(workers=2, deadline={"ssh": 300.0})
+        async with here.controller() as controller, anyio.create_task_group() as tasks:
+            tasks.start_soon(controller.settle)
             await here.until(lambda: [host.readiness_check for host in here.hosts()] == ["ssh", "ssh"])
             here.store.mark_pool_for_deletion(NAME)
             await here.until(lambda: here.store.pools() == [])

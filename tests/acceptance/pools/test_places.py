@@ -10,15 +10,15 @@ from tests.support.cloud import cloud
 from tests.support.web_site import NAME, Site, opened, site
 
 from evalfleet.azure import clients
-from evalfleet.azure.vms import Refusal, Vms
+from evalfleet.azure.vms import Vms
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario, Times
 from evalfleet.errors import InputError, WrongState
 from evalfleet.pools import commands
-from evalfleet.pools.options import wanted_pool
+from evalfleet.pools.cloud.problems import Refusal
 
 pytestmark = pytest.mark.anyio
-WANTED = {"workers": 1, "regions": "eastus"}
+WANTED = {"workers": 1, "regions": ("eastus",)}
 
 
 def elsewhere(here: Site, **azure: str) -> Site:
@@ -39,7 +39,7 @@ async def test_a_command_in_another_shell_is_refused_and_names_both_places(
     tmp_path: Path, other: dict[str, str]
 ) -> None:
     async with site(tmp_path) as here:
-        commands.rent(here.settings, here.store, NAME, wanted_pool({}, WANTED))
+        commands.create(here.settings, here.store, NAME, "azure-vm", WANTED)
         await here.settle()
         stranger = elsewhere(here, **other)
         commands.delete(here.store, here.store.pool(NAME), None)
@@ -48,18 +48,18 @@ async def test_a_command_in_another_shell_is_refused_and_names_both_places(
         assert next(iter(other.values())) in str(caught.value)
         assert await here.powers() == {"evalfleet-1": "running"}
         with pytest.raises(InputError, match="this shell names"):
-            commands.rent(stranger.settings, here.store, NAME, wanted_pool({}, WANTED))
+            commands.create(stranger.settings, here.store, NAME, "azure-vm", WANTED)
         await here.settle()
         assert here.store.pools() == []
 
 
 async def test_a_pool_is_ordered_again_as_it_is_however_it_stands(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
-        commands.rent(here.settings, here.store, NAME, wanted_pool({}, WANTED))
+        commands.create(here.settings, here.store, NAME, "azure-vm", WANTED)
         commands.stop(here.store, here.store.pool(NAME), None)
-        commands.rent(here.settings, here.store, NAME, wanted_pool({}, WANTED))
+        commands.create(here.settings, here.store, NAME, "azure-vm", WANTED)
         with pytest.raises(WrongState, match="it is another"):
-            commands.rent(here.settings, here.store, NAME, wanted_pool({}, {**WANTED, "workers": 2}))
+            commands.create(here.settings, here.store, NAME, "azure-vm", {**WANTED, "workers": 2})
 
 
 async def test_a_subscription_that_is_not_found_is_no_empty_one() -> None:
@@ -97,8 +97,8 @@ async def test_a_machine_that_is_not_found_at_first_is_not_abandoned(tmp_path: P
 async def test_who_deletes_a_machine_that_is_not_found_yet_waits_for_it(tmp_path: Path) -> None:
     async with site(tmp_path, Scenario(times=Times(lag=0.6))) as here:
         here.wants(workers=1)
-        async with here.steward() as steward:
-            await _ordered(here, steward)
+        async with here.controller() as controller:
+            await _ordered(here, controller)
         here.store.mark_pool_for_deletion(NAME)
         await here.settle()
         assert here.store.pools() == []
@@ -106,11 +106,11 @@ async def test_who_deletes_a_machine_that_is_not_found_yet_waits_for_it(tmp_path
         assert await here.leaks() == {"leaks": [], "resources": {}}
 
 
-async def _ordered(here: Site, steward: object) -> None:
+async def _ordered(here: Site, controller: object) -> None:
     import anyio
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(steward.settle)  # pyright: ignore[reportAttributeAccessIssue]
+        tasks.start_soon(controller.settle)  # pyright: ignore[reportAttributeAccessIssue]
         await here.cloud.until("vm.creating")
         tasks.cancel_scope.cancel()
 
@@ -133,6 +133,6 @@ async def test_one_group_not_found_on_the_first_request_costs_no_machine(tmp_pat
 
 async def test_another_home_sees_its_own_place(tmp_path: Path) -> None:
     async with site(tmp_path) as here, opened(here.cloud, tmp_path / "other") as other:
-        commands.rent(here.settings, here.store, NAME, wanted_pool({}, WANTED))
-        assert here.store.pool(NAME).settings["resource_group"] == "evalfleet"
-        commands.rent(other.settings, other.store, NAME, wanted_pool({}, {**WANTED, "prefix": "other"}))
+        commands.create(here.settings, here.store, NAME, "azure-vm", WANTED)
+        assert here.store.pool(NAME).settings["account"]["resource_group"] == "evalfleet"
+        commands.create(other.settings, other.store, NAME, "azure-vm", {**WANTED, "name_prefix": "other"})

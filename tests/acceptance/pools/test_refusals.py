@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from tests.support.web_site import NAME, Site, site
 
-from evalfleet.azure.error_causes import Action, Cause
-from evalfleet.azure.vms import Refusal
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario
 from evalfleet.model import DesiredState
-from evalfleet.pools import controller
+from evalfleet.pools import size
+from evalfleet.pools.cloud.problems import Action, Cause, Refusal
 
 pytestmark = pytest.mark.anyio
 FOUR = ("eastus", "westus2", "centralus", "eastus2")
@@ -110,7 +109,7 @@ async def test_a_look_that_takes_long_does_not_ask_for_what_was_given_up_meanwhi
 async def test_what_was_sold_out_is_asked_for_again_later_by_one_machine(tmp_path: Path) -> None:
     async with site(tmp_path, Scenario(fault=[Fault(op="vm.create", preset="allocation_failed")])) as here:
         here.wants(workers=3)
-        later_s = controller.RETRY_S + 3600  # offers are closed for an hour
+        later_s = size.RETRY_S + 3600  # offers are closed for an hour
         async with here.served():
             await here.until(lambda: here.reason()[0] == "capacity" and here.states() == {})
             asked = here.creations()

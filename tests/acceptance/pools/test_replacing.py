@@ -24,11 +24,11 @@ def is_replaced(here: Site) -> bool:
 async def test_a_machine_that_the_run_has_given_up_is_stopped_and_replaced(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
         here.wants(workers=2)
-        async with here.served() as steward:
-            steward.wanted = {"r": 2}
+        async with here.served() as served:
+            served.say(run="r", wanted=2)
             await here.until(lambda: here.count("ready") == 2)
-            steward.given_up = {ONE: SILENT}
-            steward.poke()
+            served.say(given_up={ONE: SILENT})
+            served.say()
             await here.until(lambda: is_replaced(here))
             assert (await here.powers())[ONE] == "deallocated"
             assert here.host(ONE).reason == SILENT
@@ -42,12 +42,12 @@ async def test_a_machine_that_the_run_has_given_up_is_stopped_and_replaced(tmp_p
 async def test_what_has_ended_there_and_is_not_collected_stays_on_its_disk(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
         here.wants(workers=2)
-        async with here.served() as steward:
+        async with here.served() as served:
             await here.until(lambda: here.count("ready") == 2)
             run = begun(here)
             here.store.finish(run, cases.with_verdict(claimed(here, run, ONE)))
-            steward.given_up = {ONE: SILENT}
-            steward.poke()
+            served.say(given_up={ONE: SILENT})
+            served.say()
             await here.until(lambda: is_replaced(here))
             assert here.cloud.events("vm.deleted") == []
 
@@ -55,11 +55,11 @@ async def test_what_has_ended_there_and_is_not_collected_stays_on_its_disk(tmp_p
 async def test_a_machine_on_which_another_run_works_is_left(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
         here.wants(workers=1)
-        async with here.served() as steward:
+        async with here.served() as served:
             await here.until(lambda: here.count("ready") == 1)
             claimed(here, begun(here), ONE)
-            steward.given_up = {ONE: SILENT}
-            steward.poke()
+            served.say(given_up={ONE: SILENT})
+            served.say()
             await here.looked()
             assert here.states() == {ONE: "ready"}
 
@@ -67,9 +67,9 @@ async def test_a_machine_on_which_another_run_works_is_left(tmp_path: Path) -> N
 async def test_machines_in_quarantine_are_replaced_but_not_without_end(tmp_path: Path) -> None:
     """Its setup fails everywhere: what made one unwell makes the next one so, too."""
     async with site(tmp_path, Scenario()) as here:
-        here.wants(workers=1, setup="exit 1", idle_s=600.0)
-        async with here.served() as steward:
-            steward.wanted = {"r": 1}
+        here.wants(workers=1, setup="exit 1", idle=600.0)
+        async with here.served() as served:
+            served.say(run="r", wanted=1)
             await here.until(lambda: here.states() == {ONE: "stopped", TWO: "stopped", THREE: "quarantined"})
             await here.looked()
             assert here.count("quarantined") == 1
@@ -89,18 +89,18 @@ async def test_a_person_finds_a_machine_in_quarantine_as_it_is(tmp_path: Path) -
 
 async def test_machines_of_a_paused_run_stop_and_start_again_with_it(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
-        here.wants(workers=2, idle_s=600.0)
-        async with here.served() as steward:
-            steward.wanted = {"r": 2}
+        here.wants(workers=2, idle=600.0)
+        async with here.served() as served:
+            served.say(run="r", wanted=2)
             await here.until(lambda: here.count("ready") == 2)
-            steward.wanted = {"r": 0}
+            served.say(run="r", wanted=0)
             await here.looked()
             here.advance(500)
             await here.looked()
             assert here.count("ready") == 2
             here.advance(200)
             await here.until(lambda: here.count("stopped") == 2)
-            steward.wanted = {"r": 1}
-            steward.poke()
+            served.say(run="r", wanted=1)
+            served.say()
             await here.until(lambda: here.count("ready") == 1)
         assert here.creations() == 2

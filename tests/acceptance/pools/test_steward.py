@@ -40,7 +40,7 @@ async def test_a_climb_whose_connection_breaks_goes_on_over_a_new_one(tmp_path: 
     """All checks share one connection: at each script in turn it is cut once."""
     cuts = [Fault(op="host.exec", match={"command": "exec sh -s"}, drop=True, times=1, skip=at) for at in range(3)]
     async with site(tmp_path, Scenario(fault=cuts)) as here:
-        here.wants(workers=1, setup="true", deadlines={"host_key": 20, "disk": 20, "setup": 20})
+        here.wants(workers=1, setup="true", deadline={"host_key": 20, "disk": 20, "setup": 20})
         await here.settle()
         assert here.states() == {"evalfleet-1": "ready"}
         assert len(here.cloud.exchanges("PUT", "virtualMachines/")) == 1

@@ -29,7 +29,7 @@ async def cost_is_right(here: Site) -> None:
 @pytest.mark.parametrize("preset", ["no_ssh", "mute_ssh"])
 async def test_a_machine_that_never_answers_is_replaced_in_another_region(tmp_path: Path, preset: str) -> None:
     async with site(tmp_path, always(preset, times=1)) as here:
-        here.wants(workers=2, regions=("eastus", "westus2"), deadlines=SOON)
+        here.wants(workers=2, regions=("eastus", "westus2"), deadline=SOON)
         await here.settle()
         assert here.states() == {"evalfleet-1": "ready", "evalfleet-2": "ready"}
         assert here.creations() == 3
@@ -41,7 +41,7 @@ async def test_a_machine_that_never_answers_is_replaced_in_another_region(tmp_pa
 
 async def test_one_that_never_answers_anywhere_is_given_up_after_three_tries(tmp_path: Path) -> None:
     async with site(tmp_path, always("no_ssh")) as here:
-        here.wants(workers=1, deadlines=SOON)
+        here.wants(workers=1, deadline=SOON)
         await here.settle()
         assert here.states() == {}
         assert here.creations() == 3
@@ -55,7 +55,7 @@ async def test_one_that_never_answers_anywhere_is_given_up_after_three_tries(tmp
 
 async def test_a_machine_with_a_key_that_is_not_ours_gets_nothing(tmp_path: Path) -> None:
     async with site(tmp_path, always("wrong_host_key", times=1)) as here:
-        here.wants(workers=1, deadlines=SOON)
+        here.wants(workers=1, deadline=SOON)
         await here.settle()
         assert here.states() == {"evalfleet-1": "ready"}
         assert here.creations() == 2
@@ -68,7 +68,7 @@ async def test_a_machine_with_a_key_that_is_not_ours_gets_nothing(tmp_path: Path
 
 async def test_a_machine_without_kvm_is_replaced_and_the_rung_named(tmp_path: Path) -> None:
     async with site(tmp_path, always("no_kvm")) as here:
-        here.wants(workers=1, kvm=True, deadlines=SOON)
+        here.wants(workers=1, kvm=True, deadline=SOON)
         await here.settle()
         assert here.states() == {}
         assert here.creations() == 3

@@ -40,11 +40,10 @@ def collected(here: Site, run: Run, attempt: Attempt) -> None:
 async def settling(here: Site, *, makes: bool = True) -> AsyncGenerator[anyio.Event]:
     """A command such as `pool stop`, which waits in the background; the event is set when it is done."""
     done = anyio.Event()
-    async with here.steward() as steward, anyio.create_task_group() as tasks:
-        steward.makes = makes
+    async with here.controller(creates=makes) as controller, anyio.create_task_group() as tasks:
 
         async def settle() -> None:
-            await steward.settle()
+            await controller.settle()
             done.set()
 
         tasks.start_soon(settle)
@@ -128,13 +127,13 @@ async def test_stop_by_force_does_not_wait(tmp_path: Path) -> None:
 async def test_a_pool_at_its_budget_waits_for_the_work_of_other_runs(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
         here.wants(workers=2)
-        async with here.served() as steward:
+        async with here.served() as served:
             await here.until(lambda: here.count("ready") == 2)
             run = begun(here)
             attempt = claimed(here, run, ONE)
             here.advance(1.2 * HOUR_S)
             here.wants(budget_usd=1.0)
-            steward.poke()
+            served.say()
             await here.until(lambda: here.states() == {ONE: "draining", TWO: "stopped"})
             assert (await here.powers())[ONE] == "running"
             collected(here, run, attempt)
@@ -143,16 +142,16 @@ async def test_a_pool_at_its_budget_waits_for_the_work_of_other_runs(tmp_path: P
 
 async def test_a_pool_follows_all_its_runs_and_sheds_nothing_that_works_for_another(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
-        here.wants(workers=4, scales=True, least=0, most=4, idle_s=600.0, idle="delete")
+        here.wants(workers=4, min=0, max=4, idle=600.0, idle_action="delete")
         other = begun(here, workers=2, tasks=3)
-        async with here.served() as steward:
-            steward.wanted = {"own": 1}
-            steward.poke()
+        async with here.served() as served:
+            served.say(run="own", wanted=1)
+            served.say()
             await here.until(lambda: here.count("ready") == 3)  # one for our own run, two for the other
             attempts = [claimed(here, other, host, task) for task, host in enumerate((ONE, "evalfleet-3"), 1)]
-            steward.wanted = {"own": 0}
+            served.say(run="own", wanted=0)
             here.store.leave(other)  # its controller dies; its tasks go on
-            steward.poke()
+            served.say()
             await here.looked()
             here.advance(700)
             await here.until(lambda: set(here.states()) == {ONE, "evalfleet-3"})
@@ -221,18 +220,18 @@ async def test_stop_of_one_machine_buys_no_other(tmp_path: Path) -> None:
 
 async def test_a_scaling_pool_that_is_stopped_stays_so_but_for_a_run_that_comes_later(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
-        here.wants(workers=2, scales=True, least=1, most=2)
-        async with here.served() as steward:
-            steward.wanted = {"own": 2}
+        here.wants(workers=2, min=1, max=2)
+        async with here.served() as served:
+            served.say(run="own", wanted=2)
             await here.until(lambda: here.count("ready") == 2)
             stop(here)
-            steward.poke()
+            served.say()
             await here.until(lambda: here.count("stopped") == 2)
             await here.looked()
             assert here.count("stopped") == 2
-        async with here.served() as steward:
-            steward.stopped_at = here.store.pool(NAME).settings["stopped_at"]  # as a run that comes now finds it
-            steward.wanted = {"later": 1}
+        stopped_at = here.store.pool(NAME).settings["stopped_at"]  # as a run that comes now finds it
+        async with here.served(stopped_at=stopped_at) as served:
+            served.say(run="later", wanted=1)
             await here.until(lambda: here.count("ready") == 1)
         assert here.creations() == 2
 
@@ -242,11 +241,12 @@ async def test_a_stop_that_comes_while_the_keeper_looks_is_not_undone(
 ) -> None:
     """It read the pool before, and the machines after: that they are to stop looks as if some were missing."""
     async with site(tmp_path) as here:
-        here.wants(workers=2, scales=True, least=1, most=2)
-        async with here.served() as steward:
-            steward.wanted = {"own": 2}
+        here.wants(workers=2, min=1, max=2)
+        async with here.served() as served:
+            served.say(run="own", wanted=2)
             await here.until(lambda: here.count("ready") == 2)
-            read = steward._read_pool  # pyright: ignore[reportPrivateUsage]
+            context = served.controller._context  # pyright: ignore[reportPrivateUsage]
+            read = context.refresh
 
             async def read_and_be_late() -> object:
                 pool = await read()
@@ -254,8 +254,8 @@ async def test_a_stop_that_comes_while_the_keeper_looks_is_not_undone(
                     stop(here)
                 return pool
 
-            monkeypatch.setattr(steward, "_read_pool", read_and_be_late)
-            steward.poke()
+            monkeypatch.setattr(context, "refresh", read_and_be_late)
+            served.say()
             await here.until(lambda: here.count("stopped") == 2)
             await here.looked()
             assert here.count("stopped") == 2

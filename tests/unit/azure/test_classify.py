@@ -9,9 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalfleet.azure import offers
-from evalfleet.azure.error_causes import ACTIONS, Action, Cause, ErrorFacts, Problem, classify, facts_of
-from evalfleet.azure.offers import Closed, Offering, Plan, Stop, Try, candidates, next_offer
+from evalfleet.azure.error_causes import ErrorFacts, classify, facts_of
+from evalfleet.azure.provider import AzureProvider
+from evalfleet.pools import offers
+from evalfleet.pools.cloud.problems import ACTIONS, Action, Cause, Problem
+from evalfleet.pools.cloud.records import Offering
+from evalfleet.pools.offers import Closed, Plan, Stop, Try, candidates, next_offer
+
+PROVIDER = AzureProvider()
 
 QUOTA = (
     "Operation could not be completed as it results in exceeding approved {} quota. Additional details - Deployment "
@@ -118,11 +123,11 @@ def problem(code: str, message: str = "", status: int = 409, retry: float | None
 def follow(plan: Plan, problems: list[Problem]) -> tuple[list[Offering], Try | Stop, Plan, Closed]:
     """Go through a plan, and return every offer that was asked for and the last step."""
     closed, rng, asked = Closed(), random.Random(1), []
-    plan, closed, step = next_offer(plan, None, closed, 0.0, rng)
+    plan, closed, step = next_offer(plan, None, closed, 0.0, rng, PROVIDER.family)
     for each in problems:
         assert isinstance(step, Try)
         asked.append(step.offering)
-        plan, closed, step = next_offer(plan, each, closed, 0.0, rng)
+        plan, closed, step = next_offer(plan, each, closed, 0.0, rng, PROVIDER.family)
     return asked, step, plan, closed
 
 
@@ -195,7 +200,7 @@ def test_a_wrong_request_is_not_repeated():
 def test_what_is_closed_for_all_is_not_asked_for_again():
     plan, closed, rng = start(), Closed(), random.Random(1)
     for offer in plan.offers:
-        closed = closed.after(problem("AllocationFailed"), offer, plan.offers, 0.0)
-    _, _, step = next_offer(plan, None, closed, 1.0, rng)
+        closed = closed.after(problem("AllocationFailed"), offer, plan.offers, 0.0, PROVIDER.family)
+    _, _, step = next_offer(plan, None, closed, 1.0, rng, PROVIDER.family)
     assert isinstance(step, Stop)
     assert "failed lately" in step.message

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from evalfleet.azure import estimate, prices, quota, sizes
-from evalfleet.azure.offers import Offering
 from evalfleet.azure.quota import Usage
 from evalfleet.cli import main as entry
 from evalfleet.errors import CloudError
+from evalfleet.pools.cloud.records import Offering
 
 D8 = sizes.find("Standard_D8ds_v5")
 EAST = Offering(size=D8.name, region="eastus")
@@ -209,3 +209,15 @@ def test_what_is_refused(capsys: pytest.CaptureFixture[str], args: list[str], sa
 def test_the_emulator_must_be_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("EVALFLEET_AZURE_PROFILE", "emulator")
     assert "start `evalfleet emulator`" in run(capsys, "quota", code=2)
+
+
+def test_the_quota_that_binds_is_the_one_with_the_least_left():
+    rows = [
+        Usage(name="cores", label="", used=90, limit=100),
+        Usage(name="standardDDSv5Family", label="", used=16, limit=20),
+        Usage(name="lowPriorityCores", label="", used=0, limit=3),
+        Usage(name="other", label="", used=9, limit=9),
+    ]
+    assert quota.tightest(quota.by_name(rows), D8, spot=False) == rows[1]
+    assert quota.tightest(quota.by_name(rows), D8, spot=True) == rows[2]
+    assert quota.tightest({}, D8, spot=False) is None

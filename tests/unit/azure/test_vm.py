@@ -12,14 +12,16 @@ from azure.mgmt.network import models as network
 from msgspec.structs import replace
 from tests.support import azure_bodies
 
-from evalfleet.azure import hostkey, sizes
+from evalfleet.azure import sizes
 from evalfleet.azure.requests import vm
-from evalfleet.azure.requests.vm import HostKey, VmSpec
 from evalfleet.azure.settings import AzureSettings
 from evalfleet.errors import ConfigError, NotFound
+from evalfleet.pools import host_key
+from evalfleet.pools.cloud.records import LABEL_RUN, HostKey, MachineSpec, expires_of
 
 KEY = HostKey(public="ssh-ed25519 AAAA", private="PRIVATE-HALF\n")
-SPEC = VmSpec(
+SPEC = MachineSpec(
+    size=sizes.DEFAULT_SIZE,
     name="evalfleet-1",
     worker="w1",
     pool="p1",
@@ -36,12 +38,12 @@ IDS = {"subnet_id": "/x/subnets/workers", "nsg_id": "/x/nsg"}
 LABELS = vm.network_tags("p1", "me")
 
 
-def body(spec: VmSpec) -> dict[str, Any]:
+def body(spec: MachineSpec) -> dict[str, Any]:
     return vm.vm_body(spec, **IDS)
 
 
 @pytest.mark.parametrize("spec", [SPEC, SPOT, OLD, replace(SPEC, image="/x/images/golden")])
-def test_vm_body_fits_the_librarys_models(spec: VmSpec):
+def test_vm_body_fits_the_librarys_models(spec: MachineSpec):
     assert list(azure_bodies.by_model(body(spec), compute.VirtualMachine)) == []
 
 
@@ -58,7 +60,7 @@ NEWER = {".tags: not in the schema"}
 
 @pytest.mark.skipif(not azure_bodies.SPECS.exists(), reason="the official files are not here")
 @pytest.mark.parametrize("spec", [SPEC, SPOT, OLD])
-def test_vm_body_fits_the_official_schema(spec: VmSpec):
+def test_vm_body_fits_the_official_schema(spec: MachineSpec):
     file, schema = azure_bodies.schema_of(azure_bodies.COMPUTE / "virtualMachine.json", "VirtualMachine")
     faults = list(azure_bodies.by_schema(body(spec), file, schema))
     assert [fault for fault in faults if not fault.endswith(tuple(NEWER))] == []
@@ -114,9 +116,9 @@ def test_tags_tell_whose_it_is_and_until_when():
     wanted = {"pool": "p1", "run": "r1", "worker": "w1", "owner": "me", "expires": "2027-01-15T08:00:00Z"}
     assert made["tags"] == {f"evalfleet-{name}": value for name, value in wanted.items()}
     assert places(made["properties"], "tags") == [made["tags"]] * 2
-    assert vm.expires_of(made["tags"]) == SPEC.expires_at
-    assert vm.expires_of({}) is None
-    assert vm.TAG_RUN not in vm.tags(replace(SPEC, run=""))
+    assert expires_of(made["tags"]) == SPEC.expires_at
+    assert expires_of({}) is None
+    assert LABEL_RUN not in replace(SPEC, run="").labels()
 
 
 def test_spot_fields_only_for_spot():
@@ -138,7 +140,7 @@ def test_cloud_init_carries_the_host_key_and_nothing_else_does():
 
 
 def test_fresh_host_keys_differ():
-    one, other = hostkey.fresh_host_key(), hostkey.fresh_host_key()
+    one, other = host_key.fresh_host_key(), host_key.fresh_host_key()
     assert one.public.startswith("ssh-ed25519 ")
     assert "OPENSSH PRIVATE KEY" in one.private
     assert one.public != other.public

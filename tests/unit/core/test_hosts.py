@@ -13,7 +13,9 @@ from msgspec.structs import replace
 from evalfleet.core.hosts.lifecycle import (
     Change,
     Demand,
+    Power,
     Seen,
+    Stage,
     Step,
     cost_usd,
     counts_as_worker,
@@ -25,11 +27,10 @@ from evalfleet.core.hosts.lifecycle import (
 from evalfleet.core.transitions import allowed
 from evalfleet.model import DesiredState, HostState, PoolHost
 
-POWERS = (None, "running", "starting", "stopping", "stopped", "deallocating", "deallocated", "unknown")
-PROVISIONINGS = ("Creating", "Succeeded", "Failed", "Updating", "Deleting")
+POWERS = (None, *Power)
 SEEN = (
     None,
-    *(Seen(provisioning=p, power=w, spot=s) for p, w, s in itertools.product(PROVISIONINGS, POWERS, (False, True))),
+    *(Seen(stage=p, power=w, spot=s) for p, w, s in itertools.product(Stage, POWERS, (False, True))),
 )
 
 
@@ -51,7 +52,7 @@ TAKES_TO: dict[Step, tuple[HostState, ...]] = {
     Step.CLEAR: (HostState.CREATING,),
     Step.PREPARE: (HostState.PREPARING,),
     Step.START: (HostState.STOPPED,),
-    Step.DEALLOCATE: (HostState.DRAINING,),
+    Step.STOP: (HostState.DRAINING,),
     Step.MARK_LOST: (HostState.LOST,),
     Step.STOPPED: (HostState.STOPPED,),
     Step.GONE: (HostState.GONE,),
@@ -85,12 +86,12 @@ def test_no_situation_leads_astray(desired: DesiredState, state: HostState) -> N
             assert step in (Step.REST, Step.CREATE, Step.MARK_LOST, Step.GONE), case
         else:  # nothing is made twice, nor written off while it is there
             assert step not in (Step.CREATE, Step.GONE), case
-        if busy and step in (Step.DELETE, Step.DEALLOCATE):  # work is cut short only where there can be none any more
-            is_off = seen is not None and seen.power in ("stopped", "deallocated", "deallocating")
+        if busy and step in (Step.DELETE, Step.STOP):  # work is cut short only where there can be none any more
+            is_off = seen is not None and seen.power in (Power.OFF, Power.RELEASED, Power.STOPPING)
             assert state is HostState.LOST or is_off, case
         if step in (Step.PREPARE, Step.START, Step.CREATE):
             assert desired is DesiredState.RUNNING, case
-        if step is Step.DEALLOCATE:
+        if step is Step.STOP:
             assert desired is DesiredState.STOPPED, case
         if step is Step.DELETE:
             assert desired is DesiredState.GONE or state is HostState.LOST, case
@@ -99,16 +100,16 @@ def test_no_situation_leads_astray(desired: DesiredState, state: HostState) -> N
 @pytest.mark.parametrize(
     ("desired", "state", "seen", "step"),
     [
-        (DesiredState.RUNNING, HostState.READY, Seen(provisioning="Succeeded", power="deallocated", spot=True), Step.MARK_LOST),
-        (DesiredState.RUNNING, HostState.STOPPED, Seen(provisioning="Succeeded", power="deallocated", spot=True), Step.START),
-        (DesiredState.RUNNING, HostState.DRAINING, Seen(provisioning="Succeeded", power="deallocated", spot=True), Step.START),
-        (DesiredState.RUNNING, HostState.READY, Seen(provisioning="Succeeded", power="deallocated"), Step.START),
-        (DesiredState.RUNNING, HostState.CREATING, Seen(provisioning="Failed"), Step.CLEAR),
-        (DesiredState.RUNNING, HostState.QUARANTINED, Seen(provisioning="Succeeded", power="running"), Step.REST),
+        (DesiredState.RUNNING, HostState.READY, Seen(stage=Stage.MADE, power=Power.RELEASED, spot=True), Step.MARK_LOST),
+        (DesiredState.RUNNING, HostState.STOPPED, Seen(stage=Stage.MADE, power=Power.RELEASED, spot=True), Step.START),
+        (DesiredState.RUNNING, HostState.DRAINING, Seen(stage=Stage.MADE, power=Power.RELEASED, spot=True), Step.START),
+        (DesiredState.RUNNING, HostState.READY, Seen(stage=Stage.MADE, power=Power.RELEASED), Step.START),
+        (DesiredState.RUNNING, HostState.CREATING, Seen(stage=Stage.FAILED), Step.CLEAR),
+        (DesiredState.RUNNING, HostState.QUARANTINED, Seen(stage=Stage.MADE, power=Power.RUNNING), Step.REST),
         (DesiredState.STOPPED, HostState.REQUESTED, None, Step.GONE),
-        (DesiredState.STOPPED, HostState.READY, Seen(provisioning="Succeeded", power="stopped"), Step.DEALLOCATE),
-        (DesiredState.STOPPED, HostState.STOPPED, Seen(provisioning="Succeeded", power="deallocated"), Step.REST),
-        (DesiredState.GONE, HostState.CREATING, Seen(provisioning="Creating"), Step.DELETE),
+        (DesiredState.STOPPED, HostState.READY, Seen(stage=Stage.MADE, power=Power.OFF), Step.STOP),
+        (DesiredState.STOPPED, HostState.STOPPED, Seen(stage=Stage.MADE, power=Power.RELEASED), Step.REST),
+        (DesiredState.GONE, HostState.CREATING, Seen(stage=Stage.CREATING), Step.DELETE),
         (DesiredState.RUNNING, HostState.READY, None, Step.MARK_LOST),
         (DesiredState.RUNNING, HostState.LOST, None, Step.GONE),
     ],
@@ -130,17 +131,17 @@ class Model:
         """What was under way is over."""
         if self.seen is None:
             return
-        if self.seen.provisioning == "Deleting":
+        if self.seen.stage is Stage.DELETING:
             self.seen = None
-        elif self.seen.provisioning == "Creating" and self.fails:
+        elif self.seen.stage is Stage.CREATING and self.fails:
             self.fails -= 1
-            self.seen = replace(self.seen, provisioning="Failed")
-        elif self.seen.provisioning == "Creating":
-            self.seen = replace(self.seen, provisioning="Succeeded", power="running")
+            self.seen = replace(self.seen, stage=Stage.FAILED)
+        elif self.seen.stage is Stage.CREATING:
+            self.seen = replace(self.seen, stage=Stage.MADE, power=Power.RUNNING)
         else:
-            ends = {"starting": "running", "stopping": "stopped", "deallocating": "deallocated"}
-            power = ends.get(self.seen.power or "", self.seen.power or "running")
-            self.seen = replace(self.seen, provisioning="Succeeded", power=power)
+            ends = {Power.STARTING: Power.RUNNING, Power.STOPPING: Power.RELEASED, None: Power.RUNNING}
+            power = ends.get(self.seen.power, self.seen.power)
+            self.seen = replace(self.seen, stage=Stage.MADE, power=power)
 
     def act(self, step: Step) -> None:
         state = self.host.state
@@ -148,17 +149,17 @@ class Model:
             case Step.CREATE:
                 assert self.seen is None, "made twice"
                 self.born += 1
-                self.seen, state = Seen(provisioning="Creating"), HostState.CREATING
+                self.seen, state = Seen(stage=Stage.CREATING), HostState.CREATING
             case Step.CLEAR:
-                self.seen, state = replace(self._there(), provisioning="Deleting"), HostState.CREATING
+                self.seen, state = replace(self._there(), stage=Stage.DELETING), HostState.CREATING
             case Step.PREPARE:
                 state = HostState.READY
             case Step.START:
-                self.seen, state = replace(self._there(), power="starting"), HostState.STOPPED
-            case Step.DEALLOCATE:
-                self.seen, state = replace(self._there(), power="deallocating"), HostState.DRAINING
+                self.seen, state = replace(self._there(), power=Power.STARTING), HostState.STOPPED
+            case Step.STOP:
+                self.seen, state = replace(self._there(), power=Power.STOPPING), HostState.DRAINING
             case Step.DELETE:
-                self.seen = replace(self._there(), provisioning="Deleting")
+                self.seen = replace(self._there(), stage=Stage.DELETING)
                 keeps = state in (HostState.LOST, HostState.REQUESTED, HostState.CREATING)
                 state = state if keeps else HostState.DRAINING
             case Step.MARK_LOST:
@@ -191,8 +192,8 @@ def is_reached(model: Model) -> bool:
     if state is HostState.GONE:
         return seen is None
     if model.host.desired is DesiredState.STOPPED:
-        return state is HostState.STOPPED and seen is not None and seen.power == "deallocated"
-    return state in (HostState.READY, HostState.QUARANTINED) and seen is not None and seen.power not in ("deallocated",)
+        return state is HostState.STOPPED and seen is not None and seen.power is Power.RELEASED
+    return state in (HostState.READY, HostState.QUARANTINED) and seen is not None and seen.power is not Power.RELEASED
 
 
 @pytest.mark.parametrize("state", list(HostState))
@@ -228,7 +229,7 @@ def test_wishes_that_change_on_the_way_are_reached(
     if model.seen is not None and blow == "deleted":
         model.seen = None
     elif model.seen is not None and blow in ("evicted", "deadline"):
-        model.seen = replace(model.seen, provisioning="Succeeded", power="deallocated")
+        model.seen = replace(model.seen, stage=Stage.MADE, power=Power.RELEASED)
     model.run()
     assert is_reached(model), model
 

@@ -64,7 +64,7 @@ def paused(store: Store) -> str:
 
 def settled_pool(store: Store) -> str:
     """A pool that is in its desired state, so that only a request starts a process for it."""
-    settings = {"workers": 1, "least": 1, "most": 1, "sizes": ["Standard_D2s_v5"], "regions": ["eastus"]}
+    settings = {"workers": 1, "min": 1, "max": 1, "size": ["Standard_D2s_v5"], "regions": ["eastus"]}
     store.pools.create("lab", "azure-vm", settings)
     pool = store.pools.take("lab", "me")
     for host in store.hosts.request("lab", "vm-", [{}]):

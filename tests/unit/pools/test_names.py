@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from evalfleet.pools.options import wanted_pool
+from evalfleet import config
+from evalfleet.pools.kinds import registry
+from evalfleet.pools.settings import PoolSettings, in_present_words
+
+
+def kept(**options: Any) -> dict[str, Any]:
+    environ = {
+        "EVALFLEET_AZURE_PROFILE": "emulator",
+        "EVALFLEET_AZURE_EMULATOR": "http://127.0.0.1:1",
+    }
+    settings = config.load("/nowhere", environ=environ, folder=Path("/nowhere"))
+    return registry.find("azure-vm").settings({"workers": 1, **options}, settings)
 
 
 def test_the_prefix_is_stored_with_the_pool_so_that_another_default_renames_nothing():
-    assert wanted_pool({}, {"workers": 1})["prefix"] == "evalfleet"
-    assert wanted_pool({}, {"workers": 1, "prefix": "waa-eval"})["prefix"] == "waa-eval"
+    assert kept()["name_prefix"] == "evalfleet"
+    assert kept(name_prefix="waa-eval")["name_prefix"] == "waa-eval"
 
 
-@pytest.mark.parametrize(
-    ("benchmark", "kvm"), [("waa", True), ("miniwob", False), ("not-installed", False), (None, False)]
-)
-def test_the_benchmark_says_whether_machines_need_kvm(benchmark: str | None, kvm: bool):
-    assert wanted_pool({}, {"workers": 1, "benchmark": benchmark})["kvm"] is kvm
+@pytest.mark.parametrize(("benchmark", "kvm"), [("waa", True), ("miniwob", False), ("not-installed", False)])
+def test_the_benchmark_says_whether_machines_need_kvm(benchmark: str, kvm: bool):
+    assert kept(benchmark=benchmark)["kvm"] is kvm
+    assert kept()["kvm"] is False
+
+
+def test_the_settings_of_an_older_pool_are_read_in_the_words_of_today():
+    old = {
+        "workers": 3, "least": 1, "most": 4, "scales": True, "prefix": "waa-eval", "sizes": ["Standard_D8ds_v5"],
+        "regions": ["eastus"], "idle": "delete", "idle_s": 60.0, "deadlines": {"ssh": 9.0}, "subscription": "s",
+        "resource_group": "g", "stopped_at": None,
+    }  # fmt: skip
+    found = PoolSettings(**in_present_words(old))
+    assert (found.min, found.max, found.limit, found.scales) == (1, 4, 4, True)
+    assert (found.idle, found.idle_action, found.deadline) == (60.0, "delete", {"ssh": 9.0})
+    assert (found.size, found.name_prefix) == (["Standard_D8ds_v5"], "waa-eval")
+    assert found.account == {"subscription": "s", "resource_group": "g"}
+    assert not PoolSettings(**in_present_words({**old, "scales": False})).scales
+    assert in_present_words(found.to_json()) == found.to_json()

@@ -7,23 +7,23 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalfleet.azure.requests.image import TAG_IMAGE
-from evalfleet.azure.requests.vm import TAG_OWNER, TAG_POOL
-from evalfleet.azure.responses import Owned
-from evalfleet.pools.machine.context import PoolContext
+from evalfleet.azure.responses import resource
+from evalfleet.pools.cloud.records import LABEL_IMAGE, LABEL_OWNER, LABEL_POOL, Resource
+from evalfleet.pools.context import PoolContext
 from evalfleet.pools.reaper import Finding, Purposes, findings, others
+from evalfleet.store.home.facts import Facts, Former, Identity
 
 NOW = 1_800_000_000.0
 OURS = Purposes(owners={"me@here-1"}, pools=["p1"], hosts={"evalfleet-1"})
 VM = "Microsoft.Compute/virtualMachines"
 
 
-def one(name: str, type: str = VM, *, owner: str = "me@here-1", pool: str = "p1", **more: str) -> Owned:
-    tags = {TAG_OWNER: owner, TAG_POOL: pool, **{key.replace("_", "-"): value for key, value in more.items()}}
-    return Owned(id=f"/{type}/{name}", type=type, name=name, region="eastus", tags=tags)
+def one(name: str, type: str = VM, *, owner: str = "me@here-1", pool: str = "p1", **more: str) -> Resource:
+    tags = {LABEL_OWNER: owner, LABEL_POOL: pool, **{key.replace("_", "-"): value for key, value in more.items()}}
+    return resource({"id": f"/{type}/{name}", "type": type, "name": name, "location": "eastus", "tags": tags})
 
 
-def found(*resources: Owned, purposes: Purposes = OURS) -> list[tuple[str, str]]:
+def found(*resources: Resource, purposes: Purposes = OURS) -> list[tuple[str, str]]:
     return [(each.resource.name, each.why) for each in findings(resources, purposes, NOW)]
 
 
@@ -61,7 +61,7 @@ def test_what_others_made_goes_only_when_it_has_expired():
     for later in ("2027-01-15T08:00:01Z", "some day", ""):
         assert found(one("a", owner="you@there-2", evalfleet_expires=later)) == []
     assert found(one("a", owner="you@there-2")) == []  # a network has no such moment
-    nobody = Owned(id="/a", type=VM, name="a", region="eastus", tags={TAG_POOL: "p1"})
+    nobody = resource({"id": "/a", "type": VM, "name": "a", "location": "eastus", "tags": {LABEL_POOL: "p1"}})
     assert found(nobody) == []
 
 
@@ -108,7 +108,7 @@ def test_what_a_home_whose_place_ours_took_has_made_is_ours():
 
 
 def test_a_golden_image_stays_whoever_made_it():
-    image = one("golden", "Microsoft.Compute/galleries/images/versions", pool="old", **{TAG_IMAGE: "golden"})
+    image = one("golden", "Microsoft.Compute/galleries/images/versions", pool="old", **{LABEL_IMAGE: "golden"})
     assert found(image) == []
 
 
@@ -142,11 +142,14 @@ def test_the_parts_of_a_machine_that_another_keeps_stay_with_it():
 
 def test_whoever_keeps_a_pool_knows_what_it_made_under_each_of_its_labels():
     context = PoolContext.__new__(PoolContext)  # nothing else of it is asked
-    context._labels, context._legacy = {"me@here-1", "me@there-0"}, "me@ci-old"
+    facts = Facts(path="/home", inode="1", device="1", boot="1", machine="")
+    former = (Former(id="0", label="me@there-0"),)
+    context.identity = Identity(id="1", label="me@here-1", legacy="me@ci-old", former=former, facts=facts)
     for owner in ("me@here-1", "me@there-0"):
-        assert context.has_made("any", {TAG_OWNER: owner}, ())
-    for name in ("evalfleet-3", "shutdown-computevm-evalfleet-3"):
-        assert context.has_made(name, {TAG_OWNER: "me@ci-old"}, {"evalfleet-3"})
-    assert not context.has_made("evalfleet-4", {TAG_OWNER: "me@ci-old"}, {"evalfleet-3"})
-    assert not context.has_made("evalfleet-3", {TAG_OWNER: "you@there-2"}, {"evalfleet-3"})
+        assert context.has_made("any", {LABEL_OWNER: owner}, ())
+    deadline = one("shutdown-computevm-evalfleet-3", "Microsoft.DevTestLab/schedules")
+    for machine in ("evalfleet-3", deadline.machine):
+        assert context.has_made(machine, {LABEL_OWNER: "me@ci-old"}, {"evalfleet-3"})
+    assert not context.has_made("evalfleet-4", {LABEL_OWNER: "me@ci-old"}, {"evalfleet-3"})
+    assert not context.has_made("evalfleet-3", {LABEL_OWNER: "you@there-2"}, {"evalfleet-3"})
     assert not context.has_made("evalfleet-3", {}, {"evalfleet-3"})

@@ -11,11 +11,9 @@ import pytest
 from msgspec.structs import replace
 from tests.support.web_client import Client, serving
 
-from evalfleet.azure.quota import Usage, by_name
 from evalfleet.config.core_tables import AzureTable
 from evalfleet.daemon.pool_children import PoolChildren, PoolStanding, standings
 from evalfleet.model import DesiredState, HostState, Policy
-from evalfleet.pools.quota import tightest
 from evalfleet.store.open import open_store
 from evalfleet.testing.store import cases
 from evalfleet.web.server import Options
@@ -91,8 +89,8 @@ async def test_wishes_for_rented_machines_are_written_and_told(home: Path):
         assert (await client.post("pools", {**VMS, "min": 0, "max": 4, "idle": "5m"}, 201))["by"] == "this server"
         with closing(open_store(home)) as store:
             wanted = store.pools.get("p1").settings
-        assert (wanted["sizes"], wanted["regions"]) == (["Standard_D8ds_v5"], ["eastus", "westus2"])
-        assert (wanted["scales"], wanted["most"], wanted["idle_s"]) == (True, 4, 300)
+        assert (wanted["size"], wanted["regions"]) == (["Standard_D8ds_v5"], ["eastus", "westus2"])
+        assert (wanted["min"], wanted["max"], wanted["idle"]) == (0, 4, 300)
         first, second = machines(home, HostState.READY, HostState.READY)
         assert (await client.post("pools/p1/stop", {"worker": f"{first}-1"}))["machines"] == [first]
         assert (await client.post("pools/p1/start", {"worker": first}))["machines"] == [first]
@@ -153,9 +151,9 @@ WRONG: list[tuple[dict[str, Any], int, str]] = [
     ({"budget_usd": -1}, 400, "budget_usd"),
     ({"max_hours": 10_000}, 400, "max_hours"),
     ({"name_prefix": "-x;rm"}, 400, "cannot begin a machine's name"),
-    ({"deadline": {"nope": "1m"}}, 400, "there is no check"),
-    ({"hosts": HOSTS}, 400, "is for ssh"),
-    ({"backend": "ssh"}, 400, "is for azure-vm"),
+    ({"deadline": {"nope": "1m"}}, 400, "there is no readiness check"),
+    ({"hosts": HOSTS}, 400, "hosts: is not for azure-vm"),
+    ({"backend": "ssh"}, 400, "is not for ssh"),
     ({"surprise": 1}, 400, "surprise"),
 ]
 
@@ -263,19 +261,3 @@ async def test_how_a_pool_stands_is_read_from_what_is_written(home: Path):
             assert standings(store)["p1"].settled, "they are stopped"
             store.hosts.set_desired("p1", [first], DesiredState.GONE, "")
             assert not standings(store)["p1"].settled
-
-
-def test_the_quota_that_binds_is_the_one_with_the_least_left():
-    rows = [
-        Usage(name="cores", label="", used=90, limit=100),
-        Usage(name="standardDDSv5Family", label="", used=16, limit=20),
-        Usage(name="lowPriorityCores", label="", used=0, limit=3),
-        Usage(name="other", label="", used=9, limit=9),
-    ]
-    size = "Standard_D8ds_v5"
-    found = tightest(by_name(rows), size, "eastus", spot=False)
-    assert found == {"family": "standardDDSv5Family", "used": 16, "limit": 20, "region": "eastus"}
-    spot = tightest(by_name(rows), size, "eastus", spot=True)
-    assert spot is not None
-    assert spot["family"] == "lowPriorityCores"
-    assert tightest({}, size, "eastus", spot=False) is None

@@ -14,12 +14,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalfleet.azure.requests.vm import DISK_GB, TAG_OWNER
 from evalfleet.errors import InputError
+from evalfleet.pools.cloud.records import DISK_GB, LABEL_IMAGE, LABEL_OWNER
 
 Body = dict[str, Any]
 
-TAG_IMAGE = "evalfleet-image"
 GALLERY = "evalfleet"
 FIRST_VERSION = "1.0.0"
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,78}[a-zA-Z0-9]|[a-zA-Z0-9]")
@@ -64,13 +63,13 @@ def next_version(known: list[str]) -> str:
 
 def labels(name: str, owner: str) -> dict[str, str]:
     """Return the tags of all that belongs to an image. It belongs to no pool: it outlives them."""
-    return {TAG_IMAGE: name, TAG_OWNER: owner}
+    return {LABEL_IMAGE: name, LABEL_OWNER: owner}
 
 
 def gallery_body(region: str, owner: str) -> Body:
     return {
         "location": region,
-        "tags": {TAG_OWNER: owner},
+        "tags": {LABEL_OWNER: owner},
         "properties": {"description": "Images of evalfleet workers"},
     }
 

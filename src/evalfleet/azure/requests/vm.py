@@ -11,23 +11,18 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import Struct
-
 from evalfleet.azure import sizes
 from evalfleet.azure.settings import ADMIN_USER
+from evalfleet.pools.cloud.records import (
+    LABEL_OWNER,
+    LABEL_POOL,
+    MachineSpec,
+)
 
 Body = dict[str, Any]
 
-# Tags: how a resource of ours is known without our database.
-TAG_POOL = "evalfleet-pool"
-TAG_RUN = "evalfleet-run"
-TAG_WORKER = "evalfleet-worker"
-TAG_OWNER = "evalfleet-owner"
-TAG_EXPIRES = "evalfleet-expires"
-
 NETWORK_API = "2022-11-01"
 SUBNET = "workers"
-DISK_GB = 128
 _IMAGES = {
     # Generation of the image -> Ubuntu 24.04 for it.
     1: {"publisher": "Canonical", "offer": "ubuntu-24_04-lts", "sku": "server-gen1", "version": "latest"},
@@ -35,62 +30,7 @@ _IMAGES = {
 }
 
 
-class HostKey(Struct, frozen=True, kw_only=True):
-    """The SSH host key of a VM, made by us, so that the first connection is verified already.
-
-    The private half is in the VM's cloud-init and nowhere else; the first connection replaces it.
-    """
-
-    public: str  # "ssh-ed25519 AAAA…"
-    private: str  # shown by no repr
-
-    def __repr__(self) -> str:
-        return f"HostKey(public={self.public!r})"
-
-
-class VmSpec(Struct, frozen=True, kw_only=True):
-    """One wanted VM. Our ids are in its tags; its name is unique in the resource group."""
-
-    name: str
-    worker: str
-    pool: str
-    run: str = ""
-    owner: str
-    expires_at: float  # seconds since 1970; after it anybody may reap the VM
-    size: str = sizes.DEFAULT_SIZE
-    region: str
-    spot: bool = False
-    max_price_usd: float | None = None  # of spot; None: up to the price on demand
-    image: str | None = None  # id of an image of ours; None: Ubuntu
-    disk_gb: int = DISK_GB
-    login_key: str  # public key that may log in
-    host_key: HostKey
-
-
-def expires_text(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def expires_of(tags: dict[str, str]) -> float | None:
-    """Return the moment in the tag, or None where there is none that can be read."""
-    try:
-        return datetime.strptime(tags[TAG_EXPIRES], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
-    except (KeyError, ValueError):
-        return None
-
-
-def tags(spec: VmSpec) -> dict[str, str]:
-    found = {
-        TAG_POOL: spec.pool,
-        TAG_RUN: spec.run,
-        TAG_WORKER: spec.worker,
-        TAG_OWNER: spec.owner,
-        TAG_EXPIRES: expires_text(spec.expires_at),
-    }
-    return {name: value for name, value in found.items() if value}
-
-
-def cloud_init(spec: VmSpec) -> str:
+def cloud_init(spec: MachineSpec) -> str:
     """Return the VM's user data: our host key and nothing else that is secret. JSON, which is YAML as well."""
     content = {
         "ssh_deletekeys": True,
@@ -101,7 +41,7 @@ def cloud_init(spec: VmSpec) -> str:
     return "#cloud-config\n" + json.dumps(content, indent=1) + "\n"
 
 
-def vm_body(spec: VmSpec, *, subnet_id: str, nsg_id: str) -> Body:
+def vm_body(spec: MachineSpec, *, subnet_id: str, nsg_id: str) -> Body:
     """Return the body of the one PUT that makes everything."""
     size = sizes.find(spec.size)
     properties: Body = {
@@ -126,14 +66,14 @@ def vm_body(spec: VmSpec, *, subnet_id: str, nsg_id: str) -> Body:
         "diagnosticsProfile": {"bootDiagnostics": {"enabled": True}},
         **_spot(spec),
     }
-    return {"location": spec.region, "tags": tags(spec), "properties": properties}
+    return {"location": spec.region, "tags": spec.labels(), "properties": properties}
 
 
 def disk_kind(size: sizes.Size) -> str:
     return "Premium_LRS" if size.series.premium else "StandardSSD_LRS"
 
 
-def _os_profile(spec: VmSpec) -> Body:
+def _os_profile(spec: MachineSpec) -> Body:
     return {
         "computerName": spec.name,
         "adminUsername": ADMIN_USER,
@@ -147,16 +87,16 @@ def _os_profile(spec: VmSpec) -> Body:
     }
 
 
-def _nic(spec: VmSpec, subnet_id: str, nsg_id: str) -> Body:
+def _nic(spec: MachineSpec, subnet_id: str, nsg_id: str) -> Body:
     address = {
         "name": f"{spec.name}-ip",
         "sku": {"name": "Standard"},
         "properties": {"deleteOption": "Delete", "publicIPAllocationMethod": "Static"},
-        "tags": tags(spec),
+        "tags": spec.labels(),
     }
     return {
         "name": f"{spec.name}-nic",
-        "tags": tags(spec),
+        "tags": spec.labels(),
         "properties": {
             "primary": True,
             "deleteOption": "Delete",
@@ -175,7 +115,7 @@ def _nic(spec: VmSpec, subnet_id: str, nsg_id: str) -> Body:
     }
 
 
-def _spot(spec: VmSpec) -> Body:
+def _spot(spec: MachineSpec) -> Body:
     if not spec.spot:
         return {}
     price = -1 if spec.max_price_usd is None else spec.max_price_usd
@@ -184,7 +124,7 @@ def _spot(spec: VmSpec) -> Body:
 
 
 def network_tags(pool: str, owner: str) -> dict[str, str]:
-    return {TAG_POOL: pool, TAG_OWNER: owner}
+    return {LABEL_POOL: pool, LABEL_OWNER: owner}
 
 
 def nsg_body(region: str, admitted: str, labels: dict[str, str]) -> Body:

@@ -49,7 +49,7 @@ def command(
     """Say what a run would take: time, machine hours and dollars, for several numbers of workers."""
     from evalfleet import config, layout
     from evalfleet.azure import estimate, prices, settings, sizes
-    from evalfleet.azure.offers import Offering
+    from evalfleet.pools.offers import Offering
 
     ours = config.load(home)
     kind = sizes.find(size)

@@ -11,6 +11,7 @@ from evalfleet.cli.shared.options import force_option, home_option, json_option
 
 if TYPE_CHECKING:
     from evalfleet.config import Settings
+    from evalfleet.pools.kinds.cloud import CloudKind
     from evalfleet.pools.reaper import Finding
     from evalfleet.store.store import Store
 
@@ -39,19 +40,20 @@ def command(dry_run: bool, owners: tuple[str, ...], force: bool, as_json: bool, 
     codes: 0 nothing is left; 3 something is.
     """
     from evalfleet import config
-    from evalfleet.azure import settings as azure_settings
+    from evalfleet.pools.kinds.registry import clouds, creates_machines
     from evalfleet.store.open import open_store
 
     settings = config.load(home)
     store = open_store(settings.home)
     try:
-        if not azure_settings.reachable(settings):
+        kinds = [kind for kind in clouds() if kind.provider.is_configured(settings)]
+        if not kinds:
             click.echo("no cloud is set up here; only hosts are looked at", err=True)
             gone: list[dict[str, str]] = []
             others: dict[str, int] = {}
-            left = sum(pool.backend == "azure-vm" for pool in store.pools.all())  # nobody has seen what they have
+            left = sum(creates_machines(pool) for pool in store.pools.all())  # nobody has seen what they have
         else:
-            gone, left, others = _in_the_cloud(settings, store, owners, dry_run=dry_run, force=force)
+            gone, left, others = _in_clouds(settings, store, kinds, owners, dry_run=dry_run, force=force)
         runners = [] if dry_run else _on_hosts(settings, store)
         if gone:
             names = sorted(row["name"] for row in gone)
@@ -90,16 +92,20 @@ def _print_others(others: dict[str, int]) -> None:
         click.echo(f"left alone: {count(many, 'resource')} of another home; if that is gone for good: --owner {owner}")
 
 
-def _in_the_cloud(
-    settings: Settings, store: Store, owners: tuple[str, ...], *, dry_run: bool, force: bool
+def _in_clouds(
+    settings: Settings,
+    store: Store,
+    kinds: list[CloudKind],
+    owners: tuple[str, ...],
+    *,
+    dry_run: bool,
+    force: bool,
 ) -> tuple[list[dict[str, str]], int, dict[str, int]]:
     """What goes or went, how many would not, and how much of which other homes was left alone."""
     import anyio
 
-    from evalfleet.azure import clients
-    from evalfleet.azure import settings as azure_settings
-    from evalfleet.azure.vms import Vms
     from evalfleet.engine.supervisor import owner_name
+    from evalfleet.layout import Home
     from evalfleet.pools import reaper
     from evalfleet.pools.busy import waiting
     from evalfleet.pools.reconcile import reconcile_pool
@@ -118,18 +124,22 @@ def _in_the_cloud(
                     for host, why in waits.items():
                         click.echo(f"evalfleet: {host} of pool {pool.name} stays: it {why}", err=True)
                     await reconcile_pool(settings, store, pool.name, owner_name(), lambda _: None, waits=False)
-        async with clients.opened(azure_settings.of(settings)) as opened:
-            vms = Vms(opened)
-            purposes = reaper.purposes_of(store, named=owners, force=force)
-            owned = await vms.owned()
-            found = still = reaper.findings(owned, purposes, store.now())
-            if not dry_run:
-                await reaper.reap(vms, found)
-                owned = await vms.owned()
-                still = reaper.findings(owned, purposes, store.now())
-            going = [each.resource.id for each in still]
-            others = reaper.others((one for one in owned if one.id not in going), purposes)
-            return found, kept + len(still), others
+        found: list[Finding] = []
+        others: dict[str, int] = {}
+        for kind in kinds:
+            async with kind.provider.open(settings, Home(settings.home)) as cloud:
+                purposes = reaper.purposes_of(store, named=owners, force=force)
+                owned = await cloud.resources()
+                going = still = reaper.findings(owned, purposes, store.now())
+                if not dry_run:
+                    await reaper.reap(cloud, going)
+                    owned = await cloud.resources()
+                    still = reaper.findings(owned, purposes, store.now())
+                left = {each.resource.id for each in still}
+                others |= reaper.others((one for one in owned if one.id not in left), purposes)
+                found += going
+                kept += len(still)
+        return found, kept, others
 
     found, left, others = anyio.run(act)
     rows = [
@@ -140,16 +150,15 @@ def _in_the_cloud(
 
 
 def _elsewhere(settings: Settings, store: Store) -> list[str]:
-    """Pools that are in another subscription or resource group than this shell names; each is told."""
-    from evalfleet.azure import settings as azure_settings
+    """Pools that are in another account than this shell names; each is told."""
     from evalfleet.errors import InputError
-    from evalfleet.pools.commands import require_place
+    from evalfleet.pools.kinds.registry import cloud_of, creates_machines
 
     found: list[str] = []
     for pool in store.pools.all():
         try:
-            if pool.backend == "azure-vm":
-                require_place(pool, azure_settings.of(settings))
+            if creates_machines(pool):
+                cloud_of(pool).require_account(pool, settings)
         except InputError as error:
             found.append(pool.name)
             click.echo(f"evalfleet: not looked at: {error}", err=True)

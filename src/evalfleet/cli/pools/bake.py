@@ -53,7 +53,7 @@ def command(name: str | None, worker: str | None, image: str, as_json: bool, hom
             click.echo(line)
 
     baked = anyio.run(bake, settings, pool, host, image, tell)
-    made = {"image": baked.image.name, "version": baked.image.version, "id": baked.image.id, "source": baked.source}
+    made = {"image": baked.name, "version": baked.version, "id": baked.id, "source": host.name}
     said = f"image {made['image']} {made['version']} is ready; `evalfleet pool create NAME … --image {made['image']}` uses it"
     click.echo(json.dumps(made) if as_json else said)
     return 0

@@ -37,13 +37,14 @@ def command(name: str | None, worker: str | None, yes: bool, force: bool, as_jso
     from evalfleet import config
     from evalfleet.cli.pools.shared.pools import chosen
     from evalfleet.pools.commands import delete
+    from evalfleet.pools.kinds.registry import creates_machines
     from evalfleet.store.open import open_store
 
     settings = config.load(home)
     store = open_store(settings.home)
     try:
         pool = chosen(name, store.pools.all())
-        if pool.backend == "ssh" and worker is None:
+        if worker is None and not creates_machines(pool):
             delete(store, pool, None)
             left = _left_on_hosts(settings, store, pool)
             if as_json:
@@ -96,14 +97,13 @@ def _left_on_hosts(settings: Settings, store: Store, pool: Pool) -> dict[str, st
 def _end(
     settings: Settings, store: Store, pool: Pool, worker: str | None, *, yes: bool, force: bool, as_json: bool
 ) -> int:
-    from evalfleet.azure import settings as azure_settings
     from evalfleet.cli.pools.shared.apply import made_true
     from evalfleet.errors import InputError
-    from evalfleet.pools.commands import delete, machines, require_place, require_rented
+    from evalfleet.pools.commands import delete, machines
+    from evalfleet.pools.kinds.registry import cloud_of
     from evalfleet.report.text import count
 
-    require_rented(pool)
-    require_place(pool, azure_settings.of(settings))
+    cloud_of(pool).require_account(pool, settings)
     names = machines(store, pool, worker)
     what = names[0] if worker else f"pool {pool.name}"
     if not yes and names:
@@ -112,4 +112,4 @@ def _end(
             raise InputError(f"{question} Say --yes; nobody is there to be asked.")
         click.confirm(question, abort=True, err=True)
     delete(store, pool, worker, force=force)
-    return made_true(settings, store, pool.name, as_json=as_json, makes=False)
+    return made_true(settings, store, pool.name, as_json=as_json, creates=False)

@@ -27,7 +27,8 @@ def command(name: str | None, benchmark: str | None, wheels: Path | None, as_jso
     from evalfleet.cli.machines.prepare import on_hosts
     from evalfleet.cli.pools.shared.apply import made_true
     from evalfleet.cli.pools.shared.pools import chosen
-    from evalfleet.pools.commands import merged
+    from evalfleet.pools.commands import amend
+    from evalfleet.pools.kinds.registry import creates_machines
     from evalfleet.store.open import open_store
 
     settings = config.load(home)
@@ -35,9 +36,9 @@ def command(name: str | None, benchmark: str | None, wheels: Path | None, as_jso
     store = open_store(settings.home)
     try:
         pool = chosen(name, store.pools.all())
-        if pool.backend != "ssh":
+        if creates_machines(pool):
             if benchmark is not None:
-                store.pools.amend(pool.name, merged(pool, benchmark=benchmark, kvm=registry.needs_kvm(benchmark)))
+                amend(store, pool, benchmark=benchmark, kvm=registry.needs_kvm(benchmark))
             code = made_true(settings, store, pool.name, as_json=as_json, again=True)
             if code != 0 or tools is None:
                 return code

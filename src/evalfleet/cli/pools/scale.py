@@ -11,8 +11,8 @@ from evalfleet.cli.shared.options import budget_option, force_option, home_optio
 @click.command("scale")
 @click.argument("name", required=False)
 @click.argument("workers", required=False, type=click.IntRange(0, 1000))
-@click.option("--min", "least", type=click.IntRange(0, 1000), help="Follow the queue, from so many …")
-@click.option("--max", "most", type=click.IntRange(1, 1000), help="… to so many machines.")
+@click.option("--min", type=click.IntRange(0, 1000), help="Follow the queue, from so many …")
+@click.option("--max", type=click.IntRange(1, 1000), help="… to so many machines.")
 @duration_option("--idle", help="A machine that is idle so long goes.")
 @budget_option
 @force_option
@@ -21,8 +21,8 @@ from evalfleet.cli.shared.options import budget_option, force_option, home_optio
 def command(
     name: str | None,
     workers: int | None,
-    least: int | None,
-    most: int | None,
+    min: int | None,
+    max: int | None,
     idle: float | None,
     budget_usd: float | None,
     force: bool,
@@ -37,9 +37,9 @@ def command(
     machines. Exit codes: 0 done; 3 not all of it.
     """
     from evalfleet import config
-    from evalfleet.azure import settings as azure_settings
     from evalfleet.cli.pools.shared.apply import made_true, meant
-    from evalfleet.pools.commands import require_place, scale
+    from evalfleet.pools.commands import scale
+    from evalfleet.pools.kinds.registry import cloud_of
     from evalfleet.store.open import open_store
 
     if name is not None and workers is None and name.isdecimal():
@@ -48,8 +48,8 @@ def command(
     store = open_store(settings.home)
     try:
         pool = meant(store, name)
-        require_place(pool, azure_settings.of(settings))
-        changes = {"workers": workers, "least": least, "most": most, "idle_s": idle, "budget_usd": budget_usd}
+        cloud_of(pool).require_account(pool, settings)
+        changes = {"workers": workers, "min": min, "max": max, "idle": idle, "budget_usd": budget_usd}
         scale(store, pool, changes, force=force)
         return made_true(settings, store, pool.name, as_json=as_json)
     finally:

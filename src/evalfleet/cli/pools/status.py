@@ -51,8 +51,8 @@ def command(name: str | None, probe: bool, as_json: bool, home: str | None) -> i
 def _probed(reader: StoreReader, pool: Pool, home: Home, hosts: list[HostRow]) -> list[HostRow]:
     import anyio
 
-    from evalfleet.hosts import registry
     from evalfleet.hosts.probe import probe
+    from evalfleet.pools.kinds import registry
 
     found = anyio.run(probe, registry.kind_of(pool).reachable(pool, reader.hosts.of_pool(pool.name)), home)
     return [replace(row, probe=found[row.host]) for row in hosts]

@@ -27,4 +27,4 @@ def command(name: str | None, worker: str | None, force: bool, as_json: bool, ho
     from evalfleet.cli.pools.shared.apply import ordered
     from evalfleet.pools.commands import stop
 
-    return ordered(partial(stop, force=force), name, worker, home=home, as_json=as_json, makes=False)
+    return ordered(partial(stop, force=force), name, worker, home=home, as_json=as_json, creates=False)

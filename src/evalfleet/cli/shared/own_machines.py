@@ -39,21 +39,21 @@ class Machines(Struct, frozen=True, kw_only=True):
                 "--backend makes machines for this run, --pool uses those of a pool; give one of them."
             )
         if self.backend is None and given:
-            raise click.UsageError(f"{given[0]} is for machines that are made for the run: add --backend azure-vm.")
+            raise click.UsageError(
+                f"{given[0]} is for machines that are made for the run: add --backend, such as azure-vm."
+            )
 
 
 machine_options = gathered(
     "machines",
     Machines,
-    click.option(
-        "--backend", type=click.Choice(["azure-vm"]), help="Make machines for this run, and delete them after it."
-    ),
+    click.option("--backend", metavar="KIND", help="Make machines for this run, and delete them after it."),
     click.option("--keep", is_flag=True, help="--backend: keep them as a pool."),
     click.option("--size", metavar="SIZES", help="--backend: of the machines; others after a comma."),
     click.option("--regions", metavar="REGIONS", help="--backend: where, in order of preference."),
     click.option("--spot", is_flag=True, default=None, help="--backend: cheaper, and taken away at any moment."),
     click.option(
-        "--max-hours", type=click.FloatRange(0.5, 720), help="--backend: stop by themselves so long after us."
+        "--max-hours", type=click.FloatRange(0.5, 720), help="--backend: stop so long after the last controller left."
     ),
 )
 """Gives the command `machines: Machines`."""
@@ -74,21 +74,33 @@ def submit_on_own(
     """
     import secrets
 
-    from evalfleet.azure import settings as azure_settings
-    from evalfleet.cli.pools.shared.options import wanted_pool
+    from evalfleet.config.pools import PoolOptions, given
     from evalfleet.errors import InputError
     from evalfleet.operations.submit import RunOptions, submit
+    from evalfleet.pools.commands import amend
+    from evalfleet.pools.kinds import registry
 
-    azure_settings.of(settings).admitted()
+    assert machines.backend is not None
+    kind = registry.find(machines.backend)
+    if not kind.creates_machines:
+        raise InputError(f"--backend {kind.name}: has machines that exist; make a pool of them and name it: --pool")
     if workers is None:
-        raise InputError("--backend azure-vm needs --workers: how many machines to make")
+        raise InputError(f"--backend {kind.name} needs --workers: how many machines to make")
     most = min(workers, len(submission.tasks))
-    given = {"size": machines.size, "regions": machines.regions, "spot": machines.spot, "max_hours": machines.max_hours}
-    pool = wanted_pool({}, {**given, "workers": most, "least": 0, "most": most, "deadline": ()}, None)
+    options = PoolOptions(
+        workers=most,
+        min=0,
+        max=most,
+        size=machines.size,
+        regions=machines.regions,
+        spot=machines.spot,
+        max_hours=machines.max_hours,
+    )
+    kept = kind.settings(given(options), settings)
     name = f"run-{secrets.token_hex(3)}"
     with store.batch():
-        store.pools.create(name, "azure-vm", pool)
+        pool = store.pools.create(name, kind.name, kept)
         run, answer = submit(settings, store, submission, RunOptions(pool=name, workers=workers, **wanted))
         if not machines.keep:
-            store.pools.amend(name, {**pool, "run": run.id})
+            amend(store, pool, run=run.id)
     return run, answer

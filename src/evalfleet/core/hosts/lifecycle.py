@@ -1,4 +1,4 @@
-"""What to do next with a machine that we rent: from what it should be, how far it is, and what the cloud shows. Pure.
+"""What to do next with a machine of a cloud: from what it should be, how far it is, and what the cloud shows. Pure.
 
 The cloud is always asked first, so that it does not matter in which moment an earlier owner of the pool died: whatever is
 there is adopted, finished or deleted. Every step may be taken again.
@@ -16,8 +16,29 @@ from evalfleet.model import DesiredState, HostState, PoolHost
 
 HOUR_S = 3600.0
 _UNBORN = (HostState.REQUESTED, HostState.CREATING)
-_OFF = ("deallocated", "stopped")
-_MOVING = ("starting", "stopping", "deallocating")
+
+
+class Stage(StrEnum):
+    """How far a machine has come into being, as its cloud says."""
+
+    CREATING = "creating"
+    MADE = "made"
+    FAILED = "failed"
+    DELETING = "deleting"
+
+
+class Power(StrEnum):
+    """Whether a machine is on, as its cloud says."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    OFF = "off"  # and still paid for
+    RELEASED = "released"  # off, and not paid for
+
+
+_OFF = (Power.RELEASED, Power.OFF)
+_MOVING = (Power.STARTING, Power.STOPPING)
 
 
 class Step(StrEnum):
@@ -28,7 +49,7 @@ class Step(StrEnum):
     CLEAR = "clear"  # delete what a creation that failed has left, then create again
     PREPARE = "prepare"  # it runs: prove that it is ready
     START = "start"
-    DEALLOCATE = "deallocate"
+    STOP = "stop"
     DELETE = "delete"
     MARK_LOST = "mark_lost"  # somebody took it away
     STOPPED = "stopped"  # reached: write it down
@@ -38,8 +59,8 @@ class Step(StrEnum):
 class Seen(Struct, frozen=True, kw_only=True):
     """What the cloud shows of a machine that is there."""
 
-    provisioning: str  # Creating, Succeeded, Failed, Updating, Deleting
-    power: str | None = None  # running, starting, stopped, deallocating, deallocated; None: not known (yet)
+    stage: Stage
+    power: Power | None = None  # None: not known (yet)
     spot: bool = False
 
 
@@ -59,11 +80,11 @@ def next_step(host: PoolHost, seen: Seen | None, *, busy: bool = False) -> Step:
         if host.state not in _UNBORN:
             return Step.MARK_LOST
         return Step.CREATE if host.desired is DesiredState.RUNNING else Step.GONE  # there is nothing that could be kept
-    if seen.provisioning == "Deleting":
+    if seen.stage is Stage.DELETING:
         return Step.WAIT
-    if seen.provisioning == "Failed" and host.state in _UNBORN:
+    if seen.stage is Stage.FAILED and host.state in _UNBORN:
         return Step.CLEAR
-    if seen.provisioning == "Creating" or seen.power in _MOVING:
+    if seen.stage is Stage.CREATING or seen.power in _MOVING:
         return Step.WAIT
     return (
         _towards_stopped(host, seen, busy=busy)
@@ -75,16 +96,16 @@ def next_step(host: PoolHost, seen: Seen | None, *, busy: bool = False) -> Step:
 def _towards_gone(host: PoolHost, seen: Seen | None, *, busy: bool) -> Step:
     if seen is None:
         return Step.GONE
-    if seen.provisioning == "Deleting":
+    if seen.stage is Stage.DELETING:
         return Step.WAIT
     # Also of one that is off: what has ended there lies on its disk.
     return Step.DRAIN if busy and host.state is not HostState.LOST else Step.DELETE
 
 
 def _towards_stopped(host: PoolHost, seen: Seen, *, busy: bool) -> Step:
-    if seen.power == "deallocated":
+    if seen.power is Power.RELEASED:
         return Step.REST if host.state is HostState.STOPPED else Step.STOPPED
-    return Step.DRAIN if busy else Step.DEALLOCATE
+    return Step.DRAIN if busy else Step.STOP
 
 
 def _towards_running(host: PoolHost, seen: Seen) -> Step:

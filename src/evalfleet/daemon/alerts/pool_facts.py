@@ -9,8 +9,8 @@ from msgspec import Struct, field
 from evalfleet.core.alerts.host_checks import HostFacts, PoolFacts, Reaped
 from evalfleet.core.hosts.lifecycle import total_usd
 from evalfleet.daemon.alerts.run_facts import pulling
-from evalfleet.hosts import registry
 from evalfleet.model import DesiredState, Event, HostState, Pool, PoolHost
+from evalfleet.pools.kinds import registry
 from evalfleet.store.reader import StoreReader
 
 _MARGIN_S = 30.0

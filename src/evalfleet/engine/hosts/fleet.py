@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from evalfleet import config
 from evalfleet.core.readiness import Notice
-from evalfleet.hosts import registry
 from evalfleet.hosts.base import FixedFleet, Fleet
 from evalfleet.hosts.local.backend import LocalBackend, LocalSettings
-from evalfleet.hosts.ssh import pool as ssh_pool
 from evalfleet.model import Run
+from evalfleet.pools.kinds import registry
 from evalfleet.store.home.facts import identified
 from evalfleet.store.reader import StoreReader
 
@@ -22,13 +21,10 @@ def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: No
     """
     home = identified(settings.home, store.home.identity())
     if run.policy.pool is not None:
-        pool = store.pools.get(run.policy.pool)
-        if pool.backend == "azure-vm":
-            from evalfleet.engine.supervisor import owner_name
-            from evalfleet.pools.fleet import PoolFleet
+        from evalfleet.engine.supervisor import owner_name
 
-            return PoolFleet(settings, store, pool, run, owner_name(), notice)
-        return FixedFleet(ssh_pool.backends(pool, home, notice, run.policy.tools))
+        pool = store.pool(run.policy.pool)
+        return registry.kind_of(pool).fleet(settings, store, pool, run, owner_name(), notice)
     local = LocalSettings(
         python=settings.local.python,
         idle_s=settings.local.runner_idle_s,

@@ -1,91 +1,91 @@
-"""Asks the cloud for one VM: chooses the next offer, writes the intent down, asks, and waits for what comes of it."""
+"""Asks the cloud for one machine: chooses the next offer, writes the intent down, asks, and waits for what comes of it."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import anyio
 from msgspec.structs import replace
 
-from evalfleet.azure.hostkey import fresh_host_key
-from evalfleet.azure.offers import Offering, Plan, Stop, next_offer
-from evalfleet.azure.requests import vm
-from evalfleet.azure.requests.vm import VmSpec
-from evalfleet.azure.vm_facts import Operation, mark_of
-from evalfleet.azure.vms import Network, Refusal, Verb
 from evalfleet.core.hosts.lifecycle import HOUR_S
 from evalfleet.model import DesiredState, HostState
-
-if TYPE_CHECKING:
-    from evalfleet.pools.machine.controller import MachineController
+from evalfleet.pools.cloud.problems import Refusal
+from evalfleet.pools.cloud.records import MachineSpec, Offering, Verb
+from evalfleet.pools.context import PoolContext
+from evalfleet.pools.host_key import fresh_host_key
+from evalfleet.pools.machine.deadline import MachineDeadline
+from evalfleet.pools.machine.facts import Operation, mark_of
+from evalfleet.pools.machine.operation import MachineOperation
+from evalfleet.pools.machine.record import MachineRecord
+from evalfleet.pools.offers import Plan, Stop
 
 _ORDER_S = 120.0  # for an order and its deadline, where we are interrupted
 _FULL_SPREAD_S = 5.0  # pauses that only spread requests are as long as planned where polling takes so long
 
 
 class MachineCreation:
-    """One try. After it the host's facts hold the running operation, or the problem that the next try must heed."""
+    """One try. After it the machine's facts hold the running operation, or the problem that the next try must heed."""
 
-    def __init__(self, machine: MachineController) -> None:
-        self._tender = machine
-        self._context = machine.context
+    def __init__(
+        self, context: PoolContext, record: MachineRecord, operation: MachineOperation, deadline: MachineDeadline
+    ) -> None:
+        self._context = context
+        self._record = record
+        self._operation = operation
+        self._deadline = deadline
 
     async def create(self) -> None:
-        """Hold one's turn until the VM is there or refused, so that a cloud that fails late is not asked too often."""
-        machine = self._tender
-        async with self._context.permission() as allowed:
-            machine.host = await self._context.fresh(machine.host)
-            if machine.host.desired is not DesiredState.RUNNING:
+        """Hold one's turn until the machine is there or refused, so that a cloud that fails late is not asked too often."""
+        record, purchases = self._record, self._context.purchases
+        async with purchases.permission() as allowed:
+            await record.refresh()
+            if record.desired is not DesiredState.RUNNING:
                 return  # not wanted any more when its turn came
             chosen = self._choose()
-            if not allowed and not isinstance(chosen, Stop):
-                before = machine.facts.problem
-                reason = before.message if before else "not asked for: the others of its pool were refused"
-                await machine.move(state=HostState.GONE, reason=reason)
-                return
             if isinstance(chosen, Stop):
-                await self._context.refused(chosen)
-                await machine.move(state=HostState.GONE, reason=chosen.message)
+                await purchases.refused(chosen)
+                await record.move(state=HostState.GONE, reason=chosen.message)
                 return
-            offering, pause_s = chosen
+            if not allowed:
+                before = record.facts.problem
+                reason = before.message if before else "not asked for: the others of its pool were refused"
+                await record.move(state=HostState.GONE, reason=reason)
+                return
+            offering, plan, pause_s = chosen
             await anyio.sleep(pause_s)
             try:
-                await self._ask(offering)
+                await self._ask(offering, plan)
                 await self._watch()
             except Refusal as error:
                 problem = error.problem
-                await machine.move(
-                    facts=replace(machine.facts, problem=problem, operation=None), reason=problem.message
-                )
-            if machine.facts.problem is not None:
-                self._context.failed(machine.facts.problem, offering, await self._context.now())
-            elif machine.host.desired is DesiredState.RUNNING:
-                self._context.made()
+                await record.move(facts=replace(record.facts, problem=problem, operation=None), reason=problem.message)
+            if record.facts.problem is not None:
+                now = await self._context.record.now()
+                purchases.failed(record.facts.problem, offering, self._context.offers(), now)
+            elif record.desired is DesiredState.RUNNING:
+                purchases.succeeded()
 
-    def _choose(self) -> Stop | tuple[Offering, float]:
+    def _choose(self) -> Stop | tuple[Offering, Plan, float]:
         """What to ask for, after how long. An offer that was chosen and perhaps never asked for is chosen again."""
-        facts, context = self._tender.facts, self._context
-        self._plan = facts.plan or Plan(offers=context.wanted.offers())
-        if self._plan.current is not None and facts.problem is None:
-            return self._plan.current, 0.0
-        now = self._tender.host.updated_at
-        self._plan, context.closed, step = next_offer(self._plan, facts.problem, context.closed, now, context.rng)
+        facts = self._record.facts
+        plan = facts.plan or Plan(offers=self._context.offers())
+        if plan.current is not None and facts.problem is None:
+            return plan.current, plan, 0.0
+        plan, step = self._context.purchases.next_offer(plan, facts.problem, self._record.host.updated_at)
         if isinstance(step, Stop):
             return step
         told_s = min(step.after_s, facts.problem.wait_s if facts.problem else 0.0)  # what the cloud itself asked for
-        spread_s = (step.after_s - told_s) * min(1.0, context.azure.poll_s / _FULL_SPREAD_S)
-        return step.offering, told_s + spread_s
+        spread_s = (step.after_s - told_s) * min(1.0, self._context.cloud.poll_s / _FULL_SPREAD_S)
+        return step.offering, plan, told_s + spread_s
 
-    async def _ask(self, offering: Offering) -> None:
-        """The intent is stored, with the public half of the key that the VM will show, before the cloud is asked."""
-        context, machine = self._context, self._tender
+    async def _ask(self, offering: Offering, plan: Plan) -> None:
+        """The intent is stored, with the public half of the key that the machine will show, before the cloud is asked."""
+        context, record = self._context, self._record
         key = fresh_host_key()
         mark = mark_of(key.public)
-        machine.host = context.priced(machine.host, offering)
-        before = machine.facts
+        record.set_price(offering)
+        before = record.facts
         facts = replace(
             before,
-            plan=self._plan,
+            plan=plan,
             problem=None,
             operation=None,
             size=offering.size,
@@ -98,16 +98,16 @@ class MachineCreation:
             deadline_at=None,
             deadline_refused=None,
         )
-        await machine.move(state=HostState.CREATING, facts=facts, reason=None, readiness_check="arm")
+        await record.move(state=HostState.CREATING, facts=facts, reason=None, readiness_check="arm")
         image = await context.image()
-        network = await context.network(offering.region)
-        now = await context.now()
-        spec = VmSpec(
-            name=machine.host.name,
-            worker=f"{machine.host.name}.{mark}",
-            pool=context.pool.name,
+        await context.cloud.prepare_region(context.record.name, offering.region, context.identity.label)
+        now = await context.record.now()
+        spec = MachineSpec(
+            name=record.name,
+            worker=f"{record.name}.{mark}",
+            pool=context.record.name,
             run=context.wanted.run or "",
-            owner=context.owner,
+            owner=context.identity.label,
             expires_at=now + context.wanted.max_hours * HOUR_S,
             size=offering.size,
             region=offering.region,
@@ -118,29 +118,32 @@ class MachineCreation:
             login_key=context.login.public,
             host_key=key,
         )
-        # Whoever interrupts us waits for this: a VM that nobody knows of has no deadline either, and runs for ever.
+        # An interruption waits for this: a machine that is not written down has no deadline either, and runs for ever.
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _ORDER_S):
-            await self._order(spec, network, now)
+            await self._order(spec, now)
 
-    async def _order(self, spec: VmSpec, network: Network, now: float) -> None:
-        """Have the VM made, and from the moment that this is accepted have a deadline that does not need us."""
-        context, machine = self._context, self._tender
-        continuation = await context.vms.create(spec, network)
-        if machine.host.made_at is None:
-            machine.host = replace(machine.host, made_at=now)
-        facts = replace(machine.facts, accepted_at=now)
-        if continuation is None:
-            await machine.move(
+    async def _order(self, spec: MachineSpec, now: float) -> None:
+        """Have the machine created, with a deadline that does not need us."""
+        record = self._record
+        stops_at = await self._deadline.next_at()
+        created = await self._context.cloud.create(spec, stops_at)
+        record.set_made(now)
+        facts = replace(record.facts, accepted_at=now)
+        if created.continuation is None:
+            await record.move(
                 facts=facts
-            )  # there already, by the request of an owner that died; the VM tells the rest
-        else:
-            await machine.move(facts=replace(facts, operation=Operation(verb=Verb.CREATE, continuation=continuation)))
-        await machine.protect(vm.tags(spec))
+            )  # there already, by the request of an owner that died; the view tells the rest
+            return
+        operation = Operation(verb=Verb.CREATE, continuation=created.continuation)
+        is_protected = created.deadline_problem is None
+        await record.move(facts=replace(facts, operation=operation, deadline_at=stops_at if is_protected else None))
+        if created.deadline_problem is not None:
+            await self._deadline.refused(created.deadline_problem)
 
     async def _watch(self) -> None:
-        machine = self._tender
-        while machine.facts.operation is not None and machine.host.desired is DesiredState.RUNNING:
-            await machine.protect()
-            if not await machine.look():
-                await anyio.sleep(self._context.azure.poll_s)
-            machine.host = await self._context.fresh(machine.host)
+        record = self._record
+        while record.facts.operation is not None and record.desired is DesiredState.RUNNING:
+            await self._deadline.protect()
+            if not await self._operation.look():
+                await anyio.sleep(self._context.cloud.poll_s)
+            await record.refresh()

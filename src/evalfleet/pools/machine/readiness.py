@@ -9,20 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from functools import partial
-from typing import TYPE_CHECKING
 
 import anyio
 import asyncssh
 from msgspec.structs import replace
 
-from evalfleet.azure import hostkey
 from evalfleet.benchmarks import registry
 from evalfleet.benchmarks.worker_tools import tools_of
 from evalfleet.core.failures.kinds import one_line
 from evalfleet.core.readiness import HostEvent, Pull, PullEvents, ReadinessCheck, Update
 from evalfleet.errors import BackendError, EvalfleetError, HostRefused, HostUnreachable
-from evalfleet.hosts.azure_pool import spec_of
 from evalfleet.hosts.base import single_error
 from evalfleet.hosts.ssh.channel import Place, told
 from evalfleet.hosts.ssh.connection import Keepalive, connected
@@ -30,10 +26,11 @@ from evalfleet.hosts.ssh.login.host_keys import HostKeys
 from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
 from evalfleet.hosts.ssh.tools import CHECKS_S, INSTALL_S, first_failed, prepare_host
 from evalfleet.model import Tools
+from evalfleet.pools import host_key
+from evalfleet.pools.context import PoolContext
 from evalfleet.pools.machine import readiness_scripts
-
-if TYPE_CHECKING:
-    from evalfleet.pools.machine.controller import MachineController
+from evalfleet.pools.machine.record import MachineRecord
+from evalfleet.pools.reach import ssh_spec
 
 DEADLINES_S = {
     "ssh": 300.0,
@@ -59,11 +56,11 @@ class CheckFailed(EvalfleetError):
 class ReadinessChecks:
     """The checks of one machine. Every check may be tried again after a crash."""
 
-    def __init__(self, machine: MachineController) -> None:
-        self._tender = machine
-        self._context = machine.context
-        self._wanted = machine.context.wanted
-        self._pause_s = min(2.0, 5 * machine.context.azure.poll_s)
+    def __init__(self, context: PoolContext, record: MachineRecord) -> None:
+        self._context = context
+        self._record = record
+        self._wanted = context.wanted
+        self._pause_s = min(2.0, 5 * context.cloud.poll_s)
         self._line = AsyncExitStack()
         self._connection: tuple[str | None, Connection] | None = None  # and the host key that it was verified by
         self._heard = ""  # the latest of the check that is tried: where its time runs out, that is why
@@ -71,21 +68,21 @@ class ReadinessChecks:
     async def run(self) -> None:
         """Raises CheckFailed at the first check that does not hold in its time."""
         async with self._line:
-            await self._rung("ssh", self._banner, replace=True)
-            await self._rung("host_key", self._verified, replace=True)
-            await self._rung("disk", self._room, replace=False)
+            await self._check("ssh", self._banner, replace=True)
+            await self._check("host_key", self._verified, replace=True)
+            await self._check("disk", self._room, replace=False)
             if self._wanted.kvm:
-                await self._rung("kvm", self._kvm, replace=True)
-            await self._rung("runner", self._runner, replace=False)
+                await self._check("kvm", self._kvm, replace=True)
+            await self._check("runner", self._runner, replace=False)
             if self._wanted.setup is not None:
-                await self._rung("setup", self._setup, replace=False)
+                await self._check("setup", self._setup, replace=False)
             if self._wanted.benchmark is not None:
-                await self._rung("benchmark", self._benchmark, replace=False)
+                await self._check("benchmark", self._benchmark, replace=False)
 
-    async def _rung(self, name: str, try_once: Callable[[], Awaitable[str | None]], *, replace: bool) -> None:
+    async def _check(self, name: str, try_once: Callable[[], Awaitable[str | None]], *, replace: bool) -> None:
         """Try until it holds; a `try_once` that returns a text says why it does not yet."""
-        limit_s = self._wanted.deadlines.get(name, DEADLINES_S[name])
-        await self._tender.move(readiness_check=name, reason=None)
+        limit_s = self._wanted.deadline.get(name, DEADLINES_S[name])
+        await self._record.move(readiness_check=name, reason=None)
         self._heard = "nothing came of it"
         with anyio.move_on_after(limit_s):
             while True:
@@ -119,19 +116,19 @@ class ReadinessChecks:
 
     async def _verified(self) -> str | None:
         """Log in to the machine whose key we know, and give it one that has never left it."""
-        facts = self._tender.facts
+        facts = self._record.facts
         if facts.host_key is None:
             raise Unwell("the key of this machine is not known: it was not made by us, or by an owner that was lost")
         known = await self._shows()
         if known == facts.next_key:
-            await self._tender.move(facts=replace(facts, host_key=known, next_key=None))
+            await self._record.move(facts=replace(facts, host_key=known, next_key=None))
         elif known in facts.keys.values():
             await self._renew_key()
         return None
 
     async def _shows(self) -> str:
         """Which of its keys the machine shows."""
-        facts = self._tender.facts
+        facts = self._record.facts
         refused: HostRefused | None = None
         for key in filter(None, (facts.host_key, facts.next_key)):
             try:
@@ -143,11 +140,11 @@ class ReadinessChecks:
 
     async def _renew_key(self) -> None:
         """In two steps, with what comes next written down between them: a crash leaves no key that nobody knows."""
-        fresh = " ".join((await self._said(hostkey.STAGE)).split()[:2])
-        await self._tender.move(facts=replace(self._tender.facts, next_key=fresh))
-        await self._said(hostkey.SWAP)
+        fresh = " ".join((await self._said(host_key.STAGE)).split()[:2])
+        await self._record.move(facts=replace(self._record.facts, next_key=fresh))
+        await self._said(host_key.SWAP)
         await self._connected(fresh)
-        await self._tender.move(facts=replace(self._tender.facts, host_key=fresh, next_key=None))
+        await self._record.move(facts=replace(self._record.facts, host_key=fresh, next_key=None))
 
     async def _room(self) -> str | None:
         free_gb = await self._free_gb()
@@ -201,7 +198,7 @@ class ReadinessChecks:
 
     async def _prepare(self, connection: Connection, tools: Tools) -> list[ReadinessCheck]:
         """A pull may take long, so that one that begins or ends is an event."""
-        pulls = PullEvents(self._tender.host.name)
+        pulls = PullEvents(self._record.name)
         with single_error():
             async with anyio.create_task_group() as group:
 
@@ -219,13 +216,12 @@ class ReadinessChecks:
 
     async def _note(self, event: HostEvent | None) -> None:
         if event is not None:
-            about, context = f"pool:{self._context.pool.name}", self._context
-            await context.clerk.call(partial(context.store.note, about, event.type, event.data))
+            await self._context.record.note(event.type, event.data)
 
     # The way there
 
     def _spec(self) -> SshHostSpec:
-        return spec_of(self._tender.host, self._wanted)
+        return ssh_spec(self._context.provider, self._record.host, self._wanted.slots)
 
     async def _connected(self, key: str | None = None) -> Connection:
         """The connection of these checks to the machine that shows `key`, or else the host's own: a handshake costs more than

@@ -23,12 +23,13 @@ from evalfleet.answers.attempts import (
 )
 from evalfleet.core.secret_names import masked
 from evalfleet.errors import MissingSecret, NotFound
-from evalfleet.hosts import late_redaction, registry
+from evalfleet.hosts import late_redaction
 from evalfleet.hosts.access import Absent, Reachable
 from evalfleet.hosts.attempt_files import files_inside, open_inside, open_socket
 from evalfleet.hosts.local.backend import HOST as HERE
 from evalfleet.layout import Home
 from evalfleet.model import LIVE_ATTEMPT_STATES, Attempt, Run, Task
+from evalfleet.pools.kinds import registry
 from evalfleet.report.summary import task_members
 from evalfleet.report.trajectory import film_of
 from evalfleet.store.reader import StoreReader

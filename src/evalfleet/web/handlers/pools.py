@@ -1,22 +1,21 @@
-"""Pools over HTTP: what an operator may order of them. Wishes are written here; whoever keeps the pool makes them true."""
+"""Pools over HTTP: what an operator may order of them. Orders are written here; the pool's owner makes them true."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
 import msgspec
 from aiohttp import web
 
 from evalfleet import duration
 from evalfleet.answers import pools as answers
-from evalfleet.config.file import Dollars, Duration, Least, Machines, RentedTable
+from evalfleet.config.file import Duration
+from evalfleet.config.pools import Dollars, Least, Machines, PoolOptions, given, merged
 from evalfleet.errors import InputError, Refused
-from evalfleet.hosts import registry
-from evalfleet.hosts.ssh import pool as ssh_pool
 from evalfleet.model import Pool
 from evalfleet.pools import commands
-from evalfleet.pools.options import require_name, wanted_pool
+from evalfleet.pools.kinds import registry
 from evalfleet.store.store import Store
 from evalfleet.web import params
 from evalfleet.web.answers import told
@@ -24,22 +23,15 @@ from evalfleet.web.context import Site, bearer_of
 
 T = TypeVar("T")
 
-_SSH = ("hosts", "trust_first_use", "replace")
-_RENAMED = {"min": "least", "max": "most", "name_prefix": "prefix"}
-
-
 _Order = Callable[[Store, Pool, str], list[str]]
 
 
-class NewPool(RentedTable, kw_only=True):
+class NewPool(PoolOptions, kw_only=True):
     """A pool to be made. What is not given is taken from its table in evalfleet.toml, then the default."""
 
     name: str
-    backend: Literal["ssh", "azure-vm"] | None = None
-    hosts: str | None = None  # ssh: what a hosts file says
-    trust_first_use: bool = False  # ssh
-    replace: bool = False  # ssh
-    budget_usd: Dollars | None = None
+    backend: str | None = None
+    replace: bool = False  # ssh: give a pool that is there other hosts
 
 
 class OfPool(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -64,21 +56,28 @@ class Pools:
 
     async def create(self, request: web.Request) -> web.Response:
         wanted = await params.body(request, NewPool)
-        require_name(wanted.name)
-        written = self._site.settings.pools.get(wanted.name, {})
+        commands.require_name(wanted.name)
+        settings, by = self._site.settings, str(bearer_of(request))
+        written = settings.pools.get(wanted.name, {})
         backend = wanted.backend or written.get("backend") or ("ssh" if wanted.hosts is not None else None)
         if backend is None:
-            raise InputError("backend: is missing; say ssh or azure-vm")
-        make = self._kept(wanted) if backend == "ssh" else self._rented(wanted)
-        by = str(bearer_of(request))
-        pool = await self._site.write(lambda store: make(store, by))
+            raise InputError(f"backend: is missing; say {' or '.join(registry.names())}")
+        if registry.find(backend).creates_machines:
+            self._require_supervisor(wanted.name, f"create {wanted.name}")
+        said = given(wanted)
+        if "hosts" in said:
+            said["hosts_text"] = said.pop("hosts")
+        options = merged({key: value for key, value in written.items() if key != "hosts"}, said)
+        pool = await self._site.write(
+            lambda store: commands.create(settings, store, wanted.name, backend, options, replace=wanted.replace, by=by)
+        )
         rows = await self._site.readers.call(lambda store: store.hosts.of_pool(pool.name))
         answer = answers.CreatedPool(
             pool=pool.name,
             backend=pool.backend,
             hosts=len(registry.kind_of(pool).hosts(pool, rows)),
             workers=registry.kind_of(pool).slots(pool),
-            by=None if pool.backend == "ssh" else await self._see_to(pool.name),
+            by=await self._see_to(pool.name) if registry.creates_machines(pool) else None,
         )
         return told(answer, 201)
 
@@ -94,9 +93,9 @@ class Pools:
         wanted = await params.body(request, Size)
         changes = {
             "workers": wanted.workers,
-            "least": wanted.min,
-            "most": wanted.max,
-            "idle_s": _seconds(wanted.idle),
+            "min": wanted.min,
+            "max": wanted.max,
+            "idle": _seconds(wanted.idle),
             "budget_usd": wanted.budget_usd,
         }
         if all(value is None for value in changes.values()):
@@ -106,39 +105,15 @@ class Pools:
     async def delete(self, request: web.Request) -> web.Response:
         wanted = await params.body(request, OfPool)
         pool = await self._pool(request)
-        if pool.backend == "ssh":
+        if not registry.creates_machines(pool):
             if wanted.worker is not None:
-                commands.require_rented(pool)
+                registry.cloud_of(pool)
             by = str(bearer_of(request))
             await self._site.write(lambda store: commands.delete(store, pool, None, by))
             return told(answers.DeletedPool(deleted=pool.name))
         return await self._ordered(request, _of(commands.delete, wanted.worker), deleting=wanted.worker is None)
 
     # Inside
-
-    def _kept(self, wanted: NewPool) -> Callable[[Store, str], Pool]:
-        given = [name for name in _given(wanted) if name not in _SSH]
-        if given:
-            raise InputError(f"{given[0]}: is for azure-vm; the hosts file says what machines of ssh are")
-        if wanted.hosts is None:
-            raise InputError("hosts: is missing; it is the text of a hosts file, with [[host]] above each machine")
-        hosts = wanted.hosts
-        found = ssh_pool.settings_in(hosts, self._site.settings.home, trust_first_use=wanted.trust_first_use)
-        return lambda store, by: commands.keep(store, wanted.name, found, replace=wanted.replace, by=by)
-
-    def _rented(self, wanted: NewPool) -> Callable[[Store, str], Pool]:
-        settings = self._site.settings
-        given = _given(wanted)
-        wrong = next((name for name in given if name in _SSH), None)
-        if wrong is not None:
-            raise InputError(f"{wrong}: is for ssh; azure-vm makes its machines")
-        self._require_supervisor(wanted.name, f"create {wanted.name}")
-        deadlines: dict[str, str] = given.pop("deadline", {})
-        values = {_RENAMED.get(name, name): value for name, value in given.items()}
-        if wanted.idle is not None:
-            values["idle"] = _seconds(wanted.idle)
-        made = wanted_pool(settings.pools.get(wanted.name, {}), values, deadlines)
-        return lambda store, by: commands.rent(settings, store, wanted.name, made, by)
 
     async def _pool(self, request: web.Request) -> Pool:
         name = request.match_info["pool"]
@@ -154,7 +129,7 @@ class Pools:
     ) -> web.Response:
         """Write it down, and see to it that somebody does it."""
         pool = await self._pool(request)
-        commands.require_rented(pool)
+        registry.cloud_of(pool)
         if await self._keeper(pool.name) is None:
             self._require_supervisor(pool.name, f"{request.path.rpartition('/')[2]} {pool.name}")
         by = str(bearer_of(request))
@@ -182,16 +157,6 @@ class Pools:
 
 def _of(order: Callable[[Store, Pool, T, str], list[str]], what: T) -> _Order:
     return lambda store, pool, by: order(store, pool, what, by)
-
-
-def _given(wanted: NewPool) -> dict[str, Any]:
-    """What was given, but for the name and the backend."""
-    values = msgspec.structs.asdict(wanted)
-    return {
-        name: value
-        for name, value in values.items()
-        if value is not None and name not in ("name", "backend") and not (name in _SSH and value is False)
-    }
 
 
 def _seconds(value: Duration) -> float | None:

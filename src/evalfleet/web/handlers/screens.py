@@ -14,9 +14,9 @@ from evalfleet.benchmarks.base import Screen
 from evalfleet.benchmarks.screens import first_screen, picture_orders
 from evalfleet.config import Settings
 from evalfleet.errors import HostRefused, NotFound
-from evalfleet.hosts import registry
 from evalfleet.hosts.access import Reachable, of_worker
 from evalfleet.model import JsonObject
+from evalfleet.pools.kinds import registry
 from evalfleet.store.reader import StoreReader
 from evalfleet.web.coalescing import Shared
 from evalfleet.web.handlers.attempts import Place

@@ -13,6 +13,7 @@ from evalfleet.core.hosts.lifecycle import total_usd
 from evalfleet.daemon.alerts.outbox import waiting
 from evalfleet.daemon.alerts.state import fold
 from evalfleet.model import HostState, JsonObject, RunState
+from evalfleet.pools.kinds.registry import creates_machines
 from evalfleet.report.gpus import gpus_facts
 from evalfleet.store.reader import StoreReader
 from evalfleet.web.context import Site
@@ -134,7 +135,7 @@ def pool_samples(store: StoreReader, speed: float) -> Iterator[Sample]:
     """Of pools whose machines we make; of others nothing is known but their names."""
     for pool in store.pools.all()[:_POOLS]:
         rows = store.hosts.of_pool(pool.name, gone=True)
-        if not rows and pool.backend == "ssh":
+        if not rows and not creates_machines(pool):
             continue
         for state in HostState:
             count = sum(row.state is state for row in rows)

@@ -1,4 +1,4 @@
-"""What `pool create`, `scale`, `start`, `stop` and `delete` share: a wish is written; then it is made true, and shown."""
+"""What `pool create`, `scale`, `start`, `stop` and `delete` share: an order is written; then it is made true, and shown."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Teller:
 
 
 def _line(host: PoolHost) -> str:
-    from evalfleet.azure.vm_facts import facts_of
     from evalfleet.model import HostState
+    from evalfleet.pools.machine.facts import facts_of
 
     facts = facts_of(host)
     told = {
@@ -56,33 +56,32 @@ def ordered(
     home: str | None,
     as_json: bool,
     again: bool = False,
-    makes: bool = True,
+    creates: bool = True,
 ) -> int:
     """Order something of a pool of VMs, or of one of its machines, and make it true; see `meant` and `made_true`."""
     from evalfleet import config
-    from evalfleet.azure import settings as azure_settings
-    from evalfleet.pools.commands import require_place
+    from evalfleet.pools.kinds.registry import cloud_of
     from evalfleet.store.open import open_store
 
     settings = config.load(home)
     store = open_store(settings.home)
     try:
         pool = meant(store, name)
-        require_place(pool, azure_settings.of(settings))
+        cloud_of(pool).require_account(pool, settings)
         order(store, pool, worker)
-        return made_true(settings, store, pool.name, as_json=as_json, again=again, makes=makes)
+        return made_true(settings, store, pool.name, as_json=as_json, again=again, creates=creates)
     finally:
         store.close()
 
 
 def made_true(
-    settings: Settings, store: Store, name: str, *, as_json: bool, again: bool = False, makes: bool = True
+    settings: Settings, store: Store, name: str, *, as_json: bool, again: bool = False, creates: bool = True
 ) -> int:
     """Make the pool what it should be; print how it stands; return the exit code that says whether it is.
 
     Args:
         again: machines in quarantine may prove themselves again.
-        makes: whether machines that are missing are made.
+        creates: whether machines that are missing are created.
     """
     from functools import partial
 
@@ -94,7 +93,7 @@ def made_true(
 
     teller = Teller(quiet=as_json)
     with alerts_beside(settings, lambda text: click.echo(f"evalfleet: {text}", err=True)):
-        anyio.run(partial(reconcile_pool, settings, store, name, owner_name(), teller, again=again, makes=makes))
+        anyio.run(partial(reconcile_pool, settings, store, name, owner_name(), teller, again=again, creates=creates))
     left = [pool for pool in store.pools.all() if pool.name == name]
     if not left:
         click.echo(json.dumps({"deleted": name}) if as_json else f"pool {name} is deleted: nothing of it is left")
@@ -117,8 +116,8 @@ def _shown(settings: Settings, store: Store, pool: Pool, *, as_json: bool) -> in
 
 def meant(store: Store, name: str | None) -> Pool:
     """The pool of VMs that is meant; without a name the only one. Raises InputError for machines that we did not make."""
-    from evalfleet.pools.commands import require_rented
+    from evalfleet.pools.kinds.registry import cloud_of
 
     pool = chosen(name, store.pools.all())
-    require_rented(pool)
+    cloud_of(pool)
     return pool

@@ -82,7 +82,7 @@ def say(text: str) -> None:
 
 
 def _hosts_of(reader: StoreReader | None, pool: Pool) -> Sequence[Found]:
-    from evalfleet.hosts import registry
+    from evalfleet.pools.kinds import registry
 
     rows = reader.hosts.of_pool(pool.name) if reader is not None else []
     return registry.kind_of(pool).reachable(pool, rows)

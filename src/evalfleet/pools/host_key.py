@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from evalfleet.azure.requests.vm import HostKey
 from evalfleet.errors import InputError
+from evalfleet.pools.cloud.records import HostKey
 
 # Run on a VM over its first connection, one after the other. The first makes a key that never leaves the VM, beside the one
 # that we put in, and prints its public half; the second puts it in place. A host that is no whole machine names the file.
@@ -37,7 +37,9 @@ def fresh_host_key() -> HostKey:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     except ImportError:
-        raise InputError("Azure needs more packages; install them with: pip install 'evalfleet[azure]'") from None
+        raise InputError(
+            "pools of a cloud need more packages; install them with: pip install 'evalfleet[azure]'"
+        ) from None
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()

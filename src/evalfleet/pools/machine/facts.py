@@ -1,4 +1,4 @@
-"""What must be known of one VM to go on with it after any crash; kept in its host's row."""
+"""What must be known of one machine to go on with it after any crash; kept in its host's row."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, field
 
-from evalfleet.azure.error_causes import Problem
-from evalfleet.azure.offers import Plan
 from evalfleet.model import JsonObject, PoolHost
+from evalfleet.pools.cloud.problems import Problem
+from evalfleet.pools.offers import Plan
 
 
 class Operation(Struct, frozen=True, kw_only=True):
@@ -20,7 +20,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     continuation: str
 
 
-class VmFacts(Struct, frozen=True, kw_only=True):
+class MachineFacts(Struct, frozen=True, kw_only=True):
     """Holds no secret: of host keys only the public halves."""
 
     plan: Plan | None = None
@@ -29,7 +29,9 @@ class VmFacts(Struct, frozen=True, kw_only=True):
     region: str = ""
     spot: bool = False
     price: Literal["known", "at_most", "unknown"] = "known"  # at_most: of a spot machine, that on demand
-    keys: dict[str, str] = field(default_factory=dict[str, str])  # mark in the VM's tag -> public half put into that VM
+    keys: dict[str, str] = field(
+        default_factory=dict[str, str]
+    )  # mark in the machine's label -> public half given to it
     host_key: str | None = None  # that it shows now
     next_key: str | None = None  # that it is about to show instead
     address: str | None = None
@@ -37,7 +39,7 @@ class VmFacts(Struct, frozen=True, kw_only=True):
     login_key: str | None = None  # path of the private half with which we log in
     operation: Operation | None = None
     accepted_at: float | None = (
-        None  # when the cloud took the order, until the VM is seen: new ones are not found at once
+        None  # when the cloud took the order, until the machine is seen: new ones are not found at once
     )
     deadline_refused: str | None = None  # why it has no deadline yet, or why that cannot be moved
     deadline_at: float | None = None
@@ -50,10 +52,10 @@ class VmFacts(Struct, frozen=True, kw_only=True):
         return msgspec.to_builtins(self)
 
 
-def facts_of(host: PoolHost) -> VmFacts:
-    return msgspec.convert(host.facts, VmFacts)
+def facts_of(host: PoolHost) -> MachineFacts:
+    return msgspec.convert(host.facts, MachineFacts)
 
 
 def mark_of(public: str) -> str:
-    """A short name for a host key, which the VM that has it carries in a tag."""
+    """A short name for a host key, which the machine that has it carries in a label."""
     return hashlib.sha256(public.encode()).hexdigest()[:12]

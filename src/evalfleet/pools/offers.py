@@ -1,36 +1,29 @@
-"""What can be bought, and which to ask for next when Azure says no. Pure: `now` and `rng` are arguments.
+"""What can be bought, and which to ask for next when the cloud says no. Pure: `now` and `rng` are arguments.
 
-A worker's creation is a small plan: the offers in the order of wish, at most `TRIES` of them asked for. Each refusal
+A worker's creation is a small plan: the offers in the order of preference, at most `TRIES` of them asked for. Each refusal
 closes the offers that would be refused for the same reason, for as long as that reason tends to last.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from evalfleet.azure.error_causes import Action, Cause, Problem
-from evalfleet.azure.sizes import SIZES
+from evalfleet.pools.cloud.problems import Action, Cause, Problem
+from evalfleet.pools.cloud.records import Offering
 
+Family = Callable[[str], str]  # of a size: those that share a quota have the same
 TRIES = 3
 WAITS = 10  # times that a throttled or conflicting request is repeated
 STAGGER_S = 2.0  # spreads the first requests of many workers
 JITTER = 0.25
 
 
-class Offering(Struct, frozen=True, kw_only=True):
-    """What is bought: a size in a region, at a fixed price or at that of the spot market."""
-
-    size: str
-    region: str
-    spot: bool = False
-
-
 def candidates(sizes: Iterable[str], regions: Iterable[str], *, spot: bool = False) -> tuple[Offering, ...]:
-    """Return all combinations in the order of wish: the first size in every region, then the next size."""
+    """Return all combinations in the order of preference: the first size in every region, then the next size."""
     places = tuple(regions)
     return tuple(Offering(size=size, region=region, spot=spot) for size in sizes for region in places)
 
@@ -43,15 +36,17 @@ class Closed(Struct, frozen=True):
     def at(self, offering: Offering, now: float) -> bool:
         return self.until.get(offering, 0.0) > now
 
-    def after(self, problem: Problem, failed: Offering, offers: Iterable[Offering], now: float) -> Closed:
+    def after(
+        self, problem: Problem, failed: Offering, offers: Iterable[Offering], now: float, family: Family
+    ) -> Closed:
         """Return this with every offer closed that the same problem covers."""
         if problem.avoid_s <= 0:
             return self
-        covered = {offer: now + problem.avoid_s for offer in offers if covers(problem.cause, failed, offer)}
+        covered = {offer: now + problem.avoid_s for offer in offers if covers(problem.cause, failed, offer, family)}
         return Closed({**self.until, **covered})
 
 
-def covers(cause: Cause, failed: Offering, other: Offering) -> bool:
+def covers(cause: Cause, failed: Offering, other: Offering, family: Family) -> bool:
     """Whether an offer would be refused for the reason for which another one was."""
     if other == failed:
         return True
@@ -61,14 +56,9 @@ def covers(cause: Cause, failed: Offering, other: Offering) -> bool:
         case Cause.SPOT_QUOTA | Cause.REGION_QUOTA | Cause.IMAGE:
             return True
         case Cause.FAMILY_QUOTA:
-            return _family(other) == _family(failed)
+            return family(other.size) == family(failed.size)
         case _:
             return False
-
-
-def _family(offering: Offering) -> str:
-    known = SIZES.get(offering.size)
-    return known.family if known else offering.size
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -100,14 +90,14 @@ Step = Try | Stop
 
 
 def next_offer(
-    plan: Plan, problem: Problem | None, closed: Closed, now: float, rng: random.Random
+    plan: Plan, problem: Problem | None, closed: Closed, now: float, rng: random.Random, family: Family
 ) -> tuple[Plan, Closed, Step]:
     """Return what to do at the beginning (no problem) or after a problem, and the new state to keep."""
     failed = plan.current
     if problem is None or failed is None:
         return _choose(plan, closed, now, after_s=rng.uniform(0, STAGGER_S), clear=False)
     plan = replace(plan, problems=(*plan.problems, problem))
-    closed = closed.after(problem, failed, plan.offers, now)
+    closed = closed.after(problem, failed, plan.offers, now, family)
     if problem.action is Action.GIVE_UP:
         return plan, closed, Stop(problem=problem, message=problem.message)
     after_s = problem.wait_s * (1 + rng.uniform(0, JITTER))
@@ -138,7 +128,7 @@ def _choose(plan: Plan, closed: Closed, now: float, *, after_s: float, clear: bo
 
 
 def _reluctance(plan: Plan, tried: Offering | None, offer: Offering) -> tuple[bool, int]:
-    """Prefer what the last problem advises, then the order of wish."""
+    """Prefer what the last problem advises, then the order of preference."""
     action = plan.problems[-1].action if plan.problems else None
     place = plan.offers.index(offer)
     if tried is not None and action is Action.NEXT_SIZE:

@@ -1,4 +1,4 @@
-"""A VM on Azure once it is ready: a machine over SSH whose cloud can be asked, too."""
+"""A machine of a cloud once it is ready: reached over SSH, and its cloud can be asked, too."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from evalfleet.model import Tools
 AskCloud: TypeAlias = Callable[[str], Awaitable[OtherWay | None]]
 
 
-class AzureVmBackend(SshBackend):
-    """Implements `Backend`. Before a silent VM is asked by SSH, the cloud says whether it is still there."""
+class CloudBackend(SshBackend):
+    """Implements `Backend`. Before a silent machine is asked by SSH, the cloud says whether it is still there."""
 
     def __init__(self, home: Home, spec: SshHostSpec, ask: AskCloud, notice: Notice, tools: Tools | None) -> None:
         """

@@ -1,0 +1,71 @@
+"""Azure as a backend of pools: what can be said of it without its libraries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from evalfleet.azure import settings as azure_settings
+from evalfleet.azure import sizes
+from evalfleet.azure.settings import ADMIN_USER, DEFAULT_REGIONS
+from evalfleet.config import Settings
+from evalfleet.errors import InputError
+from evalfleet.layout import Home
+from evalfleet.pools.kinds.cloud import CloudKind
+
+if TYPE_CHECKING:
+    from evalfleet.azure.cloud import AzureCloud
+
+_REGION = re.compile(r"[a-z][a-z0-9]{1,39}")
+
+
+class AzureProvider:
+    """Implements `CloudProvider`."""
+
+    name = "azure-vm"
+    title = "VMs that are made (Azure)"
+    login_user = ADMIN_USER
+    default_size = sizes.DEFAULT_SIZE
+    default_regions = DEFAULT_REGIONS
+    account_help = "Set EVALFLEET_AZURE_SUBSCRIPTION and EVALFLEET_AZURE_RESOURCE_GROUP to those of the pool"
+
+    def is_configured(self, settings: Settings) -> bool:
+        return azure_settings.reachable(settings)
+
+    def account(self, settings: Settings) -> dict[str, str]:
+        found = azure_settings.of(settings)
+        return {"subscription": found.subscription, "resource_group": found.resource_group}
+
+    def require_ready(self, settings: Settings) -> None:
+        azure_settings.of(settings).admitted()
+
+    def speed(self, settings: Settings) -> float:
+        return azure_settings.of(settings).speed
+
+    def size(self, name: str) -> str:
+        return sizes.find(name).name
+
+    def region(self, name: str) -> str:
+        if not _REGION.fullmatch(name):
+            raise InputError(f'regions: "{name[:40]}" is no region; write it as Azure does, such as eastus')
+        return name
+
+    def memory_gb(self, size: str) -> float | None:
+        known = sizes.SIZES.get(size)
+        return known.memory_gb if known else None
+
+    def family(self, size: str) -> str:
+        known = sizes.SIZES.get(size)
+        return known.family if known else size
+
+    @asynccontextmanager
+    async def open(self, settings: Settings, home: Home) -> AsyncGenerator[AzureCloud]:
+        from evalfleet.azure.cloud import opened
+
+        async with opened(azure_settings.of(settings), home) as cloud:
+            yield cloud
+
+
+KIND = CloudKind(AzureProvider())

@@ -1,0 +1,119 @@
+"""What the controllers of a pool and of its machines share: the pool's rows, its cloud, its settings."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping
+
+from msgspec.structs import replace
+
+from evalfleet import config
+from evalfleet.core.hosts.lifecycle import HOUR_S, total_usd
+from evalfleet.layout import Home
+from evalfleet.model import DesiredState, Pool, PoolHost
+from evalfleet.pools.cloud.problems import Action, Cause, Problem, Refusal
+from evalfleet.pools.cloud.protocol import Cloud, CloudProvider
+from evalfleet.pools.cloud.records import LABEL_OWNER, Offering
+from evalfleet.pools.login_key import login_key
+from evalfleet.pools.offers import candidates
+from evalfleet.pools.purchases import Purchases
+from evalfleet.pools.record import PoolRecord
+from evalfleet.pools.settings import settings_of
+from evalfleet.store.home.facts import Identity
+
+SCHEDULE_S = 23 * HOUR_S  # a schedule knows the time of day only
+LEAST_LEFT_S = 1800.0  # a deadline is never nearer than this: schedules are not exact
+
+
+class PoolContext:
+    """Used in the loop's thread."""
+
+    def __init__(
+        self, record: PoolRecord, cloud: Cloud, provider: CloudProvider, settings: config.Settings, identity: Identity
+    ) -> None:
+        self.record = record
+        self.cloud = cloud
+        self.provider = provider
+        self.settings = settings
+        self.home = Home(settings.home)
+        self.login = login_key(self.home)
+        self.identity = identity
+        self.purchases = Purchases(record, provider.family, random.Random())
+        self._pool: Pool | None = None
+        self._image: str | None = None  # id, once found
+
+    async def refresh(self) -> Pool:
+        """Read the pool again, whose settings people change. Raises NotOwned."""
+        self._pool = await self.record.pool()
+        self.wanted = settings_of(self._pool)
+        return self._pool
+
+    def offers(self) -> tuple[Offering, ...]:
+        return candidates(self.wanted.size, self.wanted.regions, spot=self.wanted.spot)
+
+    def has_made(self, name: str | None, labels: Mapping[str, str], known: Collection[str]) -> bool:
+        """Whether a machine, or a part of one, is ours. `known`: the machines that the pool has and had."""
+        owner = labels.get(LABEL_OWNER)
+        if owner in self.identity.labels:
+            return True
+        # The label of a home without id: another home may have had the same.
+        return owner is not None and owner == self.identity.legacy and name in known
+
+    async def image(self) -> str | None:
+        """The id of the image that new machines are created from; a name stands for its newest version.
+
+        Looked for when a machine is to be created, and not before: a pool whose image is gone can still be stopped and
+        deleted. Raises Refusal where there is no such image.
+        """
+        name = self.wanted.image
+        if name is None or name.startswith("/"):
+            return name
+        if self._image is None:
+            self._image = await self.cloud.image(name)
+        if self._image is None:
+            message = f"there is no image {name!r}; `evalfleet pool bake --image {name}` makes it of a prepared machine"
+            raise Refusal(Problem(cause=Cause.IMAGE, action=Action.GIVE_UP, message=message))
+        return self._image
+
+    async def clean_regions(self, regions: set[str]) -> None:
+        """Of the regions that are known, and of others that the cloud shows: an offer may have failed there.
+
+        What has machines is not ours alone: another home has a pool of the same name. Its last user cleans up.
+        """
+        pool = self.record.name
+        found = {each.region for each in await self.cloud.resources(pool)}
+        used = {view.region for view in await self.cloud.list(pool)}
+        for region in sorted((regions | found) - used - {""}):
+            await self.cloud.clean_region(pool, region)
+
+    async def deadline_s(self) -> float:
+        """After how long a machine shall stop by itself without a controller: `max_hours`, or before that when the pool's
+        budget would be spent by the machines that it has now."""
+        length_s = min(self.wanted.max_hours * HOUR_S, SCHEDULE_S)
+        if self.wanted.budget_usd is None:
+            return length_s
+        rows = await self.record.hosts(gone=True)
+        now = await self.record.now()
+        there = [row for row in rows if row.gone_at is None and row.desired is DesiredState.RUNNING]
+        usd_per_hour = sum(row.usd_per_hour + row.kept_usd_per_hour for row in there)
+        left = self.wanted.budget_usd - total_usd(rows, now)
+        # A schedule has whole minutes: it must not come before the money is spent.
+        paid_s = left / usd_per_hour * HOUR_S + 60.0 if usd_per_hour > 0 else length_s
+        return max(min(length_s, paid_s), min(LEAST_LEFT_S, length_s))
+
+    def pause_s(self, times: int, error: Refusal) -> float:
+        """How long to wait before the cloud is asked again that refused so often."""
+        return max(error.problem.wait_s, self.cloud.poll_s * 2 ** min(times, 6))
+
+    def priced(self, host: PoolHost, offering: Offering) -> PoolHost:
+        """The host with what it costs in an hour of our clock: the hours of an emulator may pass more quickly. Its facts say
+        whether the price is known, or is at most that."""
+        found = self.cloud.price(offering, self.wanted.disk_gb)
+        how = "unknown" if found.usd_per_hour is None else ("at_most" if found.at_most else "known")
+        speed = self.provider.speed(self.settings)
+        return replace(
+            host,
+            facts={**host.facts, "price": how},
+            usd_per_hour=(found.usd_per_hour or 0.0) * speed,
+            kept_usd_per_hour=found.kept_usd_per_hour * speed,
+        )

@@ -1,0 +1,90 @@
+"""What a kind of pool must know: the object behind the word that `--backend` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from evalfleet.config import Settings
+from evalfleet.core.readiness import Notice
+from evalfleet.hosts.access import Absent, Reachable
+from evalfleet.hosts.base import Fleet
+from evalfleet.model import JsonObject, Pool, PoolHost, Run
+from evalfleet.store.reader import StoreReader
+
+
+class HostRow(Protocol):
+    """What is known of a host without asking it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def price_usd_per_hour(self) -> float: ...
+
+
+class PoolKind(Protocol):
+    """One for each backend, found by name; see `registry`."""
+
+    @property
+    def name(self) -> str:
+        """The word for `--backend`, and what the store remembers."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """For people, in a few words."""
+        ...
+
+    @property
+    def creates_machines(self) -> bool:
+        """Whether its machines are created, started, stopped and deleted by pool commands, and cost money meanwhile. If so,
+        the kind is a `CloudKind`."""
+        ...
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The words of `config.pools.PoolOptions` that it takes."""
+        ...
+
+    def settings(self, options: Mapping[str, Any], settings: Settings) -> JsonObject:
+        """What the store keeps of a new pool, checked.
+
+        Args:
+            options: those that were given, by their words; never None.
+
+        Raises InputError.
+        """
+        ...
+
+    def hosts(self, pool: Pool, rows: Sequence[PoolHost]) -> Sequence[HostRow]:
+        """What it has. `rows`: the machines that the store keeps for the pool."""
+        ...
+
+    def slots(self, pool: Pool) -> int:
+        """How many workers it has, or may have."""
+        ...
+
+    def reachable(self, pool: Pool, rows: Sequence[PoolHost]) -> Sequence[Reachable | Absent]:
+        """Its hosts as commands such as `pool ssh` reach them; empty where hosts are not reached over SSH."""
+        ...
+
+    def fleet(
+        self,
+        settings: Settings,
+        store: StoreReader,
+        pool: Pool,
+        run: Run,
+        process: str,
+        notice: Notice,
+    ) -> Fleet:
+        """The hosts as a run uses them.
+
+        Args:
+            process: the name of this process, as owner of a pool.
+            notice: hears lines for people, and events.
+
+        Raises InputError.
+        """
+        ...

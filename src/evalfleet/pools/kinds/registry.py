@@ -1,0 +1,78 @@
+"""Kinds of pools by name: the built-in ones, and those of other packages by the entry point group `evalfleet.backends`.
+
+Nothing is imported before it is asked for by its name.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from evalfleet.errors import InputError
+from evalfleet.model import Pool
+from evalfleet.pools.kinds.base import PoolKind
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from evalfleet.pools.kinds.cloud import CloudKind
+
+GROUP = "evalfleet.backends"
+BUILT_IN = {"ssh": "evalfleet.pools.kinds.ssh:KIND", "azure-vm": "evalfleet.azure.provider:KIND"}
+
+
+def names() -> list[str]:
+    """The built-in kinds, then those of other packages."""
+    return [*BUILT_IN, *sorted(_plugins().keys() - BUILT_IN.keys())]
+
+
+def find(name: str) -> PoolKind:
+    """Raises InputError where there is none, or the package that brings it cannot be imported."""
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        return cast("PoolKind", getattr(import_module(module), attribute))
+    plugin = _plugins().get(name)
+    if plugin is None:
+        from evalfleet.validation import suggestion
+
+        raise InputError(f"there is no backend {name!r}{suggestion(name, names())}; known here: {', '.join(names())}")
+    try:
+        return cast("PoolKind", plugin.load())
+    except Exception as error:
+        raise InputError(
+            f"backend {name!r}: {plugin.value} cannot be loaded: {type(error).__name__}: {error}."
+        ) from error
+
+
+def kind_of(pool: Pool) -> PoolKind:
+    """Raises InputError for a backend that this evalfleet does not know."""
+    try:
+        return find(pool.backend)
+    except InputError as error:
+        raise InputError(f"pool {pool.name!r}: {error}") from error
+
+
+def creates_machines(pool: Pool) -> bool:
+    return kind_of(pool).creates_machines
+
+
+def cloud_of(pool: Pool) -> CloudKind:
+    """The kind of a pool whose machines we create. Raises InputError for any other."""
+    kind = kind_of(pool)
+    if not kind.creates_machines:
+        raise InputError(
+            f"pool {pool.name!r} has machines that exist by themselves; only machines of a cloud can be made so"
+        )
+    return cast("CloudKind", kind)
+
+
+def clouds() -> list[CloudKind]:
+    """All kinds that create machines."""
+    found = [find(name) for name in names()]
+    return [cast("CloudKind", kind) for kind in found if kind.creates_machines]
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=GROUP)}

@@ -1,0 +1,60 @@
+"""Pools of machines that exist and are reached over SSH."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evalfleet.config import Settings
+from evalfleet.core.readiness import Notice
+from evalfleet.errors import InputError
+from evalfleet.hosts.access import Absent, Reachable
+from evalfleet.hosts.base import FixedFleet
+from evalfleet.hosts.ssh import pool as ssh_pool
+from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
+from evalfleet.model import JsonObject, Pool, PoolHost, Run
+from evalfleet.store.home.facts import identified
+from evalfleet.store.reader import StoreReader
+
+
+class SshKind:
+    """Implements `PoolKind`."""
+
+    name = "ssh"
+    title = "Machines that exist (SSH)"
+    creates_machines = False
+    options = ("hosts", "trust_first_use")
+
+    def settings(self, options: Mapping[str, Any], settings: Settings) -> JsonObject:
+        trust = bool(options.get("trust_first_use"))
+        if "hosts_text" in options:  # what the file says; keys are looked for from the home
+            return ssh_pool.settings_in(options["hosts_text"], settings.home, trust_first_use=trust)
+        if "hosts" not in options:
+            raise InputError("hosts: is missing; it names a file with [[host]] above each machine")
+        return ssh_pool.settings(Path(options["hosts"]), trust_first_use=trust)
+
+    def hosts(self, pool: Pool, rows: Sequence[PoolHost]) -> list[SshHostSpec]:
+        return ssh_pool.hosts(pool, rows)
+
+    def slots(self, pool: Pool) -> int:
+        return ssh_pool.slots(pool)
+
+    def reachable(self, pool: Pool, rows: Sequence[PoolHost]) -> Sequence[Reachable | Absent]:
+        return ssh_pool.reachable(pool, rows)
+
+    def fleet(
+        self,
+        settings: Settings,
+        store: StoreReader,
+        pool: Pool,
+        run: Run,
+        process: str,
+        notice: Notice,
+    ) -> FixedFleet:
+        del process  # such a pool has no owner
+        home = identified(settings.home, store.home.identity())
+        return FixedFleet(ssh_pool.backends(pool, home, notice, run.policy.tools))
+
+
+KIND = SshKind()

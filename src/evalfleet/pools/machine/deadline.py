@@ -1,0 +1,98 @@
+"""The moment at which a machine's cloud stops it, whether a controller lives or not: no machine runs without one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import anyio
+from msgspec.structs import replace
+
+from evalfleet.core.hosts.lifecycle import HOUR_S
+from evalfleet.pools.cloud.problems import Action, Problem, Refusal
+from evalfleet.pools.cloud.records import MachineView, Verb
+from evalfleet.pools.context import SCHEDULE_S, PoolContext
+from evalfleet.pools.machine.record import MachineRecord
+
+REQUESTS = 6  # times that a deadline is asked for, each after a longer pause
+RENEW_AT = 0.25  # of the deadline's length, gone by: then it is moved
+
+
+class Unprotected(Exception):
+    """The cloud takes no deadline for the machine."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        said = f"no deadline can be set for it, and without one it would run for ever: {problem.message}"
+        self.problem = replace(problem, action=Action.GIVE_UP, message=said)
+
+
+class MachineDeadline:
+    """The deadline of one machine."""
+
+    def __init__(self, context: PoolContext, record: MachineRecord) -> None:
+        self._context = context
+        self._record = record
+        self._refusals = 0  # in a row
+        self._ask_at = 0.0  # when it may be asked for again
+
+    async def next_at(self, left_s: float | None = None) -> float:
+        """The moment so much time from now, as far as a schedule reaches; without a time, what the pool's settings say."""
+        length_s = await self._context.deadline_s() if left_s is None else left_s
+        return await self._context.record.now() + min(length_s, SCHEDULE_S)
+
+    async def renew(self, view: MachineView) -> None:
+        """Move it: the machine stops by itself so long after a controller was last here."""
+        await self.expire(view)
+        length_s = self._context.wanted.max_hours * HOUR_S
+        await self._context.cloud.extend(view, await self._context.record.now() + length_s)
+
+    async def expire(self, view: MachineView, left_s: float | None = None) -> None:
+        """Let the machine stop by itself after so much time, but for the next `renew`."""
+        await self._set(view.region, view.labels, await self.next_at(left_s))
+
+    async def protect(self) -> None:
+        """Give a machine that was ordered its deadline, also while it is being created. What is refused is asked for again,
+        later: without one it does not become ready."""
+        facts = self._record.facts
+        is_ordered = facts.operation is not None and facts.operation.verb == Verb.CREATE
+        if facts.deadline_at is not None or not is_ordered or anyio.current_time() < self._ask_at:
+            return
+        try:
+            view = await self._context.cloud.view(self._record.name)
+            if view is not None:
+                await self._set(facts.region, view.labels, await self.next_at())
+        except Refusal as error:
+            await self.refused(error.problem)
+
+    async def ensure(self, view: MachineView) -> bool:
+        """See that the cloud has it, as it says itself; else set it. False: it was refused, and may be asked for again now.
+
+        Raises Unprotected where it was refused too often.
+        """
+        at, now = self._record.facts.deadline_at, await self._context.record.now()
+        try:
+            is_near = at is None or at - now < (1 - RENEW_AT) * await self._context.deadline_s()
+            if at is None or is_near or not await self._context.cloud.has_deadline(self._record.name, at):
+                await self.renew(view)
+            return True
+        except Refusal as error:
+            await self.refused(error.problem)
+            if self._refusals >= (2 if error.problem.action is Action.GIVE_UP else REQUESTS):
+                raise Unprotected(error.problem) from error
+            await anyio.sleep(max(0.0, self._ask_at - anyio.current_time()))
+            return False
+
+    async def refused(self, problem: Problem) -> None:
+        """Write why the machine has none yet."""
+        self._refusals += 1
+        self._ask_at = anyio.current_time() + self._context.cloud.poll_s * 2 ** min(self._refusals, 6)
+        facts = replace(self._record.facts, deadline_refused=problem.message)
+        await self._record.move(facts=facts, reason=f"has no deadline yet: {problem.message}")
+
+    async def _set(self, region: str, labels: Mapping[str, str], at: float) -> None:
+        record = self._record
+        await self._context.cloud.set_deadline(record.name, region, labels, at)
+        self._refusals = 0
+        await record.refresh()
+        facts = replace(record.facts, deadline_at=at, deadline_refused=None)
+        await record.move(facts=facts, reason=None if record.facts.deadline_refused else record.host.reason)

@@ -1,0 +1,42 @@
+"""How machines of a cloud are reached, as far as the store knows. Imports nothing of a cloud's libraries or SSH's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evalfleet.hosts.access import Absent, Reachable
+from evalfleet.hosts.ssh.login.hosts_file import Login, SshHostSpec
+from evalfleet.model import HostState, PoolHost
+from evalfleet.pools.cloud.protocol import CloudProvider
+from evalfleet.pools.machine.facts import facts_of
+
+_SYSTEM_MB = 1024  # of the memory, which tasks should leave alone
+_WHY = {
+    HostState.STOPPED: "is stopped; `evalfleet pool start {pool}` starts it",
+    HostState.LOST: "was taken away",
+    HostState.DRAINING: "is being stopped or deleted",
+}
+
+
+def reached(provider: CloudProvider, row: PoolHost, slots: int) -> Reachable | Absent:
+    if facts_of(row).address is None or row.state in _WHY:
+        why = _WHY.get(row.state, "is not made yet; `evalfleet pool status` shows how far it is").format(pool=row.pool)
+        return Absent(pool=row.pool, name=row.name, slots=slots, why=why)
+    return Reachable(pool=row.pool, spec=ssh_spec(provider, row, slots), known_hosts=())
+
+
+def ssh_spec(provider: CloudProvider, row: PoolHost, slots: int) -> SshHostSpec:
+    """How a machine that has an address is reached."""
+    facts = facts_of(row)
+    assert facts.address is not None
+    assert facts.login_key is not None
+    memory_gb = provider.memory_gb(facts.size)
+    return SshHostSpec(
+        name=row.name,
+        login=Login(address=facts.address, port=facts.port, user=provider.login_user),
+        key=Path(facts.login_key),
+        host_key=facts.host_key,
+        slots=slots,
+        price_usd_per_hour=row.usd_per_hour,
+        memory_mb=int(memory_gb * 1024) - _SYSTEM_MB if memory_gb else None,
+    )

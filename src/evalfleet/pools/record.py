@@ -1,0 +1,77 @@
+"""The rows of one pool, as its owner reads and writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from evalfleet.errors import BackendError
+from evalfleet.model import HostState, JsonObject, Pool, PoolHost
+from evalfleet.store.pools.pools import pool_subject
+from evalfleet.store.store import Store
+from evalfleet.store.thread import Clerk
+
+T = TypeVar("T")
+
+
+class NotOwned(BackendError):
+    """The pool has another owner now."""
+
+
+class PoolRecord:
+    """Used in the loop's thread; speaks to the store through its thread."""
+
+    def __init__(self, store: Store, clerk: Clerk, pool: Pool, tell: Callable[[PoolHost], None]) -> None:
+        """
+        Args:
+            pool: as `take_pool` returned it.
+            tell: hears of every host that is written.
+        """
+        self.store = store
+        self.name = pool.name
+        self._clerk = clerk
+        self._taken = pool
+        self._tell = tell
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Call the store."""
+        return await self._clerk.call(function)
+
+    async def now(self) -> float:
+        return await self.call(self.store.now)
+
+    async def pool(self) -> Pool:
+        """The pool as it is now. Raises NotOwned, and NotFound where it was deleted."""
+        pool = await self.call(partial(self.store.pools.get, self.name))
+        if pool.epoch != self._taken.epoch:
+            raise self._not_owned()
+        return pool
+
+    async def hosts(self, *, gone: bool = False) -> list[PoolHost]:
+        return await self.call(partial(self.store.hosts.of_pool, self.name, gone=gone))
+
+    async def host(self, name: str) -> PoolHost:
+        """The host as it is now. Raises NotOwned."""
+        found = next((row for row in await self.hosts(gone=True) if row.name == name), None)
+        if found is None:
+            raise NotOwned(f"pool {self.name!r} was deleted by another process; this one stops")
+        return found
+
+    async def move(self, host: PoolHost, before: HostState) -> PoolHost:
+        """Write how far a host is. Raises NotOwned."""
+        moved = await self.call(partial(self.store.hosts.move, self._taken, before, host))
+        if moved is None:
+            raise self._not_owned()
+        self._tell(moved)
+        return moved
+
+    async def explain(self, reason: JsonObject | None) -> None:
+        """Say why the pool creates no more machines; None: it does again."""
+        await self.call(partial(self.store.pools.explain, self.name, reason))
+
+    async def note(self, event: str, data: JsonObject) -> None:
+        await self.call(partial(self.store.events.note, pool_subject(self.name), event, data))
+
+    def _not_owned(self) -> NotOwned:
+        return NotOwned(f"pool {self.name!r} is kept by another process now; this one stops")
