@@ -12,7 +12,6 @@ import json
 import sys
 import time
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -22,7 +21,7 @@ from evalfleet.azure import sizes
 from evalfleet.pools.ownership import own_pool
 from evalfleet.pools.settings import PoolSettings
 from evalfleet.store.open import open_store
-from evalfleet.store.thread import Clerk
+from evalfleet.store.thread import StoreThread
 
 NAME = "bench"
 LIMIT_S = 120
@@ -31,13 +30,13 @@ LIMIT_S = 120
 async def settle(home: Path, vms: int) -> dict[str, object]:
     settings = config.load(home, folder=home.parent)
     store = open_store(settings.home)
-    clerk = Clerk()
+    thread = StoreThread()
     wanted = PoolSettings(workers=vms, regions=("eastus",), size=(sizes.DEFAULT_SIZE,))
     try:
         begun = time.perf_counter()
-        await clerk.call(partial(store.pools.create, NAME, "azure-vm", wanted.to_json()))
+        await thread.call(store.pools.create, NAME, "azure-vm", wanted.to_json())
         with anyio.fail_after(LIMIT_S):
-            async with own_pool(settings, store, clerk, NAME, "bench") as steward:
+            async with own_pool(settings, store, thread, NAME, "bench") as steward:
                 await steward.settle()
         wall_s = time.perf_counter() - begun
         return {"wall_s": wall_s, "states": Counter(str(host.state) for host in store.hosts.of_pool(NAME))}

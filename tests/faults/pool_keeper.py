@@ -18,13 +18,13 @@ import anyio
 from evalfleet import config
 from evalfleet.pools.ownership import own_pool
 from evalfleet.store.open import open_store
-from evalfleet.store.thread import Clerk
+from evalfleet.store.thread import StoreThread
 
 
 async def keep(order: dict[str, Any]) -> None:
     settings = config.load(Path(order["home"]), environ=order["environ"], folder=Path(order["home"]))
     store = open_store(settings.home)
-    async with own_pool(settings, store, Clerk(), order["pool"], f"keeper {os.getpid()}") as controller:
+    async with own_pool(settings, store, StoreThread(), order["pool"], f"keeper {os.getpid()}") as controller:
         await controller.settle()
     store.close()
 

@@ -46,7 +46,7 @@ async def test_a_death_at_the_order_itself_makes_no_second_machine(
         check(here, await here.powers(), {"ready": 2})
         assert [event["type"] for event in here.cloud.events()].count("vm.creating") == 2
         assert all(host.made_at for host in here.hosts())
-        here.store.mark_pool_for_deletion(NAME)
+        here.store.pools.mark_for_deletion(NAME)
         await here.settle()
         assert await here.leaks() == {"leaks": [], "resources": {}}
 
@@ -69,12 +69,12 @@ async def _life(folder: Path, keepers: Keepers, seed: int) -> None:
                 status = await keepers.keep(here, point)
             assert status in (0, 9), f"{part}: ended by itself, with status {status}"
             killed.append(f"{part} {point.number}/{point.met}: {point.killed_at if status else 'ended before'}")
-            if part != "delete" or here.store.pools():
+            if part != "delete" or here.store.pools.all():
                 await here.settle()
             if part != "delete":
                 wanted = {"create": {"ready": 3}, "grow": {"ready": 4}, "stop": {"stopped": 4}, "start": {"ready": 4}}
                 check(here, await here.powers(), wanted.get(part, {"ready": 1}))
-        assert here.store.pools() == []
+        assert here.store.pools.all() == []
         assert await here.leaks() == {"leaks": [], "resources": {}}
     print(f"seed {seed}: " + "; ".join(killed))
     assert sum("ended before" in each for each in killed) <= 1, killed
@@ -94,4 +94,4 @@ def _begin(here: Site, part: str) -> None:
             here.wants(workers=1)
             here.set_desired(DesiredState.GONE, *[host.name for host in here.hosts()][1:])
         case _:
-            here.store.mark_pool_for_deletion(NAME)
+            here.store.pools.mark_for_deletion(NAME)

@@ -22,8 +22,8 @@ from evalfleet.pools.controller import PoolController
 from evalfleet.pools.machine.facts import MachineFacts, facts_of
 from evalfleet.pools.ownership import own_pool
 from evalfleet.pools.settings import PoolSettings
-from evalfleet.store.database.sqlite import open_store
-from evalfleet.store.thread import Clerk
+from evalfleet.store.open import open_store
+from evalfleet.store.thread import StoreThread
 
 NAME = "p1"
 
@@ -52,23 +52,25 @@ class Site:
     settings: config.Settings
     store: Any
     kept: Any  # the keeper's own: a store is used by one thread, and a keeper has another than the test
-    clerk: Clerk
+    thread: StoreThread
 
     def wants(self, **wanted: Any) -> None:
         """Make the pool, or change what it should be."""
-        known = any(pool.name == NAME for pool in self.store.pools())
+        known = any(pool.name == NAME for pool in self.store.pools.all())
         before = (
-            self.store.pool(NAME).settings if known else {"workers": 2, "regions": ("eastus",), "size": (DEFAULT_SIZE,)}
+            self.store.pools.get(NAME).settings
+            if known
+            else {"workers": 2, "regions": ("eastus",), "size": (DEFAULT_SIZE,)}
         )
         made = msgspec.convert({**before, **wanted}, PoolSettings).to_json()
         if known:
-            self.store.amend_pool(NAME, made)
+            self.store.pools.amend(NAME, made)
         else:
-            self.store.create_pool(NAME, "azure-vm", made)
+            self.store.pools.create(NAME, "azure-vm", made)
 
     @asynccontextmanager
     async def controller(self, process: str = "test", **how: Any) -> AsyncGenerator[PoolController]:
-        async with own_pool(self.settings, self.kept, self.clerk, NAME, process, **how) as controller:
+        async with own_pool(self.settings, self.kept, self.thread, NAME, process, **how) as controller:
             yield controller
 
     async def settle(self) -> None:
@@ -98,7 +100,7 @@ class Site:
     # Looking
 
     def hosts(self, *, gone: bool = False) -> list[PoolHost]:
-        return self.store.hosts(NAME, gone=gone)
+        return self.store.hosts.of_pool(NAME, gone=gone)
 
     def host(self, name: str) -> PoolHost:
         return next(host for host in self.hosts(gone=True) if host.name == name)
@@ -114,15 +116,15 @@ class Site:
 
     def reason(self) -> tuple[str, str]:
         """Why the pool makes no more machines: cause and message; empty where it says nothing."""
-        reason = self.store.pool(NAME).reason
+        reason = self.store.pools.get(NAME).reason
         return (reason["cause"], reason["message"]) if reason else ("", "")
 
     def told(self, *types: str) -> list[str]:
         """The types of the pool's events, of those that are named or of all."""
-        return [event.type for event in self.store.events(f"pool:{NAME}") if not types or event.type in types]
+        return [event.type for event in self.store.events.of_run(f"pool:{NAME}") if not types or event.type in types]
 
     def set_desired(self, desired: DesiredState, *names: str) -> None:
-        self.store.set_desired(NAME, list(names) or [host.name for host in self.hosts()], desired, "test")
+        self.store.hosts.set_desired(NAME, list(names) or [host.name for host in self.hosts()], desired, "test")
 
     def creations(self) -> int:
         """How often the cloud was asked for a VM, whatever it said."""
@@ -165,7 +167,7 @@ async def opened(here: Cloud, home: Path) -> AsyncGenerator[Site]:
     settings = config.load(home, environ=here.emulator.settings(), folder=home.parent)
     store, kept = (open_store(settings.home, here.emulator.world.clock.now) for _ in range(2))
     try:
-        yield Site(here, settings, store, kept, Clerk())
+        yield Site(here, settings, store, kept, StoreThread())
     finally:
         store.close()
         kept.close()

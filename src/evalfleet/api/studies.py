@@ -18,7 +18,7 @@ from evalfleet.operations.studies import MoreTrials, StudyOptions
 from evalfleet.report.reader import opened
 from evalfleet.report.studies.find import NO_STUDY, find_study
 from evalfleet.report.studies.study import study_facts, study_rows
-from evalfleet.store.database.sqlite import open_store
+from evalfleet.store.open import open_store
 
 
 def submit_study(

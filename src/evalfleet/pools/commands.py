@@ -18,7 +18,7 @@ from evalfleet.model import DesiredState, HostState, JsonObject, Pool
 from evalfleet.pools.kinds import registry
 from evalfleet.pools.kinds.cloud import require_limits
 from evalfleet.pools.settings import PoolSettings, in_present_words, settings_of
-from evalfleet.store.pools.pools import pool_subject
+from evalfleet.store.pools.queries import pool_subject
 from evalfleet.store.reader import StoreReader
 from evalfleet.store.store import Store
 from evalfleet.validation import suggestion

@@ -222,7 +222,7 @@ class PoolController:
         self._work = await context.record.call(self._store.hosts.work)
         work = self._work.get(name)
         if work:
-            return await context.record.call(partial(waits_for, self._store, work))
+            return await context.record.call(waits_for, self._store, work)
         return "waits until the run has what is on it" if self._busy.get(name) else None
 
     async def _reconcile_machine(self, host: PoolHost) -> None:
@@ -266,14 +266,14 @@ class PoolController:
             if one.kind is Kind.DEADLINE and context.has_made(one.machine, one.labels, {row.name for row in rows}):
                 await context.cloud.delete_resource(one)  # of a machine that went with nobody looking
         await context.clean_regions({facts_of(row).region for row in rows} | set(context.wanted.regions))
-        await context.record.call(partial(self._store.pools.delete, self._name))
+        await context.record.call(self._store.pools.delete, self._name)
         self.is_gone = True
 
     async def _export(self, pool: Pool) -> None:
         """For tools that read files; written when it has changed."""
         context = self._context
         hosts = await context.record.hosts(gone=True)
-        tallies = await context.record.call(partial(self._store.pools.tallies, pool))
+        tallies = await context.record.call(self._store.pools.tallies, pool)
         text = registry_text(pool, hosts, tallies)
         if text != self._exported:
             await anyio.to_thread.run_sync(write_registry, context.home.registry_file(self._name), text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import anyio
 
@@ -29,10 +28,10 @@ from evalfleet.pools.reconcile import reconcile_pool
 from evalfleet.pools.settings import settings_of
 from evalfleet.store.home.facts import identified
 from evalfleet.store.open import open_store
-from evalfleet.store.pools.pools import pool_subject
+from evalfleet.store.pools.queries import pool_subject
 from evalfleet.store.reader import StoreReader
 from evalfleet.store.store import Store
-from evalfleet.store.thread import Clerk
+from evalfleet.store.thread import StoreThread
 
 _LOOK_S = 0.5
 _RECHECK_S = 60.0
@@ -58,7 +57,7 @@ class PoolFleet:
         kind.require_account(pool, settings)
         self._provider = kind.provider
         self._settings = settings
-        self._home = identified(settings.home, reader.identity())
+        self._home = identified(settings.home, reader.home.identity())
         self._name = pool.name
         self._run_id = run.id
         self._tools = run.policy.tools
@@ -66,7 +65,7 @@ class PoolFleet:
         self._notice = notice
         self._pool = pool
         self._stopped_at = settings_of(pool).stopped_at
-        self._rows: dict[str, PoolHost] = {row.name: row for row in reader.hosts(pool.name, gone=True)}
+        self._rows: dict[str, PoolHost] = {row.name: row for row in reader.hosts.of_pool(pool.name, gone=True)}
         self._known: dict[str, tuple[object, CloudBackend]] = {}
         self._changed = anyio.Event()
         self._controller: PoolController | None = None
@@ -134,32 +133,32 @@ class PoolFleet:
     async def part(self, *, over: bool) -> None:
         """A pool that was made for the run goes with it, when that is over. Any other stays, also that of a run that is
         paused, and its machines stop by themselves soon."""
-        store, clerk = open_store(self._settings.home), Clerk()
+        store, thread = open_store(self._settings.home), StoreThread()
         try:
             own = settings_of(self._pool).run is not None
             if own and over:
-                await clerk.call(partial(store.pools.mark_for_deletion, self._name))
+                await thread.call(store.pools.mark_for_deletion, self._name)
                 self._notice(f"pool {self._name} was made for this run, and is deleted now")
                 await reconcile_pool(self._settings, store, self._name, self._process, lambda _: None, waits=False)
-                for host, why in (await clerk.call(partial(waiting, store, self._name))).items():
+                for host, why in (await thread.call(waiting, store, self._name)).items():
                     self._notice(
                         f"{host} stays until its deadline: it {why} (`evalfleet pool delete {self._name} --force`)"
                     )
             else:
-                await self._loosen(store, clerk)
+                await self._loosen(store, thread)
         except (BackendError, Refused, NotFound) as error:
             self._notice(f"pool {self._name}: {error}; `evalfleet reap` ends what has no purpose any more")
         finally:
-            await clerk.finish(store.close)
+            await thread.finish(store.close)
 
-    async def _loosen(self, store: Store, clerk: Clerk) -> None:
-        if await clerk.call(partial(store.pools.owner, self._name)) is not None:
+    async def _loosen(self, store: Store, thread: StoreThread) -> None:
+        if await thread.call(store.pools.owner, self._name) is not None:
             return  # somebody else has use for it
-        async with own_pool(self._settings, store, clerk, self._name, self._process) as controller:
+        async with own_pool(self._settings, store, thread, self._name, self._process) as controller:
             until = await controller.part()
         if until is not None:
             when = time.strftime("%H:%M", time.localtime(until))
-            rows = await clerk.call(partial(store.hosts.of_pool, self._name))
+            rows = await thread.call(store.hosts.of_pool, self._name)
             usd = sum(row.usd_per_hour + row.kept_usd_per_hour for row in rows if row.allocated_since is not None)
             self._notice(
                 f"pool {self._name} is still there, and costs ${usd / self._provider.speed(self._settings):.2f} an hour "
@@ -178,18 +177,18 @@ class PoolFleet:
     # Beside the engine
 
     async def serve(self) -> None:
-        store, clerk = open_store(self._settings.home), Clerk()
+        store, thread = open_store(self._settings.home), StoreThread()
         try:
             async with self._provider.open(self._settings, self._home) as cloud, anyio.create_task_group() as group:
                 self._cloud = cloud
-                group.start_soon(self._follow, store, clerk)
-                group.start_soon(self._keep, store, clerk)
+                group.start_soon(self._follow, store, thread)
+                group.start_soon(self._keep, store, thread)
                 group.start_soon(self._recheck)
         finally:
             self._cloud = None
-            await clerk.finish(store.close)
+            await thread.finish(store.close)
 
-    async def _keep(self, store: Store, clerk: Clerk) -> None:
+    async def _keep(self, store: Store, thread: StoreThread) -> None:
         """Keep the pool, now or as soon as its owner leaves it."""
         told = ""
         while True:
@@ -197,7 +196,7 @@ class PoolFleet:
                 async with own_pool(
                     self._settings,
                     store,
-                    clerk,
+                    thread,
                     self._name,
                     self._process,
                     self._note,
@@ -219,16 +218,16 @@ class PoolFleet:
                 self._controller = None
             await anyio.sleep(_AGAIN_S)
 
-    async def _follow(self, store: Store, clerk: Clerk) -> None:
+    async def _follow(self, store: Store, thread: StoreThread) -> None:
         """See what others write, and write what the engine said."""
         while True:
             try:
-                self._pool = await clerk.call(partial(store.pools.get, self._name))
+                self._pool = await thread.call(store.pools.get, self._name)
             except NotFound:
                 self._rows = {}
                 self._changed.set()
                 return
-            for row in await clerk.call(partial(store.hosts.of_pool, self._name, gone=True)):
+            for row in await thread.call(store.hosts.of_pool, self._name, gone=True):
                 self._note(row)
             unwell, self._unwell = self._unwell, {}
             for host, reason in unwell.items():
@@ -237,7 +236,7 @@ class PoolFleet:
             blamed, self._blamed = self._blamed, []
             for host, reason in blamed:
                 data = {"host": host, "reason": reason}
-                await clerk.call(partial(store.events.note, pool_subject(self._name), "worker.blamed", data))
+                await thread.call(store.events.note, pool_subject(self._name), "worker.blamed", data)
             await anyio.sleep(_LOOK_S)
 
     async def _recheck(self) -> None:

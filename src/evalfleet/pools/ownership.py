@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 
 from evalfleet import config
 from evalfleet.layout import Home
@@ -14,7 +13,7 @@ from evalfleet.pools.controller import PoolController
 from evalfleet.pools.kinds.registry import cloud_of
 from evalfleet.pools.record import PoolRecord
 from evalfleet.store.store import Store
-from evalfleet.store.thread import Clerk
+from evalfleet.store.thread import StoreThread
 
 Tell = Callable[[PoolHost], None]
 
@@ -23,7 +22,7 @@ Tell = Callable[[PoolHost], None]
 async def own_pool(
     settings: config.Settings,
     store: Store,
-    clerk: Clerk,
+    thread: StoreThread,
     name: str,
     process: str,
     tell: Tell = lambda _: None,
@@ -38,15 +37,15 @@ async def own_pool(
         NotFound: there is no such pool (any more).
         InputError: the cloud's settings or packages are missing, or name another account than the pool's.
     """
-    pool = await clerk.call(partial(store.pools.get, name))
+    pool = await thread.call(store.pools.get, name)
     kind = cloud_of(pool)
     kind.require_account(pool, settings)
     async with kind.provider.open(settings, Home(settings.home)) as cloud:
-        taken = await clerk.call(partial(store.pools.take, name, process))
+        taken = await thread.call(store.pools.take, name, process)
         try:
-            record = PoolRecord(store, clerk, taken, tell)
-            context = PoolContext(record, cloud, kind.provider, settings, await clerk.call(store.home.identity))
+            record = PoolRecord(store, thread, taken, tell)
+            context = PoolContext(record, cloud, kind.provider, settings, await thread.call(store.home.identity))
             await context.refresh()
             yield PoolController(context, creates=creates, stopped_at=stopped_at)
         finally:
-            await clerk.finish(partial(store.pools.leave, taken))
+            await thread.finish(store.pools.leave, taken)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from evalfleet.model import PoolHost
 from evalfleet.pools.cloud.problems import Refusal
@@ -11,7 +10,8 @@ from evalfleet.pools.cloud.records import Offering
 from evalfleet.pools.context import PoolContext
 from evalfleet.pools.machine.facts import facts_of
 from evalfleet.pools.settings import PoolSettings
-from evalfleet.store.pools.pools import QUOTA_SEEN, pool_subject
+from evalfleet.store.pools.pools import QUOTA_SEEN
+from evalfleet.store.pools.queries import pool_subject
 
 
 async def note_quota(context: PoolContext, hosts: Sequence[PoolHost]) -> None:
@@ -21,7 +21,7 @@ async def note_quota(context: PoolContext, hosts: Sequence[PoolHost]) -> None:
         found = await context.cloud.quota(_offering(context.wanted, hosts))
     except Refusal:
         return
-    before = await record.call(partial(record.store.events.last, pool_subject(record.name), QUOTA_SEEN))
+    before = await record.call(record.store.events.last, pool_subject(record.name), QUOTA_SEEN)
     if found is not None and (before is None or before.data != found.to_json()):
         await record.note(QUOTA_SEEN, found.to_json())
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import anyio
 
 from evalfleet import config
@@ -12,7 +10,7 @@ from evalfleet.model import PoolHost
 from evalfleet.pools.convergence import is_settled
 from evalfleet.pools.ownership import Tell, own_pool
 from evalfleet.store.store import Store
-from evalfleet.store.thread import Clerk
+from evalfleet.store.thread import StoreThread
 
 _LOOK_S = 0.5
 
@@ -39,10 +37,10 @@ async def reconcile_pool(
         Refusal: the cloud does not let us do anything.
         InputError: the cloud's settings or packages are missing.
     """
-    clerk = Clerk()
+    thread = StoreThread()
     while True:
         try:
-            async with own_pool(settings, store, clerk, name, process, tell, creates=creates) as controller:
+            async with own_pool(settings, store, thread, name, process, tell, creates=creates) as controller:
                 if again:
                     await controller.retry_quarantined()
                 await controller.settle(waits=waits)
@@ -50,19 +48,19 @@ async def reconcile_pool(
         except NotFound:
             return  # somebody else saw to it that it is gone
         except Owned:
-            if await _waited(store, clerk, name, tell):
+            if await _waited(store, thread, name, tell):
                 return
 
 
-async def _waited(store: Store, clerk: Clerk, name: str, tell: Tell) -> bool:
+async def _waited(store: Store, thread: StoreThread, name: str, tell: Tell) -> bool:
     """Wait while another process does it. False: that process is no more."""
     seen: dict[str, PoolHost] = {}
-    while await clerk.call(partial(store.pools.owner, name)) is not None:
+    while await thread.call(store.pools.owner, name) is not None:
         try:
-            pool = await clerk.call(partial(store.pools.get, name))
+            pool = await thread.call(store.pools.get, name)
         except NotFound:
             return True
-        hosts = await clerk.call(partial(store.hosts.of_pool, name))
+        hosts = await thread.call(store.hosts.of_pool, name)
         for host in hosts:
             if seen.get(host.name) != host:
                 seen[host.name] = host

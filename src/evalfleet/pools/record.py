@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from evalfleet.errors import BackendError
 from evalfleet.model import HostState, JsonObject, Pool, PoolHost
-from evalfleet.store.pools.pools import pool_subject
+from evalfleet.store.pools.queries import pool_subject
 from evalfleet.store.store import Store
-from evalfleet.store.thread import Clerk
+from evalfleet.store.thread import StoreThread
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -22,34 +22,34 @@ class NotOwned(BackendError):
 class PoolRecord:
     """Used in the loop's thread; speaks to the store through its thread."""
 
-    def __init__(self, store: Store, clerk: Clerk, pool: Pool, tell: Callable[[PoolHost], None]) -> None:
+    def __init__(self, store: Store, thread: StoreThread, pool: Pool, tell: Callable[[PoolHost], None]) -> None:
         """
         Args:
-            pool: as `take_pool` returned it.
+            pool: as `Pools.take` returned it.
             tell: hears of every host that is written.
         """
         self.store = store
         self.name = pool.name
-        self._clerk = clerk
+        self._thread = thread
         self._taken = pool
         self._tell = tell
 
-    async def call(self, function: Callable[[], T]) -> T:
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the store."""
-        return await self._clerk.call(function)
+        return await self._thread.call(function, *args, **kwargs)
 
     async def now(self) -> float:
         return await self.call(self.store.now)
 
     async def pool(self) -> Pool:
         """The pool as it is now. Raises NotOwned, and NotFound where it was deleted."""
-        pool = await self.call(partial(self.store.pools.get, self.name))
+        pool = await self.call(self.store.pools.get, self.name)
         if pool.epoch != self._taken.epoch:
             raise self._not_owned()
         return pool
 
     async def hosts(self, *, gone: bool = False) -> list[PoolHost]:
-        return await self.call(partial(self.store.hosts.of_pool, self.name, gone=gone))
+        return await self.call(self.store.hosts.of_pool, self.name, gone=gone)
 
     async def host(self, name: str) -> PoolHost:
         """The host as it is now. Raises NotOwned."""
@@ -60,7 +60,7 @@ class PoolRecord:
 
     async def move(self, host: PoolHost, before: HostState) -> PoolHost:
         """Write how far a host is. Raises NotOwned."""
-        moved = await self.call(partial(self.store.hosts.move, self._taken, before, host))
+        moved = await self.call(self.store.hosts.move, self._taken, before, host)
         if moved is None:
             raise self._not_owned()
         self._tell(moved)
@@ -68,10 +68,10 @@ class PoolRecord:
 
     async def explain(self, reason: JsonObject | None) -> None:
         """Say why the pool creates no more machines; None: it does again."""
-        await self.call(partial(self.store.pools.explain, self.name, reason))
+        await self.call(self.store.pools.explain, self.name, reason)
 
     async def note(self, event: str, data: JsonObject) -> None:
-        await self.call(partial(self.store.events.note, pool_subject(self.name), event, data))
+        await self.call(self.store.events.note, pool_subject(self.name), event, data)
 
     def _not_owned(self) -> NotOwned:
         return NotOwned(f"pool {self.name!r} is kept by another process now; this one stops")

@@ -29,7 +29,7 @@ async def cost_is_right(here: Site) -> None:
 
 
 async def gone_without_a_trace(here: Site) -> None:
-    here.store.mark_pool_for_deletion(NAME)
+    here.store.pools.mark_for_deletion(NAME)
     await here.settle()
     assert await here.leaks() == {"leaks": [], "resources": {}}
 
@@ -71,13 +71,13 @@ async def test_a_spot_machine_whose_price_is_not_known_is_shown_with_the_most_th
     async with site(tmp_path) as here:
         here.wants(workers=1, spot=True)
         await here.settle()
-        shown = page(pool_facts(here.store, here.store.pool(NAME)))
+        shown = page(pool_facts(here.store, here.store.pools.get(NAME)))
         assert "at most 0.452 $/h, the price on demand" in shown
         assert "now at most $0.4" in shown
         await anyio.to_thread.run_sync(know_spot_prices, here, here.cloud)
         here.wants(workers=2)
         await here.settle()
-        [_, second] = to_builtins(pool_facts(here.store, here.store.pool(NAME)))["hosts"]
+        [_, second] = to_builtins(pool_facts(here.store, here.store.pools.get(NAME)))["hosts"]
         assert (second["price"], second["price_usd_per_hour"]) == ("known", pytest.approx(0.452 * 0.2, rel=0.01))
 
 
@@ -88,7 +88,7 @@ async def test_a_machine_whose_order_nobody_followed_is_shown_with_its_price(tmp
             tasks.start_soon(controller.settle)
             await here.until(lambda: any(host.facts.get("deadline_at") for host in here.hosts()))
             tasks.cancel_scope.cancel()
-        answer = to_builtins(pool_facts(here.store, here.store.pool(NAME), 10))
+        answer = to_builtins(pool_facts(here.store, here.store.pools.get(NAME), 10))
         assert [row["state"] for row in answer["hosts"]] == ["creating"]
         assert answer["usd_per_hour"] == pytest.approx(USD + KEPT, rel=0.01)
         assert answer["hosts"][0]["deadline_at"] is not None

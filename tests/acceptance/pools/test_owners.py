@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -39,7 +38,7 @@ async def test_a_keeper_that_was_overtaken_changes_nothing_any_more(tmp_path: Pa
 
         async def overtake() -> None:
             await here.cloud.until("fault.hit")
-            await here.clerk.call(partial(here.kept.take_pool, NAME, "another"))
+            await here.thread.call(here.kept.pools.take, NAME, "another")
 
         async with here.controller() as controller:
             async with anyio.create_task_group() as tasks:
@@ -70,7 +69,7 @@ async def test_an_interrupted_keeper_leaves_rows_that_the_next_goes_on_with(tmp_
                 tasks.start_soon(interrupt)
                 await here.settle()
         assert scope.cancelled_caught
-        assert here.store.pool_owner(NAME) is None
+        assert here.store.pools.owner(NAME) is None
         assert "ready" not in here.states().values() or moment == "vm.running"
         await here.settle()
         assert list(here.states().values()) == ["ready"] * 3
@@ -83,8 +82,8 @@ async def test_a_wish_that_changes_on_the_way_is_followed_at_once(tmp_path: Path
         async with here.controller() as controller, anyio.create_task_group() as tasks:
             tasks.start_soon(controller.settle)
             await here.until(lambda: [host.readiness_check for host in here.hosts()] == ["ssh", "ssh"])
-            here.store.mark_pool_for_deletion(NAME)
-            await here.until(lambda: here.store.pools() == [])
+            here.store.pools.mark_for_deletion(NAME)
+            await here.until(lambda: here.store.pools.all() == [])
         assert await here.leaks() == {"leaks": [], "resources": {}}
 
 
@@ -96,7 +95,7 @@ async def test_machines_of_another_home_with_the_same_name_are_left_alone(tmp_pa
         await other.settle()
         assert other.states() == {"evalfleet-3": "ready"}
         assert "there is a machine 'evalfleet-1' that" in (other.host("evalfleet-1").reason or "")
-        other.store.mark_pool_for_deletion(NAME)
+        other.store.pools.mark_for_deletion(NAME)
         await other.settle()
         assert here.states() == {"evalfleet-1": "ready", "evalfleet-2": "ready"}
         assert {view.name: view.power for view in await here.cloud.vms.list()} == dict.fromkeys(
@@ -105,7 +104,7 @@ async def test_machines_of_another_home_with_the_same_name_are_left_alone(tmp_pa
         assert len(here.cloud.events("vm.deleted")) == 1
         await here.settle()
         assert len(here.cloud.events("vm.creating")) == 3
-        here.store.mark_pool_for_deletion(NAME)
+        here.store.pools.mark_for_deletion(NAME)
         await here.settle()
         assert await here.leaks() == {"leaks": [], "resources": {}}
 
@@ -140,7 +139,7 @@ async def test_the_key_in_cloud_init_is_in_one_request_and_nowhere_else(tmp_path
             for piece in (secret, secret.replace("\n", "\\n"), sent, *secret.splitlines()[2:-1]):
                 assert piece not in everything
                 assert _files_with(tmp_path, piece) == []
-            assert secret not in "".join(str(event) for event in here.store.events(f"pool:{NAME}"))
+            assert secret not in "".join(str(event) for event in here.store.events.of_run(f"pool:{NAME}"))
         key = Home(here.settings.home).login_key
         login = _text(key).splitlines()[2]
         assert _files_with(tmp_path, login) == [str(key)]  # where it belongs

@@ -28,7 +28,7 @@ def elsewhere(here: Site, **azure: str) -> Site:
         replace(here.settings, azure=replace(here.settings.azure, **azure)),
         here.store,
         here.kept,
-        here.clerk,
+        here.thread,
     )
 
 
@@ -42,7 +42,7 @@ async def test_a_command_in_another_shell_is_refused_and_names_both_places(
         commands.create(here.settings, here.store, NAME, "azure-vm", WANTED)
         await here.settle()
         stranger = elsewhere(here, **other)
-        commands.delete(here.store, here.store.pool(NAME), None)
+        commands.delete(here.store, here.store.pools.get(NAME), None)
         with pytest.raises(InputError, match="resource group evalfleet; this shell names") as caught:
             await stranger.settle()
         assert next(iter(other.values())) in str(caught.value)
@@ -50,13 +50,13 @@ async def test_a_command_in_another_shell_is_refused_and_names_both_places(
         with pytest.raises(InputError, match="this shell names"):
             commands.create(stranger.settings, here.store, NAME, "azure-vm", WANTED)
         await here.settle()
-        assert here.store.pools() == []
+        assert here.store.pools.all() == []
 
 
 async def test_a_pool_is_ordered_again_as_it_is_however_it_stands(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
         commands.create(here.settings, here.store, NAME, "azure-vm", WANTED)
-        commands.stop(here.store, here.store.pool(NAME), None)
+        commands.stop(here.store, here.store.pools.get(NAME), None)
         commands.create(here.settings, here.store, NAME, "azure-vm", WANTED)
         with pytest.raises(WrongState, match="it is another"):
             commands.create(here.settings, here.store, NAME, "azure-vm", {**WANTED, "workers": 2})
@@ -99,9 +99,9 @@ async def test_who_deletes_a_machine_that_is_not_found_yet_waits_for_it(tmp_path
         here.wants(workers=1)
         async with here.controller() as controller:
             await _ordered(here, controller)
-        here.store.mark_pool_for_deletion(NAME)
+        here.store.pools.mark_for_deletion(NAME)
         await here.settle()
-        assert here.store.pools() == []
+        assert here.store.pools.all() == []
         assert await here.cloud.vms.list() == []
         assert await here.leaks() == {"leaks": [], "resources": {}}
 
@@ -134,5 +134,5 @@ async def test_one_group_not_found_on_the_first_request_costs_no_machine(tmp_pat
 async def test_another_home_sees_its_own_place(tmp_path: Path) -> None:
     async with site(tmp_path) as here, opened(here.cloud, tmp_path / "other") as other:
         commands.create(here.settings, here.store, NAME, "azure-vm", WANTED)
-        assert here.store.pool(NAME).settings["account"]["resource_group"] == "evalfleet"
+        assert here.store.pools.get(NAME).settings["account"]["resource_group"] == "evalfleet"
         commands.create(other.settings, other.store, NAME, "azure-vm", {**WANTED, "name_prefix": "other"})

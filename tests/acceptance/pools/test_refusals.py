@@ -19,7 +19,7 @@ FAMILY = "standardDDSv5Family"  # of the default size, with 8 cores
 
 
 async def gone_without_a_trace(here: Site) -> None:
-    here.store.mark_pool_for_deletion(NAME)
+    here.store.pools.mark_for_deletion(NAME)
     await here.settle()
     assert await here.leaks() == {"leaks": [], "resources": {}}
 

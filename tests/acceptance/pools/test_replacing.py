@@ -34,7 +34,7 @@ async def test_a_machine_that_the_run_has_given_up_is_stopped_and_replaced(tmp_p
             assert here.host(ONE).reason == SILENT
             await here.looked()
             assert is_replaced(here)  # no run starts it again
-        commands.start(here.store, here.store.pool(NAME), ONE)  # a person has seen to it
+        commands.start(here.store, here.store.pools.get(NAME), ONE)  # a person has seen to it
         await here.settle()
         assert here.states()[ONE] == "ready"
 
@@ -45,7 +45,7 @@ async def test_what_has_ended_there_and_is_not_collected_stays_on_its_disk(tmp_p
         async with here.served() as served:
             await here.until(lambda: here.count("ready") == 2)
             run = begun(here)
-            here.store.finish(run, cases.with_verdict(claimed(here, run, ONE)))
+            here.store.attempts.finish(run, cases.with_verdict(claimed(here, run, ONE)))
             served.say(given_up={ONE: SILENT})
             served.say()
             await here.until(lambda: is_replaced(here))

@@ -28,9 +28,9 @@ async def test_from_zero_to_nothing(tmp_path: Path) -> None:
         here.set_desired(DesiredState.RUNNING)
         await here.settle()
         assert set(here.states().values()) == {"ready"}
-        here.store.mark_pool_for_deletion(NAME)
+        here.store.pools.mark_for_deletion(NAME)
         await here.settle()
-        assert here.store.pools() == []
+        assert here.store.pools.all() == []
         assert await here.cloud.vms.list() == []
         assert await here.leaks() == {"leaks": [], "resources": {}}
         assert here.creations() == 3

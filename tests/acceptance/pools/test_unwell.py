@@ -116,6 +116,6 @@ async def test_a_setup_that_fails_sets_the_machine_aside_with_its_last_words(tmp
         await here.settle()
         assert here.states() == {"evalfleet-1": "quarantined"}
         assert here.host("evalfleet-1").reason == "setup: exit status 3: no such package"
-        here.store.mark_pool_for_deletion(NAME)
+        here.store.pools.mark_for_deletion(NAME)
         await here.settle()
         assert await here.leaks() == {"leaks": [], "resources": {}}

@@ -26,14 +26,14 @@ def begun(here: Site, workers: int = 1, tasks: int = 1) -> Run:
 
 
 def claimed(here: Site, run: Run, host: str, task: int = 1) -> Attempt:
-    found = here.store.claim(run, replace(cases.new_claim(task), host=host))
+    found = here.store.attempts.claim(run, replace(cases.new_claim(task), host=host))
     assert found is not None
     return found.attempt
 
 
 def collected(here: Site, run: Run, attempt: Attempt) -> None:
-    here.store.finish(run, cases.with_verdict(attempt))
-    here.store.collect(run, attempt, [])
+    here.store.attempts.finish(run, cases.with_verdict(attempt))
+    here.store.attempts.collect(run, attempt, [])
 
 
 @asynccontextmanager
@@ -52,7 +52,7 @@ async def settling(here: Site, *, makes: bool = True) -> AsyncGenerator[anyio.Ev
 
 
 def stop(here: Site, *, force: bool = False) -> None:
-    commands.stop(here.store, here.store.pool(NAME), None, force=force)
+    commands.stop(here.store, here.store.pools.get(NAME), None, force=force)
 
 
 async def test_stop_waits_for_work_of_any_run_until_it_is_collected_and_says_for_what(tmp_path: Path) -> None:
@@ -66,11 +66,11 @@ async def test_stop_waits_for_work_of_any_run_until_it_is_collected_and_says_for
             await here.until(lambda: here.states() == {ONE: "draining", TWO: "stopped"})
             assert f"waits for task_1 of run {run.id}" in (here.host(ONE).reason or "")
             assert "--force" in (here.host(ONE).reason or "")
-            here.store.finish(run, cases.with_verdict(attempt))  # it has ended; its files are still there
+            here.store.attempts.finish(run, cases.with_verdict(attempt))  # it has ended; its files are still there
             await here.until(lambda: "not collected yet" in (here.host(ONE).reason or ""))
             assert (await here.powers())[ONE] == "running"
             assert not done.is_set()
-            here.store.collect(run, attempt, [])
+            here.store.attempts.collect(run, attempt, [])
             await here.until(done.is_set)
         assert here.states() == {ONE: "stopped", TWO: "stopped"}
 
@@ -82,7 +82,7 @@ async def test_who_waits_for_a_run_that_nobody_drives_is_told_how_it_ends(tmp_pa
         await here.settle()
         run = begun(here)
         claimed(here, run, ONE)
-        here.store.leave(run)
+        here.store.runs.leave(run)
         here.wants(workers=0)
         here.set_desired(DesiredState.GONE, ONE)
         async with settling(here) as done:
@@ -93,7 +93,7 @@ async def test_who_waits_for_a_run_that_nobody_drives_is_told_how_it_ends(tmp_pa
             await here.looked()
             assert not done.is_set()
             assert await here.powers() == {ONE: "running"}
-            here.store.set_desired(NAME, [ONE], DesiredState.GONE, "a person insists", force=True)
+            here.store.hosts.set_desired(NAME, [ONE], DesiredState.GONE, "a person insists", force=True)
             await here.until(done.is_set)
         assert here.states() == {}
 
@@ -150,7 +150,7 @@ async def test_a_pool_follows_all_its_runs_and_sheds_nothing_that_works_for_anot
             await here.until(lambda: here.count("ready") == 3)  # one for our own run, two for the other
             attempts = [claimed(here, other, host, task) for task, host in enumerate((ONE, "evalfleet-3"), 1)]
             served.say(run="own", wanted=0)
-            here.store.leave(other)  # its controller dies; its tasks go on
+            here.store.runs.leave(other)  # its controller dies; its tasks go on
             served.say()
             await here.looked()
             here.advance(700)
@@ -159,10 +159,10 @@ async def test_a_pool_follows_all_its_runs_and_sheds_nothing_that_works_for_anot
             here.advance(700)
             await here.looked()
             assert set(here.states().values()) == {"ready"}
-            taken = here.store.take(other.id, "the next controller")
+            taken = here.store.runs.take(other.id, "the next controller")
             for attempt in attempts:
                 collected(here, taken, attempt)
-            here.store.leave(taken)
+            here.store.runs.leave(taken)
             await here.looked()
             here.advance(700)
             await here.until(lambda: here.states() == {})
@@ -175,9 +175,9 @@ async def test_a_machine_that_is_to_go_gets_no_more_work(tmp_path: Path) -> None
         await here.settle()
         run = begun(here, tasks=2)
         here.set_desired(DesiredState.STOPPED)
-        assert here.store.claim(run, replace(cases.new_claim(1), host=ONE)) is None
+        assert here.store.attempts.claim(run, replace(cases.new_claim(1), host=ONE)) is None
         here.set_desired(DesiredState.RUNNING)
-        assert here.store.claim(run, replace(cases.new_claim(1), host=ONE)) is not None
+        assert here.store.attempts.claim(run, replace(cases.new_claim(1), host=ONE)) is not None
 
 
 async def test_scale_takes_machines_without_work_first_also_where_others_are_stopped(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ async def test_scale_takes_machines_without_work_first_also_where_others_are_sto
         await here.settle()
         claimed(here, begun(here), TWO)
         here.set_desired(DesiredState.STOPPED, TWO)
-        assert commands.scale(here.store, here.store.pool(NAME), {"workers": 1}) == [ONE]
+        assert commands.scale(here.store, here.store.pools.get(NAME), {"workers": 1}) == [ONE]
 
 
 async def test_stop_buys_no_machine(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ async def test_stop_buys_no_machine(tmp_path: Path) -> None:
         await here.settle()  # nor does whoever looks after it next
         assert here.states() == {TWO: "stopped"}
         assert here.creations() == 2
-        commands.start(here.store, here.store.pool(NAME), None)
+        commands.start(here.store, here.store.pools.get(NAME), None)
         await here.settle()
         assert list(here.states().values()) == ["ready"] * 2
 
@@ -212,7 +212,7 @@ async def test_stop_of_one_machine_buys_no_other(tmp_path: Path) -> None:
         here.wants(workers=1)
         await here.settle()
         here.wants(workers=2)
-        commands.stop(here.store, here.store.pool(NAME), ONE)
+        commands.stop(here.store, here.store.pools.get(NAME), ONE)
         async with settling(here, makes=False) as done:
             await here.until(done.is_set)
         assert here.states() == {ONE: "stopped"}
@@ -229,7 +229,7 @@ async def test_a_scaling_pool_that_is_stopped_stays_so_but_for_a_run_that_comes_
             await here.until(lambda: here.count("stopped") == 2)
             await here.looked()
             assert here.count("stopped") == 2
-        stopped_at = here.store.pool(NAME).settings["stopped_at"]  # as a run that comes now finds it
+        stopped_at = here.store.pools.get(NAME).settings["stopped_at"]  # as a run that comes now finds it
         async with here.served(stopped_at=stopped_at) as served:
             served.say(run="later", wanted=1)
             await here.until(lambda: here.count("ready") == 1)
@@ -250,7 +250,7 @@ async def test_a_stop_that_comes_while_the_keeper_looks_is_not_undone(
 
             async def read_and_be_late() -> object:
                 pool = await read()
-                if here.store.pool(NAME).settings.get("stopped_at") is None:
+                if here.store.pools.get(NAME).settings.get("stopped_at") is None:
                     stop(here)
                 return pool
 

@@ -23,7 +23,7 @@ def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: No
     if run.policy.pool is not None:
         from evalfleet.engine.supervisor import owner_name
 
-        pool = store.pool(run.policy.pool)
+        pool = store.pools.get(run.policy.pool)
         return registry.kind_of(pool).fleet(settings, store, pool, run, owner_name(), notice)
     local = LocalSettings(
         python=settings.local.python,
