@@ -53,8 +53,6 @@ class EventQueries:
         """What happened to hosts (`worker.*`) and who took the run (`run.taken`), oldest first."""
         return [rows.event(row) for row in self._db.rows("select_worker_events", run_id=run_id)]
 
-    __call__ = of_run
-
 
 class Events(EventQueries):
     """Reading and writing events."""

@@ -38,8 +38,6 @@ class LoadQueries:
             found.setdefault(row["host"], []).extend(samples)
         return {host: samples for host, samples in found.items() if samples}
 
-    __call__ = of_host
-
 
 class Loads(LoadQueries):
     """Reading and adding samples."""

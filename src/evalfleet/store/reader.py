@@ -11,7 +11,6 @@ from evalfleet.store.attempts.queries import AttemptQueries
 from evalfleet.store.daemon import DaemonQueries
 from evalfleet.store.database.base import Database
 from evalfleet.store.events import EventQueries
-from evalfleet.store.flat import FlatReader
 from evalfleet.store.home.home import HomeQueries
 from evalfleet.store.pools.queries import HostQueries, PoolQueries
 from evalfleet.store.runs.queries import RunQueries
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from evalfleet.store.tokens import TokenQueries
 
 
-class StoreReader(FlatReader):
+class StoreReader:
     """Everything that may be asked of a store, in parts named for what they hold: `store.tasks.counts(run_id)`.
 
     What comes out are frozen snapshots. Used by one thread at a time.

@@ -16,7 +16,6 @@ from functools import cached_property
 from evalfleet.store.attempts.attempts import Attempts
 from evalfleet.store.daemon import Daemon
 from evalfleet.store.events import Events
-from evalfleet.store.flat_store import FlatStore
 from evalfleet.store.gpus.gpus import Gpus
 from evalfleet.store.home.home import HomeRecord
 from evalfleet.store.loads import Loads
@@ -29,7 +28,7 @@ from evalfleet.store.tasks.tasks import Tasks
 from evalfleet.store.tokens import Tokens
 
 
-class Store(StoreReader, FlatStore):
+class Store(StoreReader):
     """Reading and writing, in parts named for what they hold: `store.attempts.claim(run, claim)`."""
 
     def batch(self) -> AbstractContextManager[None]:

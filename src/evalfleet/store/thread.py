@@ -40,6 +40,3 @@ class StoreThread:
         """Call even while we are being cancelled: for what must be left in order."""
         with anyio.CancelScope(shield=True):
             await self.call(function, *args, **kwargs)
-
-
-Clerk = StoreThread  # the former name, until all callers use the new one

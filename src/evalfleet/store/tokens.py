@@ -19,8 +19,6 @@ class TokenQueries:
         """All tokens, oldest first."""
         return [rows.access_token(row) for row in self._db.rows("select_tokens")]
 
-    __call__ = all  # noqa: A003
-
 
 class Tokens(TokenQueries):
     """Reading and changing tokens."""

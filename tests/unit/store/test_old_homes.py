@@ -98,7 +98,7 @@ def test_words_that_were_renamed_are_rewritten(tmp_path: Path):
         connection.execute("insert into request (run_id, verb, args, asked_by, asked_at) values (?, ?, ?, ?, 1.0)", row)
     store = open_store(home)
     with closing(store):
-        events = [event for event in store.events(run) if event.number >= 9000]
+        events = [event for event in store.events.of_run(run) if event.number >= 9000]
         assert [event.type for event in events] == [
             "worker.unquarantined",
             "gpu.unquarantined",
@@ -107,8 +107,8 @@ def test_words_that_were_renamed_are_rewritten(tmp_path: Path):
             "worker.ordered",
         ]
         assert events[-1].data == {"host": "h-1", "readiness_check": "ssh"}
-        assert [event.number for event in store.quarantine_events(run)] == [9000]
-        assert [request.verb for request in store.requests(run)] == [Verb.UNQUARANTINE]
+        assert [event.number for event in store.events.quarantines(run)] == [9000]
+        assert [request.verb for request in store.requests.pending(run)] == [Verb.UNQUARANTINE]
 
 
 def test_migrations_are_frozen():

@@ -110,5 +110,3 @@ class AttemptQueries:
             limit=limit,
         )
         return [dict(row) for row in found]
-
-    __call__ = all  # noqa: A003

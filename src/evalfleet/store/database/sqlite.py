@@ -235,18 +235,3 @@ def _close(connection: sqlite3.Connection, lock: FileLock | None, locks: dict[st
             connection.close()
     finally:
         lock.close()
-
-
-# Former names of what is in `store.open`, until all callers import them from there.
-
-
-def open_store(home: Path, clock: Clock | None = None, *, copies: bool = False):  # noqa: ANN201
-    from evalfleet.store.open import open_store
-
-    return open_store(home, clock, copies=copies)
-
-
-def open_reader(home: Path, clock: Clock | None = None):  # noqa: ANN201
-    from evalfleet.store.open import open_reader
-
-    return open_reader(home) if clock is None else open_reader(home, clock)

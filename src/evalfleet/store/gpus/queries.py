@@ -63,5 +63,3 @@ class GpuQueries:
         if row["run_id"] is None:
             return process.lives(row["pid"], row["born"], row["boot"]) is False
         return now - row["seen_at"] > 1.5 * RENEW_S and self._db.lock_owner(row["run_id"]) is None
-
-    __call__ = cards

@@ -47,8 +47,6 @@ class PoolQueries:
             for row in self._db.rows("select_pool_demand", pool=pool)
         ]
 
-    __call__ = all  # noqa: A003
-
 
 class HostQueries:
     """Reading the hosts of pools, and what runs on hosts."""
@@ -76,8 +74,6 @@ class HostQueries:
     def last_uses(self) -> dict[str, float]:
         """When each host last had an attempt. Reads all attempts."""
         return {row["host"]: row["at"] for row in self._db.rows("select_last_use")}
-
-    __call__ = of_pool
 
 
 def pool_lock(name: str) -> str:

@@ -73,5 +73,3 @@ class RunQueries:
         """The breaker's state, as it was stored last."""
         found = self._db.rows("select_breaker", id=run_id)
         return rows.from_json(found[0]["breaker"]) if found else None
-
-    __call__ = newest

@@ -27,8 +27,6 @@ class RequestQueries:
             raise NotFound(f"there is no request {number}")
         return rows.from_json(found[0]["answer"])
 
-    __call__ = pending
-
 
 class Requests(RequestQueries):
     """Reading, adding and obeying requests."""

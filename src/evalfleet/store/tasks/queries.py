@@ -121,5 +121,3 @@ class TaskQueries:
     def held(self, run_id: str, limit: int) -> list[dict[str, Any]]:
         """The first held tasks: key and reason."""
         return [dict(row) for row in self._db.rows("select_held", run_id=run_id, limit=limit)]
-
-    __call__ = all  # noqa: A003
