@@ -24,19 +24,24 @@ if TYPE_CHECKING:
         submit_study,
     )
     from evalfleet.api.gpus import GpuPool
+    from evalfleet.api.pools import PoolHandle, create_pool, list_pools, open_pool
 
     __version__: str
 
 __all__ = [
     "GpuPool",
+    "PoolHandle",
     "RunHandle",
     "StudyHandle",
     "Task",
     "TaskResult",
     "__version__",
+    "create_pool",
     "import_results",
+    "list_pools",
     "list_runs",
     "list_studies",
+    "open_pool",
     "open_run",
     "open_study",
     "submit",
@@ -44,7 +49,8 @@ __all__ = [
     "submit_study",
 ]
 
-_HOMES = dict.fromkeys(__all__, "evalfleet.api") | {"GpuPool": "evalfleet.api.gpus"}
+_POOLS = dict.fromkeys(("PoolHandle", "create_pool", "list_pools", "open_pool"), "evalfleet.api.pools")
+_HOMES = dict.fromkeys(__all__, "evalfleet.api") | _POOLS | {"GpuPool": "evalfleet.api.gpus"}
 
 
 def __getattr__(name: str) -> Any:

@@ -34,7 +34,6 @@ _HERE = No("is about this machine, which a script or a browser is not asked abou
 _SHELL = No("is a terminal's: it holds a connection open")
 _DRAWN = No("is drawn by the page from what `report`, `tasks` and `events` tell")
 _CLOUD = No("asks the cloud, not the home; a person looks before ordering machines")
-_PYTHON_POOLS = No("Python has no pools yet")
 
 # Operation: command, routes, Python.
 TABLE: dict[str, tuple[str | No, str | No, str | No]] = {
@@ -79,13 +78,13 @@ TABLE: dict[str, tuple[str | No, str | No, str | No]] = {
     "list trials": ("study/export", "GET /studies/RUN", "StudyHandle.trials"),
     "add trials": ("study/add-trials", "POST /studies/RUN/add-trials", "StudyHandle.add_trials"),
     "retry failed trials": ("study/retry-failed", "POST /studies/RUN/retry-failed", "StudyHandle.retry_failed"),
-    "create a pool": ("pool pool/create", "POST /pools", _PYTHON_POOLS),
-    "list pools": ("pool/list", "GET /pools", _PYTHON_POOLS),
-    "see a pool": ("pool/status", "GET /pools/POOL", _PYTHON_POOLS),
-    "scale a pool": ("pool/scale", "POST /pools/POOL/scale", _PYTHON_POOLS),
-    "start a pool": ("pool/start pool/settle", "POST /pools/POOL/start", _PYTHON_POOLS),
-    "stop a pool": ("pool/stop", "POST /pools/POOL/stop", _PYTHON_POOLS),
-    "delete a pool": ("pool/delete", "POST /pools/POOL/delete", _PYTHON_POOLS),
+    "create a pool": ("pool pool/create", "POST /pools", "create_pool"),
+    "list pools": ("pool/list", "GET /pools", "list_pools"),
+    "see a pool": ("pool/status", "GET /pools/POOL", "open_pool PoolHandle.status"),
+    "scale a pool": ("pool/scale", "POST /pools/POOL/scale", "PoolHandle.scale"),
+    "start a pool": ("pool/start pool/settle", "POST /pools/POOL/start", "PoolHandle.start PoolHandle.wait"),
+    "stop a pool": ("pool/stop", "POST /pools/POOL/stop", "PoolHandle.stop"),
+    "delete a pool": ("pool/delete", "POST /pools/POOL/delete", "PoolHandle.delete"),
     "look at a machine's screen": (
         "pool/vnc pool/screenshot",
         "GET /pools/POOL/hosts/HOST/vnc GET /pools/POOL/hosts/HOST/screenshot",

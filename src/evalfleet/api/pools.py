@@ -1,0 +1,183 @@
+"""Pools: created, listed, opened, scaled, started, stopped and deleted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, cast
+
+import anyio.to_thread
+
+from evalfleet import config
+from evalfleet.answers.pools import PoolFacts
+from evalfleet.api.tasks import Duration, Folder, plain
+from evalfleet.api.twins import in_own_loop, in_thread
+from evalfleet.errors import NotFound
+from evalfleet.hosts.base import single_error
+from evalfleet.model import Pool, PoolHost
+from evalfleet.operations import pools
+from evalfleet.pools import commands
+from evalfleet.pools.kinds import registry
+from evalfleet.report.pools import pool_facts
+from evalfleet.report.reader import opened
+from evalfleet.store.open import open_store
+from evalfleet.store.store import Store
+
+Tell = Callable[[PoolHost], None]
+
+
+def create_pool(
+    name: str,
+    *,
+    backend: str | None = None,
+    replace: bool = False,
+    home: Folder | None = None,
+    **options: Any,
+) -> PoolHandle:
+    """Write down a pool: what `evalfleet pool create` orders. Machines are created by `PoolHandle.wait`, or by a run on it.
+
+    Args:
+        backend: ssh, azure-vm or that of a plug-in; else that in evalfleet.toml, or ssh where `hosts` is given.
+        replace: give a pool of machines that exist other ones.
+        options: those of `evalfleet pool create` by their names: `hosts` (a path), `workers`, `size`, `regions`, `spot`, ...
+
+    Raises InputError, NotFound; WrongState where there is another pool of that name.
+    """
+    machine = config.load(home)
+    given = {word: _plain(value) for word, value in options.items() if value is not None}
+    with closing(open_store(machine.home)) as store:
+        pool = pools.create(machine, store, name, given, backend=backend, replace=replace)
+    return PoolHandle(machine, pool.name)
+
+
+def open_pool(name: str, *, home: Folder | None = None) -> PoolHandle:
+    """A pool of the home. Raises NotFound."""
+    handle = PoolHandle(config.load(home), name)
+    handle.status()
+    return handle
+
+
+def list_pools(*, home: Folder | None = None) -> list[PoolFacts]:
+    """The pools, each as `evalfleet pool status --json` prints it."""
+    machine = config.load(home)
+    with opened(machine.home) as reader:
+        return [] if reader is None else [pool_facts(reader, one, machine.azure.speed) for one in reader.pools.all()]
+
+
+class PoolHandle:
+    """A pool. Changes are written down at once; `wait` makes them true, as does a run that uses the pool, or `evalfleet serve`."""
+
+    def __init__(self, settings: config.Settings, name: str) -> None:
+        self.name = name
+        self._settings = settings
+
+    def __repr__(self) -> str:
+        return f"<evalfleet pool {self.name} in {self._settings.home}>"
+
+    def status(self) -> PoolFacts:
+        """Its hosts, and what they cost: the object that `evalfleet pool status --json` prints. Raises NotFound."""
+        with opened(self._settings.home) as reader:
+            if reader is None:
+                raise NotFound(f"there is no pool {self.name!r}")
+            return pool_facts(reader, reader.pools.get(self.name), self._settings.azure.speed)
+
+    def scale(
+        self,
+        workers: int | None = None,
+        *,
+        min: int | None = None,
+        max: int | None = None,
+        idle: Duration | None = None,
+        budget_usd: float | None = None,
+        force: bool = False,
+    ) -> list[str]:
+        """Change how many machines it has, its limits or its budget; returns the names of machines that are too many.
+
+        Args:
+            min: with `max`: follow what runs need, between the two.
+            idle: a machine that is idle for so long is stopped or deleted.
+            force: do not wait for work that is on machines that are too many.
+        """
+        changes = {"workers": workers, "min": min, "max": max, "idle": _seconds(idle), "budget_usd": budget_usd}
+        return self._changed(lambda store, pool: commands.scale(store, pool, changes, force=force))
+
+    def start(self, worker: str | None = None) -> list[str]:
+        """Let its stopped machines run, or one; returns their names."""
+        return self._changed(lambda store, pool: commands.start(store, pool, worker))
+
+    def stop(self, worker: str | None = None, *, force: bool = False) -> list[str]:
+        """Deallocate its machines, or one; their disks stay. Returns their names.
+
+        Args:
+            force: do not wait for work that is on them.
+        """
+        return self._changed(lambda store, pool: commands.stop(store, pool, worker, force=force))
+
+    def delete(self, worker: str | None = None, *, force: bool = False) -> list[str]:
+        """Delete it with the machines that were created for it, or one of them; returns their names.
+
+        Machines that exist by themselves stay, and such a pool is gone at once. Raises WrongState while a run uses the pool.
+        """
+        return self._changed(lambda store, pool: commands.delete(store, pool, worker, force=force))
+
+    def wait(self, timeout: float | None = None, *, tell: Tell | None = None) -> PoolFacts | None:
+        """Make its machines what they should be; returns how it is then, and None where it is deleted.
+
+        Where another process owns the pool, wait for that one. `reason` says why a pool is not what it should be.
+
+        Args:
+            tell: is called with each machine that changes.
+
+        Raises TimeoutError; Refused inside a running event loop: use `wait_async` there.
+        """
+        return in_own_loop(lambda: self.wait_async(timeout, tell=tell), "wait_async")
+
+    async def wait_async(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - the twin of `wait`
+        *,
+        tell: Tell | None = None,
+    ) -> PoolFacts | None:
+        """`wait` for asyncio."""
+        store = await anyio.to_thread.run_sync(open_store, self._settings.home)
+        try:
+            pool = store.pools.get(self.name)
+            if registry.creates_machines(pool):
+                pools.require_account(self._settings, pool)
+                with anyio.fail_after(timeout), single_error():
+                    await pools.reconcile(
+                        self._settings,
+                        store,
+                        self.name,
+                        tell=tell or (lambda _: None),
+                        creates=not pool.deleting,
+                    )
+            left = [one for one in store.pools.all() if one.name == self.name]
+            return pool_facts(store, left[0], self._settings.azure.speed) if left else None
+        finally:
+            store.close()
+
+    status_async = in_thread(status)
+    scale_async = in_thread(scale)
+    start_async = in_thread(start)
+    stop_async = in_thread(stop)
+    delete_async = in_thread(delete)
+
+    def _changed(self, change: Callable[[Store, Pool], list[str]]) -> list[str]:
+        with closing(open_store(self._settings.home)) as store:
+            return change(store, store.pools.get(self.name))
+
+
+def _plain(value: Any) -> Any:
+    return str(cast("os.PathLike[str]", value)) if isinstance(value, os.PathLike) else plain(value)
+
+
+def _seconds(value: Duration | None) -> float | None:
+    from evalfleet import duration
+    from evalfleet.errors import InputError
+
+    try:
+        return None if value is None else duration.parse(plain(value))
+    except ValueError as error:
+        raise InputError(f"idle: {error}.") from None
