@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evalfleet.answers.base import SCHEMA
+
 DEADLINE_S = 60.0
 
 
@@ -65,8 +67,7 @@ class Fleet:
         done = self.command(*args, "--json", **env)
         assert done.returncode == code, done.stderr + done.stdout
         answer = json.loads(done.stdout)
-        if isinstance(answer, dict):
-            answer.pop("schema", None)
+        assert answer.pop("schema") == SCHEMA
         return answer
 
     def start(self, *args: str, **env: str) -> subprocess.Popen[str]:

@@ -706,6 +706,7 @@ export interface Quota {
 export interface Reason {
   cause: string;
   message: string;
+  usd_per_hour: number | null;
 }
 
 /** What several episodes per task tell. */

@@ -19,7 +19,7 @@ export interface Question {
   act: (values: Record<string, string>) => Promise<string>;
 }
 
-class Asking {
+class ConfirmDialog {
   question = $state.raw<Question | null>(null);
   said = $state<string | null>(null);
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -39,4 +39,4 @@ class Asking {
   }
 }
 
-export const confirmDialog = new Asking();
+export const confirmDialog = new ConfirmDialog();

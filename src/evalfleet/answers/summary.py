@@ -40,6 +40,7 @@ class Reason(Answer, frozen=True, kw_only=True):
 
     cause: str
     message: str
+    usd_per_hour: float | None = None  # what machines cost meanwhile
 
 
 class Cost(Answer, frozen=True, kw_only=True):

@@ -108,7 +108,11 @@ def exit_code(summary: Summary) -> int:
 
 
 def reason_of(reason: JsonObject | None) -> Reason | None:
-    return None if reason is None else Reason(cause=str(reason.get("cause")), message=str(reason.get("message", "")))
+    if reason is None:
+        return None
+    return Reason(
+        cause=str(reason.get("cause")), message=str(reason.get("message", "")), usd_per_hour=reason.get("usd_per_hour")
+    )
 
 
 def accepted(coverage: float, accept: float) -> bool:

@@ -34,7 +34,14 @@ def test_words_are_passed_on_as_they_are(fleet: Fleet, hosts: Hosts):
     assert (done.stdout, done.returncode) == ("<a  b><$HOME><--json><it's>", 0)
     asked = fleet.command("pool", "ssh", "--json", "a", "echo out; echo err >&2; exit 3")
     assert asked.returncode == 3
-    assert json.loads(asked.stdout) == {"host": "a", "exit": 3, "stdout": "out\n", "stderr": "err\n", "error": None}
+    assert json.loads(asked.stdout) == {
+        "schema": 2,
+        "host": "a",
+        "exit": 3,
+        "stdout": "out\n",
+        "stderr": "err\n",
+        "error": None,
+    }
 
 
 @BOTH

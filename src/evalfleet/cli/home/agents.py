@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import home_option, json_option
 
 
@@ -27,11 +27,11 @@ def command(name: str | None, as_json: bool, home: str | None) -> None:
     config.load(home)  # a broken configuration is told here as everywhere
     if name is not None:
         told = _whole(name, os.getcwd())
-        click.echo(json.dumps(told) if as_json else _page(told))
+        click.echo(document(told) if as_json else _page(told))
         return
     rows = [_row(each) for each in registry.names()]
     if as_json:
-        click.echo(json.dumps({"agents": rows}))
+        click.echo(document({"agents": rows}))
         return
     for row in rows:
         click.echo(f"{row['name']:<12} {_state(row):<10} {row.get('broken') or row['title']}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _test(settings: Settings, *, as_json: bool) -> int:
         raise InputError("there is no channel; set `webhook` under [alerts] to the name of a variable with its address")
     results = [{"channel": name, "error": sender.send(name, trial())} for name in sender.channels]
     if as_json:
-        click.echo(json.dumps({"channels": [{**one, "ok": one["error"] is None} for one in results]}))
+        click.echo(document({"channels": [{**one, "ok": one["error"] is None} for one in results]}))
     else:
         for one in results:
             click.echo(f"{one['channel']}: {one['error'] or 'sent'}")
@@ -62,7 +62,7 @@ def _list(settings: Settings, run: str | None, limit: int, *, firing: bool, as_j
             found, _ = alerts.listed(store, run=run_id, state="firing" if firing else None, limit=limit, before=None)
     if as_json:
         channels = [{"channel": name} for name in settings.alerts.channels]
-        click.echo(json.dumps({"alerts": found, "rules": rules, "channels": channels}))
+        click.echo(document({"alerts": found, "rules": rules, "channels": channels}))
         return 0
     for alert in found:
         click.echo(_line(alert))

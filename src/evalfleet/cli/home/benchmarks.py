@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ def command(name: str | None, as_json: bool, home: str | None) -> None:
     settings = config.load(home)
     if name is not None:
         told = _whole(registry.find(name, settings))
-        click.echo(json.dumps(told) if as_json else _page(told))
+        click.echo(document(told) if as_json else _page(told))
         return
     rows = [_row(each, settings) for each in registry.names()]
     if as_json:
-        click.echo(json.dumps({"benchmarks": rows}))
+        click.echo(document({"benchmarks": rows}))
         return
     for row in rows:
         state = "broken" if row.get("broken") else "ready" if row["ready"] else "not ready"

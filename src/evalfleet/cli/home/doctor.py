@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import adopt_option, home_option, json_option
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ def command(clean: bool, adopt: bool, as_json: bool, home: str | None) -> int:
     doctor_checks = [*broken, *_examine(settings)]
     problems = sum(check.level == "problem" for check in doctor_checks)
     if as_json:
-        import json
-
         answer = {
             "home": str(settings.home),
             "healthy": not problems,
@@ -52,7 +51,7 @@ def command(clean: bool, adopt: bool, as_json: bool, home: str | None) -> int:
                 for one in doctor_checks
             ],
         }
-        click.echo(json.dumps(answer))
+        click.echo(document(answer))
     else:
         from evalfleet.report.terminal import lines
 

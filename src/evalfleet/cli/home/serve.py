@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ async def _serve(settings: Settings, options: Options, open_page: bool, while_st
         click.echo(f"evalfleet: {text}", err=True)
 
     async with running(settings, options, notice) as server:
-        click.echo(json.dumps({"url": server.url, "address": server.address}) if as_json else server.address)
+        click.echo(document({"url": server.url, "address": server.address}) if as_json else server.address)
         sys.stdout.flush()
         if open_page:
             _open(server.address)

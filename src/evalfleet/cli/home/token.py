@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import home_option, json_option
 
 
@@ -40,7 +40,7 @@ def new(name: str, role: str, days: float | None, as_json: bool, home: str | Non
     finally:
         store.close()
     if as_json:
-        click.echo(json.dumps({**_row(made.token), "token": made.text}))
+        click.echo(document({**_row(made.token), "token": made.text}))
     else:
         click.echo(made.text)
         click.echo(f"token {made.token.id} ({name}): {role}; it is shown only now", err=True)
@@ -59,7 +59,7 @@ def list_(as_json: bool, home: str | None) -> None:
         rows = [_row(token) for token in store.tokens.all()] if store is not None else []
         now = store.now() if store is not None else 0.0
     if as_json:
-        click.echo(json.dumps({"tokens": rows}))
+        click.echo(document({"tokens": rows}))
         return
     if not rows:
         click.echo("no tokens yet; `evalfleet token new NAME` makes one")
@@ -83,7 +83,7 @@ def revoke(token: str, as_json: bool, home: str | None) -> None:
         gone = store.tokens.revoke(token)
     finally:
         store.close()
-    click.echo(json.dumps({"revoked": gone.id}) if as_json else f"token {gone.id} ({gone.name}) is revoked")
+    click.echo(document({"revoked": gone.id}) if as_json else f"token {gone.id} ({gone.name}) is revoked")
 
 
 def _row(token: Any) -> dict[str, Any]:

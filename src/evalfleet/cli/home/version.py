@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import home_option, json_option
 
 
@@ -12,7 +13,6 @@ from evalfleet.cli.shared.options import home_option, json_option
 @home_option
 def command(as_json: bool, home: str | None) -> None:
     """Show the versions of evalfleet, Python and SQLite."""
-    import json
     import platform
     import sqlite3
 
@@ -26,7 +26,7 @@ def command(as_json: bool, home: str | None) -> None:
     }
     commit = _checkout()
     if as_json:
-        click.echo(json.dumps(versions | ({"checkout": commit} if commit else {})))
+        click.echo(document(versions | ({"checkout": commit} if commit else {})))
     else:
         click.echo("evalfleet {version} (Python {python}, SQLite {sqlite}, {platform})".format(**versions))
         if commit:

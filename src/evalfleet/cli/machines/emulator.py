@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import home_option, json_option
 from evalfleet.errors import InputError
 
@@ -70,7 +70,7 @@ async def _run(options: Options, as_json: bool) -> None:
     async with server.running(options) as emulator:
         settings = emulator.settings()
         if as_json:
-            click.echo(json.dumps(settings))
+            click.echo(document(settings))
         else:
             for name, value in settings.items():
                 click.echo(f"export {name}={value}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import to_builtins
 
 from evalfleet.cli.shared.cloud_options import region_option, size_option, spot_option, usages
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def command(
     lines = [estimate.estimate(work, count, terms) for count in estimate.counts(workers, tasks)]
     if as_json:
         told = {"tasks": tasks, "size": kind.name, "region": region, "spot": spot, "usd_per_hour": usd}
-        click.echo(json.dumps(told | {"estimates": [to_builtins(line) for line in lines]}))
+        click.echo(document(told | {"estimates": [to_builtins(line) for line in lines]}))
         return
     dated = "given" if price is not None else (f"as of {known.date}" if known else "not known")
     paid = "price " + ("not known; give --price, or `evalfleet prices --refresh`" if usd is None else f"${usd:.3f}/h")

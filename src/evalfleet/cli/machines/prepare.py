@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import home_option, json_option, wheels_option
 
 if TYPE_CHECKING:
@@ -60,9 +60,7 @@ def _here(settings: Settings, benchmark: Benchmark, as_json: bool) -> int:
     checks = prepare(benchmark, lambda check: _show(check, as_json), _say, secrets)
     ready = all(check.holds for check in checks)
     if as_json:
-        click.echo(
-            json.dumps({"benchmark": benchmark.name, "ready": ready, "checks": [check.row() for check in checks]})
-        )
+        click.echo(document({"benchmark": benchmark.name, "ready": ready, "checks": [check.row() for check in checks]}))
     else:
         click.echo(f"{benchmark.name} is ready" if ready else f"{benchmark.name} is not ready")
     return 0 if ready else NOT_READY
@@ -85,7 +83,7 @@ def on_hosts(settings: Settings, home: str | None, name: str, tools: Tools, whee
             for host, checks in rows.items()
         ]
         answer = {"benchmark": tools.benchmark, "pool": name, "ready": len(ready) == len(rows), "hosts": told}
-        click.echo(json.dumps(answer))
+        click.echo(document(answer))
     else:
         others = sorted(rows.keys() - set(ready))
         lacking = f"; not ready: {', '.join(others)}" if others else ""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from evalfleet.cli.shared.cloud_options import regions_option
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def command(refresh: bool, regions: tuple[str, ...], sizes: tuple[str, ...], as_
         _refresh(ours, places, wanted)
     rows = _rows(prices.load(path), places, wanted)
     if as_json:
-        click.echo(json.dumps({"prices": rows}))
+        click.echo(document({"prices": rows}))
         return
     if not rows:
         click.echo(f"no price is known for {', '.join(places)}; `evalfleet prices --refresh` asks Azure's price list")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
 from evalfleet.cli.shared.cloud_options import regions_option, size_option, spot_option, usages
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import home_option, json_option
 
 
@@ -30,7 +30,7 @@ def command(regions: tuple[str, ...], size: str, workers: int, spot: bool, as_js
     places = list(regions) or list(settings.DEFAULT_REGIONS)
     rows = _rows(usages(config.load(home), places), kind, workers, spot)
     if as_json:
-        click.echo(json.dumps({"quotas": rows}))
+        click.echo(document({"quotas": rows}))
         return
     for row in rows:
         counters = ", ".join(f"{each['name']} {each['used']} of {each['limit']} cores" for each in row["counters"])

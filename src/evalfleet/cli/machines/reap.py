@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import force_option, home_option, json_option
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def command(dry_run: bool, owners: tuple[str, ...], force: bool, as_json: bool, 
         store.close()
     if as_json:
         said = {"dry_run": dry_run, "resources": gone, "left": left, "runners": runners, "others": others}
-        click.echo(json.dumps(said))
+        click.echo(document(said))
     else:
         _print_others(others)
         _print(gone, left, runners, dry_run=dry_run)

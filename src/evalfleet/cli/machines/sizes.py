@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from evalfleet.cli.shared.cloud_options import region_option
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def command(region: str, as_json: bool, home: str | None) -> None:
     known = prices.load(layout.Home(config.load(home).home).prices)
     rows = _rows(region, known)
     if as_json:
-        click.echo(json.dumps({"region": region, "sizes": rows}))
+        click.echo(document({"region": region, "sizes": rows}))
         return
     click.echo(f"{'size':<20} {'vCPUs':>5} {'memory':>7} {'KVM':>4} {'temp disk':>9} {'$/hour':>8}  quota family")
     for row in rows:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from evalfleet.cli.pools.shared.options import worker_option
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import home_option, json_option
 
 
@@ -55,5 +54,5 @@ def command(name: str | None, worker: str | None, image: str, as_json: bool, hom
     baked = anyio.run(bake, settings, pool, host, image, tell)
     made = {"image": baked.name, "version": baked.version, "id": baked.id, "source": host.name}
     said = f"image {made['image']} {made['version']} is ready; `evalfleet pool create NAME … --image {made['image']}` uses it"
-    click.echo(json.dumps(made) if as_json else said)
+    click.echo(document(made) if as_json else said)
     return 0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
 from evalfleet.cli.pools.shared.options import pool_options
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import home_option, json_option
 
 
@@ -56,7 +56,7 @@ def _show(name: str, backend: str, hosts: int, workers: int, as_json: bool) -> N
     from evalfleet.report.text import count
 
     if as_json:
-        click.echo(json.dumps({"pool": name, "backend": backend, "hosts": hosts, "workers": workers}))
+        click.echo(document({"pool": name, "backend": backend, "hosts": hosts, "workers": workers}))
         return
     click.echo(f"pool {name}: {count(hosts, 'host')}, {count(workers, 'worker')}")
     click.echo(f"`evalfleet pool status {name} --probe` asks them; `evalfleet run TASKS --pool {name}` uses them")

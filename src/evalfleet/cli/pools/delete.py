@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from evalfleet.cli.pools.shared.options import worker_option
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import force_option, home_option, json_option
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def command(name: str | None, worker: str | None, yes: bool, force: bool, as_jso
             delete(store, pool, None)
             left = _left_on_hosts(settings, store, pool)
             if as_json:
-                click.echo(json.dumps({"deleted": pool.name, "left": left}))
+                click.echo(document({"deleted": pool.name, "left": left}))
                 return 0
             click.echo(f"pool {pool.name} is deleted; its machines are as they were")
             for host, why in left.items():

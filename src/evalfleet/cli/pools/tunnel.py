@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import click
 
 from evalfleet.cli.pools.shared.hosts import one, require_library, say
 from evalfleet.cli.pools.shared.pools import home_of
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ async def _serve(host: Reachable, home: Home, target: Target, local_port: int | 
             port: int = await group.start(Tunnel(host, home, target, say).serve, local_port)
             address = f"{LOCAL}:{port}"
             if as_json:
-                click.echo(json.dumps({"host": host.name, "target": str(target), "address": address}))
+                click.echo(document({"host": host.name, "target": str(target), "address": address}))
             else:
                 click.echo(f"{address} leads to {target} of {host.name}; Ctrl-C ends it")
             await until_told()

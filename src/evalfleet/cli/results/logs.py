@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import home_option, json_option, run_required
 from evalfleet.operations.attempt_files import STREAMS, Tail, find_attempt
 
@@ -155,7 +156,6 @@ def _now(store: StoreReader, attempt: Attempt) -> Attempt:
 
 
 def _print_object(run: Run, key: str, attempt: Attempt, tail: Tail, streams: tuple[str, ...]) -> None:
-    import json
 
     answer: dict[str, Any] = {
         "run": run.id,
@@ -168,4 +168,4 @@ def _print_object(run: Run, key: str, attempt: Attempt, tail: Tail, streams: tup
     }
     for stream in streams:
         answer[stream] = b"".join(tail.read(stream)).decode("utf-8", "replace")
-    click.echo(json.dumps(answer))
+    click.echo(document(answer))

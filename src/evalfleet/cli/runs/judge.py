@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import home_option, json_option, run_argument
 
 if TYPE_CHECKING:
@@ -34,9 +35,7 @@ def command(run: str, dry_run: bool, as_json: bool, home: str | None) -> None:
     judged = judge_run(settings, run, dry_run=dry_run)
     found, changes, tasks = judged.run, judged.changes, judged.tasks
     if as_json:
-        import json
-
-        click.echo(json.dumps(_answer(found, changes, tasks, dry_run=dry_run)))
+        click.echo(document(_answer(found, changes, tasks, dry_run=dry_run)))
         return
 
     from evalfleet.report.terminal import lines

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import budget_option, home_option, json_option
 from evalfleet.cli.shared.output import lasting
 from evalfleet.cli.shared.own_machines import Machines, machine_options, submit_on_own
@@ -101,7 +101,7 @@ def _tell(run: Run, tasks: int, *, detach: bool, as_json: bool) -> None:
 
     name, tasks_ = printable(run.name), count(tasks, "task")
     if detach and as_json:
-        click.echo(json.dumps({"run": run.id, "name": run.name, "state": run.state, "tasks": tasks}))
+        click.echo(document({"run": run.id, "name": run.name, "state": run.state, "tasks": tasks}))
     elif detach:
         click.echo(f"{run.id}\nsubmitted {tasks_} as {name}; `evalfleet resume {run.id}` drives the run")
     elif not as_json:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
+from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import budget_option, home_option, json_option
 from evalfleet.cli.shared.output import lasting
 
@@ -66,7 +65,7 @@ def command(
         run = studies.submit(settings, store, study, options, folder=folder)
         if detach:
             text = f"{run.id}\nsubmitted the study {printable(run.name)}; `evalfleet resume {run.id}` drives it"
-            click.echo(json.dumps({"run": run.id, "name": run.name, "state": run.state}) if as_json else text)
+            click.echo(document({"run": run.id, "name": run.name, "state": run.state}) if as_json else text)
             return 0
         if not as_json:
             click.echo(f"study {run.id} ({printable(run.name)}): {plan(study)}, {run.policy.workers} at a time")

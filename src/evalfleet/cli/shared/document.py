@@ -11,8 +11,12 @@ from msgspec import Struct, to_builtins
 from evalfleet.answers.base import SCHEMA
 
 
-def print_document(answer: Struct | Mapping[str, Any]) -> None:
-    """Print an answer as one line of JSON that begins with the version of its schema. See docs/reference/json.md."""
+def document(answer: Struct | Mapping[str, Any]) -> str:
+    """An answer as one line of JSON that begins with the version of its schema. See docs/reference/json.md."""
     import json
 
-    click.echo(json.dumps({"schema": SCHEMA, **to_builtins(answer)}))
+    return json.dumps({"schema": SCHEMA, **to_builtins(answer)})
+
+
+def print_document(answer: Struct | Mapping[str, Any]) -> None:
+    click.echo(document(answer))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
 from evalfleet.cli.pools.shared.pools import chosen
-from evalfleet.cli.shared.document import print_document
+from evalfleet.cli.shared.document import document, print_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +95,7 @@ def made_true(
         anyio.run(partial(reconcile_pool, settings, store, name, owner_name(), teller, again=again, creates=creates))
     left = [pool for pool in store.pools.all() if pool.name == name]
     if not left:
-        click.echo(json.dumps({"deleted": name}) if as_json else f"pool {name} is deleted: nothing of it is left")
+        click.echo(document({"deleted": name}) if as_json else f"pool {name} is deleted: nothing of it is left")
         return 0
     return _shown(settings, store, left[0], as_json=as_json)
 
