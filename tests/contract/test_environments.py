@@ -136,7 +136,7 @@ class TestBrowserBehindAGuest(BrowserContract):
 
 
 @needs_desktop
-@pytest.mark.skipif(bool(sandbox.refusal()), reason=f"there can be no sandbox here: {sandbox.refusal()}")
+@pytest.mark.skipif(bool(sandbox.refusal()), reason=f"this machine does not allow a sandbox: {sandbox.refusal()}")
 class TestSandboxedDesktop(DesktopContract):
     mode = Mode.BWRAP
 

@@ -1,4 +1,4 @@
-"""The interface of agents, and the words that they and environments exchange.
+"""The interface of agents, and the messages that agents and environments exchange.
 
 An agent is a class that is made anew for every attempt, with a `Brief`; then `act` is called, an observation at a
 time, until the episode ends or the agent says that it is done. ::
@@ -97,17 +97,17 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 class Tell(Protocol):
-    """Says something between two decisions: progress for the runner, a note for a person, money for the budget."""
+    """Reports something between two decisions: progress for the runner, a note for people, or a cost for the budget."""
 
     def __call__(self, note: str, *, cost_usd: float = 0.0, tokens: int = 0) -> None: ...
 
 
 def say_nothing(note: str, *, cost_usd: float = 0.0, tokens: int = 0) -> None:
-    """Be a `Tell` for nobody."""
+    """A `Tell` that ignores its input."""
 
 
 class Brief(Struct, frozen=True, kw_only=True):
-    """What an agent is told when it is made."""
+    """What an agent knows when it is created."""
 
     benchmark: str
     task: str
@@ -118,14 +118,14 @@ class Brief(Struct, frozen=True, kw_only=True):
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """What a person asked of the agent besides acting; None where nothing was said."""
+    """The options that a person set for the agent; None if an option was not set."""
 
     model: str | None = None
     base_url: str | None = None
 
 
 class Kit(Struct, frozen=True, kw_only=True):
-    """What the agent's attempts get. Put together where the run is submitted."""
+    """What the agent's attempts get. Prepared where the run is submitted."""
 
     options: Mapping[str, Any] = field(
         default_factory=dict[str, Any]

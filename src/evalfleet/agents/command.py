@@ -1,6 +1,6 @@
 """An agent that is a command: `cmd:python3 my_agent.py`. It acts over HTTP, in any language.
 
-Here is only what can be said of it where a run is submitted; `evalfleet.benchmarks.command_agent` lets it act.
+This module only describes it for a submission; `evalfleet.benchmarks.command_agent` runs it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Command:
         folder: where a program with a relative path lies; the current one, where it is None.
 
     Raises:
-        InputError: it is no command, or there is no such program.
+        InputError: it is not a command, or there is no such program.
     """
 
     title = "a command that acts over HTTP"
@@ -38,7 +38,7 @@ class Command:
         program = self.words[0]
         found = os.path.join(folder or "", program) if os.sep in program else program
         if shutil.which(found) is None:
-            raise InputError(f"agent {name!r}: there is no program {program!r} that can be executed.")
+            raise InputError(f"agent {name!r}: there is no program {program!r} that can be run.")
 
     def __call__(self, brief: Brief) -> Agent:
-        raise InputError(f"a command acts in an attempt of its own only, not here: {shlex.join(self.words)}")
+        raise InputError(f"a command can only act in an attempt, not here: {shlex.join(self.words)}")

@@ -1,7 +1,7 @@
-"""The agent `oracle`: knows how some tasks are solved, and solves them by mouse and keyboard alone.
+"""The agent `oracle`: solves some tasks with known solutions, by mouse and keyboard alone.
 
 It proves that a benchmark, its environment and the way to a verdict work: on a task that it has a solution for,
-anything but a full score is a fault of ours. It reads the elements of the page, as a person with the inspector
+anything but a full score is a bug in evalfleet. It reads the elements of the page, as a person with the inspector
 might, or the windows of a desktop; it acts as every agent does.
 """
 
@@ -38,7 +38,7 @@ def solvable(benchmark: str) -> frozenset[str]:
 class Oracle:
     """Implements `Agent`. Raises InputError for a task without a solution."""
 
-    title = "knows how some tasks are solved: proves that a benchmark and its environment work"
+    title = "solves some tasks with known solutions, to prove that a benchmark and its environment work"
     deterministic = True
 
     def __init__(self, brief: Brief) -> None:

@@ -1,4 +1,4 @@
-"""The agent `random`: clicks and types on what is in view, by chance. The floor that every other agent must pass."""
+"""The agent `random`: clicks and types at random. It is the baseline that every other agent must beat."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TYPING_SHARE = 0.5  # of the choices that fall on something that takes text
 class RandomAgent:
     """Draws from the episode's seed: the same seed does the same to the same page."""
 
-    title = "clicks and types by chance: the floor"
+    title = "clicks and types at random, as a baseline"
     deterministic = True
 
     def __init__(self, brief: Brief) -> None:

@@ -25,7 +25,7 @@ OWN = "module:Class or cmd:COMMAND"  # how a person names an agent of their own
 
 
 class Declared(Struct, frozen=True, kw_only=True):
-    """What an agent's class says of itself; see `AgentClass`."""
+    """What an agent's class declares; see `AgentClass`."""
 
     title: str
     deterministic: bool
@@ -60,7 +60,7 @@ def load(name: str, *, folder: str | None = None) -> AgentClass:
             raise InputError(
                 f"agent {name!r}: {plugin.value} cannot be loaded: {type(error).__name__}: {error}."
             ) from error
-        return _checked(name, brought, f"{plugin.value} is no class")
+        return _checked(name, brought, f"{plugin.value} is not a class")
     module, colon, attribute = built_in.get(name, name).partition(":")
     if not colon or not module or not attribute:
         from difflib import get_close_matches
@@ -86,7 +86,7 @@ def load(name: str, *, folder: str | None = None) -> AgentClass:
 
 
 def declared(agent: AgentClass) -> Declared:
-    """Return what the class declares, with the defaults for what it does not."""
+    """Return what the class declares, with defaults for the rest."""
     title: Any = getattr(agent, "title", None) or (agent.__doc__ or "").strip().partition("\n")[0]
     return Declared(
         title=str(title),
@@ -98,7 +98,7 @@ def declared(agent: AgentClass) -> Declared:
 
 
 def equip(name: str, agent: AgentClass, wish: Wish, settings: Settings) -> Kit:
-    """Put together what the agent's attempts get.
+    """Prepare what the agent's attempts get.
 
     Raises:
         InputError: a wish that the agent does not understand, or what it lacks to begin.
@@ -106,7 +106,7 @@ def equip(name: str, agent: AgentClass, wish: Wish, settings: Settings) -> Kit:
     said = declared(agent)
     for name_of_wish in wish.__struct_fields__:
         if getattr(wish, name_of_wish) is not None and name_of_wish not in said.wishes:
-            raise InputError(f"--{name_of_wish.replace('_', '-')} is not for the agent {name!r}; leave it out.")
+            raise InputError(f"--{name_of_wish.replace('_', '-')} has no effect on the agent {name!r}; leave it out.")
     missing = {module: install for module, install in said.modules.items() if find_spec(module) is None}
     for module, install in missing.items():
         raise InputError(f"agent {name!r} needs the module {module}; install it with: {install}")

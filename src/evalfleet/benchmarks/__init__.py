@@ -1,1 +1,1 @@
-"""Benchmarks: which tasks there are, how one is run, and how its verdict is read."""
+"""Benchmarks: which tasks exist, how a task is run, and how its verdict is read."""

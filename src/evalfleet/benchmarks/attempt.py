@@ -36,7 +36,7 @@ _NOT_OURS = {
 
 
 class Recorder:
-    """Writes what happens where the runner and a person look for it."""
+    """Writes progress to the places where the runner and people look for it."""
 
     def __init__(self, events: Path, artifacts: Path) -> None:
         self._events = events
@@ -49,7 +49,7 @@ class Recorder:
         self._line({"benchmark": brief.benchmark, "task": brief.task, "seed": brief.seed, "goal": brief.goal})
 
     def step(self, observation: Observation, decision: Decision) -> None:
-        """Tell of a decision before it is carried out, so that the last line shows what broke the world."""
+        """Report a decision before it is carried out, so that the last line shows what broke the environment."""
         picture = f"step_{observation.step}.png"
         (self._artifacts / picture).write_bytes(observation.screenshot)
         actions = [to_json(action) for action in decision.actions]
@@ -61,11 +61,11 @@ class Recorder:
         self._line({**shown, **note, **more, "done": decision.done, "observation": digest})
 
     def tell(self, note: str, *, cost_usd: float = 0.0, tokens: int = 0) -> None:
-        """Tell of what happens between two steps. Implements `Tell`."""
+        """Report what happens between two steps. Implements `Tell`."""
         self._event({"note": note, **self._spent(cost_usd, tokens)})
 
     def metrics(self) -> dict[str, Any]:
-        """Return what the attempt's result tells besides the checker's own."""
+        """Return the metrics of the attempt besides those of the checker."""
         return {"tokens": self._tokens} if self._tokens else {}
 
     def over(self, observation: Observation, verdict: Verdict) -> None:
@@ -131,7 +131,7 @@ def play(
 
 
 def run() -> None:
-    """Do what the task says. Raises EvalfleetError, and whatever the agent raises."""
+    """Run the task. Raises EvalfleetError, and any exception of the agent."""
     environ = config.environment()
     task: dict[str, Any] = json.loads(Path(environ["EVALFLEET_TASK"]).read_text("utf-8"))
     payload: dict[str, Any] = task["payload"]

@@ -32,7 +32,7 @@ __all__ = [
 
 
 class BenchmarkOptions(Struct, frozen=True, kw_only=True):
-    """What a person says of a benchmark's run. The names are those of the options, of the API's body and of the Python function."""
+    """The settings of a benchmark run. The names are the same on the command line, in the HTTP API and in Python."""
 
     agent: str = ""
     tasks: Annotated[int, Meta(ge=1)] | None = None  # at most this many, spread over those that match
@@ -112,7 +112,7 @@ class Episode(Protocol):
 
 
 class Benchmark(Protocol):
-    """Reads files and looks at the machine; writes nothing. Needs nothing heavy to be imported."""
+    """A benchmark. It reads files and inspects the machine, writes nothing, and imports nothing heavy."""
 
     name: str
     title: str
@@ -120,7 +120,7 @@ class Benchmark(Protocol):
     def requirements(self) -> Sequence[Requirement]: ...
 
     def catalogue(self) -> Sequence[TaskInfo]:
-        """Return all tasks in order; empty where the requirements are not there to tell."""
+        """Return all tasks in order; empty if the requirements for listing them are missing."""
         ...
 
     def settings(self, selection: Selection) -> Mapping[str, Any]:
@@ -145,14 +145,14 @@ class Benchmark(Protocol):
 
 @runtime_checkable
 class HasTools(Protocol):
-    """Capability: says what the Python of a worker must have. Others need evalfleet and the package that brings them."""
+    """Capability: names what a worker's Python must have. Other benchmarks need evalfleet and their own package."""
 
     tools: Tools  # what it ships and installs; the rest is filled in by `equipment`
 
 
 @runtime_checkable
 class Prepares(Protocol):
-    """Capability: can make the machine that it is on ready. Of others the requirements are looked at."""
+    """Capability: can prepare the machine it runs on. For other benchmarks only the requirements are checked."""
 
     def prepare(
         self, tell: Callable[[ReadinessCheck], None], say: Callable[[Update], None], secrets: Mapping[str, str]
@@ -199,7 +199,7 @@ class ReadsResults(Protocol):
     """Capability: reads results that its own tools left in a folder, for `evalfleet import`."""
 
     def read_results(self, folder: str) -> PastResults:
-        """Raises InputError: there are none that it understands."""
+        """Raises InputError: no results that it understands were found."""
         ...
 
 
@@ -210,5 +210,5 @@ class OwnAgents(Protocol):
     agents: Sequence[str]  # some of their names
 
     def check_agent(self, name: str) -> None:
-        """Raises InputError: that cannot be one of its agents."""
+        """Raises InputError: the benchmark has no such agent."""
         ...

@@ -1,4 +1,4 @@
-"""The agent that is a command: starts it, serves it the episode over HTTP, and makes decisions of what it asks for.
+"""An agent that is a command: starts it, serves the episode to it over HTTP, and turns its requests into decisions.
 
 To the program of an attempt it is an agent like others. It is asked for a decision, and serves the command's requests
 until one is an input; that is answered when the next decision is asked for, because then it has been carried out.
@@ -74,7 +74,7 @@ class Commanded:
         self._guest.__exit__(kind, error, trace)
 
     def act(self, observation: Observation) -> Decision:
-        """Return what the command does next; done, if it has ended.
+        """Return the command's next decision; done if it has ended.
 
         Raises:
             AgentFailed: it could not be started, or ended with another status than 0.
@@ -94,7 +94,7 @@ class Commanded:
         return Decision(done=True, note="the command has ended")
 
     def look(self) -> Observation:
-        """Return what there is to be seen now."""
+        """Return the current observation."""
         if self._seen is None:
             raise EpisodeOver
         return self._seen
@@ -153,7 +153,7 @@ class Commanded:
 
 
 def _told(path: Path) -> str:
-    """A copy of the task's file without what its checker looks for: an agent must not read there what passes."""
+    """A copy of the task file without what its checker looks for: the agent must not read the expected answer."""
     task = json.loads(path.read_bytes())
     payload = {name: value for name, value in task["payload"].items() if name not in _CHECKERS}
     copy = path.with_name("agent_task.json")
@@ -176,7 +176,7 @@ class _World:
         return self._agent.look().screenshot
 
     def perform(self, action: Action) -> None:
-        raise InputError("an input is a step, and taken as such.")
+        raise InputError("inputs are sent as steps, not through the environment.")
 
     def execute(
         self,
@@ -198,9 +198,9 @@ class _World:
         self._inside().write(path, data)
 
     def reset(self) -> None:
-        raise InputError("an episode cannot be reset by its agent.")
+        raise InputError("an agent cannot reset its episode.")
 
     def _inside(self) -> Environment:
         if self._environment is None:
-            raise InputError("this benchmark is acted on with pointer and keyboard only.")
+            raise InputError("this benchmark accepts pointer and keyboard input only.")
         return self._environment

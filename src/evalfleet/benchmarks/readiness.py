@@ -73,7 +73,7 @@ def _say(update: Update) -> None:
 
 
 def _end_with_input() -> None:
-    """Nobody listens any more: end all that was started, and this program, which may clean up first."""
+    """The reader is gone: end everything that was started, and then this program, which may clean up first."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # it is the main thread that it must wake
     while os.read(0, 4096):
         pass

@@ -1,4 +1,4 @@
-"""The screens that hosts show which are ready for a benchmark."""
+"""The screens of hosts that are ready for a benchmark."""
 
 from __future__ import annotations
 

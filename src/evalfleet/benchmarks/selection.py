@@ -1,4 +1,4 @@
-"""From what a person asked for to the episodes that are run. Pure."""
+"""The selection of episodes from a benchmark's catalogue. Pure."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def _in_domain(task: TaskInfo, pattern: str | None) -> bool:
 def _no_domain(catalogue: Sequence[TaskInfo], selection: Selection) -> str:
     domains = sorted({task.domain for task in catalogue})
     if selection.task:
-        return f"no task that was named is in a domain like {quoted(selection.domain or '')}."
+        return f"none of the named tasks is in a domain that matches {quoted(selection.domain or '')}."
     pattern = selection.domain or ""
-    return sentence(f"--domain: no domain is like {quoted(pattern)}{suggestion(pattern, domains)}")
+    return sentence(f"--domain: no domain matches {quoted(pattern)}{suggestion(pattern, domains)}")
 
 
 def _solvable(

@@ -1,4 +1,4 @@
-"""From a selection to what is submitted, with everything checked that can be checked before."""
+"""The run that a selection asks for, checked as far as possible before it is submitted."""
 
 from __future__ import annotations
 

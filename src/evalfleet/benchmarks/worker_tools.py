@@ -48,19 +48,17 @@ def baggage_of(selection: Selection, folder: str) -> Baggage:
 
     Args:
         selection: names the agent, which was loaded before, and files of its own.
-        folder: the run's, from which files are brought.
+        folder: the run's folder, from which files are copied.
 
     Raises:
-        InputError: it is to act on other machines, and cannot be brought there.
+        InputError: the agent cannot be copied to the other machines that it must run on.
     """
     name, given = selection.agent, selection.files
     for file in given:
         if not Path(folder, file).exists():
             raise InputError(f"--file {file}: there is no such file or folder in {folder}.")
         if _below(Path(folder, file), folder) is None:
-            raise InputError(
-                f"--file {file}: lies outside of {folder}; only what lies below it can be brought to hosts."
-            )
+            raise InputError(f"--file {file}: is outside {folder}; only files below it can be copied to hosts.")
     if name.startswith(command.PREFIX):
         words = command.Command(name, folder=folder).words
         found = [
@@ -81,7 +79,7 @@ def baggage_of(selection: Selection, folder: str) -> Baggage:
     packages = tuple(dict.fromkeys(packages_distributions().get(top, ())))
     if not packages and selection.remote:
         raise InputError(
-            f"--agent {name}: its module lies in {place}, which cannot be brought to other machines; start evalfleet in a folder "
+            f"--agent {name}: its module lies in {place}, which cannot be copied to other machines; start evalfleet in a folder "
             f"that has it, or install it as a package."
         )
     return Baggage(files=given, packages=packages)

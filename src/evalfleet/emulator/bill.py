@@ -1,4 +1,4 @@
-"""The emulator's own bill: what Azure would ask for, in cloud seconds. What we show people is checked against it."""
+"""The emulator's bill: what Azure would charge, in cloud seconds. Tests compare evalfleet's costs with it."""
 
 from __future__ import annotations
 

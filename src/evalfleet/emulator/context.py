@@ -1,4 +1,4 @@
-"""What all parts of the emulator share, and the two things that each of them does: be faulty, and take its time."""
+"""The state that all parts of the emulator share, and two things that each of them does: inject faults and delays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The emulator's own interface, below /emulator: faults, events, bill, leaks, links. For tests and for curious people."""
+"""The emulator's own HTTP interface below /emulator: faults, events, bill, leaks, links. For tests and debugging."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from evalfleet.pools.cloud.records import expires_of
 
 
 class Control:
-    """What Azure does not have."""
+    """The routes that Azure does not have."""
 
     def __init__(self, world: World, machines: Machines, dockerd: Dockerd) -> None:
         self._world = world
@@ -168,7 +168,7 @@ class Control:
         ]
         making = str([body for body in self._world.resources.of(VERSION) if _provisioning(body) == "Creating"]).lower()
         found += [
-            _leak(body, "is of no image that is being made")
+            _leak(body, "belongs to no image that is being created")
             for body in self._world.resources.of(SNAPSHOT)
             if body["id"].lower() not in making and _provisioning(body) != "Creating"
         ]
@@ -187,7 +187,7 @@ class Control:
             elif expires is None:
                 found.append(_leak(body, "has no deadline"))
             elif expires < now:
-                found.append(_leak(body, "has outlived its deadline"))
+                found.append(_leak(body, "is past its deadline"))
         failed = [body for body in self._world.resources.of(VERSION) if _provisioning(body) == "Failed"]
         return found + [_leak(body, "failed, and was not deleted") for body in failed]
 

@@ -1,4 +1,4 @@
-"""What happened in the emulator, numbered, for people and for tests; and the exchanges with its clients."""
+"""The numbered events of the emulator, and its recorded HTTP exchanges."""
 
 from __future__ import annotations
 

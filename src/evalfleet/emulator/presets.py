@@ -1,4 +1,4 @@
-"""What can go wrong, by name: errors in Azure's words, hosts that are not as they should be, and a Docker that fails."""
+"""Fault presets by name: Azure's errors, defects of hosts, and failures of Docker."""
 
 from __future__ import annotations
 

@@ -149,7 +149,9 @@ def check_eviction(eviction: Eviction, where: str) -> None:
 def _check_preset(preset: str, op: str, where: str) -> None:
     for known, wanted in ((BOOT, "host.boot"), (DOCKER, "host.docker")):
         if preset in known and not fnmatchcase(wanted, op):
-            raise ConfigError(f'{where}: preset "{preset}" is of {wanted}; the fault is of {op}, and would do nothing.')
+            raise ConfigError(
+                f'{where}: preset "{preset}" is for {wanted}; the fault is for {op}, so it would do nothing.'
+            )
     if preset in PRESETS and op.startswith("host."):
         raise ConfigError(f'{where}: preset "{preset}" is an answer of Azure; {op} is something on a machine.')
     if preset not in {**PRESETS, **BOOT, **DOCKER}:

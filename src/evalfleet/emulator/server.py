@@ -1,4 +1,4 @@
-"""One emulator as a process, or inside a test: begins, tells its address, and ends with all its hosts."""
+"""An emulator as a process or inside a test: it starts, reports its address, and ends with all its hosts."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Emulator(Struct, frozen=True, kw_only=True):
 
 
 class Hosting(Struct, frozen=True, kw_only=True):
-    """What VMs are in this emulator."""
+    """How VMs run in this emulator."""
 
     make_host: Callable[[World, HostSpec], Host]
     addresses: Addresses

@@ -1,4 +1,4 @@
-"""A certificate of the emulator's own, for clients that talk to nobody without one."""
+"""A self-signed certificate for clients that insist on TLS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAYS = 30
 
 
 def made(folder: Path) -> tuple[ssl.SSLContext, Path]:
-    """Make a key and a certificate that vouches for itself; returns the server's side, and the file that clients trust."""
+    """Create a key and a self-signed certificate; return the server's TLS context and the file that clients trust."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
     now = datetime.datetime.now(datetime.UTC)

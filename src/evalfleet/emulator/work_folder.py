@@ -30,7 +30,7 @@ def opened() -> Generator[Path]:
 
 
 def sweep() -> None:
-    """End what an emulator left that was killed with -9: its lock is free, and its VMs' processes may still run."""
+    """Clean up after emulators that were killed with -9: their lock is free, and processes of their VMs may still run."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         try:
             with (folder / LOCK).open() as lock:

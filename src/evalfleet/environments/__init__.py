@@ -1,1 +1,1 @@
-"""What an agent sees and touches: the world of one attempt."""
+"""Environments: what an agent sees and acts on in one attempt."""

@@ -1,4 +1,4 @@
-"""The interface of environments: what an agent sees and touches in one attempt.
+"""The interface of environments: what an agent sees and acts on in one attempt.
 
 It is the same for a browser, a desktop and a virtual machine, in this process or behind HTTP: `environments.guest` serves
 any environment over HTTP, and `environments.client` speaks to one and is an environment itself. Every call has a time
@@ -21,14 +21,14 @@ LARGEST_OUTPUT = 4 << 20  # of a program that is executed, of each stream; the r
 
 
 class Size(Struct, frozen=True, kw_only=True):
-    """Of a window, screen or picture, in pixels."""
+    """The size of a window, screen or image, in pixels."""
 
     width: int
     height: int
 
 
 class Probe(Struct, frozen=True, kw_only=True):
-    """What an environment says of itself."""
+    """The state that an environment reports."""
 
     kind: str  # "browser", "desktop", …
     ready: bool
@@ -57,10 +57,10 @@ class Executed(Struct, frozen=True, kw_only=True):
 
 
 class Environment(Protocol):
-    """The world of one attempt. Used by one thread at a time."""
+    """The environment of one attempt. Used by one thread at a time."""
 
     def probe(self) -> Probe:
-        """Say whether it can be used. Quick; never waits."""
+        """Report whether it can be used. Returns quickly and never waits."""
         ...
 
     def screenshot(self) -> bytes:
@@ -95,5 +95,5 @@ class Environment(Protocol):
         ...
 
     def reset(self) -> None:
-        """Make it as it was when it was new, and ready."""
+        """Return to the initial state, ready for use."""
         ...

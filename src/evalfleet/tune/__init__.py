@@ -1,1 +1,1 @@
-"""Search of good parameters: the space, who proposes what to try, and what counts as better. Pure: no I/O, no clock."""
+"""The search for good parameters: the space, the strategies that propose points, and what counts as better. Pure: no I/O, no clock."""

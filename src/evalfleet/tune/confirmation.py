@@ -1,4 +1,4 @@
-"""The winner measured alone: what it does without other trials of the study beside it on the machine."""
+"""The confirmation of a study's winner: its measurement without other trials on the same machine."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Confirmation(Struct, frozen=True, kw_only=True):
 
 
 def confirmation(objective: Objective, trials: Sequence[Trial], ranked: Sequence[Contender]) -> Confirmation | None:
-    """What the winner showed alone; None while it was not measured so.
+    """Compare the winner's measurement alone with its measurements beside other trials; None before it was measured alone.
 
     Args:
-        ranked: the contenders, best first, by what they showed beside others.
+        ranked: the contenders, best first, by their measurements beside other trials.
     """
     winner = next((one for one in ranked if one.feasible), None)
     alone = None if winner is None else _alone(objective, trials, winner)
@@ -39,8 +39,8 @@ def confirmation(objective: Objective, trials: Sequence[Trial], ranked: Sequence
     second = next((one for one in ranked if one.feasible and one is not winner), None)
     if second is not None and goal.cost(value) > goal.cost(second.metrics[goal.metric]):
         parts.append(
-            f"that is worse than the second, {second.key}, beside others ({second.metrics[goal.metric]:.6g}): its lead is not "
-            "sure; measure both again with --parallel 1"
+            f"that is worse than the second, {second.key}, beside others ({second.metrics[goal.metric]:.6g}): the lead is "
+            "uncertain; measure both again with --parallel 1"
         )
     baseline = next((one for one in ranked if one.is_baseline), None)
     if baseline is not None and not winner.is_baseline:

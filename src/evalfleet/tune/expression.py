@@ -1,6 +1,6 @@
 """Small expressions over parameters, such as "tp == 4 and max_num_seqs > 256".
 
-Read into a tree of a few known kinds and worked out by us; nothing of Python is ever run. Numbers know `+ - * / // %`; all
+An expression is parsed into a tree of a few known node types and evaluated here; Python never runs it. Numbers know `+ - * / // %`; all
 values know comparisons, `in [..]`, `and`, `or`, `not`; `min(..)` and `max(..)` are the only functions.
 """
 
@@ -42,21 +42,21 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 
 
 class Expression(Struct, frozen=True):
-    """An expression that was read and may be worked out any number of times."""
+    """A parsed expression, which can be evaluated any number of times."""
 
     text: str
     names: frozenset[str]
     _tree: ast.expr
 
     def value(self, values: Mapping[str, Value]) -> Value:
-        """Raises InputError where values are of kinds that do not go together, and KeyError for a name without a value."""
+        """Raises InputError where the types of the values do not match, and KeyError for a name without a value."""
         try:
             return _value(self._tree, values)
         except (TypeError, ZeroDivisionError, OverflowError) as error:
-            raise InputError(f"{quoted(self.text)} cannot be worked out for {dict(values)}: {error}") from None
+            raise InputError(f"{quoted(self.text)} cannot be evaluated for {dict(values)}: {error}") from None
 
     def holds(self, values: Mapping[str, Value]) -> bool:
-        """Whether it is true. One that speaks of a parameter which has no value there is not."""
+        """Whether it is true. An expression that uses a parameter without a value is false."""
         return self.names <= values.keys() and bool(self.value(values))
 
 
@@ -78,7 +78,7 @@ def parse(text: str, known: Collection[str]) -> Expression:
 
 
 def _check(tree: ast.expr) -> set[str]:
-    """The names that it uses. Raises ValueError for whatever is not ours."""
+    """The names that it uses. Raises ValueError for syntax that is not supported."""
     match tree:
         case ast.Constant(value=bool() | int() | float() | str()):
             return set()
@@ -95,7 +95,7 @@ def _check(tree: ast.expr) -> set[str]:
         case ast.Call(func=ast.Name(id=name), args=parts, keywords=[]) if name in _FUNCTIONS and parts:
             return set[str]().union(*(_check(part) for part in parts))
         case _:
-            raise ValueError(f"{quoted(ast.unparse(tree))} is not something that may stand there")
+            raise ValueError(f"{quoted(ast.unparse(tree))} is not allowed in an expression")
 
 
 def _value(tree: ast.expr, values: Mapping[str, Value]) -> Any:

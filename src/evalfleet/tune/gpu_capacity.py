@@ -1,4 +1,4 @@
-"""Whether the GPUs carry as many trials at a time as a study asks for."""
+"""Whether the GPUs have room for as many parallel trials as a study asks for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evalfleet.model import Requests
 def crowding(
     parallel: int, asked: Collection[Requests], hosts: Iterable[Sequence[Card]], allowed: Sequence[int]
 ) -> str | None:
-    """What to say aloud where the GPUs of the hosts carry fewer trials at a time than are wanted; None where they do not.
+    """Return a warning if the hosts' GPUs have room for fewer parallel trials than the study asks for, else None.
 
     Args:
         asked: what trials of the study ask for; the smallest of them counts.
@@ -31,8 +31,8 @@ def crowding(
     share = f" with {least.gpu_memory_mb:,} MB" if least.gpu_memory_mb else ""
     needs = f"{least.gpus} {'GPU' if least.gpus == 1 else 'GPUs'}{share}"
     return (
-        f"{parallel} trials at a time are wanted, and {total} {'GPU carries' if total == 1 else 'GPUs carry'} at most {carried} "
-        f"that need {needs} each; the others wait until some are free"
+        f"{parallel} parallel trials were requested, but {total} {'GPU carries' if total == 1 else 'GPUs carry'} at most {carried} "
+        f"that need {needs} each; the others wait for a free GPU"
     )
 
 

@@ -1,4 +1,4 @@
-"""How much each parameter matters, as far as the trials of a study show.
+"""How much each parameter matters, as far as the trials of a study can show.
 
 The share of the variance of the first goal's ranks that goes with one parameter alone: values are put into groups (a choice by
 its value, a range by quarters of its trials), and the means of the groups are compared with the spread inside of them. What
@@ -21,7 +21,7 @@ _BINS = 4
 
 
 def importance(space: Space, objective: Objective, trials: Sequence[Trial]) -> list[tuple[str, float]] | None:
-    """Names and shares, the largest first; None where there are too few trials, or all measured the same."""
+    """Names and shares, the largest first; None if there are too few trials or all of them measured the same."""
     rung = 0 if any(trial.rung is not None for trial in trials) else None
     seen = [
         trial

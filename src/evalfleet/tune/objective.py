@@ -1,4 +1,4 @@
-"""What is better: one or several metrics to maximise or minimise, and limits that must hold.
+"""The objective of a study: one or several metrics to maximise or minimise, and limits that must hold.
 
 A trial is feasible if every limit holds; feasible ones come before all others, whatever their metrics. Limits are limits: they
 are never mixed into the value.
@@ -45,11 +45,11 @@ class Limit(Struct, frozen=True, kw_only=True):
         return f"{self.metric} {self.operator} {self.bound:g}"
 
     def holds(self, metrics: Mapping[str, float]) -> bool:
-        """A metric that was not measured keeps no limit."""
+        """A limit on a metric that was not measured does not hold."""
         return self.metric in metrics and _OPERATORS[self.operator](metrics[self.metric], self.bound)
 
     def excess(self, metrics: Mapping[str, float]) -> float:
-        """How far beyond the bound, as a share of it; 0 where it holds."""
+        """How far the value is beyond the bound, as a share of the bound; 0 if the limit holds."""
         if self.holds(metrics):
             return 0.0
         if self.metric not in metrics:
@@ -62,7 +62,7 @@ class Objective(Struct, frozen=True, kw_only=True):
     limits: tuple[Limit, ...] = ()
 
     def missing(self, metrics: Mapping[str, float]) -> list[str]:
-        """Metrics that a trial must report and did not."""
+        """The metrics that a trial had to report and did not."""
         wanted = [goal.metric for goal in self.goals] + [limit.metric for limit in self.limits]
         return [name for name in dict.fromkeys(wanted) if name not in metrics]
 
@@ -83,13 +83,13 @@ class Objective(Struct, frozen=True, kw_only=True):
         return tuple(goal.cost(metrics[goal.metric]) for goal in self.goals)
 
     def rank(self, metrics: Mapping[str, float]) -> tuple[Any, ...]:
-        """To sort by, best first: feasible ones by the first goal, then the others by how little they break."""
+        """The sort key, best first: feasible trials by the first goal, then the others by how far they exceed their limits."""
         if self.feasible(metrics):
             return (0, *self.costs(metrics))
         return (1, sum(limit.excess(metrics) for limit in self.limits), *self.costs(metrics))
 
     def front(self, measured: Sequence[Mapping[str, float]]) -> list[int]:
-        """Places of the feasible ones that no other beats in every goal."""
+        """The indices of the Pareto front: feasible trials that no other trial beats in every goal."""
         costs = {place: self.costs(metrics) for place, metrics in enumerate(measured) if self.feasible(metrics)}
         return [place for place, mine in costs.items() if not any(_beats(other, mine) for other in costs.values())]
 
@@ -117,7 +117,7 @@ def _goal(row: Any) -> Goal:
         )
     word = next(iter(fields)).replace("ise", "ize")
     if word not in ("maximize", "minimize"):
-        raise InputError(f"study.objective: {quoted(word)} is neither maximize nor minimize")
+        raise InputError(f"study.objective: {quoted(word)} must be maximize or minimize")
     return Goal(metric=metric, maximise=word == "maximize")
 
 

@@ -1,7 +1,7 @@
 """What a study does next: the baseline first, then the search, then more measurements of the contenders, then the winner
 alone, then nothing.
 
-All of it follows from the study and its trials, so that whoever drives it next goes on where the last one stopped.
+All of it follows from the study and its trials, so the next controller continues where the last one stopped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def next_step(study: Study, searcher: Strategy, trials: Sequence[Trial], free: i
     Args:
         searcher: the study's strategy, which knows nothing but what it is given here.
         trials: all that the study has, by number.
-        told: the last of them when the study was stopped for trouble before; that is not told again.
+        told: the number of the last trial when the study last stopped because of failures; those are not reported again.
     """
     if found := trouble(trials, told):
         return Step(trouble=found)
@@ -56,7 +56,7 @@ def next_step(study: Study, searcher: Strategy, trials: Sequence[Trial], free: i
     open_ = any(trial.progress is Progress.OPEN for trial in trials)
     if searched < study.trials and not exhausted:
         # A strategy that waits for results when none are to come would wait for ever.
-        return Step() if open_ or free <= 0 else Step(over="the strategy proposes nothing more")
+        return Step() if open_ or free <= 0 else Step(over="the strategy has no more proposals")
     if any(trial.progress is Progress.OPEN and trial.role is not Role.REPEAT for trial in trials):
         return Step()  # who the contenders are is known when all of the search is measured
     repeats = _repeats(study, trials)
@@ -67,12 +67,12 @@ def next_step(study: Study, searcher: Strategy, trials: Sequence[Trial], free: i
     if alone := _alone(study, trials):
         return Step(wanted=(alone,) if free > 0 else ())
     if searched >= study.trials:
-        return Step(over=f"all {study.trials} trials were made")
-    return Step(over=f"the space has no more points; {searched} of {study.trials} trials were made")
+        return Step(over=f"all {study.trials} trials are done")
+    return Step(over=f"the space has no more points; {searched} of {study.trials} trials are done")
 
 
 def _baseline(study: Study, trials: Sequence[Trial]) -> list[Wanted]:
-    """The baseline, where it is neither measured nor on its way; one that failed was told of, and is measured anew."""
+    """The baseline, if it is neither measured nor in progress. A failed baseline was reported, and is measured again."""
     if study.baseline is None:
         return []
     if any(trial.role is Role.BASELINE and trial.progress is not Progress.FAILED for trial in trials):
@@ -91,7 +91,7 @@ def _proposed(trials: Sequence[Trial], wanted: Sequence[Wanted]) -> list[Trial]:
 
 
 def _repeats(study: Study, trials: Sequence[Trial]) -> list[Wanted]:
-    """One more measurement for each contender that has too few; failed ones count, so that it ends."""
+    """One more measurement for each contender that has too few. Failed ones count, so the number of attempts is bounded."""
     wanted: list[Wanted] = []
     for one in _repeated(study, trials) if study.repeats > 1 else ():
         made = _made(trials, one, confirm=False)
@@ -103,7 +103,7 @@ def _repeats(study: Study, trials: Sequence[Trial]) -> list[Wanted]:
 
 
 def _repeated(study: Study, trials: Sequence[Trial]) -> list[Contender]:
-    """The best of the search, and the baseline. Judged by first measurements, so that repeats change nobody's place."""
+    """The best of the search, and the baseline. Judged by first measurements, so that repeats do not change the ranking."""
     first = contenders(study.objective, [trial for trial in trials if trial.role is not Role.REPEAT])
     best = [one for one in first if one.feasible and not one.is_baseline][: study.contenders]
     return best + [one for one in first if one.is_baseline]
@@ -125,7 +125,7 @@ def _alone(study: Study, trials: Sequence[Trial]) -> Wanted | None:
 
 
 def _made(trials: Sequence[Trial], one: Contender, *, confirm: bool) -> int:
-    """Failed measurements count, so that it ends; but not failed baselines, after which somebody repaired something."""
+    """Failed measurements count, so that it ends. Failed baselines do not: the cause was repaired before the next one."""
     point = identity(one.parameters)
     return sum(
         trial.final

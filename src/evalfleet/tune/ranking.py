@@ -1,4 +1,4 @@
-"""Who leads a study, and how sure that is."""
+"""The ranking of a study's configurations, and how certain it is."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Contender(Struct, frozen=True, kw_only=True):
 
     @property
     def interval(self) -> Interval | None:
-        """Of the mean of the first goal, 95 %; None below two measurements."""
+        """The 95 % confidence interval of the first goal's mean; None with fewer than two measurements."""
         count = len(self.values)
         if count < 2:
             return None
@@ -41,7 +41,7 @@ class Contender(Struct, frozen=True, kw_only=True):
 
 
 def contenders(objective: Objective, trials: Sequence[Trial]) -> list[Contender]:
-    """Every configuration with a number to judge by, best first. What was measured alone is no part of it."""
+    """Every configuration that has a value to compare, best first. Measurements of the confirmation are left out."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
         if trial.final and trial.role is not Role.CONFIRM:
@@ -75,7 +75,7 @@ def contender(
 
 
 def best(objective: Objective, ranked: Sequence[Contender]) -> Contender | None:
-    """The leader, if any configuration keeps all limits."""
+    """The best configuration, if any keeps all limits."""
     return next((one for one in ranked if one.feasible), None)
 
 
@@ -85,11 +85,11 @@ def front(objective: Objective, ranked: Sequence[Contender]) -> list[Contender]:
 
 
 def verdict(objective: Objective, leader: Contender, baseline: Contender | None) -> str:
-    """In a sentence, how the leader stands to the baseline."""
+    """Compare the best configuration with the baseline, in one sentence."""
     if baseline is None:
-        return "there is no measured baseline to compare with"
+        return "the baseline was not measured, so there is no comparison"
     if leader.is_baseline:
-        return "nothing beats the baseline"
+        return "no configuration beats the baseline"
     goal = objective.goals[0]
     before, after = baseline.metrics[goal.metric], leader.metrics[goal.metric]
     change = f"{(after - before) / abs(before):+.1%} in {goal.metric} against the baseline" if before else "better"
@@ -97,7 +97,7 @@ def verdict(objective: Objective, leader: Contender, baseline: Contender | None)
     if not baseline.feasible:
         return f"{change}, which breaks {', '.join(baseline.broken)}"
     if mine is None or theirs is None:
-        return f"{change}, measured once: set repeats = 3 to know whether that is more than noise"
+        return f"{change}, measured once: set repeats = 3 to see whether it is more than noise"
     if mine.low <= theirs.high and theirs.low <= mine.high:
-        return f"{change}, not distinguishable from it: the 95 % intervals overlap"
-    return f"{change}; the 95 % intervals do not overlap"
+        return f"{change}, not distinguishable from it: the 95 % confidence intervals overlap"
+    return f"{change}; the 95 % confidence intervals do not overlap"

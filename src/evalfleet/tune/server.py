@@ -1,6 +1,6 @@
-"""The server of a trial: started, probed, watched and stopped around the command.
+"""The server of a trial: it is started, probed, watched and stopped around the command.
 
-What is read here is filled in for every trial; `evalfleet.runner.server.program` then runs it on the host. `{NAME}` stands for the
+Its placeholders are filled in for every trial; `evalfleet.runner.server.program` then runs it on the host. `{NAME}` stands for the
 value of a parameter, `{flags}` as a whole word for the parameters as flags, `{port}` for a free port, which only the host knows.
 """
 
@@ -40,7 +40,7 @@ class ServerRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ServerSpec(Struct, frozen=True, kw_only=True):
-    """How the server of one trial is run; the places of parameters are still in it."""
+    """How the server of a trial is run; the placeholders of parameters are not filled in yet."""
 
     command: tuple[str, ...]
     ready: str
@@ -64,7 +64,7 @@ class ServerSpec(Struct, frozen=True, kw_only=True):
         return {name: filled(value, point) for name, value in env.items()}
 
     def settings(self, env: Mapping[str, str], point: Mapping[str, Value]) -> JsonObject:
-        """What the host must know of it. `env` is the command's own."""
+        """The settings that the host needs. `env` is the environment of the command."""
         return {
             "command": list(self.words(self.command, point)),
             "ready": filled(self.ready, point),
@@ -85,11 +85,11 @@ def server_of(row: ServerRow, space: Space, command: Sequence[str], env: Mapping
     flags = tuple(row.flags) if row.flags is not None else space.names
     if unknown := [name for name in flags if name not in space.names]:
         raise InputError(
-            f"trial.server.flags: {quoted(unknown[0])} is no parameter; there are {', '.join(space.names)}."
+            f"trial.server.flags: {quoted(unknown[0])} is not a parameter; choose from {', '.join(space.names)}."
         )
     if taken := [name for name in space.names if name in _OWN]:
         raise InputError(
-            f"parameters.{taken[0]}: {{{taken[0]}}} has a meaning of its own where there is a server; rename it."
+            f"parameters.{taken[0]}: {{{taken[0]}}} is reserved in a study with a server; rename the parameter."
         )
     for place, texts in {
         "server.command": row.command,
@@ -138,8 +138,8 @@ def _check_ready(ready: str) -> None:
         good = False
     if not good:
         raise InputError(
-            f"trial.server.ready: {quoted(ready)} is no address; write http://127.0.0.1:{{port}}/health or the like: "
-            "an answer 2xx means that the server is ready."
+            f"trial.server.ready: {quoted(ready)} is not an address; write http://127.0.0.1:{{port}}/health or similar; "
+            "a 2xx response means that the server is ready."
         )
 
 
@@ -147,7 +147,7 @@ def _check_places(where: str, texts: Iterable[str], space: Space) -> None:
     conditional = {parameter.name for parameter in space.parameters if parameter.when is not None}
     for text in texts:
         if FLAGS in text and (text != FLAGS or where.endswith((".env", ".ready"))):
-            raise InputError(f"{where}: {{flags}} stands for several words; write it as a whole argument.")
+            raise InputError(f"{where}: {{flags}} expands to several words; write it as an argument of its own.")
         if missing := sorted(conditional.intersection(_NAME.findall(text))):
             raise InputError(
                 f"{where}: {{{missing[0]}}} has no value where its `when` does not hold; use {{flags}}, which leaves it out."

@@ -1,7 +1,7 @@
 """The search space: parameters, when each of them applies, and which combinations are forbidden.
 
 A point is a mapping from the names of the parameters that apply to their values. Parameters are looked at in the order of the
-file; a condition (`when`) may speak of those before it.
+file; a condition (`when`) may use those before it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Span(Struct, frozen=True, kw_only=True):
 
     @property
     def count(self) -> int | None:
-        """How many values there are; None: without end."""
+        """The number of values; None if it is infinite."""
         if self.whole:
             return int(self.high) - int(self.low) + 1
         return 1 if self.low == self.high else None
@@ -109,7 +109,7 @@ class Space(Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int | None:
-        """How many points there are at most; None: without end."""
+        """The largest possible number of points; None if it is infinite."""
         counts = [parameter.count for parameter in self.parameters]
         return None if None in counts else math.prod(count for count in counts if count is not None)
 
@@ -117,7 +117,7 @@ class Space(Struct, frozen=True, kw_only=True):
         return not any(rule.holds(point) for rule in self.forbid)
 
     def draw(self, rng: random.Random) -> Point:
-        """Any point, also a forbidden one."""
+        """Draw a random point. It may be a forbidden one."""
         return self.of({parameter.name: parameter.draw(rng) for parameter in self.parameters})
 
     def of(self, values: Mapping[str, Value]) -> Point:
@@ -140,7 +140,7 @@ class Space(Struct, frozen=True, kw_only=True):
         return list(self._points(axes))
 
     def every(self) -> list[Point] | None:
-        """All allowed points; None where they are without end, or too many to list."""
+        """All allowed points; None if there are infinitely many, or too many to list."""
         if self.size is None or self.size > MOST_GRID:
             return None
         return list(self._points([parameter.every() for parameter in self.parameters]))
@@ -155,7 +155,7 @@ class Space(Struct, frozen=True, kw_only=True):
 
 
 def identity(point: Mapping[str, Value]) -> str:
-    """The same text for the same point, whatever its order; what duplicates are known by."""
+    """The same text for the same point, whatever its order. Used to recognise duplicates."""
     return json.dumps(dict(point), sort_keys=True)
 
 
@@ -169,7 +169,7 @@ def space_of(table: Mapping[str, Any]) -> Space:
                 raise InputError(f"parameters: {quoted(name)} cannot be a name; use letters, digits and '_'")
             parameters.append(_parameter(name, row, [before.name for before in parameters]))
     if not parameters:
-        raise InputError("parameters: there are none; write at least one, such as: batch = [1, 2, 4]")
+        raise InputError("parameters: is empty; define at least one, such as: batch = [1, 2, 4]")
     if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in cast("list[Any]", rules)):
         raise InputError('parameters.forbid: expected a list of texts, such as ["tp == 4 and batch > 256"]')
     names = [parameter.name for parameter in parameters]
@@ -202,9 +202,9 @@ def _values(where: str, values: Any) -> tuple[Value, ...]:
     if not found or not all(isinstance(value, bool | int | float | str) for value in found):
         raise InputError(f"{where}: expected a list of at least one text, number or true/false")
     if not all(math.isfinite(value) for value in found if isinstance(value, int | float)):
-        raise InputError(f"{where}: inf and nan are no values")
+        raise InputError(f"{where}: inf and nan are not allowed")
     if len({identity({"": value}) for value in found}) < len(found):
-        raise InputError(f"{where}: a value stands twice; leave one out")
+        raise InputError(f"{where}: a value is listed twice; remove one")
     return tuple(found)
 
 
@@ -217,7 +217,7 @@ def _span(name: str, where: str, fields: Mapping[str, Any], *, whole: bool, when
         ends.append(value)
     log, points = fields.get("log", False), fields.get("points", GRID_POINTS)
     if ends[0] > ends[1]:
-        raise InputError(f"{where}: low ({ends[0]:g}) is above high ({ends[1]:g}); exchange them")
+        raise InputError(f"{where}: low ({ends[0]:g}) is above high ({ends[1]:g}); swap them")
     if not isinstance(log, bool):
         raise InputError(f"{where}.log: expected true or false")
     if log and ends[0] <= 0:

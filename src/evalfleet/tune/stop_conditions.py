@@ -1,6 +1,6 @@
-"""When a study had better stop and let somebody look: a baseline that fails, or one failure again and again.
+"""When a study stops and asks for help: the baseline failed, or the same failure came again and again.
 
-A failed trial is no reason in itself: out of memory is how a wall of the space shows. What is told here is that which more
+A failed trial alone is no reason to stop: out of memory marks an edge of the space. A study stops for failures that more
 trials would not get over.
 """
 
@@ -13,20 +13,20 @@ from evalfleet.tune.trial import Progress, Role, Trial
 
 _LEAST = 5  # equal failures in a row
 _CHANCE = 0.001  # a row that the share of failures before it makes more likely than this is a wall of the space
-_MEMORY = "ask for more memory or GPUs in [trial], or keep what takes memory lower in [parameters]"
-_START = "raise the time that it may take to start in [trial], or find in its log what it waits for"
-_PROGRAM = "correct the program, or [trial] and [parameters], so that it can run"
+_MEMORY = "ask for more memory or GPUs in [trial], or lower the values in [parameters] that use memory"
+_START = "raise the start timeout in [trial], or look in the server's log for what it is waiting for"
+_PROGRAM = "fix the program, or [trial] and [parameters], so that it can run"
 _ADVICE = {
     "out_of_memory": _MEMORY,
     "oom": _MEMORY,
-    "bad_flag": "correct the flags in [trial], or the names and values in [parameters], that the program refuses",
-    "port_taken": "end what holds the port, or let the server take the port that it is given",
-    "download": "see that this machine reaches what is downloaded, with the right to it, or bring it beforehand",
+    "bad_flag": "fix the flags in [trial], or the names and values in [parameters], that the program rejects",
+    "port_taken": "stop the process that uses the port, or make the server listen on the port it is given",
+    "download": "make sure that this machine can reach and is allowed to download it, or download it beforehand",
     "startup_timeout": _START,
     "start_timeout": _START,
     "timeout": "raise study.timeout_per_trial, or give a trial less to do",
-    "result_missing": "let the program write its metrics to EVALFLEET_RESULT",
-    "launch_failed": "correct [trial] command: the program could not be started",
+    "result_missing": "make the program write its metrics to EVALFLEET_RESULT",
+    "launch_failed": "fix [trial] command: the program could not be started",
 }
 _FOREIGN = frozenset(
     {"gpu_taken", "runner_lost", "worker_lost", "preempted", "backend_error", "disk_full", "cancelled"}
@@ -47,11 +47,11 @@ INNOCENT = frozenset(
 
 
 def trouble(trials: Sequence[Trial], told: int) -> str | None:
-    """What happened and what to change; None where the study may go on.
+    """Return what happened and what to change; None if the study may continue.
 
     Args:
         trials: all that the study has, by number.
-        told: the last of them when somebody was told before; what came until then counts no more.
+        told: the number of the last trial at the last report; trials up to it no longer count.
     """
     recent = [trial for trial in trials if trial.number > told]
     for trial in recent:
@@ -65,7 +65,7 @@ def trouble(trials: Sequence[Trial], told: int) -> str | None:
     failed = sum(trial.progress is Progress.FAILED for trial in before)
     if len(before) > failed and ((failed + 1) / (len(before) + 2)) ** len(row) > _CHANCE:
         return None
-    return f"the last {len(row)} trials failed alike ({row[0].key}: {_said(row[0])}); {advice(row[0])}"
+    return f"the last {len(row)} trials failed in the same way ({row[0].key}: {_said(row[0])}); {advice(row[0])}"
 
 
 def advice(trial: Trial) -> str:
@@ -74,7 +74,7 @@ def advice(trial: Trial) -> str:
 
 
 def _failed(trial: Trial) -> bool:
-    """Also one that is tried again because what it failed of is everybody's."""
+    """Also a trial that is retried because its failure was not its own."""
     own = trial.kind is not None and trial.kind not in _FOREIGN
     return trial.progress is Progress.FAILED or (trial.progress is Progress.OPEN and own)
 

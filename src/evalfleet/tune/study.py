@@ -1,4 +1,4 @@
-"""A study: what to search, how, for how long, and what one trial is. Read from a mapping, which is what a run keeps of it."""
+"""A study: what to search, how, for how long, and what a trial is. Read from a mapping, as the run stores it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class TrialSpec(Struct, frozen=True, kw_only=True):
     server: ServerSpec | None = None
 
     def requests(self, point: Mapping[str, Value]) -> Requests:
-        """What a trial of these parameters needs, not what the largest would. Raises InputError."""
+        """What a trial with these parameters needs, not what the largest trial would. Raises InputError."""
         gpus, share = _amount("gpus", self.gpus, point), _amount("gpu_memory_mb", self.gpu_memory_mb, point)
         if share and not gpus:
             raise InputError(

@@ -1,4 +1,4 @@
-"""Between trials and the tasks that a run keeps of them."""
+"""The conversion between trials and the tasks that a run stores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PROGRESS = {
 
 
 def trial_spec(study: Study, wanted: Wanted, number: int) -> TaskSpec:
-    """The task of a trial. Its key is its number, so that it can be made only once. Raises InputError."""
+    """The task of a trial. Its key is the trial's number, so it cannot be created twice. Raises InputError."""
     payload: JsonObject = {
         "study": study.name,
         "role": str(wanted.role),
@@ -62,7 +62,7 @@ def trial_spec(study: Study, wanted: Wanted, number: int) -> TaskSpec:
 
 
 def trials_of(tasks: Iterable[Task], objective: Objective) -> list[Trial]:
-    """What the store has of a study's trials."""
+    """The study's trials, as the store has them."""
     return [_trial(task, objective) for task in tasks]
 
 
@@ -75,7 +75,7 @@ def _trial(task: Task, objective: Objective) -> Trial:
     if task.verdict is not None and (absent := objective.missing(metrics)):
         progress, reason = Progress.FAILED, f"its metrics lack {', '.join(absent)}"
     elif task.verdict is not None and not task.verdict.success:
-        progress, reason = Progress.FAILED, "it says that it did not succeed"
+        progress, reason = Progress.FAILED, "it reported that it did not succeed"
     budget = payload.get("budget")
     return Trial(
         number=task.number,

@@ -1,4 +1,4 @@
-"""What a study knows of its trials: what was asked, and what came of it."""
+"""What a study knows about its trials: what was requested and what it measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking without touching: what a viewer of a desktop may say to it.
+"""A view-only filter for RFB: which messages of a viewer may reach a desktop.
 
 RFB (what VNC speaks) has no read-only mode that a server must keep to. So the bytes of a viewer are read as the messages that they are,
 and only those pass that ask for a picture: keys, pointer, clipboard and everything unknown stay behind. Pure; bytes in, bytes out.
@@ -16,11 +16,11 @@ _MOST = 1 << 20  # bytes of one message
 
 
 class Foreign(Exception):
-    """The viewer says something that is not known to be harmless, or not RFB."""
+    """The viewer sent a message that is not known to be harmless, or is not RFB."""
 
 
 class ViewOnly:
-    """The half of a connection from a viewer to a desktop."""
+    """The direction from viewer to desktop of one connection."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

@@ -1,4 +1,4 @@
-"""A viewer's half of a WebSocket (RFC 6455), as far as a screen behind websockify or QEMU needs it. Pure; bytes in, bytes out."""
+"""The client side of a WebSocket (RFC 6455), as far as a screen behind websockify or QEMU needs it. Pure; bytes in, bytes out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LARGEST = 64 << 20  # of one frame: a whole screen, uncompressed
 
 
 class Broken(Exception):
-    """The other side does not speak the protocol."""
+    """The other side violates the protocol."""
 
 
 def request(path: str, host: str, nonce: bytes) -> bytes:

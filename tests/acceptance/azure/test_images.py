@@ -150,7 +150,7 @@ async def test_what_is_half_done_is_seen():
         await here.until("image.made")
         # Whoever began it is dead, and nobody polled.
         assert [leak["why"] for leak in (await here.control("GET", "leaks"))["leaks"]] == [
-            "is of no image that is being made"
+            "belongs to no image that is being created"
         ]
         await images.tidy("golden", "1.0.0")
         assert (await here.control("GET", "leaks"))["leaks"] == []

@@ -168,7 +168,7 @@ def test_a_long_answer_is_progress(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_an_answer_without_end_is_given_up():
-    with pytest.raises(ServiceFailed, match="no whole answer within 1 s"):
+    with pytest.raises(ServiceFailed, match="no complete response within 1 s"):
         ask(trickle, timeout_s=1.0)
 
 
@@ -182,7 +182,7 @@ def test_a_thread_that_sees_the_deadline_first_says_the_same(behaviour: Behaviou
     with ChatServer(script(behaviour)) as server:
         call = http_post._Call(f"{server.url}/chat/completions", b'{"messages": []}', {}, 0.3)  # pyright: ignore[reportPrivateUsage]
         call.run()
-        with pytest.raises(http_post.NoAnswer, match=r"^no whole answer within 0\.3 s$"):
+        with pytest.raises(http_post.NoAnswer, match=r"^no complete response within 0\.3 s$"):
             call.result()
 
 
@@ -210,7 +210,7 @@ def test_what_no_asking_helps_is_said_at_once(behaviour: Behaviour, said: str):
 
 
 def test_what_is_wrong_with_the_question_is_the_agents():
-    with pytest.raises(AgentFailed, match="the request was refused: status 400: image input is not supported"):
+    with pytest.raises(AgentFailed, match="the request was rejected: status 400: image input is not supported"):
         ask(refusal(400, "image input is not supported"))
 
 

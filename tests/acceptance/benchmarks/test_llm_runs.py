@@ -116,7 +116,7 @@ def test_a_refused_question_is_the_agents_own(fleet: Fleet):
     assert rows["click-test_0"]["score"] == 1.0
     assert rows["click-button_0"]["state"] == "failed"
     assert rows["click-button_0"]["failure"]["blame"] == "task"
-    assert "the request was refused: status 400: context too long" in rows["click-button_0"]["failure"]["evidence"]
+    assert "the request was rejected: status 400: context too long" in rows["click-button_0"]["failure"]["evidence"]
 
 
 def test_a_busy_model_is_waited_for_and_the_wait_is_no_stall(fleet: Fleet):
@@ -140,7 +140,7 @@ def _click_test() -> Behaviour:
         (("--agent", "llm"), {"OPENAI_API_KEY": KEY}, "the agent llm needs a model; name it with --model"),
         (("--agent", "llm", "--model", "m"), {}, "the environment lacks OPENAI_API_KEY"),
         (("--agent", "llm", "--model", "m", "--base-url", "here"), {}, "'here' is not an address"),
-        (("--agent", "oracle", "--model", "m"), {}, "--model is not for the agent 'oracle'"),
+        (("--agent", "oracle", "--model", "m"), {}, "--model has no effect on the agent 'oracle'"),
     ],
 )
 def test_bad_input_is_told_before_anything_is_written(

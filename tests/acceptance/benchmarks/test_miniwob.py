@@ -173,7 +173,7 @@ def test_a_command_that_fails_or_is_cancelled_leaves_nothing(fleet: Fleet):
         (("miniwob", "--agent", "orcale"), "there is no agent 'orcale'; did you mean 'oracle'? Known: "),
         (("miniwob", "--agent", "cmd:no-such-program -x"), "there is no program 'no-such-program'"),
         (("miniwob", "--agent", "nowhere:Agent"), "there is no module nowhere"),
-        (("miniwob", "--agent", "oracle", "--domain", "dance"), 'no domain is like "dance"'),
+        (("miniwob", "--agent", "oracle", "--domain", "dance"), 'no domain matches "dance"'),
         (("miniwob", "--agent", "oracle", "--task", "click-buton"), 'did you mean "click-button"?'),
         (("miniwob", "--agent", "oracle", "--task", "tic-tac-toe"), "the oracle has no solution for tic-tac-toe"),
         (("miniwob", "--agent", "oracle", "--tasks", "131"), "that the oracle can solve; ask for fewer"),

@@ -148,7 +148,7 @@ def test_benchmarks_from_python(scripted: Fleet):
         ({"task": "two-smal"}, 'did you mean "two-small"'),
         ({"timeout": "soon"}, "timeout: "),
         ({"attempts": 0}, "attempts"),
-        ({"model": "m"}, "--model is not for the agent 'adder'"),
+        ({"model": "m"}, "--model has no effect on the agent 'adder'"),
     ],
 )
 @pytest.mark.usefixtures("scripted")

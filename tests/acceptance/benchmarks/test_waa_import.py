@@ -130,13 +130,13 @@ def test_broken_results_are_refused_whole(results: Path, fleet: Fleet):
         assert not fleet.home.exists()
 
     refused(results / "nothing", "there is no folder")
-    refused(results / "logs", "there are no results of WAA in it; expected <action_space>/")
+    refused(results / "logs", "contains no results of WAA; expected <action_space>/")
     bad = tree / "gpt-4o" / "0" / "clock" / BROKEN / "result.txt"
     bad.write_text("nan\n")
     refused(results, f"{bad}: result.txt holds 'nan', which is not a number from 0 to 1")
     bad.unlink()
     shutil.copytree(tree / "gpt-4o", tree / "gpt-5")
-    refused(results, f"has the results of 2 models; name one of them: {tree / 'gpt-4o'}, {tree / 'gpt-5'}")
+    refused(results, f"contains the results of 2 models; name one of them: {tree / 'gpt-4o'}, {tree / 'gpt-5'}")
 
 
 @pytest.mark.parametrize(

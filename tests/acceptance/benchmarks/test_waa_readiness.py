@@ -61,7 +61,7 @@ def test_a_pull_that_fails_twice_succeeds(waa: Arena, tmp_path: Path):
     done = Preparation(settings_of(waa, tmp_path))
     assert done.ready, done.last
     assert [check.seen for check in done.checks if check.name == "image"] == ["windowsarena/winarena:latest, pulled"]
-    assert sum("connection reset by peer; tries again in" in line for line in done.said) == 2
+    assert sum("connection reset by peer; retrying in" in line for line in done.said) == 2
     assert "pulls windowsarena/winarena:latest: 3 of 3 layers, " in done.said[-1]
     calls = waa.calls()
     assert sum(call[0] == "pull" for call in calls) == 3
@@ -176,7 +176,7 @@ def test_a_full_disk_is_swept_and_then_said(waa: Arena, tmp_path: Path):
     waa.lose_image()
     done = Preparation(settings_of(waa, tmp_path, disk_gb=1e9))
     assert [(check.name, check.holds) for check in done.checks] == [("disk", False)]
-    assert f"GB free in {waa.docker}, after our own leftovers were removed" in done.last.seen
+    assert f"GB free in {waa.docker}, after evalfleet's leftovers were removed" in done.last.seen
     assert "[waa] disk_gb" in done.last.remedy
     assert ["container", "prune", "--force", "--filter", "label=evalfleet=waa"] in waa.calls()
     waa.bring_image()
@@ -222,7 +222,7 @@ def test_docker_is_installed_where_it_is_missing(waa: Arena, tmp_path: Path, mon
     monkeypatch.setenv("PATH", str(programs))
     monkeypatch.setattr(docker_install, "as_root", list)
     done = Preparation(settings)
-    assert "there is none, and it could not be installed: there is no apt-get here" in done.last.seen
+    assert "not installed, and the installation failed: there is no apt-get here" in done.last.seen
     # It brings a command that is a link to the stand-in's, which looks for its daemon beside itself.
     asked = programs / "asked"
     apt = programs / "apt-get"

@@ -64,4 +64,4 @@ async def test_a_vm_past_its_deadline_is_a_leak():
         assert (await here.control("GET", "leaks"))["leaks"] == []
         await here.control("POST", "clock", {"seconds": 2 * 3600})
         (leak,) = (await here.control("GET", "leaks"))["leaks"]
-        assert leak["why"] == "has outlived its deadline"
+        assert leak["why"] == "is past its deadline"

@@ -163,7 +163,7 @@ def test_what_cannot_be_brought_is_refused_before_anything_is_written(fleet: Fle
     run = ("run", "miniwob", "--pool", "lab", "--task", "click-button")
     done = fleet.command(*run, "--agent", "far:Far", PYTHONPATH=str(outside))
     assert done.returncode == 2
-    assert "which cannot be brought to other machines; start evalfleet in a folder that has it" in done.stderr
+    assert "which cannot be copied to other machines; start evalfleet in a folder that has it" in done.stderr
     done = fleet.command(*run, "--agent", "oracle", "--file", "none.txt")
     assert "--file none.txt: there is no such file or folder" in done.stderr
     done = fleet.command(*run, "--agent", "oracle", "--file", "../elsewhere/far.py")
@@ -308,7 +308,7 @@ def test_waa_on_a_host(fleet: Fleet, lone: Callable[[], Sshd], wheels: Path, tmp
         assert rows[5]["seen"] == "registry.test/waa:1, pulled"
         assert rows[6]["seen"] == "started"
         assert "box: pulls registry.test/waa:1: " in said
-        assert "connection reset by peer; tries again in 5 s" in said
+        assert "connection reset by peer; retrying in 5 s" in said
         planted = "pass-word-of-the-registry"
         assert planted not in said + json.dumps(answer) + json.dumps(made.calls())
         kept = [path for path in (*host.home.rglob("*"), *fleet.home.rglob("*")) if path.is_file()]

@@ -95,7 +95,7 @@ def test_a_space_of_6_points_ends_at_6(fleet: Fleet):
     assert (facts["state"], facts["searched"]) == ("completed", 6)
     assert len(set(ran(fleet))) == len(ran(fleet)) == 6
     (closed,) = [event for event in fleet.events() if event["type"] == "run.closed"]
-    assert closed["data"]["reason"] == "the space has no more points; 6 of 20 trials were made"
+    assert closed["data"]["reason"] == "the space has no more points; 6 of 20 trials are done"
 
 
 def test_a_killed_controller_loses_no_trial_and_none_is_proposed_twice_19(fleet: Fleet):
@@ -130,7 +130,7 @@ def test_trials_that_fail_by_their_own_fault_stop_nothing(fleet: Fleet):
 def test_where_everything_fails_the_study_pauses_and_says_why(fleet: Fleet):
     done = fleet.command("tune", study(fleet, trials=40, max_parallel_experiments=2, limit=0))
     assert done.returncode == 3, done.stdout
-    assert "trials failed alike" in done.stdout
+    assert "trials failed in the same way" in done.stdout
     assert "exit status 1: out of memory" in done.stdout
     assert len(set(ran(fleet))) < 12  # not all 40
 

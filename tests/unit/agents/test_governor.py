@@ -221,7 +221,7 @@ def test_runs_of_other_days_are_removed(path: Path):
 
 def test_a_folder_that_others_can_enter_is_refused(path: Path):
     path.parent.parent.chmod(0o755)
-    with pytest.raises(EnvironmentFailed, match="not a folder of this user alone"):
+    with pytest.raises(EnvironmentFailed, match="can be used by other users"):
         pace_file("run1.4.1", "http://x/v1", "m")
 
 

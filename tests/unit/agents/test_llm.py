@@ -66,7 +66,7 @@ def test_an_endpoint_without_a_key():
     assert kit.secrets == ()
     assert kit.options["base_url"] == "http://10.0.0.8:8000/v1"
     plain = Llm.equip(Wish(model="m", base_url="http://10.0.0.8:8000/v1/"), settings())
-    assert "goes to 10.0.0.8 without encryption" in plain.notes[1]
+    assert "is sent to 10.0.0.8 without encryption" in plain.notes[1]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_an_endpoint_without_a_key():
         (Wish(model="m", base_url="api.openai.com"), "'api.openai.com' is not an address"),
         (Wish(model="m", base_url="ftp://x"), "is not an address"),
         (Wish(model="m", base_url="http://x:99999"), "is not an address"),
-        (Wish(model="m", base_url="https://u:p@x/v1"), "leave user and password out"),
+        (Wish(model="m", base_url="https://u:p@x/v1"), "remove user and password"),
     ],
 )
 def test_wishes_that_cannot_be(wish: Wish, said: str):
@@ -86,7 +86,7 @@ def test_wishes_that_cannot_be(wish: Wish, said: str):
 
 
 def test_other_agents_refuse_a_model():
-    with pytest.raises(InputError, match="--model is not for the agent 'random'"):
+    with pytest.raises(InputError, match="--model has no effect on the agent 'random'"):
         registry.equip("random", registry.load("random"), Wish(model="m"), settings())
 
 
@@ -237,9 +237,9 @@ def response(status: int, content: Any = None, **headers: str) -> Response:
         (response(400, {"error": {"message": "too long"}}), Sense.WRONG, "too long"),
         (response(413, b"\x00\x1b[31mbig"), Sense.WRONG, "status 413"),
         (response(302, b""), Sense.CLOSED, "status 302"),
-        (response(200, b"<html>"), Sense.BUSY, "no chat completion"),
-        (response(200, {"choices": []}), Sense.BUSY, "no chat completion"),
-        (response(200, [1]), Sense.BUSY, "no chat completion"),
+        (response(200, b"<html>"), Sense.BUSY, "not a chat completion"),
+        (response(200, {"choices": []}), Sense.BUSY, "not a chat completion"),
+        (response(200, [1]), Sense.BUSY, "not a chat completion"),
     ],
 )
 def test_what_an_answer_means(answer: Response, sense: Sense, said: str):

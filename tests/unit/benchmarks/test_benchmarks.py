@@ -62,10 +62,10 @@ def test_the_oracle_gets_what_it_can_solve():
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        ({"domain": "dance"}, 'no domain is like "dance"; known here: click, drag, enter'),
+        ({"domain": "dance"}, 'no domain matches "dance"; known here: click, drag, enter'),
         ({"task": ("click-z_1",)}, 'mini has no task "click-z"; did you mean "click-b"?'),
         ({"task": ("qqqqqqqqq",)}, "`evalfleet benchmarks mini` lists the tasks"),
-        ({"task": ("click-a",), "domain": "drag"}, 'no task that was named is in a domain like "drag"'),
+        ({"task": ("click-a",), "domain": "drag"}, 'none of the named tasks is in a domain that matches "drag"'),
         ({"task": ("drag-a",), "agent": "oracle"}, "no solution for drag-a; it has one for 3 of 5 tasks"),
         ({"domain": "drag", "agent": "oracle"}, "no solution for drag-a"),
         ({"tasks": 6}, "--tasks 6: only 5 tasks fit; ask for fewer"),

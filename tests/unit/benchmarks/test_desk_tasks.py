@@ -65,8 +65,8 @@ def test_a_definition_survives_the_way_to_the_worker():
     ("path", "value", "said"),
     [
         ("id", None, '"id" is missing'),
-        ("id", "A Task", "id: must be small letters, digits, dots and hyphens, at most 80"),
-        ("instruction", " ", "instruction: is empty; say what the agent shall do"),
+        ("id", "A Task", "id: use lower-case letters, digits, dots and hyphens, at most 80 characters"),
+        ("instruction", " ", "instruction: is empty; write what the agent should do"),
         ("instruction", 7, "instruction: expected text in quotes, got a whole number"),
         ("snapshot", "base", 'unknown key "snapshot"; known here: '),
         ("evaluator", None, '"evaluator" is missing'),
@@ -76,7 +76,7 @@ def test_a_definition_survives_the_way_to_the_worker():
         (
             "evaluator.func",
             ["exact_match", "contains"],
-            "evaluator: func, result and expected must have the same number",
+            "evaluator: func, result and expected must have the same length",
         ),
         ("evaluator.func", [], "evaluator.func: is empty"),
         ("evaluator.result.type", None, 'evaluator.result: "type" is missing'),
@@ -102,23 +102,23 @@ def test_a_bad_task_is_told_with_its_key(path: str, value: Any, said: str):
 def test_a_check_that_an_untouched_state_could_pass_is_refused():
     definition = changed("evaluator.func", "contains")
     definition["evaluator"]["expected"]["rules"] = {"exclude": ["x"]}
-    with pytest.raises(TaskFileError, match=r"evaluator\.expected\.rules\.include: name at least one thing"):
+    with pytest.raises(TaskFileError, match=r"evaluator\.expected\.rules\.include: name at least one item"):
         parse(definition, domain="d", where="my.json")
 
 
 def test_files_that_are_no_tasks(tmp_path: Path):
     folder = tmp_path / "editor"
     folder.mkdir()
-    with pytest.raises(TaskFileError, match="holds no task; a task is a file"):
+    with pytest.raises(TaskFileError, match="contains no tasks; a task is a file"):
         load(tmp_path)
     with pytest.raises(TaskFileError, match="there is no such folder"):
         load(tmp_path / "none")
     path = folder / "other.json"
     path.write_text(json.dumps(GOOD))
-    with pytest.raises(TaskFileError, match=r'other\.json: id: must be "other", as the file is called'):
+    with pytest.raises(TaskFileError, match=r'other\.json: id: must be "other", like the name of the file'):
         read(path)
     path.write_text("{")
-    with pytest.raises(TaskFileError, match=r"other\.json: is no JSON: "):
+    with pytest.raises(TaskFileError, match=r"other\.json: is not valid JSON: "):
         read(path)
 
 
@@ -202,7 +202,7 @@ def test_a_file_that_is_no_spreadsheet(suffix: str):
 
 @pytest.mark.parametrize("text", ["", "a1", "A0", "B2:A1", "A1:", "A1:B2:C3"])
 def test_areas_that_are_none(text: str):
-    with pytest.raises(ValueError, match=r"is no cell such as B2|ends before it begins"):
+    with pytest.raises(ValueError, match=r"is not a cell such as B2|ends before it begins"):
         sheets.area(text)
 
 

@@ -65,7 +65,7 @@ def checkout(folder: Path, **lists: str) -> str:
         ("[]", "test.json: expected an object such as"),
         ('{"notepad": "a"}', "'notepad' must hold a list of ids"),
         ('{"notepad": ["../../x"]}', "'../../x' cannot be the name of a domain or task"),
-        ('{"notepad": ["a", "a"]}', "notepad/a stands twice"),
+        ('{"notepad": ["a", "a"]}', "notepad/a is listed twice"),
         ("{}", "names no task"),
     ],
 )
@@ -82,7 +82,7 @@ def test_broken_checkouts(tmp_path: Path):
         found.domains("test_x.json")
     with pytest.raises(InputError, match="is not the name of a file"):
         found.domains("../x.json")
-    with pytest.raises(InputError, match="the list and the task files of --waa-root do not fit"):
+    with pytest.raises(InputError, match="the list and the task files of --waa-root do not match"):
         found.instruction("notepad/a")
     file = tmp_path / "root" / "examples" / "notepad" / "a.json"
     for text, said in {"{": "not valid JSON", "[]": 'an object with "instruction"', "{}": "instruction"}.items():
@@ -110,7 +110,7 @@ def test_tasks_and_settings(monkeypatch: pytest.MonkeyPatch):
         f"notepad/{index()['notepad'][0]}",
         f"notepad/{index()['notepad'][0]}_1",
     ]
-    with pytest.raises(InputError, match="plays its tasks itself"):
+    with pytest.raises(InputError, match="runs its tasks itself"):
         benchmark.episode({}, Path())
 
 
@@ -216,7 +216,7 @@ def test_a_lease_ends_with_its_process(tmp_path: Path):
 
 def test_a_lock_folder_of_somebody_else_is_refused(tmp_path: Path):
     (tmp_path / "link").symlink_to(tmp_path)
-    with pytest.raises(EnvironmentFailed, match="is not a folder of our own"), leased(("a",), 1.0, tmp_path / "link"):
+    with pytest.raises(EnvironmentFailed, match="belongs to another user"), leased(("a",), 1.0, tmp_path / "link"):
         pass
 
 

@@ -134,7 +134,7 @@ def test_the_end_of_the_browser_is_told(browser: FakeBrowser):
 
 def test_what_is_not_json_is_an_error(browser: FakeBrowser):
     os.write(browser.write_fd, b"oops\0")
-    with pytest.raises(BrowserError, match="not JSON"):
+    with pytest.raises(BrowserError, match="invalid JSON"):
         browser.connection.call("A.b")
 
 

@@ -57,7 +57,7 @@ def test_the_greeting_tells_of_the_screen(ends: tuple[socket.socket, socket.sock
 
 def test_a_server_that_refuses_says_why(ends: tuple[socket.socket, socket.socket]):
     ends[1].sendall(struct.pack("<BBHHH", 0, 8, 11, 0, 2) + b"go away\n")
-    with pytest.raises(DesktopError, match="refuses us: go away"):
+    with pytest.raises(DesktopError, match="refuses the connection: go away"):
         XConnection(ends[0], b"", timeout_s=0.2)
 
 

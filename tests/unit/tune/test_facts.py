@@ -160,7 +160,7 @@ def test_a_trial_asks_for_its_gpus_and_too_many_at_a_time_is_said(play: Callable
     assert one.run.policy.gpus == (0, 1)
     crowded = study_facts(one.store, one.run).crowded
     assert crowded is not None
-    assert crowded.startswith("30 trials at a time are wanted, and 2 GPUs carry at most 20")
+    assert crowded.startswith("30 parallel trials were requested, but 2 GPUs carry at most 20")
     again = TrialFeed(one.store, one.run)
     again.propose(40, [HOST])
     told = [event for event in one.store.events.of_run(one.run.id) if event.type == "run.crowded"]

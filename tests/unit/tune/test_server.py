@@ -90,14 +90,14 @@ def test_flags_are_those_that_best_prints():
     ("server", "trial", "said"),
     [
         ({"command": []}, {}, "trial.server.command: is empty"),
-        ({"ready": "127.0.0.1:{port}"}, {}, "trial.server.ready: '127.0.0.1:{port}' is no address"),
-        ({"ready": "https://h/x"}, {}, "is no address"),
-        ({"ready": "http://h:99999/"}, {}, "is no address"),
+        ({"ready": "127.0.0.1:{port}"}, {}, "trial.server.ready: '127.0.0.1:{port}' is not an address"),
+        ({"ready": "https://h/x"}, {}, "is not an address"),
+        ({"ready": "http://h:99999/"}, {}, "is not an address"),
         ({"ready_timeout": "soon"}, {}, "trial.server.ready_timeout: "),
-        ({"flags": ["tps"]}, {}, "trial.server.flags: 'tps' is no parameter; there are tp, "),
+        ({"flags": ["tps"]}, {}, "trial.server.flags: 'tps' is not a parameter; choose from tp, "),
         ({"command": ["serve", "{chunk}"]}, {}, "trial.server.command: {chunk} has no value where its `when`"),
-        ({}, {"command": ["bench", "--x={flags}"]}, "trial.command: {flags} stands for several words"),
-        ({"env": {"A": "{flags}"}}, {}, "trial.server.env: {flags} stands for several words"),
+        ({}, {"command": ["bench", "--x={flags}"]}, "trial.command: {flags} expands to several words"),
+        ({"env": {"A": "{flags}"}}, {}, "trial.server.env: {flags} expands to several words"),
         ({"wait": 3}, {}, "wait"),
     ],
 )
@@ -121,7 +121,7 @@ def test_a_parameter_must_not_be_called_as_a_place():
         "parameters": {"port": [1, 2]},
         "trial": {"command": ["bench"], "server": SERVER},
     }
-    with pytest.raises(InputError, match=r"parameters.port: .* rename it"):
+    with pytest.raises(InputError, match=r"parameters.port: .* rename the parameter"):
         study_of(table)
 
 

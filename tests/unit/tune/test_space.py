@@ -74,9 +74,9 @@ def test_a_text_is_never_multiplied():
 @pytest.mark.parametrize(
     ("table", "part"),
     [
-        ({}, "there are none"),
+        ({}, "is empty; define at least one"),
         ({"a": []}, "at least one"),
-        ({"a": [1, 1]}, "stands twice"),
+        ({"a": [1, 1]}, "is listed twice"),
         ({"a": 3}, "expected a list"),
         ({"a": {"type": "integr", "low": 1, "high": 2}}, 'did you mean "integer"'),
         ({"a": {"type": "integer", "low": 3, "high": 2}}, "above high"),

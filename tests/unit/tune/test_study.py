@@ -74,14 +74,14 @@ def played(one: Study, parallel: int, rng: random.Random) -> tuple[list[Trial], 
 def test_100_trials_are_exactly_100(parallel: int):
     trials, over = played(study(trials=100), parallel, random.Random(parallel))
     assert len(trials) == len({identity(trial.parameters) for trial in trials}) == 100
-    assert over == "all 100 trials were made"
+    assert over == "all 100 trials are done"
 
 
 @pytest.mark.parametrize("strategy", ["grid", "random"])
 def test_a_space_of_6_points_ends_at_6(strategy: str):
     trials, over = played(study({"a": [1, 2, 3], "b": [1, 2]}, trials=20, strategy=strategy), 4, random.Random(1))
     assert len(trials) == 6
-    assert over == "the space has no more points; 6 of 20 trials were made"
+    assert over == "the space has no more points; 6 of 20 trials are done"
 
 
 def test_the_baseline_comes_first_and_contenders_are_measured_again():
@@ -150,7 +150,7 @@ def test_noise_is_not_called_better():
     assert "not distinguishable" in told([100, 110, 90], [105, 112, 95])
     assert "do not overlap" in told([100, 101, 99], [150, 151, 149])
     assert "measured once" in told([100], [120])
-    assert told([100, 99], [90, 91]) == "nothing beats the baseline"
+    assert told([100, 99], [90, 91]) == "no configuration beats the baseline"
 
 
 def test_a_trial_asks_for_what_its_own_parameters_need():
@@ -165,13 +165,13 @@ def test_a_trial_asks_for_what_its_own_parameters_need():
     ("fields", "part"),
     [
         ({"objective": {"maximize": "a", "minimize": "b"}}, "study.objective"),
-        ({"objective": {"biggest": "a"}}, "neither maximize nor minimize"),
+        ({"objective": {"biggest": "a"}}, "must be maximize or minimize"),
         ({"constraints": ["ms is low"]}, "not a limit"),
         ({"constraints": ["__import__('os') <= 1"]}, "not a limit"),
         ({"strategy": "halving"}, "study.halving: goes with"),
         ({"halving": {"min": 1, "max": 9}}, "study.halving: goes with"),
         ({"strategy": "halving", "halving": {"min": 0, "max": 9}}, "study.halving.min: expected a number above 0"),
-        ({"strategy": "halving", "halving": {"min": 9, "max": 1}}, "exchange them"),
+        ({"strategy": "halving", "halving": {"min": 9, "max": 1}}, "swap them"),
         ({"strategy": "halving", "halving": {"min": 1, "max": 9, "factor": 1}}, "from 2 to 100"),
         ({"strategy": "halving", "halving": {"min": 1, "max": 9, "faktor": 3}}, 'did you mean "factor"'),
         ({"trials": 0}, "out of range"),

@@ -65,7 +65,7 @@ def test_a_failed_baseline_stops_the_study_and_says_what_to_change():
     assert found.wanted == ()
     assert found.trouble is not None
     assert "the baseline failed (trial_0001: bad_flag: unrecognized arguments: --tpp)" in found.trouble
-    assert "correct the flags in [trial]" in found.trouble
+    assert "fix the flags in [trial]" in found.trouble
 
 
 def test_after_the_repair_the_baseline_is_measured_anew_and_the_search_goes_on():
@@ -82,8 +82,8 @@ def test_equal_failures_in_a_row_stop_it_and_others_do_not():
     assert trouble(same[:4], 0) is None
     found = trouble(same, 0)
     assert found is not None
-    assert "the last 5 trials failed alike" in found
-    assert "end what holds the port" in found
+    assert "the last 5 trials failed in the same way" in found
+    assert "stop the process that uses the port" in found
     assert trouble([*same[:3], failed(4, "another"), failed(5, "third")], 0) is None
     assert trouble([*same[:4], measured(5)], 0) is None
     assert trouble(same, told=5) is None  # somebody has seen them
@@ -177,7 +177,7 @@ def test_more_trials_than_the_gpus_carry_is_said_aloud():
     one, two = Requests(gpus=1), Requests(gpus=2)
     assert crowding(4, [one], cards, ()) is None
     assert crowding(8, [one, two], cards, ()) == (
-        "8 trials at a time are wanted, and 4 GPUs carry at most 4 that need 1 GPU each; the others wait until some are free"
+        "8 parallel trials were requested, but 4 GPUs carry at most 4 that need 1 GPU each; the others wait for a free GPU"
     )
     assert crowding(4, [one], cards, (0, 1)) is not None  # --gpus 0,1
     assert "at most 2 that need 2 GPUs each" in (crowding(4, [two], cards, ()) or "")

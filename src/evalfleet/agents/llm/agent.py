@@ -18,7 +18,7 @@ _CORRECTIONS = 2  # times that the model is told of a reply that cannot be used
 
 
 class Llm:
-    """Implements `Agent`. A model that cannot say what it wants, though told how, has ended its episode itself."""
+    """Implements `Agent`. A model whose replies stay unusable after corrections ends its episode."""
 
     title = "asks a model behind an OpenAI-compatible chat endpoint"
     wishes = ("model", "base_url")
@@ -77,5 +77,5 @@ def _key(environ: Mapping[str, str], name: str) -> str:
     if not key:
         raise ServiceRefused(f"the attempt's environment lacks the key {name}")
     if not (key.isascii() and key.isprintable()):
-        raise ServiceRefused(f"the key {name} has characters that no header can carry; set it anew")
+        raise ServiceRefused(f"the key {name} contains characters that are not allowed in an HTTP header; set it again")
     return key

@@ -1,4 +1,4 @@
-"""A model behind an OpenAI-compatible chat endpoint: asks, waits its turn, and tries again what can be tried again."""
+"""A client for a model behind an OpenAI-compatible chat endpoint, with rate limiting and retries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TELL_S = 10.0
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What the model wrote, what it took, and how long the endpoint let us wait before."""
+    """What the model wrote, the tokens it used, and how long the request waited before."""
 
     text: str
     tokens_in: int
@@ -60,9 +60,9 @@ class Endpoint:
         """Return the model's next message.
 
         Raises:
-            ServiceFailed: it cannot be reached, or is too busy for our patience.
+            ServiceFailed: it cannot be reached, or stayed busy for longer than `patience`.
             ServiceRefused: it refuses key, model or address.
-            AgentFailed: it refuses what was asked: too long, no images.
+            AgentFailed: it rejects the request itself: too long, no images.
         """
         body = self._body(messages)
         begun, broken = self._clock(), 0
@@ -92,7 +92,7 @@ class Endpoint:
         return json.dumps({"model": options.model, "messages": messages, **given, **options.body}).encode()
 
     def _post(self, body: bytes) -> Reply:
-        """Send one request; what is no answer is an endpoint that is not well."""
+        """Send one request; a request without an answer counts as a failure of the endpoint."""
         headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "evalfleet"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -111,7 +111,7 @@ class Endpoint:
         where = f"{self._options.base_url}, model {self._options.model}"
         said = reply.text.replace(self._key, "…") if self._key else reply.text
         if reply.sense is Sense.WRONG:
-            raise AgentFailed(f"{where}: the request was refused: {said}")
+            raise AgentFailed(f"{where}: the request was rejected: {said}")
         if reply.sense is Sense.CLOSED:
             raise ServiceRefused(f"{where}: {said}; check the key {self._options.secret}, the model and the address")
         if broken >= TRIES:
@@ -131,7 +131,7 @@ class Endpoint:
                 return turn
 
     def _wait_until(self, moment: float, begun: float, why: str) -> None:
-        """Sleep, and say so now and then: silence would be taken for a stall."""
+        """Sleep, and report it from time to time: silence would count as a stall."""
         if moment - begun + self._waited_s > self._options.patience_s:
             self._lose_patience(why)
         while (left := moment - self._clock()) > 0:

@@ -1,4 +1,4 @@
-"""How fast a run may ask one model at one endpoint. Pure: the time and the chance are arguments.
+"""The rate limit of a run's requests to one model at one endpoint. Pure: time and randomness are arguments.
 
 Requests are given moments one after the other. The distance between two is what the configured limits ask for, or what
 the endpoint's refusals have taught: each halves the rate, each answer adds a little to it. A refusal also stops
@@ -28,14 +28,14 @@ _BURST_S = 10.0  # of the tokens per minute may be used at once
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What the configuration says; None is no limit."""
+    """The configured limits; None means no limit."""
 
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
 
 
 class Pace(Struct, frozen=True, kw_only=True):
-    """What all workers of a run know together about one model. Moments are of one clock that they share."""
+    """The shared state of all workers of a run for one model. Times are of one clock that they share."""
 
     paused_until: float = 0.0
     next_at: float = 0.0  # earliest moment of the next request
@@ -72,12 +72,12 @@ def take_turn(pace: Pace, limits: Limits, now: float) -> tuple[Pace, Turn]:
 
 
 def holds(pace: Pace, turn: Turn, now: float) -> bool:
-    """Whether a turn may still be used; else another must be taken, because somebody was refused meanwhile."""
+    """Whether a turn is still valid; if not, take another one, because a request was refused in the meantime."""
     return pace.generation == turn.generation and pace.paused_until <= now
 
 
 def give_back(pace: Pace, turn: Turn) -> Pace:
-    """Take back what was set aside for a request that is not sent."""
+    """Take back the tokens that were reserved for a request that is not sent."""
     return replace(pace, debt=pace.debt - turn.tokens)
 
 
@@ -93,7 +93,7 @@ def answered(pace: Pace, turn: Turn, tokens: int) -> Pace:
 
 
 def refused(pace: Pace, turn: Turn, now: float, wait_s: float | None, rng: Random) -> Pace:
-    """Learn from a refusal: everybody waits, and goes on at half the rate.
+    """Learn from a refusal: all requests wait, then continue at half the rate.
 
     Requests that were under way when another was refused tell nothing new: only the first of them slows the rest.
 
@@ -123,7 +123,7 @@ def refused(pace: Pace, turn: Turn, now: float, wait_s: float | None, rng: Rando
 
 
 def paused(pace: Pace, now: float, wait_s: float) -> Pace:
-    """Let everybody wait: the endpoint is not up, which says nothing about how fast it may be asked."""
+    """Make all requests wait: the endpoint is down, which says nothing about its rate limit."""
     return replace(pace, paused_until=max(pace.paused_until, now + min(wait_s, LONGEST_PAUSE_S)))
 
 

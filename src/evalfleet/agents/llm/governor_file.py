@@ -1,4 +1,4 @@
-"""The pace that all attempts of a run on one host share: a small file under a lock.
+"""The rate limit that all attempts of a run on one host share: a small file under a lock.
 
 It lies in a folder that only this user can enter, below the one for temporary files. The kernel frees the lock of a
 process that dies; what it leaves half written is not read. Another host has a file, and so a pace, of its own.
@@ -115,7 +115,7 @@ def pace_file(attempt: str | None, endpoint: str, model: str) -> Path:
             _make_private(each)
         _remove_aged(top, folder)
     except OSError as error:
-        raise EnvironmentFailed(f"cannot make {folder}: {error.strerror}; set TMPDIR to another folder") from None
+        raise EnvironmentFailed(f"cannot create {folder}: {error.strerror}; set TMPDIR to another folder") from None
     digest = hashlib.sha256(f"{endpoint} {model}".encode()).hexdigest()[:16]
     return folder / f"{digest}.json"
 
@@ -125,11 +125,11 @@ def _make_private(folder: Path) -> None:
         folder.mkdir(mode=0o700)
     status = folder.lstat()
     if not folder.is_dir() or folder.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise EnvironmentFailed(f"{folder} is not a folder of this user alone; remove it, or set TMPDIR to another one")
+        raise EnvironmentFailed(f"{folder} can be used by other users; remove it, or set TMPDIR to another folder")
 
 
 def _remove_aged(top: Path, own: Path) -> None:
-    """Remove what runs of other days have left."""
+    """Remove the files of old runs."""
     oldest = time.time() - _AGED_S
     for folder in top.iterdir():
         if folder == own or folder.lstat().st_mtime > oldest:

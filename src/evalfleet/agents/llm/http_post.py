@@ -1,4 +1,4 @@
-"""One HTTP POST with a limit on everything: connecting, silence, the whole call, the size of the answer.
+"""One HTTP POST with limits on connecting, silence, the whole call and the size of the response.
 
 The standard library does it, so that a worker needs no extra: of what a client library offers, an attempt with one call
 at a time would use nothing but the limits, and these it sets itself. The call runs in a thread of its own, because
@@ -32,7 +32,7 @@ class Response(Struct, frozen=True, kw_only=True):
 
 
 class NoAnswer(Exception):
-    """There was no whole answer; the text says why. `lasting` if asking again cannot help."""
+    """There was no complete response; the text says why. `lasting` if a retry cannot help."""
 
     def __init__(self, said: str, *, lasting: bool = False) -> None:
         super().__init__(said)
@@ -97,7 +97,7 @@ class _Call:
 
     def too_slow(self) -> NoAnswer:
         """At the deadline the caller and the thread both see it, and either may be the first: they say the same."""
-        return NoAnswer(f"no whole answer within {self._timeout_s:g} s")
+        return NoAnswer(f"no complete response within {self._timeout_s:g} s")
 
     def result(self) -> Response:
         if self._response is not None:
@@ -119,11 +119,11 @@ class _Call:
             parts.append(part)
             size += len(part)
             if size > LARGEST:
-                raise NoAnswer(f"the answer is larger than {LARGEST >> 20} MiB")
+                raise NoAnswer(f"the response is larger than {LARGEST >> 20} MiB")
             if time.monotonic() >= self.deadline:
                 raise self.too_slow()
         if getattr(answer, "length", None):
-            raise NoAnswer("the connection was cut within the answer")
+            raise NoAnswer("the connection was closed in the middle of the response")
         headers = {name.lower(): value for name, value in answer.headers.items()}
         return Response(status=answer.status, headers=headers, body=b"".join(parts))
 

@@ -1,4 +1,4 @@
-"""The options of the agent `llm`: from what a person said and configured, to what its attempts are told."""
+"""The options of the agent `llm`, from the command line and the configuration, as its attempts receive them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PASSED = (*_PROXIES, "no_proxy", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 class LlmOptions(Struct, frozen=True, kw_only=True):
-    """What travels in a task's payload. Holds the name of the key's variable, never the key."""
+    """The options in a task's payload. They contain the name of the key's variable, never the key."""
 
     base_url: str
     model: str
@@ -46,7 +46,7 @@ class LlmOptions(Struct, frozen=True, kw_only=True):
 
 
 def equip(wish: Wish, settings: Settings) -> Kit:
-    """Put the agent's kit together.
+    """Prepare what the agent's attempts get.
 
     Raises:
         InputError: no model is named, or the address cannot be used.
@@ -99,7 +99,9 @@ def _address(text: str) -> str:
     if not usable or parts.query or parts.fragment:
         raise InputError(f"--base-url: {text[:80]!r} is not an address such as https://api.openai.com/v1.")
     if parts.username or parts.password:
-        raise InputError("--base-url: leave user and password out; the key goes by the secret that llm.secret names.")
+        raise InputError(
+            "--base-url: remove user and password; the key is taken from the variable that llm.secret names."
+        )
     return text.rstrip("/")
 
 
@@ -114,10 +116,10 @@ def _notes(options: LlmOptions) -> tuple[str, ...]:
     notes: list[str] = []
     if options.input_usd_per_million is None:
         notes.append(
-            f"no price is configured for {options.model}: its tokens are counted, its cost is not, "
-            "and a budget does not see it; add [[llm.price]] to the configuration"
+            f"no price is configured for {options.model}: its tokens are counted, but their "
+            "cost is unknown and does not count towards a budget; add [[llm.price]] to the configuration"
         )
     parts = urlsplit(options.base_url)
     if options.secret and parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
-        notes.append(f"the key {options.secret} goes to {parts.hostname} without encryption; use https")
+        notes.append(f"the key {options.secret} is sent to {parts.hostname} without encryption; use https")
     return tuple(notes)

@@ -1,4 +1,4 @@
-"""What the agent `llm` writes to a model, and how it reads what comes back. Pure."""
+"""The prompts of the agent `llm`, and the parser for the model's replies. Pure."""
 
 from __future__ import annotations
 

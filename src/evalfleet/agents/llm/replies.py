@@ -1,4 +1,4 @@
-"""What an answer of a chat endpoint means. Pure."""
+"""The meaning of a chat endpoint's response. Pure."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def understand(response: Response, now: datetime) -> Reply:
 
 
 def wait_of(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Return for how long the endpoint asks to be left alone: by `Retry-After`, or by what limit is used up."""
+    """Return how long the endpoint asks to wait: by `Retry-After`, or by the limit that is used up."""
     if milliseconds := _number(headers.get("retry-after-ms")):
         return milliseconds / 1000
     if after := headers.get("retry-after"):
@@ -112,7 +112,7 @@ def _completion(response: Response, content: Any) -> Reply:
     """A completion; anything else with status 200 is an endpoint, or a proxy before it, that is not well."""
     message = _at(content, "choices", 0, "message")
     if not isinstance(message, dict):
-        return Reply(sense=Sense.BUSY, text=f"no chat completion: {_said(response, content)}")
+        return Reply(sense=Sense.BUSY, text=f"not a chat completion: {_said(response, content)}")
     spoken = cast("dict[str, Any]", message)
     text = spoken.get("content")
     if isinstance(text, list):  # of parts

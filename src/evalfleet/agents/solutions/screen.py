@@ -49,7 +49,7 @@ class Player:
 
 
 class Screen:
-    """The latest observation. Waiting looks again until a deadline; it never hopes that a pause was long enough."""
+    """The latest observation. Waiting polls until a deadline; it never relies on a pause being long enough."""
 
     def __init__(self, patience_s: float, clock: Callable[[], float]) -> None:
         self._patience_s = patience_s

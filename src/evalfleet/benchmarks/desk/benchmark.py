@@ -103,7 +103,7 @@ class Desk:
         for task in load(Path(self._folder)) if self._folder else ():
             if task.id in known:
                 where = Path(self._folder or "", task.domain, f"{task.id}.json")
-                raise TaskFileError(f"{where}: id: there is a task of this name already; rename this one.")
+                raise TaskFileError(f"{where}: id: another task already has this id; rename this one.")
             known.add(task.id)
             tasks.append(task)
         return tasks

@@ -1,4 +1,4 @@
-"""What a task expects of the state that a getter found. Pure.
+"""Checks: what a task expects of the state that a getter returned. Pure.
 
 Each check is named in a task file as `func`, and its members are the `rules` of `expected`. A state that is not there is
 None, and never what was expected.
@@ -44,7 +44,7 @@ class Contains(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if not self.include:  # else a state that nobody touched could hold
-            raise ValueError("include: name at least one thing that must be there")
+            raise ValueError("include: name at least one item that must be present")
 
     def holds(self, found: Any) -> bool:
         if not isinstance(found, str | list):

@@ -1,4 +1,4 @@
-"""Where a task's checker looks: each getter fetches one piece of state from the environment.
+"""Getters: each fetches one piece of state from the environment for the checker of a task.
 
 Each is named in a task file as the `type` of `result`; its members stand beside it. A getter returns None for a state
 that is not there or cannot be read: that is the agent's doing. Only a broken environment raises.
@@ -94,7 +94,7 @@ class _AtCells(_AtPath, frozen=True):
         except ValueError as error:
             raise ValueError(f'cells: {error}; write "B2" or "A1:C3"') from None
         if self.sheet < 1:
-            raise ValueError("sheet: is counted from 1")
+            raise ValueError("sheet: must be 1 or more")
 
     def _found(self, desktop: Desktop, member: Callable[[sheets.Cell], sheets.Value]) -> Any:
         """Return that member of one cell, or of each cell in a list of rows."""
@@ -138,7 +138,7 @@ class WindowTitles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CommandOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a command prints, without the line end at its end; None if it fails. Starts in the home folder."""
+    """What a command prints, without the final newline; None if it fails. Starts in the home folder."""
 
     command: list[str]
 

@@ -1,4 +1,4 @@
-"""Whether the applications of a desktop are at rest: nobody in its process tree is running or about to.
+"""Whether the applications of a desktop are idle: no process in its tree is running or runnable.
 
 Applications take input one after the other, in their own time. A process that still has work to do is runnable, however
 busy the machine is, and one that waits for a person is asleep; so the kernel knows when what was typed has been dealt
@@ -20,7 +20,7 @@ _ASLEEP = frozenset(
 
 
 def wait_for_rest(is_busy: Callable[[], bool], timeout_s: float) -> bool:
-    """Return when nobody was busy at several looks in a row.
+    """Return when no process was busy in several checks in a row.
 
     Args:
         is_busy: looks once.

@@ -71,7 +71,7 @@ class Launch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not self.command:
             raise ValueError("command: is empty")
         if not self.window:
-            raise ValueError("window: is empty; write a part of the title by which the window is known")
+            raise ValueError("window: is empty; write a part of the window's title")
 
     def apply(self, desktop: Desktop) -> None:
         desktop.launch(self.command)
@@ -83,7 +83,7 @@ class Launch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Execute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Run a program to its end, which must be a good one. Starts in the home folder."""
+    """Run a program in the home folder and wait for it; it must exit with status 0."""
 
     command: list[str]
 

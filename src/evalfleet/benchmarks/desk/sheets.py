@@ -31,7 +31,7 @@ _MANIFEST = (
 
 
 class Unreadable(Exception):
-    """The bytes are no spreadsheet of that kind."""
+    """The bytes are not a spreadsheet of that type."""
 
 
 class Cell(Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ def read(data: bytes, suffix: str, sheet: int, wanted: Area) -> list[list[Cell]]
         sheet: from 1; a CSV file has one.
 
     Raises:
-        Unreadable: it is no such file, or has no such sheet.
+        Unreadable: it is not such a file, or has no such sheet.
     """
     readers = {".csv": _csv, ".ods": _ods, ".xlsx": _xlsx}
     try:
@@ -100,7 +100,7 @@ def write_ods(rows: Sequence[Sequence[Value]]) -> bytes:
 def _place(text: str) -> tuple[int, int]:
     match = _CELL.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no cell such as B2")
+        raise ValueError(f"{text!r} is not a cell such as B2")
     column = 0
     for letter in match[1]:
         column = column * 26 + ord(letter) - ord("A") + 1

@@ -83,10 +83,10 @@ def load(folder: Path) -> list[DeskTask]:
         TaskFileError: names the file, the key and the remedy.
     """
     if not folder.is_dir():
-        raise TaskFileError(f"{folder}: there is no such folder; it should hold <domain>/<id>.json.")
+        raise TaskFileError(f"{folder}: there is no such folder; it should contain <domain>/<id>.json.")
     found = [read(path) for path in sorted(folder.glob("*/*.json"))]
     if not found:
-        raise TaskFileError(f"{folder}: holds no task; a task is a file <domain>/<id>.json in it.")
+        raise TaskFileError(f"{folder}: contains no tasks; a task is a file <domain>/<id>.json in it.")
     return found
 
 
@@ -97,10 +97,10 @@ def read(path: Path) -> DeskTask:
     except OSError as error:
         raise TaskFileError(f"{path}: cannot be read: {error.strerror}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise TaskFileError(f"{path}: is no JSON: {error}.") from None
+        raise TaskFileError(f"{path}: is not valid JSON: {error}.") from None
     task = parse(value, domain=path.parent.name, where=str(path))
     if task.id != path.stem:
-        raise TaskFileError(f"{path}: id: must be {quoted(path.stem)}, as the file is called.")
+        raise TaskFileError(f"{path}: id: must be {quoted(path.stem)}, like the name of the file.")
     return task
 
 
@@ -119,9 +119,9 @@ class _Problem(Exception):
 def _parsed(definition: Any, domain: str) -> DeskTask:
     row = _converted(definition, _Row, "", _HINTS)
     if not _ID.fullmatch(row.id):
-        raise _Problem("id: must be small letters, digits, dots and hyphens, at most 80")
+        raise _Problem("id: use lower-case letters, digits, dots and hyphens, at most 80 characters")
     if not row.instruction.strip():
-        raise _Problem("instruction: is empty; say what the agent shall do")
+        raise _Problem("instruction: is empty; write what the agent should do")
     evaluator = row.evaluator
     if evaluator.conj not in _CONJUNCTIONS:
         raise _Problem(f'evaluator.conj: must be "and" or "or", got {quoted(evaluator.conj)}')
@@ -145,9 +145,9 @@ def _points(evaluator: _Evaluator) -> tuple[Point, ...]:
     results = _listed(evaluator.result)
     expected = _listed(evaluator.expected)
     if not functions:
-        raise _Problem("evaluator.func: is empty; without a check nothing can be judged")
+        raise _Problem("evaluator.func: is empty; name at least one check")
     if not len(functions) == len(results) == len(expected):
-        raise _Problem("evaluator: func, result and expected must have the same number of members")
+        raise _Problem("evaluator: func, result and expected must have the same length")
     points: list[Point] = []
     for index, (func, result, rule) in enumerate(zip(functions, results, expected, strict=True)):
         place = "" if single else f"[{index}]"

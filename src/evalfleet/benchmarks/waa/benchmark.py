@@ -66,8 +66,8 @@ class Waa:
     def check_agent(self, name: str) -> None:
         if name in _OURS or not _AGENT.fullmatch(name):
             raise InputError(
-                f"--agent {name}: waa brings its own agents, which act inside its container; use --agent navi, or another "
-                "name that your WAA's run.py knows."
+                f"--agent {name}: waa brings its own agents, which run inside its container; use --agent navi, or another "
+                "agent that your WAA's run.py knows."
             )
 
     def requirements(self) -> Sequence[Requirement]:
@@ -162,7 +162,7 @@ class Waa:
 
 
 def _refuse_episode() -> NoReturn:
-    raise InputError("waa plays its tasks itself, in its container; they cannot be opened as episodes.")
+    raise InputError("waa runs its tasks itself, in its container; they cannot be opened as episodes.")
 
 
 def key_of(chosen: Chosen) -> str:

@@ -47,9 +47,9 @@ def parse_list(text: str, where: str) -> Domains:
                 raise InputError(f"{where}: {name!r} cannot be the name of a domain or task.")
         twice = {one for one in cast("list[str]", ids) if cast("list[str]", ids).count(one) > 1}
         if twice:
-            raise InputError(f"{where}: {domain}/{min(twice)} stands twice; remove one.")
+            raise InputError(f"{where}: {domain}/{min(twice)} is listed twice; remove one.")
     if not any(domains.values()):
-        raise InputError(f"{where}: names no task.")
+        raise InputError(f"{where}: names no tasks.")
     return domains
 
 
@@ -63,7 +63,7 @@ class Checkout:
             raise InputError(f"--waa-root: there is no folder {root}.")
         found = next((place / way for way in _PLACES if (place / way / "examples").is_dir()), None)
         if found is None:
-            raise InputError(f"--waa-root: {root} is no checkout of WindowsAgentArena: it has no {FOLDER}/examples.")
+            raise InputError(f"--waa-root: {root} is not a checkout of WindowsAgentArena: it has no {FOLDER}/examples.")
         self._folder = found
 
     def domains(self, name: str) -> Domains:
@@ -80,7 +80,9 @@ class Checkout:
         """What the agent is told to do. Raises InputError: the task's file is missing or broken."""
         path = self._folder / "examples" / f"{task}.json"
         if not path.is_file():
-            raise InputError(f"task {task}: there is no {path}; the list and the task files of --waa-root do not fit.")
+            raise InputError(
+                f"task {task}: there is no {path}; the list and the task files of --waa-root do not match."
+            )
         found = _json(_text(path), str(path))
         said = cast("dict[str, Any]", found).get("instruction") if isinstance(found, dict) else None
         if not isinstance(said, str) or not said.strip():

@@ -87,9 +87,9 @@ def _content(file: Path) -> bytes:
 
 
 def _checked(folder: Path) -> Path:
-    """Make the folder; refuse one that another user could have prepared for us."""
+    """Create the folder; refuse one that another user may have prepared."""
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise EnvironmentFailed(f"{folder} is not a folder of our own; remove it")
+        raise EnvironmentFailed(f"{folder} belongs to another user; remove it")
     return folder

@@ -1,4 +1,4 @@
-"""The way to a container: Docker's command line. The only place that knows its words."""
+"""Access to containers through Docker's command line. Only this module knows its syntax."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INSIDE = Path(__file__).with_name("in_container.py")
 
 
 class DockerError(EnvironmentFailed):
-    """Docker did not do what it was asked for."""
+    """A Docker command failed."""
 
 
 class Docker:

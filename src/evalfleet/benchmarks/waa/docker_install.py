@@ -1,4 +1,4 @@
-"""Installing Docker on a machine of Debian's family, where this user may."""
+"""The installation of Docker on a Debian-like machine, if this user may install it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def install_docker(say: Callable[[str], None]) -> None:
     """Install Docker by apt, and let this user use it. Raises EnvironmentFailed."""
     root = as_root()
     if root is None:
-        raise EnvironmentFailed("this user is not root and has no sudo without a password")
+        raise EnvironmentFailed("this user is not root and cannot use sudo without a password")
     apt = shutil.which("apt-get")
     if apt is None:
         raise EnvironmentFailed("there is no apt-get here")

@@ -1,4 +1,4 @@
-"""Bringing WAA's image to a machine: logged in where that is needed, tried again, told as it goes, never for ever."""
+"""The pull of WAA's image: with a login if needed, retries, progress reports and a time limit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def pull(
                 docker.sweep(settings.image)
             if pause_s is None:
                 raise DockerError(f"{error} (tried {number} times)") from None
-            say(f"{error}; tries again in {pause_s:g} s")
+            say(f"{error}; retrying in {pause_s:g} s")
             time.sleep(pause_s)
 
 

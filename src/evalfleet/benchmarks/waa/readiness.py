@@ -162,7 +162,7 @@ def _disk(docker: Docker, settings: WaaSettings) -> ReadinessCheck:
     folder = "/var/lib/docker"
     try:
         if docker.has_image(settings.image) or all(docker.is_running(one) for one in settings.containers):
-            return check(holds=True, seen="nothing is to be pulled")
+            return check(holds=True, seen="no pull is needed")
         folder = os.path.abspath(docker.data_folder() or folder)
     except DockerError:
         pass  # the next check is about that
@@ -177,10 +177,10 @@ def _disk(docker: Docker, settings: WaaSettings) -> ReadinessCheck:
     if free_gb >= settings.disk_gb:
         return check(holds=True, seen=seen)
     remedy = (
-        f"make room there (docker system df shows what Docker holds): {settings.image} needs {settings.disk_gb:g} GB, or what "
+        f"free some space (docker system df shows what Docker uses): {settings.image} needs {settings.disk_gb:g} GB, or what "
         "[waa] disk_gb says"
     )
-    return check(holds=False, seen=f"{seen}, after our own leftovers were removed", remedy=remedy)
+    return check(holds=False, seen=f"{seen}, after evalfleet's leftovers were removed", remedy=remedy)
 
 
 def _docker(docker: Docker, settings: WaaSettings, means: Means | None) -> ReadinessCheck:
@@ -196,7 +196,7 @@ def _docker(docker: Docker, settings: WaaSettings, means: Means | None) -> Readi
         install_docker(means.say)
         return check(holds=True, seen=f"installed, version {_started(docker)}")
     except EnvironmentFailed as error:
-        return check(holds=False, seen=f"there is none, and it could not be installed: {error}", remedy=remedy)
+        return check(holds=False, seen=f"not installed, and the installation failed: {error}", remedy=remedy)
 
 
 def _started(docker: Docker) -> str:
@@ -229,14 +229,14 @@ def _image(docker: Docker, settings: WaaSettings, means: Means | None) -> Readin
         if docker.has_image(settings.image):
             return check(holds=True, seen=settings.image)
         if all(docker.is_running(container) for container in settings.containers):
-            return check(holds=True, seen="not needed: all containers run")
+            return check(holds=True, seen="not needed: all containers are running")
         seen = f"there is no {settings.image}"
         if means is not None:
             pull(docker, settings, means.say, means.secrets, pauses_s=means.pauses_s)
             return check(holds=True, seen=f"{settings.image}, pulled")
     except DockerError as error:
         seen = str(error)
-    remedy = f"docker pull {settings.image}, or name another with [waa] image; a registry that wants a login: [waa] registry_user"
+    remedy = f"docker pull {settings.image}, or name another image with [waa] image; if the registry needs a login, set [waa] registry_user"
     return check(holds=False, seen=seen, remedy=remedy)
 
 
@@ -257,7 +257,7 @@ def _container(docker: Docker, settings: WaaSettings, container: str, *, start: 
                 return check(holds=False, seen=f"there is none, and {lacks[0]}", remedy=lacks[1])
             docker.run(_arguments(settings, container), settings.container_timeout_s)
         if docker.state(container) != "running":
-            seen = f"ended again at once: {docker.last_words(container) or 'it said nothing'}"
+            seen = f"exited at once: {docker.last_words(container) or 'no output'}"
             return check(holds=False, seen=seen, remedy=f"look at it: docker logs {container}")
         return check(holds=True, seen="started")
     except DockerError as error:
@@ -288,7 +288,7 @@ def _lacks(settings: WaaSettings, container: str) -> tuple[str, str] | None:
     if len(settings.containers) > 1 and "{container}" not in settings.storage:
         return (
             "one golden image cannot serve several containers",
-            'write [waa] storage = "…/{container}" and copy it for each',
+            'write [waa] storage = "…/{container}" and make a copy for each container',
         )
     return None
 

@@ -1,4 +1,4 @@
-"""The results that WAA leaves: `<action_space>/<observation_type>/<model>/<trial>/<domain>/<id>/`, read to be imported."""
+"""The results that WAA writes: `<action_space>/<observation_type>/<model>/<trial>/<domain>/<id>/`, read to be imported."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def read_tree(root: str) -> PastResults:
         raise InputError(f"there is no folder {root}.")
     trials = _trials(folder)
     if not trials:
-        raise InputError(f"{root}: there are no results of WAA in it; expected {_SHAPE}/{RESULT}.")
+        raise InputError(f"{root}: contains no results of WAA; expected {_SHAPE}/{RESULT}.")
     models = sorted({trial.parent for trial in trials})
     if len(models) > 1:
         shown = ", ".join(str(model) for model in models[:3]) + (", …" if len(models) > 3 else "")
-        raise InputError(f"{root}: has the results of {len(models)} models; name one of them: {shown}.")
+        raise InputError(f"{root}: contains the results of {len(models)} models; name one of them: {shown}.")
     numbered = [(_number(trial, place), trial) for place, trial in enumerate(sorted(trials))]
     tasks = [task for number, trial in sorted(numbered) for task in _tasks(trial, number)]
     return PastResults(model=models[0].name, tasks=tasks)

@@ -1,4 +1,4 @@
-"""Signing in: the token endpoint and the documents that lead to it. Every secret is right."""
+"""Sign-in: the token endpoint and its discovery documents. Every secret is accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long operations: accepted at once, done later, asked for meanwhile. As Azure's, but for the times."""
+"""Long-running operations: accepted at once, finished later, polled meanwhile. Like Azure's, except for the times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Auto-shutdown: Azure's own deadline for a VM, which works with nobody there."""
+"""Auto-shutdown: Azure's own deadline for a VM, which works without any client."""
 
 from __future__ import annotations
 

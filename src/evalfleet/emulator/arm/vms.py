@@ -116,7 +116,7 @@ class VirtualMachines:
         return answer(existing)
 
     def _fail(self, machine: Machine, error: ArmError) -> None:
-        """The record stays, with its interface, address and disk: on Azure somebody must delete it."""
+        """The record stays, with its interface, address and disk: on Azure it must be deleted explicitly."""
         machine.failure = error
         machine.body["properties"]["provisioningState"] = "Failed"
         self._world.journal.tell("vm.failed", machine.name, code=error.code)

@@ -1,4 +1,4 @@
-"""How a machine is inside: what its stand-in programs read, in a file beside its disk."""
+"""The condition of a machine: what its fake programs show, in a file beside its disk."""
 
 from __future__ import annotations
 

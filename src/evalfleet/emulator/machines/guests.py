@@ -1,4 +1,4 @@
-"""Windows, as far as one can tell who asks whether it answers: on the address of the machine whose container runs it."""
+"""Fake Windows guests: they answer probes on the address of the machine whose container runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metadata service inside a VM: who am I, and am I about to be taken away?
+"""The metadata service inside a VM: instance data and scheduled events.
 
 On Azure it answers at 169.254.169.254, and so it does for hosts with a network of their own, known by their addresses.
 Commands of the others find its address, which names the VM, in `EVALFLEET_IMDS`.

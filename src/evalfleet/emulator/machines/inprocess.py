@@ -1,4 +1,4 @@
-"""A VM as an SSH server inside the emulator: nothing to install, no root, forty of them in the blink of an eye.
+"""A VM as an SSH server inside the emulator: nothing to install, no root, and forty of them start in a moment.
 
 Its commands are real processes of the person who runs the emulator, in a folder of the VM's own: `home` is its disk,
 `mnt` its temporary disk, and programs in `bin` go before those of the machine. It is no sandbox.

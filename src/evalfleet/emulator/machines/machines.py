@@ -1,4 +1,4 @@
-"""The machines behind the VMs: what is on, what is off, what is being taken away."""
+"""The machines behind the VMs: their power states and evictions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from evalfleet.emulator.scenario import Eviction, LinkChange
 
 
 class Notice(Struct):
-    """A scheduled event of IMDS: this machine is going to be taken away."""
+    """A scheduled event of IMDS: this machine will be evicted."""
 
     id: str
     not_before: float
@@ -256,7 +256,7 @@ class Machines:
             ArmError: it is no spot machine, or does not run.
         """
         if not machine.spot or machine.power != "running":
-            raise ArmError(400, "BadRequest", f"{machine.name} is no spot machine that runs.")
+            raise ArmError(400, "BadRequest", f"{machine.name} is not a running spot machine.")
         clock = self._world.clock
         notice = Notice(str(uuid.uuid4()).upper(), clock.now() + clock.real(self._world.times.notice))
         if silent:

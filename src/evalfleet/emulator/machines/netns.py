@@ -87,7 +87,7 @@ async def network() -> AsyncGenerator[None]:
         try:
             lock.bind(LOCK)
         except OSError:
-            raise InputError("--hosts netns: another emulator of this machine has them; end it first.") from None
+            raise InputError("--hosts netns: another emulator on this machine is using them; stop it first.") from None
         if plugged(BRIDGE):  # left by one that was killed
             await command("ip", "link", "delete", BRIDGE)
         await command("ip", "link", "add", BRIDGE, "type", "bridge")
@@ -286,5 +286,5 @@ class NetnsHost:
 
     async def set_link(self, *, blocked: bool, latency_s: float) -> None:
         if latency_s:
-            raise ArmError(400, "BadRequest", "A slow link is emulated by --hosts inprocess only.")
+            raise ArmError(400, "BadRequest", "Only --hosts inprocess can emulate a slow link.")
         await command("ip", "link", "set", self._link, "down" if blocked else "up")

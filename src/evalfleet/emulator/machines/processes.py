@@ -1,4 +1,4 @@
-"""Processes of one emulated machine, wherever they went: daemons leave their session, and still die with the machine."""
+"""The processes of one emulated machine, including daemons that left their session: all die with the machine."""
 
 from __future__ import annotations
 

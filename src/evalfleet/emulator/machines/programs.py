@@ -1,4 +1,4 @@
-"""The programs that stand in for a machine's own, in its `bin`: they show the machine as it shall be."""
+"""Fake system programs in a machine's `bin`: they show the machine in its configured condition."""
 
 from __future__ import annotations
 

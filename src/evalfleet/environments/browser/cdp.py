@@ -23,7 +23,7 @@ Handler = Callable[[dict[str, Any]], None]
 
 
 class Connection:
-    """A conversation with one browser. Owns both descriptors.
+    """A connection to one browser. Owns both descriptors.
 
     Args:
         read_fd: where the browser's messages come from.
@@ -77,7 +77,7 @@ class Connection:
         return result
 
     def post(self, method: str, params: dict[str, Any] | None = None, *, session: str | None = None) -> None:
-        """Say something whose answer does not matter."""
+        """Send a message and ignore the answer."""
         self._send(method, params, session, time.monotonic() + self._timeout_s)
 
     def wait(self, condition: Callable[[], bool], what: str, *, timeout_s: float | None = None) -> None:
@@ -103,7 +103,7 @@ class Connection:
             except BlockingIOError:
                 _, ready, _ = select.select([], [self._write_fd], [], max(0.0, deadline - time.monotonic()))
                 if not ready:
-                    raise BrowserTimeout(f"{method}: the browser does not read what it is told") from None
+                    raise BrowserTimeout(f"{method}: the browser does not read its input") from None
             except OSError as error:
                 raise BrowserGone(f"the browser is gone: {error.strerror}") from None
         return self._last_id
@@ -136,7 +136,7 @@ class Connection:
         try:
             message: dict[str, Any] = json.loads(text)
         except ValueError:
-            raise BrowserError(f"the browser said what is not JSON: {bytes(text[:_SHOWN])!r}") from None
+            raise BrowserError(f"the browser sent invalid JSON: {bytes(text[:_SHOWN])!r}") from None
         number = message.get("id")
         if number is None:
             handler = self._handlers.get(message.get("method", ""))

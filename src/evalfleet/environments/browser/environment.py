@@ -1,7 +1,7 @@
 """The environment `browser`: a fresh headless Chromium for one attempt.
 
 It is driven over pipes, keeps everything it writes inside one folder, reaches no network, and ends with the process
-that started it: Chromium leaves when its pipe closes, and lies in that process's tree for whoever kills it.
+that started it: Chromium leaves when its pipe closes, and is part of that process's tree, so killing the tree ends it.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Browser:
     ) -> Executed:
         """Evaluate JavaScript in the page: `["js", expression]`. What it throws is the code 1 and the standard error."""
         if len(command) != 2 or command[0] != "js" or stdin or env:
-            raise InputError('a browser executes ["js", expression] only, without input and variables.')
+            raise InputError('a browser can only execute ["js", expression], without input and variables.')
         try:
             value = self.page.evaluate(command[1], timeout_s=timeout_s)
         except ScriptFailed as error:
@@ -135,7 +135,7 @@ class Browser:
     def launch(self, command: Sequence[str]) -> None:
         """Open a page: `["open", address]`, or the path of a file."""
         if len(command) != 2 or command[0] != "open":
-            raise InputError('a browser launches ["open", address] only.')
+            raise InputError('a browser can only launch ["open", address].')
         address = command[1]
         try:
             self.page.open(address if ":" in address else self._path(address).as_uri())
@@ -162,7 +162,7 @@ class Browser:
             raise InputError(f"{path!r} cannot be written: {error.strerror}") from None
 
     def reset(self) -> None:
-        """Throw the whole browser away and start another one."""
+        """Discard the browser and start a new one."""
         self.close()
         self._start()
 

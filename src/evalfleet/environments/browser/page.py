@@ -52,7 +52,7 @@ class Page:
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
             said = details.get("exception", {}).get("description") or details.get("text", "")
-            raise ScriptFailed(f"JavaScript failed: {said.splitlines()[0] if said else 'without a word'}")
+            raise ScriptFailed(f"JavaScript failed: {said.splitlines()[0] if said else 'no message'}")
         return answer["result"].get("value")
 
     def stop_script(self) -> None:

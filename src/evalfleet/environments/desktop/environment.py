@@ -144,7 +144,7 @@ class Desktop:
         self._session.write(path, data)
 
     def reset(self) -> None:
-        """Throw the whole desktop away and start another one. Whoever watches sees the new one."""
+        """Discard the desktop and start a new one. Viewers then see the new one."""
         self._end()
         self._start()
         if self._viewing is not None:

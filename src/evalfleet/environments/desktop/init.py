@@ -132,7 +132,7 @@ class Init:
             self._launched = [process for process in self._launched if process.poll() is None]
 
     def end(self) -> None:
-        """Take everybody along."""
+        """End all processes of the desktop."""
         if self._contained:
             os._exit(0)  # the first process of the namespace leaves with us, and with it all others
         for part in self._parts:
@@ -370,7 +370,7 @@ def _authority(cookie: bytes) -> bytes:
 
 
 def _below(pid: int) -> list[int]:
-    """Return everybody below a process."""
+    """Return all descendants of a process."""
     found: list[int] = []
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -382,7 +382,7 @@ def _below(pid: int) -> list[int]:
 
 
 def _kill_tree(pid: int) -> None:
-    """Kill a process with everybody below it, and its group."""
+    """Kill a process with all its descendants, and its group."""
     for each in (*_below(pid), pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(each, signal.SIGKILL)

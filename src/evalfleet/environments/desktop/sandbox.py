@@ -107,7 +107,7 @@ def chosen(mode: Mode) -> str | None:
         return None
     why_not = refusal()
     if why_not and mode is Mode.BWRAP:
-        raise EnvironmentFailed(f"there can be no sandbox here: {why_not}")
+        raise EnvironmentFailed(f"this machine does not allow a sandbox: {why_not}")
     return None if why_not else shutil.which("bwrap")
 
 

@@ -1,4 +1,4 @@
-"""The owner's end of a desktop: starts `desktop_init` in a sandbox or plainly, gives it orders, and ends it."""
+"""The owner's end of a desktop: starts `desktop.init` with or without a sandbox, sends it requests, and ends it."""
 
 from __future__ import annotations
 

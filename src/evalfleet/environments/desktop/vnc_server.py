@@ -1,6 +1,6 @@
-"""A desktop that can be watched and used by people, too: a small VNC server on a Unix socket.
+"""A small VNC server on a Unix socket, through which people can watch and use a desktop.
 
-It speaks RFB 3.8 without a password: whoever may open the socket may look and type, and the socket lies in the attempt's own folder. A
+It speaks RFB 3.8 without a password: anyone who may open the socket may watch and type, and the socket lies in the attempt's own folder. A
 viewer gets the lines of the screen that changed, as they are; the way to a browser is short. Viewers have threads of their own and one
 connection to the X server between them; the agent's is another one.
 """

@@ -1,4 +1,4 @@
-"""What guest and client say to each other, as plain JSON, and what errors are called there."""
+"""The JSON messages between guest and client, and the names of errors in them."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def order_of(body: bytes) -> Order:
     known = {"command", "stdin", "stdin_base64", "env", "timeout_s"}
     for name in given:
         if name not in known:
-            raise InputError(f"there is no member {name!r}; known: {', '.join(sorted(known))}.")
+            raise InputError(f"unknown key {name!r}; known: {', '.join(sorted(known))}.")
     command, env, timeout_s = given.get("command"), given.get("env", {}), given.get("timeout_s", 60.0)
     if not isinstance(command, list) or not command or not all(isinstance(w, str) for w in cast("list[Any]", command)):
-        raise InputError('the command must be a list of texts, such as ["ls", "-l"].')
+        raise InputError('the command must be a list of strings, such as ["ls", "-l"].')
     if not isinstance(env, dict) or not all(isinstance(v, str) for v in cast("dict[str, Any]", env).values()):
-        raise InputError("env must be an object of texts.")
+        raise InputError("env must be an object of strings.")
     number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
     if not number or not math.isfinite(timeout_s) or not 0 < timeout_s <= LONGEST_EXECUTION_S:
         raise InputError(f"timeout_s must be a number above 0 and at most {LONGEST_EXECUTION_S:g}.")

@@ -1,7 +1,7 @@
-"""An environment served over HTTP, for agents in any language and for worlds on another machine.
+"""An environment served over HTTP, for agents in any language and for environments on another machine.
 
 Requests are read by threads of their own, but everything that is done to the environment is done by the one thread that
-calls `serve`, in the order in which it was asked for. The protocol is told in docs/reference/guest-protocol.md.
+calls `serve`, in the order in which it was asked for. The protocol is described in docs/reference/guest-protocol.md.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class _Server(ThreadingHTTPServer):
     guest: Guest
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is its own affair."""
+        """Ignore clients that disconnect."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -151,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._handle("POST")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not told to anybody."""
+        """Requests are not logged."""
 
     def _handle(self, method: str) -> None:
         self.close_connection = True
@@ -181,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Return the request's body; None where it was refused."""
         length = self.headers.get("Content-Length", "0")
         if self.headers.get("Transfer-Encoding") or not length.isdecimal():
-            self._refuse(411, "size", "the body's Content-Length must be told")
+            self._refuse(411, "size", "the header Content-Length is missing")
         elif int(length) > limit:
             self._refuse(413, "size", f"the body has more than {limit} bytes")
         else:

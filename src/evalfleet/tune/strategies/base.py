@@ -1,4 +1,4 @@
-"""Who proposes what to try next.
+"""The interface of strategies: they propose the points to try next.
 
 Contract of every strategy (`evalfleet.testing.strategy_contract` tries it):
 
@@ -41,7 +41,7 @@ class Strategy(Protocol):
 
 
 def strategy_of(name: str, space: Space, objective: Objective, seed: int) -> Strategy:
-    """Raises InputError for a name that nobody knows, and where what it needs is not installed."""
+    """Raises InputError for an unknown name, and if a package that the strategy needs is not installed."""
     match name:
         case "grid":
             from evalfleet.tune.strategies.grid import Grid

@@ -1,6 +1,6 @@
 """Every point of a grid; and where not all can be tried, those that show every value of every parameter first.
 
-The next point is the one whose values were tried least so far. So the first N of a grid are spread over it, never one corner,
+The next point is the one whose values were tried least so far. So the first N points are spread over the grid, never in one corner,
 however many N are, and whoever adds trials later goes on in the same way.
 """
 

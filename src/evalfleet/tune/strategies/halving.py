@@ -41,7 +41,7 @@ class Halving(Struct, frozen=True, kw_only=True):
         return len(self.budgets) - 1
 
     def counts(self, trials: int) -> list[int]:
-        """How many a rung gets, where none fails and the space is large enough."""
+        """How many trials each rung gets if none fails and the space is large enough."""
         found = [trials]
         for _ in self.budgets[1:]:
             found.append(max(1, found[-1] // self.factor))
@@ -76,7 +76,7 @@ def rungs(halving: Halving, objective: Objective, trials: Sequence[Trial], count
 
 
 def promotions(halving: Halving, objective: Objective, trials: Sequence[Trial], count: int) -> list[Wanted]:
-    """Who goes up now, the highest rung first."""
+    """The trials to promote now, the highest rung first."""
     ladder = rungs(halving, objective, trials, count)
     wanted: list[Wanted] = []
     for rung, above in pairwise(ladder):
@@ -115,7 +115,7 @@ def halving_of(table: Any) -> Halving:
         raise InputError(f"{where}.factor: expected a whole number from 2 to 100.")
     least, most = (_amount(f"{where}.{name}", row.get(name)) for name in ("min", "max"))
     if least > most:
-        raise InputError(f"{where}: min ({least:g}) is above max ({most:g}); exchange them.")
+        raise InputError(f"{where}: min ({least:g}) is above max ({most:g}); swap them.")
     whole = isinstance(least, int) and isinstance(most, int)
     budgets: list[float] = [most]
     # A share of a millionth is forgiven: 0.1 * 3 * 3 is not quite 0.9.

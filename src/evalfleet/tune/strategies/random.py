@@ -1,4 +1,4 @@
-"""Points by chance. Trial n is drawn from the seed and n alone, so that it is the same whoever else is open."""
+"""Random points. Trial n is drawn from the seed and n alone, so it does not depend on which other trials are open."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Random:
 
 
 def drawn(space: Space, tried: Collection[str], rng: random.Random) -> Point | None:
-    """An allowed point that was not tried; None if none is left, or none can be found."""
+    """An allowed point that was not tried yet; None if none is left or none was found."""
     for _ in range(_DRAWS):
         point = space.draw(rng)
         if identity(point) not in tried and space.allows(point):

@@ -194,7 +194,7 @@ class XConnection:
         status, reason, _, _, length = struct.unpack("<BBHHH", self._read(8))
         more = self._read(4 * length)
         if status != 1:
-            raise DesktopError(f"the X server refuses us: {bytes(more[:reason]).decode('latin-1').strip()}")
+            raise DesktopError(f"the X server refuses the connection: {bytes(more[:reason]).decode('latin-1').strip()}")
         self._next_id: int = struct.unpack_from("<I", more, 4)[0]
         vendor, _, _, formats = struct.unpack_from("<HHBB", more, 16)
         self.first_key, self.last_key = more[26], more[27]
