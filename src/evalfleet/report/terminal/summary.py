@@ -92,7 +92,7 @@ def _scores(summary: Summary, width: int) -> list[Line]:
     lines: list[Line] = []
     for name, score, bounds, meaning in rows:
         sure = f"95% CI {text.interval(bounds)}" if bounds else "nothing counts yet"
-        shown = line(f"  {name:<13}", Span(f"{text.percent(score):>6}", Style.STRONG), f"   {sure:<23}")
+        shown = line(f"  {name:<13}", Span(f"{text.percent(score):>6}", Style.STRONG), f"   {sure:<20}")
         room = width - cells(shown) - 2
         explained = bounds is not None and room >= 20
         lines.append([*shown, Span(f"  {text.clip(meaning, room)}", Style.FAINT)] if explained else shown)
@@ -119,7 +119,7 @@ def _repeats(summary: Summary) -> list[Line]:
     solved = f"{found.always:,} always solved, {found.sometimes:,} at times, {found.never:,} never"
     varied = "" if found.deviation is None else f"; spread ±{found.deviation * 100:.1f}"
     return [
-        line(f"  {name:<13}", Span(f"{text.percent(last.score):>6}", Style.STRONG), f"   {sure:<23}  {chances}"),
+        line(f"  {name:<13}", Span(f"{text.percent(last.score):>6}", Style.STRONG), f"   {sure:<20}  {chances}"),
         line(
             f"  {'Repeats':<13}",
             f"{found.episodes:>6,}   episodes of {text.count(found.tasks, 'task')}: {solved}{varied}",
