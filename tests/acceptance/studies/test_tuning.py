@@ -74,7 +74,9 @@ def test_the_example_finds_a_configuration_that_keeps_the_limit(fleet: Fleet):
     assert facts["confirmed"]["alone"]["measurements"] == 3
     assert facts["confirmed"]["alone"]["parameters"] == facts["best"]["parameters"]
     assert "alone on its machine" in facts["confirmed"]["text"]
-    assert fleet.json("study", "best") == facts["best"]["parameters"]
+    assert fleet.json("study", "best") == {"run": facts["run"], "parameters": facts["best"]["parameters"]}
+    alone = fleet.command("study", "best", "--format", "json").stdout
+    assert json.loads(alone) == facts["best"]["parameters"]
     flags = fleet.command("study", "best", "server").stdout.split()
     assert flags[:2] == ["--tp", str(facts["best"]["parameters"]["tp"])]
     assert "max_num_seqs = " in fleet.command("study", "best", "--format", "toml").stdout
