@@ -1,4 +1,4 @@
-"""Stops an outage from eating the run: one breaker per pool or backend.
+"""The breaker of a pool or backend: it stops an outage from using up the attempts of a run.
 
 **Slow start.** Until the first sign of health at most 3 attempts are in flight. Health is a verdict, or an attempt
 that has run for 60 s without failing.
@@ -87,7 +87,7 @@ class Breaker(Struct, frozen=True, kw_only=True):
 
     @property
     def exhausted(self) -> bool:
-        """Open, and no more probes to make: the run pauses."""
+        """Open, and all probes are used: the run pauses."""
         last = self.limits.probes
         return self.state is BreakerState.OPEN and last is not None and self.probes >= last
 
@@ -166,7 +166,7 @@ class Breaker(Struct, frozen=True, kw_only=True):
         return self._moved(BreakerState.OPEN, probe=None)._scheduled(now)
 
     def rearmed(self, now: float) -> Breaker:
-        """Somebody says that the cause is gone: an open breaker probes anew, at once. A closed one starts slowly."""
+        """A person says that the cause is fixed: an open breaker probes again at once, a closed one starts slowly."""
         if self.state is BreakerState.CLOSED:
             return self._closed()
         return self._moved(BreakerState.OPEN, probes=0, probe=None, next_probe_at=now)
@@ -177,7 +177,7 @@ class Breaker(Struct, frozen=True, kw_only=True):
         return replace(self, state=state, **changes)
 
     def _closed(self, *, healthy: bool = False) -> Breaker:
-        """As new, with what it has learned forgotten."""
+        """A new breaker, without history."""
         self._moved(BreakerState.CLOSED)
         return Breaker(limits=self.limits, healthy=healthy)
 

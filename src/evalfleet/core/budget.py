@@ -1,4 +1,4 @@
-"""Money is capped before it is spent."""
+"""The budget of a run: checked before money is spent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _CENT_FRACTION = 1e-9  # sums of floats must not refuse an attempt that fits exa
 
 
 class Budget(Struct, frozen=True, kw_only=True):
-    """The limit of a run; None is none.
+    """The limit of a run; None means no limit.
 
     As long as no attempt costs more than its estimate, a run that asks before every attempt never passes the limit.
     """
@@ -33,7 +33,7 @@ class Budget(Struct, frozen=True, kw_only=True):
         return self.limit_usd is not None and spent_usd > self.limit_usd + _CENT_FRACTION
 
     def message(self, spent_usd: float, committed_usd: float, estimate_usd: float) -> str:
-        """Why the run admits no more work, and what to do."""
+        """Why the run starts no more attempts, and what to do."""
         return (
             f"the budget of ${self.limit_usd or 0.0:.2f} does not allow another attempt: ${spent_usd:.2f} spent, "
             f"${committed_usd:.2f} committed, about ${estimate_usd:.2f} each; resume with a larger budget"
@@ -52,7 +52,7 @@ class Ramp(Struct, kw_only=True):
     is_known: bool = False  # a verdict has told what an attempt costs
 
     def learn(self, cost_usd: float, *, verdict: bool) -> None:
-        """Take in what an attempt cost in the end."""
+        """Record the final cost of an attempt."""
         confirms = not self.is_known or cost_usd <= (self.largest_usd or 0.0) + _CENT_FRACTION
         self.largest_usd = max(self.largest_usd or 0.0, cost_usd)
         self.is_known |= verdict

@@ -1,4 +1,4 @@
-"""What attempts cost, what of it was wasted, and what the whole run will cost."""
+"""The cost of attempts, the wasted share, and the forecast for the whole run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HOUR_S = 3600.0
 
 
 class LiveCost(Struct, frozen=True, kw_only=True):
-    """An attempt that runs now."""
+    """A running attempt."""
 
     price_per_hour: float
     elapsed_s: float
@@ -24,7 +24,7 @@ class LiveCost(Struct, frozen=True, kw_only=True):
 
 
 class Forecast(Struct, frozen=True, kw_only=True):
-    """None where there is nothing yet to tell it from."""
+    """None where there is no data yet."""
 
     estimated_total_usd: float | None
     cost_per_task_usd: float | None
@@ -50,7 +50,7 @@ class Bill(Struct, frozen=True, kw_only=True):
 
 
 def unseen_seconds(begun_at: float | None, now: float, longest_s: float) -> float:
-    """The worker's time of an attempt whose end nobody saw: until it was seen gone, and no longer than its runner lets it run."""
+    """The worker time of an attempt whose end was not observed: until it was found gone, at most the runner's time limit."""
     return 0.0 if begun_at is None else max(0.0, min(now - begun_at, longest_s))
 
 

@@ -1,4 +1,4 @@
-"""Which waiting task goes to which free slot.
+"""The placement of waiting tasks on free slots.
 
 A pull queue: tasks come in the order of the store (longest expected first), and each takes a free slot of a host that
 has the memory that it asks for; tasks that do not fit are passed by. Slots are taken from one host after the other. A task that
@@ -28,7 +28,7 @@ _NOTHING = Requests()
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
-    """A task that waits and may start now."""
+    """A waiting task that may start now."""
 
     number: int
     requests: Requests = _NOTHING

@@ -26,7 +26,7 @@ class ReadinessCheck(Struct, frozen=True, kw_only=True):
         return f"{self.name}{of}: {self.seen}" + ("" if self.holds else f"; {self.remedy}")
 
     def row(self) -> JsonObject:
-        """As JSON, for programs and for the way from a host to us."""
+        """As JSON, for programs and for the way from a host to the controller."""
         return {
             "check": self.name,
             "container": self.of,
@@ -76,7 +76,7 @@ Update: TypeAlias = str | Pull
 
 
 class HostEvent(Struct, frozen=True, kw_only=True):
-    """An event about a host, for whoever keeps the event log."""
+    """An event about a host, for the event log."""
 
     host: str
     type: str

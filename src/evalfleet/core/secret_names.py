@@ -1,4 +1,4 @@
-"""Variables in a task's `env` that look like secrets: what stands there is stored, and shown to whoever may look."""
+"""Variables in a task's `env` that look like secrets: their values are stored, and shown to everyone with access."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VALUE = re.compile(
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Whether a variable looks as if nobody else should see it, by its name or by how its value begins."""
+    """Whether a variable looks like a secret, by its name or by how its value begins."""
     return bool(value) and (_NAME.search(name) is not None or _VALUE.match(value) is not None)
 
 
@@ -28,7 +28,7 @@ def masked(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def warning(tasks: Iterable[TaskSpec]) -> str | None:
-    """What to tell who submits such variables; None where there are none."""
+    """The warning for a submission with such variables; None if it has none."""
     found: dict[str, str] = {}
     for task in tasks:
         for name, value in task.env.items():
@@ -38,6 +38,6 @@ def warning(tasks: Iterable[TaskSpec]) -> str | None:
         return None
     name, key = next(iter(found.items()))
     return (
-        f"{', '.join(found)} {'looks' if len(found) == 1 else 'look'} like a secret and stands in `env` (of task {key!r}, for one): its "
+        f"{', '.join(found)} {'looks' if len(found) == 1 else 'look'} like a secret and is set in `env` (for example of task {key!r}): its "
         f"value is stored with the run. Put the name into `secrets` instead, and set {name} where evalfleet runs"
     )

@@ -1,4 +1,4 @@
-"""Which state may follow which, and the verbs that move it.
+"""The allowed transitions of every state machine, and the verbs that cause them.
 
 What the store keeps moves by guarded statements along these edges, and the contract of the store tries all others. What
 lives in code moves through `allowed`. Tables are keyed by a pair of states of one enum; what is not in a table is forbidden.
@@ -73,7 +73,7 @@ DESIRED_EDGES: Mapping[tuple[D, D], tuple[str, ...]] = {
     (D.STOPPED, D.RUNNING): ("start",),
     (D.STOPPED, D.GONE): ("delete",),
 }
-"""What a host should be. Anybody may change it; nothing leaves `gone`: a machine that is to go is never wanted back."""
+"""The desired state of a host. Every process may change it. Nothing leaves `gone`: a machine that is to go stays unwanted."""
 
 HOST_EDGES: Mapping[tuple[H, H], tuple[str, ...]] = {
     (H.REQUESTED, H.CREATING): ("order",),

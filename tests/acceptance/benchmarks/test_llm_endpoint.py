@@ -306,7 +306,7 @@ def test_a_key_that_no_header_can_carry(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-\x07secret")
     with ChatServer(script(CLICK)) as server, pytest.raises(ServiceRefused) as caught:
         decide(server)
-    assert "the key OPENAI_API_KEY has characters" in str(caught.value)
+    assert "the key OPENAI_API_KEY contains characters" in str(caught.value)
     assert "secret" not in str(caught.value).lower().replace("openai_api_key", "")
 
 

@@ -252,4 +252,4 @@ def test_what_apt_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert "E: Could not get lock" in done.last.seen
     monkeypatch.setattr(docker_install, "as_root", lambda: None)
     done = Preparation(WaaSettings(install_docker=True, disk_gb=0))
-    assert "not root and has no sudo without a password" in done.last.seen
+    assert "not root and cannot use sudo without a password" in done.last.seen

@@ -327,5 +327,5 @@ def test_rules_are_set_in_the_configuration():
     assert found.severity is Severity.CRITICAL
     with pytest.raises(ValueError, match="no rule 'nonsense'"):
         AlertSettings(off=("nonsense",))
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="is not an action of this rule"):
         AlertSettings(rules={"idle_pool": RuleSettings(action=Action.PAUSE)})

@@ -97,7 +97,7 @@ def test_capacity_and_choice_are_one_decision_7():
 def test_what_is_not_known_is_not_free_8():
     """8: `[N/A]` made the whole snapshot None and then nothing was checked; unknown utilisation counted as idle."""
     silent = card(0, None, processes=None)
-    assert blocked(silent, 0.0) == "does not tell whether it is free"
+    assert blocked(silent, 0.0) == "does not report whether it is free"
     assert granted([ticket(1)], [silent]) == {}
     unsure = card(1, None, processes=())  # it tells its processes, and there are none
     assert granted([ticket(1)], [silent, unsure]) == {1: [1]}
@@ -279,7 +279,7 @@ def test_never_says_what_is_missing():
         "asks for 2 GPUs; no host has that much among its GPUs 0: the most is 1"
     )
     unknown = {"h": [card(0, None, memory_mb=None)]}
-    assert "do not tell how much memory" in (never(Requests(gpus=1, gpu_memory_mb=1), (), unknown) or "")
+    assert "do not report their memory" in (never(Requests(gpus=1, gpu_memory_mb=1), (), unknown) or "")
     busy = {"h": [card(0, foreign=(1,)), card(1, quarantine="q", quarantined_at=0.0)]}
     assert never(Requests(gpus=2), (), busy) is None  # some day it may
 

@@ -70,7 +70,7 @@ async def test_a_blamed_host_gets_no_work_until_its_canary_has_passed(home: Path
     assert bad.canaries[-1] in bad.forgotten
     assert not {attempt.id for attempt in play.attempts()} & set(bad.canaries)
     assert list(play.fleet.blamed) == ["bad"]
-    assert "different tasks failed there by no fault of their own" in play.fleet.blamed["bad"]
+    assert "different tasks failed there through no fault of their own" in play.fleet.blamed["bad"]
     assert any("bad is quarantined" in line for line in play.notices)
     kinds = [kind for kind, where in play.types() if where == "bad"]
     assert kinds.index("worker.quarantined") < kinds.index("worker.canary_passed") < kinds.index("worker.returned")

@@ -1,4 +1,4 @@
-"""the readiness checks: what must hold before Windows can be used, check by check, each with a deadline.
+"""The readiness checks of WAA: what must hold before Windows can be used, each with a deadline.
 
 It runs on the machine that has the containers: for `evalfleet prepare` on this one, for attempts on their worker's.
 The first check that does not hold is the last, because all others rest on it.
@@ -43,7 +43,7 @@ class CheckFailed(EnvironmentFailed):
 
 
 class Means(Struct, frozen=True, kw_only=True):
-    """What may be used to make a check hold. Without them a machine is only looked at."""
+    """What may be used to make a check hold. Without it a machine is only inspected."""
 
     say: Callable[[Update], None]  # hears what goes on
     secrets: Mapping[str, str]  # by the names of their variables

@@ -1,4 +1,4 @@
-"""Which alerts should be firing for pools, hosts and the home, from what is known of them. Pure."""
+"""The conditions of alerts about pools, hosts and the home. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class HostFacts(Struct, frozen=True, kw_only=True):
 
 
 class Reaped(Struct, frozen=True, kw_only=True):
-    """One look of a reaper that found something."""
+    """One pass of a reaper that found something."""
 
     number: int  # of its event
     found: int
@@ -55,16 +55,16 @@ def pool_conditions(facts: PoolFacts, limits: AlertSettings) -> list[Condition]:
 
 def _idle(facts: PoolFacts, limits: AlertSettings) -> Iterator[Condition]:
     if facts.usd_per_hour > 0 and facts.idle_s >= limits.idle_s:
-        text = f"pool {facts.name} costs ${facts.usd_per_hour:.2f} an hour and does nothing; stop it, or use it"
+        text = f"pool {facts.name} costs ${facts.usd_per_hour:.2f} an hour and is idle; stop it, or use it"
         yield Condition(rule="idle_pool", subject=facts.name, message=text)
 
 
 def _stuck(facts: PoolFacts, limits: AlertSettings) -> Iterator[Condition]:
     if facts.reason is not None:
-        text = f"pool {facts.name} makes no more machines: {facts.reason}"
+        text = f"pool {facts.name} has stopped creating machines: {facts.reason}"
         yield Condition(rule="breaker", message=text)
     for host, why in facts.unready:
-        text = f"machine {host} of pool {facts.name} did not get ready: {why}"
+        text = f"machine {host} of pool {facts.name} did not become ready: {why}"
         yield Condition(rule="not_started", subject=host, message=text, host=host)
     for host, since in facts.pulling:
         if facts.now - since > limits.pull_s:
@@ -72,7 +72,7 @@ def _stuck(facts: PoolFacts, limits: AlertSettings) -> Iterator[Condition]:
 
 
 def host_conditions(facts: HostFacts, limits: AlertSettings) -> list[Condition]:
-    """Which of its parts are full. One fires when every sample of the time says so, and holds until a minute's mean does not."""
+    """Which resources of a host are full: every sample of the period is above the limit. It holds until a minute's mean is not."""
     samples = [one for one in facts.samples if one.at <= facts.now]
     if not samples or facts.now - samples[-1].at > _SILENT_S:
         return []
@@ -87,7 +87,7 @@ def host_conditions(facts: HostFacts, limits: AlertSettings) -> list[Condition]:
 
 
 def _full(facts: HostFacts, samples: Sequence[Sample], part: str, limits: AlertSettings) -> float | None:
-    """How full it is, if it is too full."""
+    """How full it is, if that is above the limit."""
     now = facts.now
     if part in facts.firing:
         share = _share(mean([one.load for one in samples if one.at >= now - _CALM_S]), part)
@@ -114,7 +114,7 @@ def reap_conditions(looks: Sequence[Reaped], limits: AlertSettings) -> list[Cond
     found: list[Condition] = []
     for look in looks:
         some = ", ".join(look.names[:3]) + (", …" if look.found > 3 else "")
-        then = f"{look.left} are still there: `evalfleet reap`" if look.left else "they are gone now"
-        text = f"found {look.found} of our resources in the cloud that belong to no pool ({some}); {then}"
+        then = f"{look.left} are still there; run `evalfleet reap`" if look.left else "they are gone now"
+        text = f"found {look.found} of evalfleet's resources in the cloud that belong to no pool ({some}); {then}"
         found.append(Condition(rule="orphans", subject=str(look.number), message=text))
     return chosen(found, limits)

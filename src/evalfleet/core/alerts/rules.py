@@ -1,6 +1,6 @@
-"""The rules of alerts: what is watched for, how bad it is, and what may be done about it. Pure.
+"""The alert rules: what each watches for, its severity, and the actions it allows. Pure.
 
-Rules are latched: a condition that holds fires once, and is resolved once when it holds no more. The same facts give the same conditions
+Rules are latched: a condition that holds fires once, and is resolved once when it no longer holds. The same facts give the same conditions
 after a restart, so that nothing is told twice. `run_checks` and `host_checks` have the conditions.
 """
 
@@ -25,7 +25,7 @@ class Severity(StrEnum):
 
 
 class Action(StrEnum):
-    """What is done when a rule fires; whatever it is, people are told."""
+    """What is done when a rule fires, besides notifying people."""
 
     NOTIFY = "notify"  # nothing else
     PAUSE = "pause"  # the run admits no more work
@@ -53,12 +53,14 @@ _warning = partial(Rule, severity=Severity.WARNING)
 RULES: tuple[Rule, ...] = (
     _critical(name="no_progress", text="a running run makes no progress", actions=(*_OF_RUN, Action.RETRY)),
     _critical(name="undriven", text="a run is running without a controller"),
-    _critical(name="paused", text="a run paused by itself and needs a person"),
+    _critical(name="paused", text="a run paused itself and needs a person"),
     _critical(name="breaker", text="the breaker of a run or pool is open"),
     _critical(name="budget", text="a run has spent a large share of its budget", actions=_OF_RUN),
     _critical(name="pool_budget", text="a pool has spent a large share of its budget"),
     _critical(name="not_started", text="a container or program did not start within its deadline", actions=_OF_HOST),
-    _critical(name="overload", text="processors, memory or disk of a host are full for long", actions=_OF_HOST),
+    _critical(
+        name="overload", text="processors, memory or disk of a host have been full for a long time", actions=_OF_HOST
+    ),
     _warning(name="worker_lost", text="a host was given up", actions=_OF_HOST),
     _warning(name="quarantine", text="a worker is quarantined", actions=_OF_HOST),
     _warning(
@@ -68,9 +70,9 @@ RULES: tuple[Rule, ...] = (
     ),
     _warning(name="retry_rate", text="many tasks need more than one attempt", actions=_OF_RUN),
     _warning(name="slow_task", text="a task takes much longer than expected", actions=_OF_ATTEMPT),
-    _warning(name="image_pull", text="a host has been pulling an image for long", actions=_OF_HOST),
-    _warning(name="idle_pool", text="machines of a pool cost money and do nothing"),
-    _warning(name="orphans", text="a resource of ours in the cloud belongs to no pool any more", resolves=False),
+    _warning(name="image_pull", text="a host has been pulling an image for a long time", actions=_OF_HOST),
+    _warning(name="idle_pool", text="machines of a pool cost money and are idle"),
+    _warning(name="orphans", text="a resource of evalfleet in the cloud belongs to no pool any more", resolves=False),
     Rule(name="finished", severity=Severity.INFO, text="a run is over", resolves=False),
 )
 BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
@@ -89,7 +91,7 @@ class Condition(Struct, frozen=True, kw_only=True):
 
 
 def chosen(found: Iterable[Condition], settings: AlertSettings) -> list[Condition]:
-    """Those by rules that are not off, each once, with the severity that was set for its rule."""
+    """The conditions of rules that are on, each once, with the severity that is configured for its rule."""
     kept = {(one.rule, one.subject): one for one in found if not settings.is_off(one.rule)}
     return [
         replace(one, severity=settings.severity(one.rule) or one.severity or BY_NAME[one.rule].severity)
@@ -116,7 +118,7 @@ def span(seconds: float) -> str:
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """What is to be told: a condition that began to hold, or (by the number of its alert) one that holds no more."""
+    """A change to report: a condition that began to hold, or (by the number of its alert) one that no longer holds."""
 
     fired: tuple[Condition, ...] = ()
     resolved: tuple[int, ...] = ()
@@ -125,7 +127,7 @@ class Change(Struct, frozen=True, kw_only=True):
 def latch(
     firing: dict[tuple[str, str], int], told: set[tuple[str, str]], now: Sequence[Condition], *, over: bool = False
 ) -> Change:
-    """Compare what holds with what was told of one run, pool or host.
+    """Compare the current conditions of one run, pool or host with those that were reported.
 
     Args:
         firing: the numbers of its alerts that are firing, by rule and subject.

@@ -1,4 +1,4 @@
-"""Which alerts should be firing for a run, from what is known of it. Pure: `now` is part of the facts."""
+"""The conditions of alerts about runs. Pure: `now` is part of the facts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Unstarted(Struct, frozen=True, kw_only=True):
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):
-    """What is known of one run at one moment."""
+    """What is known about a run at one moment."""
 
     now: float
     name: str
@@ -74,12 +74,12 @@ class RunFacts(Struct, frozen=True, kw_only=True):
 
 
 def conditions(facts: RunFacts, limits: AlertSettings) -> list[Condition]:
-    """All that hold for a run, by rules that are not off."""
+    """The conditions that hold for a run, by rules that are on."""
     return chosen((one for check in _CHECKS for one in check(facts, limits)), limits)
 
 
 def stall_limit_s(medians_of: Sequence[float], limits: AlertSettings) -> float:
-    """After how long without one a run is said to be stuck, from how long they took so far."""
+    """How long a run may go without an ended attempt, from the durations so far."""
     if len(medians_of) < _ENOUGH:
         return limits.no_progress_s
     return max(limits.stall_least_s, _STALLS * percentile(medians_of, 0.5))
@@ -104,7 +104,7 @@ def _no_progress(facts: RunFacts, limits: AlertSettings) -> Iterator[Condition]:
 def _undriven(facts: RunFacts, limits: AlertSettings) -> Iterator[Condition]:
     gone_s = facts.now - (facts.since or 0.0)
     if facts.state is RunState.RUNNING and not facts.driven and gone_s > limits.undriven_s:
-        text = f"run {facts.name} has no controller; `evalfleet resume` goes on with it"
+        text = f"run {facts.name} has no controller; continue it with `evalfleet resume`"
         yield Condition(rule="undriven", message=text)
 
 
@@ -126,7 +126,7 @@ def _budget(facts: RunFacts, limits: AlertSettings) -> Iterator[Condition]:
 
 def _lost(facts: RunFacts, _limits: AlertSettings) -> Iterator[Condition]:
     for host in sorted(facts.lost):
-        text = f"host {host} of run {facts.name} does not answer and was given up"
+        text = f"host {host} of run {facts.name} did not answer and was given up"
         yield Condition(rule="worker_lost", subject=host, message=text, host=host)
 
 
@@ -151,7 +151,7 @@ def _failure_rate(facts: RunFacts, limits: AlertSettings) -> Iterator[Condition]
 
 
 def _own_rate(facts: RunFacts, recent: Sequence[bool]) -> float | None:
-    """What share of the run's attempts failed before the latest; None while there were too few."""
+    """The share of the run's earlier attempts that failed; None while there were too few."""
     before = facts.judged - len(recent)
     return None if before < _ENOUGH_OWN else max(0, facts.failed - sum(not ok for ok in recent)) / before
 
@@ -166,8 +166,8 @@ def _slow_task(facts: RunFacts, limits: AlertSettings) -> Iterator[Condition]:
     for task in facts.live:
         if task.expected_s and task.elapsed_s > max(limits.slow_least_s, limits.slow * task.expected_s):
             text = (
-                f"task {task.key} of run {facts.name} runs for {span(task.elapsed_s)}; {span(task.expected_s)} was "
-                "expected"
+                f"task {task.key} of run {facts.name} has been running for {span(task.elapsed_s)}; "
+                f"{span(task.expected_s)} was expected"
             )
             yield Condition(
                 rule="slow_task",

@@ -1,4 +1,4 @@
-"""`[alerts]` of the configuration file: when a rule fires, which channels are told, and what is done about it. Pure."""
+"""`[alerts]` of the configuration file: thresholds of the rules, channels and actions. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHARES: Check = (lambda value: all(0 < share <= 10 for share in value), "must b
 
 
 class RuleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[alerts.rules.NAME]`. What is None is as the rule itself says."""
+    """`[alerts.rules.NAME]`. None means the rule's default."""
 
     enabled: bool | None = None
     severity: Severity | None = None
@@ -69,14 +69,16 @@ class AlertSettings(SettingsTable, frozen=True, kw_only=True):
         for name, rule in self.rules.items():
             fits = BY_NAME[name].actions
             if rule.action is not None and rule.action not in fits:
-                raise ValueError(f"rules.{name}.action: {rule.action} does not fit this rule; use: {', '.join(fits)}")
+                raise ValueError(
+                    f"rules.{name}.action: {rule.action} is not an action of this rule; use: {', '.join(fits)}"
+                )
 
     def is_off(self, rule: str) -> bool:
         enabled = self.rules[rule].enabled if rule in self.rules else None
         return rule in self.off if enabled is None else not enabled
 
     def severity(self, rule: str) -> Severity | None:
-        """In the place of the rule's own; None: that one."""
+        """The configured severity of a rule; None: the rule's default."""
         return self.rules[rule].severity if rule in self.rules else None
 
     def action(self, rule: str) -> Action:
@@ -89,7 +91,7 @@ class AlertSettings(SettingsTable, frozen=True, kw_only=True):
 
     @property
     def is_set(self) -> bool:
-        """Whether there is anything to do about an alert but to show it."""
+        """Whether alerts are sent or acted on, and not only shown."""
         return bool(self.channels) or any(self.action(rule) is not Action.NOTIFY for rule in self.rules)
 
     @property

@@ -1,4 +1,4 @@
-"""Whose fault it was, given what else happened in the run.
+"""The attribution of failures: whose fault one was, given what else happened in the run.
 
 One attempt alone cannot tell a broken task from a broken machine. `attribute` looks at the history of the run and may
 move the blame of the failure at hand; it never rewrites earlier attempts. The rules, first that fits:
@@ -88,7 +88,7 @@ class _HostLog(Struct):
     bad_claim: float = -inf  # and the latest that failed
 
     def unsay(self, task: str) -> None:
-        """The task failed elsewhere too: it is no witness against this host."""
+        """The task failed elsewhere too, so it is no evidence against this host."""
         self.failed.discard(task)
         self.recent = deque((entry for entry in self.recent if entry != task), maxlen=_RECENT)
 
@@ -299,16 +299,16 @@ class History:
         return (host for host in self._hosts if self.blames_host(host))
 
     def accusation(self, host: str) -> str:
-        """What speaks against a blamed host, for a person."""
+        """The evidence against a blamed host, for people."""
         log = self._hosts[host]
         shown = ", ".join(sorted(log.failed)[:_SHOWN]) + (", …" if len(log.failed) > _SHOWN else "")
         return (
-            f"{len(log.failed)} different tasks failed there by no fault of their own ({shown}), and {len(log.cleared)} "
+            f"{len(log.failed)} different tasks failed there through no fault of their own ({shown}), and {len(log.cleared)} "
             "of them succeeded on another host since"
         )
 
     def unquarantine(self, host: str) -> None:
-        """Forgets what speaks against the host, after it has proved itself."""
+        """Forget the evidence against the host, after it has proved itself."""
         self._hosts.pop(host, None)
         self.streaks.unquarantine(host)
 

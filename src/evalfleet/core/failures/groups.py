@@ -1,4 +1,4 @@
-"""Failures that share one message: what differs between tasks is taken out, and the rest is compared.
+"""Groups of failures with the same message, after the parts that differ between tasks are removed.
 
 This is for people, and coarser than `core.failures.same_cause`, by which blame is moved: paths and ids are taken out, too.
 """

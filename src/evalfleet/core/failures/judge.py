@@ -1,4 +1,4 @@
-"""From what the runner saw to a verdict or a failure.
+"""The judge: turns an end record into a verdict or a failure.
 
 The table of exits is a public contract. The judge is total: any end record, also one written by a runner of another
 version, gives a verdict or a failure and never an exception.
@@ -40,13 +40,13 @@ _CAUSES = {
     "cancelled": (Kind.CANCELLED, "cancelled"),
     "cost_limit": (Kind.COST_LIMIT, "cost more than its max_cost_usd"),
     "start_timeout": (Kind.START_TIMEOUT, "not ready within its start limit"),
-    "gpu_taken": (Kind.GPU_TAKEN, "somebody else was on a GPU of its lease"),
+    "gpu_taken": (Kind.GPU_TAKEN, "another process was using a GPU of its lease"),
     "runner_lost": (Kind.RUNNER_LOST, "the runner died under the attempt"),
     "worker_lost": (Kind.WORKER_LOST, "the host was given up"),
     "backend_error": (Kind.BACKEND_ERROR, "no runner could be started or reached"),
     "expired": (Kind.BACKEND_ERROR, "not started in time, and its controller was gone"),
     "preempted": (Kind.PREEMPTED, "the host was taken back"),
-    "withdrawn": (Kind.ENVIRONMENT_FAILED, "it was stuck, and withdrawn from its worker"),
+    "withdrawn": (Kind.ENVIRONMENT_FAILED, "it was stuck, and was taken from its worker"),
 }
 # What a program may say of itself in its result's "error_kind".
 _REPORTED: dict[str, Kind] = {
@@ -182,7 +182,7 @@ def _exit_other(end: EndRecord, code: int) -> Failure:
 
 
 def _flagged(end: EndRecord, words: str) -> Failure | None:
-    """What the runner measured weighs more than how the program ended."""
+    """The runner's measurements take precedence over how the program ended."""
     if end.disk_full:
         return failure(Kind.DISK_FULL, last_line(end.tail) or "the disk was full")
     if end.oom:

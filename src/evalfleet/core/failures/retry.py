@@ -1,4 +1,4 @@
-"""What becomes of a task whose attempt has failed: again later, failed, or held for a person."""
+"""The next state of a task whose attempt has failed: retried later, failed, or held for a person."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SERVICE_GROWTH = 4.0  # an endpoint that is down stays so for minutes, and a ta
 
 
 class Retry(Struct, frozen=True, kw_only=True):
-    """Back to the queue; it holds no worker while it waits."""
+    """Back to the queue; it occupies no worker while it waits."""
 
     not_before: float
     elsewhere: bool = False  # it has no attempt left, and waits for what another host says
@@ -76,7 +76,7 @@ def _final(failure: Failure, consumed: int, lost: int, policy: Policy) -> Fail |
     if not failure.retryable:
         return Fail(reason=_words(failure)) if own else Hold(reason=_words(failure))
     if not failure.consumes and lost >= policy.max_lost:
-        words = f"{lost} attempts lost by no fault of its own (at most {policy.max_lost})"
+        words = f"{lost} attempts lost through no fault of its own (at most {policy.max_lost})"
         return Hold(reason=f"{words}; last: {_words(failure)}")
     return None
 

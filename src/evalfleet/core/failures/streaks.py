@@ -1,4 +1,4 @@
-"""Hosts on which one task after the other fails at once: who speaks against a host, and whether that is enough.
+"""Hosts on which one task after another fails at once: the evidence against a host, and whether it is enough.
 
 A host that has lost its program fails whatever it gets within milliseconds, and would take the whole queue. So a host is
 *accused*, whatever the kind of the failures, as soon as
@@ -116,7 +116,7 @@ class Streaks:
         return list(self._hosts[host].witnesses.values()) if host in self._hosts else []
 
     def may_be_suspect(self, host: str) -> bool:
-        """Whether `is_suspect` can hold, whoever the others are."""
+        """Whether `is_suspect` can hold, whatever the other hosts are."""
         if host in self._accused or host not in self._hosts:
             return False
         count = len(self._hosts[host].witnesses)
@@ -149,14 +149,14 @@ class Streaks:
         self._accused.add(host)
 
     def words(self, host: str) -> str:
-        """What speaks against a host, for a person."""
+        """The evidence against a host, for people."""
         found = list(self._hosts[host].witnesses.values())
         refused = next((one for one in found if one.is_refused), None)
         if refused is not None:
             return f"it could not start task {refused.task} ({refused.kind})"
         kinds = ", ".join(sorted({str(one.kind) for one in found}))
         shown = ", ".join(sorted(one.task for one in found)[:TASKS]) + (", …" if len(found) > TASKS else "")
-        return f"{len(found)} different tasks failed there one after the other ({kinds}: {shown}), and other hosts do not fail so"
+        return f"{len(found)} different tasks failed there one after another ({kinds}: {shown}), and other hosts do not fail like this"
 
     def acquitted(self) -> list[str]:
         """Accused hosts against which too little is left: what failed there fails elsewhere as well."""
@@ -170,7 +170,7 @@ class Streaks:
         return any(one.is_refused for one in self._hosts[host].witnesses.values())
 
     def unquarantine(self, host: str) -> None:
-        """Forget what speaks against a host."""
+        """Forget the evidence against a host."""
         self._accused.discard(host)
         if host in self._hosts:
             self._hosts[host].witnesses = {}

@@ -1,7 +1,7 @@
-"""Who gets which GPUs, and who waits.
+"""The allocation of GPUs: which request gets which cards, and which requests wait.
 
 Requests stand in one queue of tickets. Each asks for GPUs of one host: whole cards, or so many MB of each, and then several
-leases share a card. Everybody who waits, runs and programs alike, decides by the same pure function on the same rows, in one
+leases share a card. Every waiting process, of a run or a program, decides by the same pure function on the same rows, in one
 transaction, and takes only what the decision gives to its own ticket. So there is one queue, and no process that must live.
 
 **Turns.** Owners stand in line: each run, and each program. When the oldest ticket of an owner is served, the owner goes to the end
@@ -14,7 +14,7 @@ set, and the set stays the same while it can still come true: so a large request
 only a stranger's leaving or a person can make true reserves nothing.
 
 **Free.** A card that is not known to be free is not free: in quarantine, used by a stranger, locked by another home, with memory
-in use that nobody explains, or silent about both its memory and its processes. What it has left is the smaller of what leases
+in use by an unknown process, or silent about both its memory and its processes. What it has left is the smaller of what leases
 leave and what the card shows.
 """
 
@@ -41,7 +41,7 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 def in_turn(tickets: Iterable[Ticket]) -> list[Ticket]:
-    """In the order in which they are served."""
+    """The tickets in the order in which they are served."""
     rounds: dict[str, int] = {}
     ranked: list[tuple[int, int, int, Ticket]] = []
     for ticket in sorted(tickets, key=lambda one: one.number):
@@ -67,7 +67,7 @@ def grant(tickets: Iterable[Ticket], cards: Sequence[Card], leases: Sequence[Lea
 
 
 def never(asked: Requests, places: Sequence[int], hosts: Mapping[str, Sequence[Card]]) -> str | None:
-    """Why no host could carry the request even if nobody was on its GPUs; None: one could.
+    """Why no host could serve the request even if all its GPUs were free; None: one could.
 
     Args:
         hosts: all that there are, with their GPUs.
@@ -84,7 +84,7 @@ def never(asked: Requests, places: Sequence[int], hosts: Mapping[str, Sequence[C
     if not any(hosts.values()):
         has = "none shows a GPU (no NVIDIA driver answers there; `evalfleet gpus` says more)"
     elif asked.gpu_memory_mb and all(card.memory_mb is None for cards in hosts.values() for card in cards):
-        has = "their GPUs do not tell how much memory they have; ask for whole cards"
+        has = "their GPUs do not report their memory; ask for whole cards"
     return f"asks for {asked.gpus} GPU{'s' * (asked.gpus > 1)}{each}; no host has that much{only}: {has}"
 
 

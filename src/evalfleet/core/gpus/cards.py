@@ -62,14 +62,14 @@ class Card(Struct, frozen=True, kw_only=True):
         return tuple(pid for pid in self.foreign if pid not in known)
 
     def is_clean(self) -> bool:
-        """Whether it looks as if nobody was on it."""
+        """Whether the card appears to be unused."""
         extra = 0 if self.used_mb is None or self.base_mb is None else self.used_mb - self.base_mb
         unexplained = self.unexplained_mb or 0
         return not self.foreign and self.held is None and extra <= SLACK_MB and unexplained <= SLACK_MB
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """A part of a card, or all of it, that belongs to somebody."""
+    """A part of a card, or the whole card, that is leased to an attempt or a program."""
 
     host: str
     uuid: str
@@ -84,7 +84,7 @@ class Lease(Struct, frozen=True, kw_only=True):
 
 
 class Ticket(Struct, frozen=True, kw_only=True):
-    """A request that waits."""
+    """A waiting request."""
 
     number: int
     owner: str  # a run's id, or a program's token
@@ -102,19 +102,19 @@ class Ticket(Struct, frozen=True, kw_only=True):
 
 
 def blocked(card: Card, now: float, known: Collection[int] = ()) -> str | None:
-    """Why nobody can be given the card, whatever our leases leave of it; None: somebody can."""
+    """Why the card cannot be given to any request, whatever its leases leave free; None: it can."""
     if card.quarantine is not None:
         return f"in quarantine: {card.quarantine}"
     if card.held is not None:
         return f"locked by {card.held}"
     if strangers := card.strangers(known):
-        return f"used by process {', '.join(map(str, strangers))}, which is not ours"
+        return f"used by process {', '.join(map(str, strangers))}, which evalfleet did not start"
     if (card.unexplained_mb or 0) > SLACK_MB:
-        return f"has {card.unexplained_mb} MB in use that nobody explains"
+        return f"has {card.unexplained_mb} MB in use by an unknown process"
     if card.used_mb is None and card.processes is None:
-        return "does not tell whether it is free"
+        return "does not report whether it is free"
     if card.avoid_until > now:
-        return "was found taken a moment ago"
+        return "was in use a moment ago"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What is left of the GPUs while one decision is made, and the best set in it.
+"""The free GPUs during one allocation, and the best set among them.
 
 Ranking among the sets that will do: the worst link between two cards, then the balance of free memory (the least free against
 the freest), then `0.6 x free memory share + 0.4 x idle share`, freest first. `pack` turns the last one around: the fullest cards

@@ -1,4 +1,4 @@
-"""Whether a host is there: unreachable is not failed.
+"""The health of a host: unreachable is not failed.
 
 A silent host is suspected, then asked by another way (a new connection, its lock file, the cloud's API), and only then
 given up. An expired lease is permission to ask, never by itself a reason to give up.
@@ -19,7 +19,7 @@ class Health(StrEnum):
 
 
 class OtherWay(StrEnum):
-    """What asking by another way has said."""
+    """The answer of the second way to reach a host."""
 
     NOT_ASKED = "not_asked"
     ALIVE = "alive"  # the machine is there; only our connection is not
@@ -29,7 +29,7 @@ class OtherWay(StrEnum):
 
 
 class Observation(Struct, frozen=True, kw_only=True):
-    """What is known of a host. Moments are of the store's clock, never of the worker's."""
+    """What is known about a host. Times are of the store's clock, never of the worker's."""
 
     last_answer_at: float
     lease_expires_at: float

@@ -1,4 +1,4 @@
-"""What to do next with a machine of a cloud: from what it should be, how far it is, and what the cloud shows. Pure.
+"""The next step for a machine of a cloud, from its desired state, its state and what the cloud reports. Pure.
 
 The cloud is always asked first, so that it does not matter in which moment an earlier owner of the pool died: whatever is
 there is adopted, finished or deleted. Every step may be taken again.
@@ -57,7 +57,7 @@ class Step(StrEnum):
 
 
 class Seen(Struct, frozen=True, kw_only=True):
-    """What the cloud shows of a machine that is there."""
+    """What the cloud reports about an existing machine."""
 
     stage: Stage
     power: Power | None = None  # None: not known (yet)

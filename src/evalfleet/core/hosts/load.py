@@ -1,4 +1,4 @@
-"""How busy hosts are over time: samples, how they are packed, and which of them are kept. Pure.
+"""The load of hosts over time: samples, their packed form, and which of them are kept. Pure.
 
 A series is cut into pieces of ten minutes. A piece is one short string of bytes; an hour later it is thinned to a sample a
 minute, and after some days it is dropped. The mean of a minute is kept, so that what was used is not forgotten.

@@ -1,4 +1,4 @@
-"""What a host must do before it gets work (again): a canary, a short program that nobody's score depends on.
+"""The quarantine of a host: before it gets work (again), it must pass a canary, a short program that no score depends on.
 
 A host that is blamed for failures pauses first, and twice as long after each canary that fails. A host that is new to a run
 starts with its canary. After the last failed one it is barred, until a person acts.
@@ -37,7 +37,7 @@ class Quarantine(Struct, frozen=True, kw_only=True):
     def of_blamed(
         cls, reason: str, now: float, terms: Terms, *, at_once: bool = False, needs_trial: bool = False
     ) -> Quarantine:
-        """A host that is blamed; `at_once`: somebody acted meanwhile, so it need not pause."""
+        """A host that is blamed; `at_once`: a person acted in the meantime, so it need not pause."""
         made = cls(reason=reason, terms=terms, needs_trial=needs_trial)
         return replace(made, due_at=now) if at_once else made._paused(now)
 

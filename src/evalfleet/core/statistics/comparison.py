@@ -1,4 +1,4 @@
-"""Whether two runs of the same tasks differ, or only chance does.
+"""The comparison of two runs of the same tasks: a real difference, or chance.
 
 The runs are paired: each pair is one task with what both runs made of it, so that the tasks' own difficulty cancels out.
 Two numbers have to agree before one run is called better: an exact test on how many tasks went up and how many down, and

@@ -1,4 +1,4 @@
-"""What several episodes of the same task tell: how the score of a task varies, and how often one of k tries succeeds.
+"""Statistics of repeated tasks: how a task's score varies, and how often one of k attempts succeeds (pass@k).
 
 An episode counts as a task does in the valid score: by its verdict, or as 0 where its failure is its own.
 """

@@ -1,4 +1,4 @@
-"""An order in which every beginning is a fair sample: each domain in proportion, and inside a domain no order of anybody's.
+"""An order of tasks in which every prefix is a fair sample: each domain in proportion, and hashed inside a domain.
 
 For runs whose budget may end them early. Longest first would leave the verdicts of the longest domains alone, the order of the file
 those of its first ones, and a score over either is not the benchmark's.
@@ -12,7 +12,7 @@ from hashlib import blake2b
 from msgspec import Struct
 
 ENOUGH = 1.2
-"""So many times what a run should cost is a budget that will not end it early: attempts fail, and no day is like the last."""
+"""A budget of at least this many times the projected cost will not end a run early, even if attempts fail and costs vary."""
 
 
 class Member(Struct, frozen=True, kw_only=True):

@@ -74,7 +74,7 @@ def _who(gpu: Gpu, now: float) -> list[Span]:
     if gpu.held:
         found.append(Span(f"locked by {text.printable(gpu.held)}", Style.WARN))
     if gpu.unexplained_mb and not gpu.holders:
-        found.append(Span(f"{gpu.unexplained_mb} MB in use that nobody explains", Style.WARN))
+        found.append(Span(f"{gpu.unexplained_mb} MB in use by an unknown process", Style.WARN))
     return found or [Span("free", Style.GOOD)]
 
 
