@@ -233,8 +233,10 @@ export interface CreatedPool {
   by: string | null;
 }
 
+/** A pool of machines that exist. They stay; our folder goes from those that are reached and idle. */
 export interface DeletedPool {
   deleted: string;
+  left: Record<string, string>;
 }
 
 export interface Delivery {

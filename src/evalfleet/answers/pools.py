@@ -92,4 +92,14 @@ class PoolOrder(Answer, frozen=True, kw_only=True):
 
 
 class DeletedPool(Answer, frozen=True, kw_only=True):
+    """A pool of machines that exist. They stay; our folder goes from those that are reached and idle."""
+
     deleted: str
+    left: dict[str, str]  # hosts where our folder stays, and why
+
+
+class PoolDeletion(Answer, frozen=True, kw_only=True):
+    """What goes with a pool, or with one machine of it."""
+
+    machines: list[str]  # created for the pool: they are deleted
+    left: dict[str, str]  # hosts that exist by themselves and where our folder stays, and why

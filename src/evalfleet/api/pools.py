@@ -7,19 +7,19 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any, cast
 
+import anyio
 import anyio.to_thread
+from msgspec.structs import replace
 
 from evalfleet import config
-from evalfleet.answers.pools import PoolFacts
+from evalfleet.answers.pools import PoolDeletion, PoolFacts
 from evalfleet.api.tasks import Duration, Folder, plain
 from evalfleet.api.twins import in_own_loop, in_thread
 from evalfleet.errors import NotFound
 from evalfleet.hosts.base import single_error
 from evalfleet.model import Pool, PoolHost
 from evalfleet.operations import pools
-from evalfleet.pools import commands
 from evalfleet.pools.kinds import registry
-from evalfleet.report.pools import pool_facts
 from evalfleet.report.reader import opened
 from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
@@ -62,7 +62,7 @@ def list_pools(*, home: Folder | None = None) -> list[PoolFacts]:
     """The pools, each as `evalfleet pool status --json` prints it."""
     machine = config.load(home)
     with opened(machine.home) as reader:
-        return [] if reader is None else [pool_facts(reader, one, machine.azure.speed) for one in reader.pools.all()]
+        return [] if reader is None else [pools.status(machine, reader, one) for one in reader.pools.all()]
 
 
 class PoolHandle:
@@ -71,6 +71,7 @@ class PoolHandle:
     def __init__(self, settings: config.Settings, name: str) -> None:
         self.name = name
         self._settings = settings
+        self._order = pools.Order(pool=name)  # what `wait` makes true
 
     def __repr__(self) -> str:
         return f"<evalfleet pool {self.name} in {self._settings.home}>"
@@ -80,7 +81,7 @@ class PoolHandle:
         with opened(self._settings.home) as reader:
             if reader is None:
                 raise NotFound(f"there is no pool {self.name!r}")
-            return pool_facts(reader, reader.pools.get(self.name), self._settings.azure.speed)
+            return pools.status(self._settings, reader, reader.pools.get(self.name))
 
     def scale(
         self,
@@ -100,26 +101,39 @@ class PoolHandle:
             force: do not wait for work that is on machines that are too many.
         """
         changes = {"workers": workers, "min": min, "max": max, "idle": _seconds(idle), "budget_usd": budget_usd}
-        return self._changed(lambda store, pool: commands.scale(store, pool, changes, force=force))
+        return self._ordered(lambda store, pool: pools.scale(store, pool, changes, force=force))
 
     def start(self, worker: str | None = None) -> list[str]:
-        """Let its stopped machines run, or one; returns their names."""
-        return self._changed(lambda store, pool: commands.start(store, pool, worker))
+        """Let its stopped machines run, or one; `wait` lets those in quarantine try again, too. Returns their names."""
+        return self._ordered(lambda store, pool: pools.start(store, pool, worker))
 
     def stop(self, worker: str | None = None, *, force: bool = False) -> list[str]:
-        """Deallocate its machines, or one; their disks stay. Returns their names.
+        """Deallocate its machines, or one; their disks stay. `wait` creates none before another order. Returns their names.
 
         Args:
             force: do not wait for work that is on them.
         """
-        return self._changed(lambda store, pool: commands.stop(store, pool, worker, force=force))
+        return self._ordered(lambda store, pool: pools.stop(store, pool, worker, force=force))
 
-    def delete(self, worker: str | None = None, *, force: bool = False) -> list[str]:
-        """Delete it with the machines that were created for it, or one of them; returns their names.
+    def delete(self, worker: str | None = None, *, force: bool = False) -> PoolDeletion:
+        """Delete it with the machines that were created for it, or one of them.
 
-        Machines that exist by themselves stay, and such a pool is gone at once. Raises WrongState while a run uses the pool.
+        Machines that exist by themselves stay, and such a pool is gone at once; our folder is removed from hosts that are
+        reached and idle, within 20 s. Raises WrongState while a run uses the pool; Refused inside a running event loop: use
+        `delete_async` there.
         """
-        return self._changed(lambda store, pool: commands.delete(store, pool, worker, force=force))
+        return in_own_loop(lambda: self.delete_async(worker, force=force), "delete_async")
+
+    async def delete_async(self, worker: str | None = None, *, force: bool = False) -> PoolDeletion:
+        """`delete` for asyncio."""
+        machines, leave = await anyio.to_thread.run_sync(self._deleted, worker, force)
+        return PoolDeletion(machines=machines, left={} if leave is None else await leave())
+
+    def _deleted(self, worker: str | None, force: bool) -> tuple[list[str], pools.Leave | None]:
+        with closing(open_store(self._settings.home)) as store:
+            pool = store.pools.get(self.name)
+            self._order = pools.delete(store, pool, worker, force=force)
+            return self._order.machines, None if worker else pools.leave(self._settings, store, pool)
 
     def wait(self, timeout: float | None = None, *, tell: Tell | None = None) -> PoolFacts | None:
         """Make its machines what they should be; returns how it is then, and None where it is deleted.
@@ -146,15 +160,10 @@ class PoolHandle:
             if registry.creates_machines(pool):
                 pools.require_account(self._settings, pool)
                 with anyio.fail_after(timeout), single_error():
-                    await pools.reconcile(
-                        self._settings,
-                        store,
-                        self.name,
-                        tell=tell or (lambda _: None),
-                        creates=not pool.deleting,
-                    )
-            left = [one for one in store.pools.all() if one.name == self.name]
-            return pool_facts(store, left[0], self._settings.azure.speed) if left else None
+                    facts = await pools.reconcile(self._settings, store, self._order, tell=tell or (lambda _: None))
+                self._order = replace(self._order, again=False)
+                return facts
+            return pools.status(self._settings, store, pool)
         finally:
             store.close()
 
@@ -162,11 +171,12 @@ class PoolHandle:
     scale_async = in_thread(scale)
     start_async = in_thread(start)
     stop_async = in_thread(stop)
-    delete_async = in_thread(delete)
 
-    def _changed(self, change: Callable[[Store, Pool], list[str]]) -> list[str]:
+    def _ordered(self, order: Callable[[Store, Pool], pools.Order]) -> list[str]:
         with closing(open_store(self._settings.home)) as store:
-            return change(store, store.pools.get(self.name))
+            found = order(store, store.pools.get(self.name))
+        self._order = replace(found, again=found.again or self._order.again)
+        return found.machines
 
 
 def _plain(value: Any) -> Any:

@@ -32,7 +32,9 @@ def test_a_pool_of_machines_that_exist(tmp_path: Path):
     with pytest.raises(errors.WrongState):
         evalfleet.create_pool("lab", hosts="hosts.toml", trust_first_use=True)
     assert evalfleet.create_pool("lab", hosts="hosts.toml", trust_first_use=True, replace=True).name == "lab"
-    assert pool.delete() == []
+    gone = pool.delete()
+    assert (gone.machines, list(gone.left)) == ([], ["box"])
+    assert "cannot be reached" in gone.left["box"], "our folder may be there"
     with pytest.raises(errors.NotFound):
         evalfleet.open_pool("lab")
 
@@ -67,7 +69,7 @@ def test_orders_for_machines_of_a_cloud_are_written_down(monkeypatch: pytest.Mon
     assert (pool.stop(), pool.start()) == ([], [])
 
     async def end() -> None:
-        assert await pool.delete_async() == []
+        assert (await pool.delete_async()).machines == []
         assert (await pool.status_async()).deleting
 
     anyio.run(end)

@@ -77,7 +77,9 @@ async def test_a_pool_of_machines_that_exist(home: Path, client: Client):
         body = {"workers": 1} if verb == "scale" else {}
         reply = await client.ask(f"/api/v1/pools/lab/{verb}", "POST", data=body)
         assert (reply.status, "exist by themselves" in reply.json["error"]["message"]) == (400, True)
-    assert (await client.post("pools/lab/delete")) == {"deleted": "lab"}
+    gone = await client.post("pools/lab/delete")
+    assert (gone["deleted"], list(gone["left"])) == ("lab", ["box"])
+    assert "cannot be reached" in gone["left"]["box"], "our folder may be there"
     with closing(open_store(home)) as store:
         asked = [event.data for event in store.events.of_run("pool:lab") if event.type == "pool.requested"]
     assert [one["verb"] for one in asked] == ["create", "replace", "delete"]

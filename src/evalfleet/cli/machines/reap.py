@@ -104,11 +104,10 @@ def _in_clouds(
     """What goes or went, how many would not, and how much of which other homes was left alone."""
     import anyio
 
-    from evalfleet.engine.supervisor import owner_name
     from evalfleet.layout import Home
+    from evalfleet.operations.pools import Order, reconcile
     from evalfleet.pools import reaper
     from evalfleet.pools.busy import waiting
-    from evalfleet.pools.reconcile import reconcile_pool
 
     elsewhere = _elsewhere(settings, store)
 
@@ -123,7 +122,7 @@ def _in_clouds(
                     kept += len(waits)
                     for host, why in waits.items():
                         click.echo(f"evalfleet: {host} of pool {pool.name} stays: it {why}", err=True)
-                    await reconcile_pool(settings, store, pool.name, owner_name(), lambda _: None, waits=False)
+                    await reconcile(settings, store, Order(pool=pool.name, creates=False), waits=False)
         found: list[Finding] = []
         others: dict[str, int] = {}
         for kind in kinds:

@@ -28,27 +28,20 @@ def command(name: str, backend: str | None, replace: bool, as_json: bool, home: 
     from evalfleet import config
     from evalfleet.cli.pools.shared.apply import made_true
     from evalfleet.cli.pools.shared.options import given
-    from evalfleet.config.pools import merged
-    from evalfleet.pools.commands import create, require_name
-    from evalfleet.pools.kinds import registry
+    from evalfleet.operations.pools import Order, create
+    from evalfleet.pools.kinds.registry import kind_of
     from evalfleet.store.open import open_store
 
-    require_name(name)
     settings = config.load(home)
-    written = settings.pools.get(name, {})
-    said = given(options)
-    backend = backend or written.get("backend") or ("ssh" if "hosts" in said else None)
-    if backend is None:
-        kinds = " or ".join(registry.names())
-        raise click.UsageError(f"--backend: say {kinds}, or write [pool.{name}] in evalfleet.toml.")
     store = open_store(settings.home)
     try:
-        pool = create(settings, store, name, backend, merged(written, said), replace=replace)
-        if registry.creates_machines(pool):
-            return made_true(settings, store, name, as_json=as_json)
+        pool = create(settings, store, name, given(options), backend=backend, replace=replace)
+        kind = kind_of(pool)
+        if kind.creates_machines:
+            return made_true(settings, store, Order(pool=name), as_json=as_json)
     finally:
         store.close()
-    _show(name, backend, len(registry.kind_of(pool).hosts(pool, ())), registry.kind_of(pool).slots(pool), as_json)
+    _show(name, kind.name, len(kind.hosts(pool, ())), kind.slots(pool), as_json)
     return 0
 
 

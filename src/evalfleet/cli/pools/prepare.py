@@ -27,6 +27,7 @@ def command(name: str | None, benchmark: str | None, wheels: Path | None, as_jso
     from evalfleet.cli.machines.prepare import on_hosts
     from evalfleet.cli.pools.shared.apply import made_true
     from evalfleet.cli.pools.shared.pools import chosen
+    from evalfleet.operations.pools import Order
     from evalfleet.pools.commands import amend
     from evalfleet.pools.kinds.registry import creates_machines
     from evalfleet.store.open import open_store
@@ -39,7 +40,7 @@ def command(name: str | None, benchmark: str | None, wheels: Path | None, as_jso
         if creates_machines(pool):
             if benchmark is not None:
                 amend(store, pool, benchmark=benchmark, kvm=registry.needs_kvm(benchmark))
-            code = made_true(settings, store, pool.name, as_json=as_json, again=True)
+            code = made_true(settings, store, Order(pool=pool.name, again=True), as_json=as_json)
             if code != 0 or tools is None:
                 return code
     finally:

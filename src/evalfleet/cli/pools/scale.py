@@ -36,21 +36,10 @@ def command(
     follows what runs need. NAME may be left out when there is one pool. Also lets a pool try again that makes no more
     machines. Exit codes: 0 done; 3 not all of it.
     """
-    from evalfleet import config
-    from evalfleet.cli.pools.shared.apply import made_true, meant
-    from evalfleet.pools.commands import scale
-    from evalfleet.pools.kinds.registry import cloud_of
-    from evalfleet.store.open import open_store
+    from evalfleet.cli.pools.shared.apply import ordered
+    from evalfleet.operations.pools import scale
 
     if name is not None and workers is None and name.isdecimal():
         name, workers = None, int(name)
-    settings = config.load(home)
-    store = open_store(settings.home)
-    try:
-        pool = meant(store, name)
-        cloud_of(pool).require_account(pool, settings)
-        changes = {"workers": workers, "min": min, "max": max, "idle": idle, "budget_usd": budget_usd}
-        scale(store, pool, changes, force=force)
-        return made_true(settings, store, pool.name, as_json=as_json)
-    finally:
-        store.close()
+    changes = {"workers": workers, "min": min, "max": max, "idle": idle, "budget_usd": budget_usd}
+    return ordered(lambda store, pool: scale(store, pool, changes, force=force), name, home=home, as_json=as_json)

@@ -19,6 +19,6 @@ def command(name: str | None, worker: str | None, as_json: bool, home: str | Non
     NAME may be left out when there is one pool. Exit codes: 0 ready; 3 not all of it.
     """
     from evalfleet.cli.pools.shared.apply import ordered
-    from evalfleet.pools.commands import start
+    from evalfleet.operations.pools import start
 
-    return ordered(start, name, worker, home=home, as_json=as_json, again=True)
+    return ordered(lambda store, pool: start(store, pool, worker), name, home=home, as_json=as_json)

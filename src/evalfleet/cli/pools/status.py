@@ -30,12 +30,12 @@ def command(name: str | None, probe: bool, as_json: bool, home: str | None) -> i
     """
     from evalfleet import config
     from evalfleet.cli.pools.shared.table import page
-    from evalfleet.report.pools import pool_facts
+    from evalfleet.operations.pools import status
 
     with opened(home) as (reader, pools):
         pool = chosen(name, pools)
         assert reader is not None  # a pool was found in it
-        answer = pool_facts(reader, pool, config.load(home).azure.speed)
+        answer = status(config.load(home), reader, pool)
         if probe:
             answer = replace(answer, hosts=_probed(reader, pool, home_of(home), answer.hosts))
     if as_json:

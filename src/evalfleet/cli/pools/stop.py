@@ -22,9 +22,7 @@ def command(name: str | None, worker: str | None, force: bool, as_json: bool, ho
     start` takes minutes. Stopped machines still count against the quota. NAME may be left out when there is one pool. Exit
     codes: 0 done; 3 not all of it.
     """
-    from functools import partial
-
     from evalfleet.cli.pools.shared.apply import ordered
-    from evalfleet.pools.commands import stop
+    from evalfleet.operations.pools import stop
 
-    return ordered(partial(stop, force=force), name, worker, home=home, as_json=as_json, creates=False)
+    return ordered(lambda store, pool: stop(store, pool, worker, force=force), name, home=home, as_json=as_json)

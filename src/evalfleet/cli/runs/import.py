@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import click
 
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 
 
@@ -20,15 +21,13 @@ def command(folder: str, format: str, name: str | None, as_json: bool, home: str
     The benchmark that --format names reads them. A task without a verdict is held, with its exception as evidence.
     Nothing is run. The same results are imported once.
     """
-    import msgspec
-
     from evalfleet import config
     from evalfleet.operations.import_results import import_folder
     from evalfleet.report import text
 
     done = import_folder(config.load(home), folder, format, name)
     if as_json:
-        click.echo(msgspec.json.encode(done))
+        print_document(done)
         return
     shown = text.printable(done.name)
     if not done.new:

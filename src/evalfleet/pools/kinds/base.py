@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from evalfleet.config import Settings
 from evalfleet.core.readiness import Notice
 from evalfleet.hosts.access import Absent, Reachable
 from evalfleet.hosts.base import Fleet
+from evalfleet.layout import Home
 from evalfleet.model import JsonObject, Pool, PoolHost, Run
 from evalfleet.store.reader import StoreReader
 
@@ -86,5 +87,20 @@ class PoolKind(Protocol):
             notice: hears lines for people, and events.
 
         Raises InputError.
+        """
+        ...
+
+
+@runtime_checkable
+class KeepsFolders(Protocol):
+    """What a kind may have besides: its hosts keep a folder of ours, which goes with the pool."""
+
+    async def leave(self, pool: Pool, others: Sequence[Pool], home: Home) -> dict[str, str]:
+        """Remove our folders from the hosts of a pool that is deleted, where they are reached and idle.
+
+        Args:
+            others: the pools of the same kind that remain: what they use stays.
+
+        Returns the hosts where a folder stays that should have gone, and why.
         """
         ...

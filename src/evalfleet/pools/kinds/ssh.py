@@ -13,13 +13,14 @@ from evalfleet.hosts.access import Absent, Reachable
 from evalfleet.hosts.base import FixedFleet
 from evalfleet.hosts.ssh import pool as ssh_pool
 from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
+from evalfleet.layout import Home
 from evalfleet.model import JsonObject, Pool, PoolHost, Run
 from evalfleet.store.home.facts import identified
 from evalfleet.store.reader import StoreReader
 
 
 class SshKind:
-    """Implements `PoolKind`."""
+    """Implements `PoolKind` and `KeepsFolders`."""
 
     name = "ssh"
     title = "Machines that exist (SSH)"
@@ -55,6 +56,11 @@ class SshKind:
         del process  # such a pool has no owner
         home = identified(settings.home, store.home.identity())
         return FixedFleet(ssh_pool.backends(pool, home, notice, run.policy.tools))
+
+    async def leave(self, pool: Pool, others: Sequence[Pool], home: Home) -> dict[str, str]:
+        from evalfleet.hosts.ssh.removal import remove_folders  # brings SSH
+
+        return await remove_folders(pool, others, home)
 
 
 KIND = SshKind()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
 from aiohttp import web
@@ -11,19 +10,17 @@ from aiohttp import web
 from evalfleet import duration
 from evalfleet.answers import pools as answers
 from evalfleet.config.file import Duration
-from evalfleet.config.pools import Dollars, Least, Machines, PoolOptions, given, merged
+from evalfleet.config.pools import Dollars, Least, Machines, PoolOptions
 from evalfleet.errors import InputError, Refused
 from evalfleet.model import Pool
-from evalfleet.pools import commands
+from evalfleet.operations import pools
 from evalfleet.pools.kinds import registry
 from evalfleet.store.store import Store
 from evalfleet.web import params
 from evalfleet.web.answers import told
 from evalfleet.web.context import Site, bearer_of
 
-T = TypeVar("T")
-
-_Order = Callable[[Store, Pool, str], list[str]]
+_Write = Callable[[Store, Pool, str], pools.Order]
 
 
 class NewPool(PoolOptions, kw_only=True):
@@ -56,38 +53,32 @@ class Pools:
 
     async def create(self, request: web.Request) -> web.Response:
         wanted = await params.body(request, NewPool)
-        commands.require_name(wanted.name)
         settings, by = self._site.settings, str(bearer_of(request))
-        written = settings.pools.get(wanted.name, {})
-        backend = wanted.backend or written.get("backend") or ("ssh" if wanted.hosts is not None else None)
-        if backend is None:
-            raise InputError(f"backend: is missing; say {' or '.join(registry.names())}")
-        if registry.find(backend).creates_machines:
+        kind = pools.kind_of_new(settings, wanted.name, wanted.backend, wanted)
+        if kind.creates_machines:
             self._require_supervisor(wanted.name, f"create {wanted.name}")
-        said = given(wanted)
-        if "hosts" in said:
-            said["hosts_text"] = said.pop("hosts")
-        options = merged({key: value for key, value in written.items() if key != "hosts"}, said)
         pool = await self._site.write(
-            lambda store: commands.create(settings, store, wanted.name, backend, options, replace=wanted.replace, by=by)
+            lambda store: pools.create(
+                settings, store, wanted.name, wanted, backend=kind.name, replace=wanted.replace, by=by, texts=True
+            )
         )
         rows = await self._site.readers.call(lambda store: store.hosts.of_pool(pool.name))
         answer = answers.CreatedPool(
             pool=pool.name,
             backend=pool.backend,
-            hosts=len(registry.kind_of(pool).hosts(pool, rows)),
-            workers=registry.kind_of(pool).slots(pool),
-            by=await self._see_to(pool.name) if registry.creates_machines(pool) else None,
+            hosts=len(kind.hosts(pool, rows)),
+            workers=kind.slots(pool),
+            by=await self._see_to(pools.Order(pool=pool.name)) if kind.creates_machines else None,
         )
         return told(answer, 201)
 
     async def start(self, request: web.Request) -> web.Response:
         wanted = await params.body(request, OfPool)
-        return await self._ordered(request, _of(commands.start, wanted.worker), again=True)
+        return await self._ordered(request, lambda store, pool, by: pools.start(store, pool, wanted.worker, by=by))
 
     async def stop(self, request: web.Request) -> web.Response:
         wanted = await params.body(request, OfPool)
-        return await self._ordered(request, _of(commands.stop, wanted.worker))
+        return await self._ordered(request, lambda store, pool, by: pools.stop(store, pool, wanted.worker, by=by))
 
     async def scale(self, request: web.Request) -> web.Response:
         wanted = await params.body(request, Size)
@@ -100,18 +91,18 @@ class Pools:
         }
         if all(value is None for value in changes.values()):
             raise InputError("one of `workers`, `min`, `max`, `idle` and `budget_usd` is missing")
-        return await self._ordered(request, _of(commands.scale, changes))
+        return await self._ordered(request, lambda store, pool, by: pools.scale(store, pool, changes, by=by))
 
     async def delete(self, request: web.Request) -> web.Response:
         wanted = await params.body(request, OfPool)
         pool = await self._pool(request)
-        if not registry.creates_machines(pool):
-            if wanted.worker is not None:
-                registry.cloud_of(pool)
-            by = str(bearer_of(request))
-            await self._site.write(lambda store: commands.delete(store, pool, None, by))
-            return told(answers.DeletedPool(deleted=pool.name))
-        return await self._ordered(request, _of(commands.delete, wanted.worker), deleting=wanted.worker is None)
+        if wanted.worker is None and not registry.creates_machines(pool):
+            return await self._forgotten(pool, str(bearer_of(request)))
+        return await self._ordered(
+            request,
+            lambda store, pool, by: pools.delete(store, pool, wanted.worker, by=by),
+            deleting=wanted.worker is None,
+        )
 
     # Inside
 
@@ -119,29 +110,32 @@ class Pools:
         name = request.match_info["pool"]
         return await self._site.readers.call(lambda store: store.pools.get(name))
 
-    async def _ordered(
-        self,
-        request: web.Request,
-        order: _Order,
-        *,
-        again: bool = False,
-        deleting: bool = False,
-    ) -> web.Response:
-        """Write it down, and see to it that somebody does it."""
+    async def _forgotten(self, pool: Pool, by: str) -> web.Response:
+        """Delete a pool of machines that exist."""
+
+        def write(store: Store) -> pools.Leave:
+            pools.delete(store, pool, by=by)
+            return pools.leave(self._site.settings, store, pool)
+
+        leave = await self._site.write(write)
+        return told(answers.DeletedPool(deleted=pool.name, left=await leave()))
+
+    async def _ordered(self, request: web.Request, write: _Write, *, deleting: bool = False) -> web.Response:
+        """Write the order down, and see to it that a process makes it true."""
         pool = await self._pool(request)
         registry.cloud_of(pool)
         if await self._keeper(pool.name) is None:
             self._require_supervisor(pool.name, f"{request.path.rpartition('/')[2]} {pool.name}")
         by = str(bearer_of(request))
-        names = await self._site.write(lambda store: order(store, store.pools.get(pool.name), by))
-        by = await self._see_to(pool.name, again=again)
-        return told(answers.PoolOrder(pool=pool.name, machines=names, by=by, deleting=deleting))
+        order = await self._site.write(lambda store: write(store, store.pools.get(pool.name), by))
+        by = await self._see_to(order)
+        return told(answers.PoolOrder(pool=pool.name, machines=order.machines, by=by, deleting=deleting))
 
-    async def _see_to(self, name: str, *, again: bool = False) -> str:
-        """Who does it: whoever keeps the pool, else this server."""
-        keeper = await self._keeper(name)
+    async def _see_to(self, order: pools.Order) -> str:
+        """Which process does it: the one that keeps the pool, else this server."""
+        keeper = await self._keeper(order.pool)
         if self._site.pool_supervisor is not None:
-            await self._site.pool_supervisor.request(name, retry=again)
+            await self._site.pool_supervisor.request(order.pool, retry=order.again)
         return keeper or "this server"
 
     async def _keeper(self, name: str) -> str | None:
@@ -150,13 +144,9 @@ class Pools:
     def _require_supervisor(self, name: str, command: str) -> None:
         if self._site.pool_supervisor is None:
             raise Refused(
-                f"this server keeps no pools, and nobody keeps {name!r} now: `evalfleet pool {command}`, or start "
+                f"this server keeps no pools, and no other process keeps {name!r} now: `evalfleet pool {command}`, or start "
                 "`evalfleet serve` without --no-drive"
             )
-
-
-def _of(order: Callable[[Store, Pool, T, str], list[str]], what: T) -> _Order:
-    return lambda store, pool, by: order(store, pool, what, by)
 
 
 def _seconds(value: Duration) -> float | None:

@@ -17,7 +17,8 @@ from evalfleet.answers.runs import EventPage, EventRow
 from evalfleet.answers.server import Me, RequestAnswer
 from evalfleet.daemon.alerts import state as alerts
 from evalfleet.model import RunState, TaskState
-from evalfleet.report import pools
+from evalfleet.operations.pools import status
+from evalfleet.report.pools import pool_count
 from evalfleet.report.terminal.events import event_row
 from evalfleet.store.reader import StoreReader
 from evalfleet.web import params, queries
@@ -163,19 +164,15 @@ class Reading:
         return await self._told(request, ("compare", a, b, different), ask)
 
     async def pools(self, request: web.Request) -> web.Response:
-        speed = self._site.settings.azure.speed
-
         def ask(store: StoreReader) -> PoolList:
-            found = [pools.pool_facts(store, pool, speed) for pool in store.pools.all()]
-            return PoolList(pools=[pools.pool_count(pool) for pool in found])
+            found = [status(self._site.settings, store, pool) for pool in store.pools.all()]
+            return PoolList(pools=[pool_count(pool) for pool in found])
 
         return await self._told(request, ("pools",), ask)
 
     async def pool(self, request: web.Request) -> web.Response:
-        name, speed = request.match_info["pool"], self._site.settings.azure.speed
-        return await self._told(
-            request, ("pool", name), lambda store: pools.pool_facts(store, store.pools.get(name), speed)
-        )
+        name, settings = request.match_info["pool"], self._site.settings
+        return await self._told(request, ("pool", name), lambda store: status(settings, store, store.pools.get(name)))
 
     async def alerts(self, request: web.Request) -> web.Response:
         page, text = params.page(request), params.text(request, "run")

@@ -12,8 +12,10 @@ from evalfleet.cli.shared.document import document, print_document
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from evalfleet.answers.pools import PoolFacts
     from evalfleet.config import Settings
     from evalfleet.model import Pool, PoolHost
+    from evalfleet.operations.pools import Order
     from evalfleet.store.store import Store
 
 NOT_REACHED = 3
@@ -48,68 +50,54 @@ def _line(host: PoolHost) -> str:
 
 
 def ordered(
-    order: Callable[[Store, Pool, str | None], object],
+    order: Callable[[Store, Pool], Order],
     name: str | None,
-    worker: str | None,
     *,
     home: str | None,
     as_json: bool,
-    again: bool = False,
-    creates: bool = True,
 ) -> int:
     """Order something of a pool of VMs, or of one of its machines, and make it true; see `meant` and `made_true`."""
     from evalfleet import config
-    from evalfleet.pools.kinds.registry import cloud_of
+    from evalfleet.operations.pools import require_account
     from evalfleet.store.open import open_store
 
     settings = config.load(home)
     store = open_store(settings.home)
     try:
         pool = meant(store, name)
-        cloud_of(pool).require_account(pool, settings)
-        order(store, pool, worker)
-        return made_true(settings, store, pool.name, as_json=as_json, again=again, creates=creates)
+        require_account(settings, pool)
+        return made_true(settings, store, order(store, pool), as_json=as_json)
     finally:
         store.close()
 
 
-def made_true(
-    settings: Settings, store: Store, name: str, *, as_json: bool, again: bool = False, creates: bool = True
-) -> int:
-    """Make the pool what it should be; print how it stands; return the exit code that says whether it is.
-
-    Args:
-        again: machines in quarantine may prove themselves again.
-        creates: whether machines that are missing are created.
-    """
+def made_true(settings: Settings, store: Store, order: Order, *, as_json: bool) -> int:
+    """Make the pool what it should be; print how it stands; return the exit code that says whether it is."""
     from functools import partial
 
     import anyio
 
     from evalfleet.daemon.alerts.beside import alerts_beside
-    from evalfleet.engine.supervisor import owner_name
-    from evalfleet.pools.reconcile import reconcile_pool
+    from evalfleet.operations.pools import reconcile
 
     teller = Teller(quiet=as_json)
     with alerts_beside(settings, lambda text: click.echo(f"evalfleet: {text}", err=True)):
-        anyio.run(partial(reconcile_pool, settings, store, name, owner_name(), teller, again=again, creates=creates))
-    left = [pool for pool in store.pools.all() if pool.name == name]
-    if not left:
+        facts = anyio.run(partial(reconcile, settings, store, order, tell=teller))
+    if facts is None:
+        name = order.pool
         click.echo(document({"deleted": name}) if as_json else f"pool {name} is deleted: nothing of it is left")
         return 0
-    return _shown(settings, store, left[0], as_json=as_json)
+    return _shown(facts, as_json=as_json)
 
 
-def _shown(settings: Settings, store: Store, pool: Pool, *, as_json: bool) -> int:
+def _shown(answer: PoolFacts, *, as_json: bool) -> int:
     from evalfleet.cli.pools.shared.table import page
-    from evalfleet.report.pools import pool_facts
 
-    answer = pool_facts(store, pool, settings.azure.speed)
-    failed = pool.reason is not None or any(row.state == "quarantined" for row in answer.hosts)
     if as_json:
         print_document(answer)
     else:
         click.echo(page(answer))
+    failed = answer.reason is not None or any(row.state == "quarantined" for row in answer.hosts)
     return NOT_REACHED if failed else 0
 
 

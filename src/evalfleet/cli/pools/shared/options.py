@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -83,13 +82,9 @@ def pool_options(function: F) -> F:
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What was said on the command line, as a kind of pool takes it. Raises InputError."""
-    from evalfleet.config import pools
-
+    """What was said on the command line, by the words of `PoolOptions`."""
     said = {name: value for name, value in options.items() if value not in (None, ())}
     for name in ("deadline", "options"):
         if name in said:
             said[name] = {key: text for key, _, text in (str(one).partition("=") for one in said[name])}
-    if "setup" in said:
-        said["setup"] = pools.script(Path(said["setup"]))
-    return pools.given(pools.PoolOptions(**said))
+    return said
