@@ -80,7 +80,8 @@ def test_submit_wait_results(fleet: Fleet):
     assert repr(run) == f"<evalfleet run {run.id} (three) in {fleet.home}>"
     summary = run.wait()
     assert (summary.run, summary.state, run.state) == (run.id, "completed", "completed")
-    assert summary == run.summary() == fleet.json("report", run.id)
+    assert summary == run.summary()
+    assert plain(summary) == fleet.json("report", run.id)
 
     results = by_key(run)
     assert list(results) == ["a_1", "a_2", "plain"]
@@ -219,7 +220,7 @@ def test_a_run_that_another_process_drives_is_followed(fleet: Fleet):
         run.wait(timeout=0.3)
     open_gate(fleet)
     waiting.join(60)
-    assert [answer["state"] for answer in answers] == ["completed"]
+    assert [answer.state for answer in answers] == ["completed"]
     assert process.wait(60) == 0
     taken = [event for event in run.events() if event.type == "run.taken"]
     assert len(taken) == 1
@@ -236,7 +237,7 @@ def test_a_driver_that_dies_is_replaced(fleet: Fleet):
     wait_for(lambda: len([e for e in run.events() if e.type == "run.taken"]) == 2, "the take-over")
     open_gate(fleet)
     waiting.join(60)
-    assert [answer["tasks"]["done"] for answer in answers] == [2]
+    assert [answer.tasks.done for answer in answers] == [2]
     assert fleet.lines() == ["a", "b"]
 
 
@@ -367,7 +368,7 @@ def test_two_runs_in_one_loop_and_a_wait_that_is_cancelled(fleet: Fleet):
                 group.start_soon(wait, run)
         return answers
 
-    assert {answer["state"] for answer in anyio.run(both)} == {"completed"}
+    assert {answer.state for answer in anyio.run(both)} == {"completed"}
     assert sorted(fleet.lines()) == ["left", "right"]
 
 
