@@ -1,7 +1,7 @@
-"""The files of an attempt on this machine, for whoever shows or copies them.
+"""Safe access to the files of an attempt on this machine.
 
-A task may have left anything there, or is just writing it: links, pipes, folders where files should be. What is given out is one open
-descriptor of a regular file that no link led to; it stays that file whatever is put into its place.
+A task may have left anything there, and may still write: links, pipes, folders in place of files. Each function returns an open
+descriptor of a regular file that was reached without a link; later changes of the path do not affect it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DEEPEST = 64
 
 
 def open_inside(folder: Path, name: str) -> int | None:
-    """Open the regular file `name` below an attempt's folder; None where there is none. The caller closes it."""
+    """Open the regular file `name` below an attempt's folder; None if there is none. The caller closes it."""
     try:
         here = open_folder(str(folder))
     except (OSError, ValueError):
@@ -30,7 +30,7 @@ def open_inside(folder: Path, name: str) -> int | None:
 
 
 def open_socket(folder: Path, name: str) -> int | None:
-    """Find the socket `name` in an attempt's folder: a descriptor by which that very socket is connected to, through /proc."""
+    """Find the socket `name` in an attempt's folder. Returns a descriptor, so that /proc leads to exactly that socket."""
     try:
         here = open_folder(str(folder))
     except OSError:
@@ -50,7 +50,7 @@ def open_socket(folder: Path, name: str) -> int | None:
 def read_inside(folder: Path, name: str, most: int, *, whole: bool = True) -> bytes | None:
     """Return the content of the regular file `name` below an attempt's folder; None if there is none.
 
-    One of more than `most` bytes is None, too; without `whole` it is cut.
+    A file of more than `most` bytes also gives None; without `whole` it is truncated instead.
     """
     descriptor = open_inside(folder, name)
     if descriptor is None:
@@ -62,7 +62,7 @@ def read_inside(folder: Path, name: str, most: int, *, whole: bool = True) -> by
 
 
 def files_inside(folder: Path, below: str, most: int) -> list[tuple[str, os.stat_result]]:
-    """Return the regular files below a folder of an attempt, by their paths there; `most` of them at most."""
+    """Return at most `most` regular files below a folder of an attempt, by their relative paths."""
     try:
         here = open_folder(str(folder))
     except OSError:

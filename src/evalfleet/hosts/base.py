@@ -1,7 +1,7 @@
-"""What the engine may ask of a backend.
+"""The contract between the engine and a backend.
 
-A backend hands out a `Host`: a machine with one runner. All methods are idempotent by our ids, return quickly, and never
-wait for an attempt. A host tells what it sees as observations in the `Inbox`; only `core` judges them.
+A backend hands out a `Host`: a machine with one runner. All methods are idempotent by attempt id, return quickly, and never
+wait for an attempt. A host reports observations to the `Inbox`; only `core` decides what they mean.
 
 A `BackendError` out of any method is an instruction to the engine: count it against the backend's breaker and come back
 later. It never means that an attempt failed.
@@ -24,7 +24,7 @@ from evalfleet.model import JsonObject
 
 
 def gpus_of(host: str, rows: Iterable[JsonObject]) -> tuple[Card, ...]:
-    """Those of a runner's answer; one that does not say who it is cannot be leased."""
+    """The GPUs in a runner's answer. A GPU without a uuid is left out, because it cannot be leased."""
     return tuple(
         Card(
             host=host,
@@ -47,17 +47,17 @@ def gpus_of(host: str, rows: Iterable[JsonObject]) -> tuple[Card, ...]:
 
 
 def _whole(value: object) -> int | None:
-    """A number; a text such as "[N/A]" is none, and neither is nothing."""
+    """The value if it is a whole number, else None: a driver may answer with text such as "[N/A]"."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _processes(rows: list[JsonObject | int] | None) -> tuple[JsonObject, ...] | None:
-    """None: the host cannot tell. A runner of another version tells numbers only, or nothing."""
+    """The processes on a GPU; None if the host does not know. A runner of another version sends only pids, or nothing."""
     return None if rows is None else tuple({"pid": row} if isinstance(row, int) else row for row in rows)
 
 
 class Room(Struct, frozen=True, kw_only=True):
-    """The slots of a host whose slots are counted over all runs, homes and users, as its runner told them last."""
+    """The slots of a host, counted over all runs, homes and users, as its runner last reported them."""
 
     free: int = 0  # kept for this run
     live: frozenset[str] = (
@@ -68,12 +68,12 @@ class Room(Struct, frozen=True, kw_only=True):
     trouble: str | None = None  # why they cannot be counted
 
     def left(self, live: Collection[str]) -> int:
-        """How many more attempts may go there, where these are ours: those that it does not know yet are on their way."""
+        """How many more attempts may start there. Those in `ours` that the host does not know yet are on their way."""
         return max(0, self.free - len(set(live) - self.live))
 
 
 class HostInfo(Struct, frozen=True, kw_only=True):
-    """One machine, as placement and cost see it."""
+    """What placement and cost need to know about one machine."""
 
     name: str
     memory_mb: int | None  # None: not limited
@@ -88,7 +88,7 @@ class HostInfo(Struct, frozen=True, kw_only=True):
 
 
 class Launch(Struct, frozen=True, kw_only=True):
-    """One attempt to start. Idempotent by `attempt_id`: a host that knows it starts nothing again."""
+    """One attempt to start. Idempotent by `attempt_id`: a host that already has it does not start it again."""
 
     attempt_id: str
     spec: JsonObject
@@ -123,7 +123,7 @@ class Known(Struct, frozen=True):
 
 @contextmanager
 def single_error() -> Generator[None]:
-    """Let a lone error out of the group that a task group makes of it, so that callers can catch it by its class."""
+    """Unwrap an exception group that holds a single error, so that callers can catch that error by its class."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -134,7 +134,7 @@ def single_error() -> Generator[None]:
 
 
 def _lone(error: BaseException) -> BaseException | None:
-    """The one error inside of groups inside of groups; None where there are several."""
+    """The only error in nested exception groups; None if there are several."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     group = cast("BaseExceptionGroup[BaseException]", error)
@@ -142,7 +142,7 @@ def _lone(error: BaseException) -> BaseException | None:
 
 
 class Inbox:
-    """Where hosts put observations, and the engine takes all there are at once."""
+    """Queue of observations: hosts add to it, and the engine takes everything at once."""
 
     def __init__(self) -> None:
         self._items: list[Observation] = []
@@ -162,7 +162,7 @@ class Inbox:
         return taken
 
     async def wait(self, at_most_s: float) -> bool:
-        """Return as soon as something is there, or after that time: then False."""
+        """Wait until there is something to take. Returns False on a timeout."""
         with anyio.move_on_after(at_most_s):
             await self._event.wait()
             return True
@@ -170,22 +170,22 @@ class Inbox:
 
 
 class Host(Protocol):
-    """A reachable machine with a runner, for one run and epoch. Raises BackendError when it is not reachable any more."""
+    """A reachable machine with a runner, for one run and epoch. Its methods raise BackendError once it is unreachable."""
 
     @property
     def info(self) -> HostInfo: ...
 
     async def known(self) -> list[Known]:
-        """The attempts of this run that it has."""
+        """The attempts of this run that the host has."""
         ...
 
     @property
     def others(self) -> Sequence[Known]:
-        """The attempts of other runs that it had when it was asked last."""
+        """The attempts of other runs that the host had when last asked."""
         ...
 
     async def clear(self, run_id: str, epoch: int, *, stop: Sequence[str], forget: Sequence[str]) -> None:
-        """End and forget attempts of another run, which is over and had that epoch. Raises RunnerRefused where it was taken up again."""
+        """End and forget attempts of another run that ended at that epoch. Raises RunnerRefused if that run was resumed."""
         ...
 
     async def launch(self, launches: Sequence[Launch]) -> None:
@@ -193,36 +193,36 @@ class Host(Protocol):
         ...
 
     async def want(self, slots: int) -> None:
-        """Say how many slots of the host the run could use now, in all. What is kept for it comes with `info`, whose change wakes
-        the engine. Nothing happens where slots are not counted."""
+        """Report how many slots of the host the run could use now, in total. The slots kept for the run appear in `info`; a change
+        wakes the engine. Does nothing if slots are not counted."""
         ...
 
     async def observe(self, attempt_id: str, after: int) -> bool:
-        """Observe an attempt from the event after number `after`. False: the host does not know it."""
+        """Observe an attempt from the event after number `after`. Returns False if the host does not know the attempt."""
         ...
 
     async def stop(self, attempt_ids: Sequence[str], reason: str) -> None:
-        """End attempts; their ends come as observations. Unknown and ended ones are passed over."""
+        """End attempts; their ends arrive as observations. Unknown and ended attempts are ignored."""
         ...
 
     async def collect(
         self, attempt_id: str, destination: Path, secrets: Mapping[str, str], *, listed_only: bool = False
     ) -> None:
-        """Bring the files of an ended attempt to `destination`, whole or not at all. Again is harmless, and so is an
-        attempt that the host does not have.
+        """Copy the files of an ended attempt to `destination`, completely or not at all. Safe to repeat, and safe for an attempt
+        that the host does not have.
 
         Args:
-            secrets: values that the files must not hold; given where the runner died before it could see to that itself.
-            listed_only: the attempt had secrets: what its end record does not list was not looked into, and is left there.
+            secrets: values to remove from the files; given if the runner died before it could remove them itself.
+            listed_only: the attempt had secrets: files that its end record does not list were not checked for them and stay there.
 
         Raises:
-            BackendError: the connection broke; the next try goes on.
-            OSError: they cannot be brought; the host must keep them.
+            BackendError: the connection broke; the next call continues.
+            OSError: the files cannot be copied; the host must keep them.
         """
         ...
 
     async def forget(self, attempt_ids: Sequence[str]) -> None:
-        """The results are stored: the host may remove the attempts."""
+        """Tell the host that the results are stored, so it may remove the attempts."""
         ...
 
     @property
@@ -235,13 +235,13 @@ class Host(Protocol):
         ...
 
     async def preemption_notice(self) -> str:
-        """Return once the machine says that it will be taken away, with one line that says why and when. It launches nothing
-        from then on: a launch that comes too late ends its attempt as `preempted`. Waits for ever otherwise."""
+        """Wait for the preemption notice of the machine and return its text, which says why and when. From then on the host
+        launches nothing: a later launch ends its attempt as `preempted`. Waits forever if there is no notice."""
         ...
 
 
 class CanarySpec(Struct, frozen=True, kw_only=True):
-    """A short program that a host must run well before it gets paid work. A run may name another command."""
+    """A short program that a host must run successfully before it gets tasks. A run may use another command."""
 
     command: tuple[str, ...] = ("/bin/sh", "-c", "exit 0")
     timeout_s: float = 60.0
@@ -257,17 +257,17 @@ class Backend(Protocol):
 
     @property
     def canary(self) -> CanarySpec | None:
-        """What a host that is new to the run must do before its first attempt. None: it is trusted."""
+        """The check that a host must pass before its first attempt in a run; None if it needs none."""
         ...
 
     @property
     def slots(self) -> int | None:
-        """How many attempts it takes at a time, whoever's they are. None: as many as runs ask for."""
+        """How many attempts the host runs at a time, over all runs; None for no limit."""
         ...
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is another machine than this one, which may be out of reach."""
+        """Whether the host is another machine, which may become unreachable."""
         ...
 
     def acquire(self, run_id: str, epoch: int, inbox: Inbox) -> AbstractAsyncContextManager[Host]:
@@ -275,11 +275,11 @@ class Backend(Protocol):
         ...
 
     async def ask_otherwise(self) -> OtherWay:
-        """Ask for a silent host by a way that does not use its connection."""
+        """Ask about a silent host in a way that does not use its connection."""
         ...
 
     async def reset(self) -> None:
-        """End a runner that runs but has not answered for too long; its attempts come back as `runner_lost`."""
+        """End a runner that runs but has not answered for too long; its attempts end as `runner_lost`."""
         ...
 
     async def release(self) -> None:
@@ -288,42 +288,42 @@ class Backend(Protocol):
 
 
 class Departure(Struct, frozen=True, kw_only=True):
-    """What became of a host, for the attempts that it had. Neither cause counts against their tasks."""
+    """Why a host left, for the attempts that it had. Neither cause counts against their tasks."""
 
     cause: Literal["preempted", "worker_lost"]
     message: str
 
 
 class Fleet(Protocol):
-    """The hosts that a run may use, while they come and go. Used in the loop's thread."""
+    """The hosts that a run may use, which may change while it runs. Used in the event loop's thread."""
 
     def backends(self) -> Sequence[Backend]:
-        """Those that are ready to be connected to, in a stable order; from the first look on every one that may hold attempts of
-        the run. The same object for as long as it is the same way to the same machine."""
+        """The hosts that are ready for a connection, in a stable order. The first call already returns every host that may hold
+        attempts of the run. A backend stays the same object while it leads to the same machine in the same way."""
         ...
 
     def draining(self) -> Collection[str]:
-        """Hosts among them that end what they have and get no more."""
+        """Those of the hosts that finish their attempts and get no more."""
         ...
 
     def departure(self, host: str) -> Departure | None:
-        """What became of a host that is not among them. None: that is not known yet, and its attempts wait for it."""
+        """Why a host is no longer among them. None if that is not known yet; its attempts wait."""
         ...
 
     async def changed(self) -> None:
-        """Return when `backends` or a departure may differ from the last look. May be cancelled and called again."""
+        """Wait until `backends` or a departure may have changed since the last call. May be cancelled and called again."""
         ...
 
     def waits_for(self) -> str:
-        """Why there is no host, in one line for a person."""
+        """Why there is no host, in one line for people."""
         ...
 
     async def serve(self) -> None:
-        """Runs beside the engine for as long as the run is driven."""
+        """Run beside the engine while it drives the run."""
         ...
 
     async def part(self, *, over: bool) -> None:
-        """The run is not driven any more; `over`: and will not be again."""
+        """The engine no longer drives the run; with `over` the run has ended for good."""
         ...
 
     def want(self, workers: int) -> None:
@@ -331,20 +331,20 @@ class Fleet(Protocol):
         ...
 
     def busy(self, host: str, attempts: int) -> None:
-        """How many attempts a host has that run or whose files are not here yet. Nobody should stop it before there are none."""
+        """Report how many attempts of a host still run or wait for collection. It should not be stopped while there are any."""
         ...
 
     def blame(self, host: str, reason: str) -> None:
-        """The engine gives the host no more work, because of what failed there."""
+        """The engine gives the host no more work, because of these failures."""
         ...
 
     def give_up(self, hosts: Mapping[str, str]) -> None:
-        """All hosts that are of no use to the run now, and why: they do not answer, or failed every canary."""
+        """No host can be used by the run now, and why: they do not answer, or failed every canary."""
         ...
 
 
 class FixedFleet:
-    """Implements `Fleet` for hosts that are given once and for all."""
+    """Implements `Fleet` for a fixed list of hosts."""
 
     def __init__(self, backends: Sequence[Backend]) -> None:
         self._backends = tuple(backends)
@@ -356,7 +356,7 @@ class FixedFleet:
         return ()
 
     def departure(self, host: str) -> Departure:
-        return Departure(cause="worker_lost", message=f"its host {host} does not belong to the pool any more")
+        return Departure(cause="worker_lost", message=f"its host {host} is no longer part of the pool")
 
     async def changed(self) -> None:
         await anyio.sleep_forever()

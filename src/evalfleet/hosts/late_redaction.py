@@ -1,4 +1,4 @@
-"""Taking secrets out of an attempt's files where its runner could not, or has not yet."""
+"""Redaction on the controller: for files whose runner could not redact them, or has not yet."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _EVERY = 1 << 30  # files: what is not looked into must not be kept
 
 
 def cleaned(data: bytes, secrets: Mapping[str, str]) -> bytes:
-    """Replace the secrets in what somebody wants to see."""
+    """Replace the secrets in text that will be shown."""
     return Redactor(dict(secrets)).clean(data)
 
 
 def redact(folder: Path, secrets: Mapping[str, str]) -> None:
-    """Replace the secrets in all files below a folder of ours. What cannot be cleaned, or looked into, is removed.
+    """Replace the secrets in all files below a folder. Files that cannot be read or cleaned are removed.
 
-    Raises OSError: something of that kind could not be removed.
+    Raises OSError: such a file could not be removed.
     """
     redactor = Redactor(dict(secrets))
     here = open_folder(str(folder))

@@ -1,4 +1,4 @@
-"""How busy a host is, from what its runner answers. A runner may be of another version: what it does not say is not known."""
+"""How busy a host is, from its runner's answer. Fields that a runner of another version does not send are unknown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evalfleet.model import JsonObject
 
 
 def load_of(answer: JsonObject) -> Load | None:
-    """The load in an answer to `hello`; None where there is none yet."""
+    """The load in an answer to `hello`; None if it has none yet."""
     said = answer.get("load")
     if not isinstance(said, dict):
         return None
@@ -26,7 +26,7 @@ def load_of(answer: JsonObject) -> Load | None:
 
 
 def _busy(gpus: Any) -> float | None:
-    """The mean over the GPUs that say how busy they are."""
+    """The mean utilisation of the GPUs that report one."""
     rows = cast("list[Any]", gpus) if isinstance(gpus, list) else []
     known = [_amount(cast("JsonObject", row).get("utilization")) for row in rows if isinstance(row, dict)]  # in percent
     busy = [min(1.0, value / 100) for value in known if value is not None]

@@ -1,4 +1,4 @@
-"""Asks the hosts of a pool, all at the same time, what they have."""
+"""Asks all hosts of a pool at the same time for their resources."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LIMIT_S = 20.0  # for one host; a machine that is there answers within a few
 
 
 async def probe(hosts: Sequence[Reachable | Absent], home: Home, limit_s: float = LIMIT_S) -> dict[str, JsonObject]:
-    """What each host says of itself, by name: `reachable`, and what it has or why not. One that does not answer in time is
-    not reached, and holds up no other."""
+    """The answer of each host by name: whether it is `reachable`, and its resources or the error. A host that does not answer in
+    time counts as unreachable and does not delay the others."""
     from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 
     found: dict[str, JsonObject] = {}

@@ -1,6 +1,6 @@
-"""Wheels of packages that are installed here, made of their files: so they can be brought to machines that no index serves.
+"""Builds wheels from the packages installed here, to copy them to machines that cannot reach a package index.
 
-The same files make the same wheel, wherever and however they are installed: editable, or from a wheel.
+The same files always make the same wheel, whether the package is installed in editable mode or from a wheel.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
 
 
 class Wheel(Struct, frozen=True, kw_only=True):
-    """A wheel's file."""
+    """The name, digest and content of a wheel."""
 
     name: str
     data: bytes
@@ -62,7 +62,7 @@ def wheel_of(name: str) -> Wheel:
     try:
         found = distribution(name)
     except PackageNotFoundError:
-        raise ConfigError(f"the package {name} is not installed here, so it cannot be brought to a host") from None
+        raise ConfigError(f"the package {name} is not installed here, so it cannot be copied to a host") from None
     title = f"{plain_name(found.name).replace('-', '_')}-{found.version}"
     tags = _tags(found)
     files = {_placed(path, title): content for path, content in _files(found)}
@@ -79,9 +79,9 @@ def wheel_of(name: str) -> Wheel:
 
 
 def pins_of(requirements: Iterable[str]) -> dict[str, str]:
-    """The versions that this machine has of everything that the requirements bring with them: name to version.
+    """The installed versions of the requirements and all their dependencies, by name.
 
-    What is not installed here, because its condition does not hold or nobody needs it, is left out.
+    Packages that are not installed here, for example because their marker does not apply, are left out.
     """
     pins: dict[str, str] = {}
     waiting = list(requirements)
@@ -109,13 +109,13 @@ def _tags(found: Distribution) -> tuple[str, ...]:
 
 
 def _placed(path: str, title: str) -> str:
-    """Its path in the wheel: the folder of metadata is named in one way, however the package was installed."""
+    """A file's path in the wheel. The metadata folder always has the same name, however the package was installed."""
     first, slash, rest = path.partition("/")
     return f"{title}.dist-info/{rest}" if first.endswith(".dist-info") else first + slash + rest
 
 
 def _files(found: Distribution) -> Iterator[tuple[str, bytes]]:
-    """What the wheel holds, without what pip writes itself."""
+    """The wheel's files, without those that pip writes itself."""
     recorded = found.files or []
     is_editable = bool(json.loads(found.read_text("direct_url.json") or "{}").get("dir_info", {}).get("editable"))
     for path in recorded:
@@ -133,7 +133,7 @@ def _files(found: Distribution) -> Iterator[tuple[str, bytes]]:
 
 
 def _sources(module: str) -> Iterator[tuple[str, bytes]]:
-    """The files of a package or module where it lies now."""
+    """The source files of a package or module."""
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         return

@@ -108,7 +108,7 @@ async def test_a_content_is_brought_once(backend: SshBackend, box: sshd.Sshd, tm
     ("name", "said"),
     [
         ("missing", "files: missing cannot be read: No such file"),
-        ("../out", "files: ../out leaves the task file's folder"),
+        ("../out", "files: ../out is outside the task file's folder"),
     ],
 )
 async def test_a_file_that_cannot_be_brought(backend: SshBackend, tmp_path: Path, name: str, said: str):

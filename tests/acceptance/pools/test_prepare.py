@@ -126,8 +126,8 @@ def test_a_run_brings_the_tools_to_its_hosts(fleet: Fleet, hosts: list[Sshd]):
         "enter-text_0",
     ]
     for host in hosts:
-        assert f"host {host.name}: makes a virtual environment" in said
-        assert f"host {host.name}: has the tools of the run now" in said
+        assert f"host {host.name}: creating a virtual environment" in said
+        assert f"host {host.name}: has installed the tools of the run" in said
         (folder,) = environments(host)
         assert not (folder / "wheels").exists()
     claimed = [event["data"]["worker"] for event in fleet.events() if event["type"] == "attempt.claimed"]
@@ -139,7 +139,7 @@ def test_a_run_brings_the_tools_to_its_hosts(fleet: Fleet, hosts: list[Sshd]):
     assert (answer["benchmark"], answer["pool"], answer["ready"]) == ("miniwob", "lab", True)
     for host, row in zip(hosts, answer["hosts"], strict=True):
         assert [check["check"] for check in row["checks"]] == ["ssh", "tools", "Chromium", "the package miniwob==1.1.0"]
-        assert row["checks"][1]["seen"].endswith("(was there)")
+        assert row["checks"][1]["seen"].endswith("(found)")
         assert row["checks"][3]["seen"].startswith(str(host.home)), "the host's own"
 
     # A person's own agent, and what it imports.
@@ -207,7 +207,7 @@ exec PYTHON "$@"
         ("exit 127", "no Python 3.11 or newer, which the tasks of a benchmark need; install one there"),
         (
             NO_VENV,
-            "cannot make virtual environments; install that there: apt-get install -y python3.",
+            "cannot create virtual environments; install the package there: apt-get install -y python3.",
         ),
     ],
     ids=["old", "none", "no venv"],
@@ -238,12 +238,12 @@ def test_a_wheel_that_is_missing_is_named(fleet: Fleet, lone: Callable[[], Sshd]
     seen = answer["hosts"][0]["checks"][-1]["seen"]
     assert "pip failed with status 1" in seen
     assert f"evalfleet {evalfleet.__version__} depends on msgspec" in seen
-    assert "the folder of --wheels must hold all that is needed" in seen
+    assert "the folder of --wheels must contain every package" in seen
     assert environments(host) == [], "what was half made is removed"
     empty = tmp_path / "empty"
     empty.mkdir()
     done = fleet.command("prepare", "miniwob", "--pool", "lab", "--wheels", str(empty))
-    assert (done.returncode, "there are no wheels" in done.stderr) == (2, True)
+    assert (done.returncode, "it has no wheels" in done.stderr) == (2, True)
 
 
 @pytest.mark.long
@@ -270,8 +270,8 @@ def test_two_at_once_a_killed_one_and_old_ones(fleet: Fleet, lone: Callable[[], 
     both = [fleet.start(*prepare, "--json") for _ in range(2)]
     outputs = [process.communicate(timeout=200)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
-    assert sum("makes a virtual environment" in output for output in outputs) == 1
-    assert sum("another evalfleet installs the tools there" in output for output in outputs) == 1
+    assert sum("creating a virtual environment" in output for output in outputs) == 1
+    assert sum("another evalfleet is installing the tools there" in output for output in outputs) == 1
     assert {path.name for path in environments(host)} == {"young", half[0].name}
 
 
@@ -323,7 +323,7 @@ def test_waa_on_a_host(fleet: Fleet, lone: Callable[[], Sshd], wheels: Path, tmp
 
     # The same environment serves desk, where its programs are there.
     shown = fleet.command("prepare", "desk", "--pool", "lab")
-    assert f"box + tools: evalfleet {evalfleet.__version__} (was there)" in shown.stdout
+    assert f"box + tools: evalfleet {evalfleet.__version__} (found)" in shown.stdout
     if DESK_MISSING:
         assert shown.returncode == 3
         assert "apt-get install" in shown.stdout

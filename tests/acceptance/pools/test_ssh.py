@@ -65,7 +65,7 @@ def test_a_wrong_host_key_is_refused(fleet: Fleet, hosts: Hosts, env: dict[str, 
     done = fleet.command("pool", "ssh", "a", "touch", "~/in", **env)
     assert done.returncode == 255
     assert "its key has changed" in done.stderr
-    assert "somebody may" in done.stderr
+    assert "may be intercepted" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert list(host.home.iterdir()) == []
     several = fleet.command("pool", "exec", "--", "true", **env)
@@ -103,7 +103,7 @@ def test_the_way_leads_through_another_host(fleet: Fleet, hosts: Hosts):
     near.stop()
     lost = fleet.command("pool", "ssh", "b", "true")
     assert lost.returncode == 255
-    assert re.fullmatch(r"evalfleet: host b: on the way to .* cannot be reached: .*\n", lost.stderr)
+    assert re.fullmatch(r"evalfleet: host b: jump host on the way to .* cannot be reached: .*\n", lost.stderr)
 
 
 def test_what_the_hosts_file_leaves_open_the_ssh_configuration_says(fleet: Fleet, hosts: Hosts):

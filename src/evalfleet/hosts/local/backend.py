@@ -1,7 +1,7 @@
 """This machine as a pool: one host per home, with one runner that all runs of the home share.
 
-Tasks are processes of the runner, not of the controller, so they go on when the controller is killed. Files are not copied:
-the runner's folder of an ended attempt is renamed into the home (see `local_collect`).
+Tasks are processes of the runner, not of the controller, so they continue when the controller is killed. Files are not copied:
+the folder of an ended attempt is renamed into the home (see `hosts.local.collect`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class LocalBackend:
                 yield LocalHost(self._home, link, inbox, info, run_id, epoch, slots=self.slots)
 
     async def _introduce(self, link: RunnerLink, runner: RunnerInfo, run_id: str, epoch: int) -> JsonObject:
-        """Raise the fence of the run; returns what the host has."""
+        """Raise the fence of the run. Returns the host's resources."""
         with anyio.move_on_after(_HELLO_S):
             await link.request("hello", protocol=PROTOCOL, run=run_id, epoch=epoch, **self._home.claim)
             return await link.request("inventory")
@@ -104,7 +104,7 @@ class LocalBackend:
             await self._end_if_idle(runner)
 
     async def _current_runner(self) -> RunnerInfo:
-        """A runner of our version; one of another version only while it is busy and speaks our protocol."""
+        """A runner of this version. One of another version is used only while it is busy and its protocol is compatible."""
         start = self._settings
         runner = await start_runner(self._home.spool, start.python, start.idle_s)
         _, version = await anyio.to_thread.run_sync(write_runner, self._home.spool)
@@ -114,13 +114,13 @@ class LocalBackend:
             return await start_runner(self._home.spool, start.python, start.idle_s)
         if runner.protocol != PROTOCOL:
             raise RunnerUnavailable(
-                f"a runner of another evalfleet (protocol {runner.protocol}) is still busy in {self._home.spool}; "
-                "wait for its tasks, or finish them with that version"
+                f"the runner in {self._home.spool} is of another evalfleet version (protocol {runner.protocol}) "
+                f"and still has tasks; wait for them, or finish them with that version"
             )
         return runner
 
     async def _end_if_idle(self, runner: RunnerInfo) -> bool:
-        """Ask the runner to end if nobody else needs it; True when it has ended."""
+        """Ask the runner to end if it is idle; True if it has ended."""
         with suppress(BackendError), single_error():
             async with self._connected(runner, Inbox()) as link:
                 answer = await link.request("shutdown", if_idle=True)

@@ -1,7 +1,7 @@
-"""Bringing the files of an ended attempt home from the spool of this machine.
+"""Collects the files of an ended attempt from the spool of this machine.
 
-Mostly that is one rename of the whole folder. Of an attempt with secrets only what its runner looked into is moved: file by file into
-a folder beside the destination, which becomes the destination by one rename. Who is killed on the way goes on there.
+Usually this is one rename of the whole folder. For an attempt with secrets, only the files that its runner checked are moved, one
+by one, into a folder beside the destination, which is then renamed. After a kill, the next call continues there.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _EVERY = 1 << 30
 
 
 def bring(source: Path, destination: Path, secrets: Mapping[str, str], *, listed_only: bool) -> None:
-    """Where an earlier controller brought them all, nothing is left to do.
+    """Collect the files. Does nothing if an earlier controller has collected them all.
 
     Args:
-        secrets: are taken out of what is moved.
+        secrets: removed from the files that are moved.
         listed_only: move the files that every attempt has and the artifacts that the end record lists, and nothing else.
 
     Raises OSError.
@@ -58,14 +58,14 @@ def _complete(partial: Path, destination: Path, secrets: Mapping[str, str]) -> N
 
 
 def _free(destination: Path) -> Path:
-    """The folder of a lost attempt may have come first, and now comes its late end: both are evidence."""
+    """A free name for the folder. The files of a lost attempt may be there already when its end arrives late; both are kept."""
     return destination.with_name(f"{destination.name}.late") if destination.exists() else destination
 
 
 def _listed(here: int, partial: Path, destination: Path) -> list[str] | None:
-    """The files that may be kept, as paths in the attempt's folder; None: all are home, and what is left there is none of them.
+    """The files to collect, as paths in the attempt's folder; None if all of them have been collected.
 
-    The journal comes last: as long as it is there, the runner tells of the attempt.
+    The journal comes last: while it is there, the runner reports the attempt.
 
     Raises OSError: its end is not known.
     """
@@ -95,12 +95,12 @@ def _listed(here: int, partial: Path, destination: Path) -> list[str] | None:
 
 
 def _shown(path: str) -> str:
-    """As the list has it: a name may be no text."""
+    """The path as the end record lists it: a file name may not be valid UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _move_folder(source: Path, destination: Path) -> None:
-    """One rename, so that the files are there whole or not at all."""
+    """Use one rename, so that either all files arrive or none."""
     try:
         source.rename(destination)
     except FileNotFoundError:
@@ -115,7 +115,7 @@ def _move_folder(source: Path, destination: Path) -> None:
 
 
 def _copy_folder(source: Path, destination: Path) -> None:
-    """Some files may be moved all the same: an earlier try left in `partial` what is nowhere else."""
+    """Copy the folder. Files in `partial` from an earlier try exist nowhere else and are kept."""
     partial = destination.with_name(f"{destination.name}.partial")
     _open_up(source)
     here = open_folder(str(source))
@@ -171,12 +171,12 @@ def _copy_file(here: int, there: int, name: str) -> None:
 
 
 def _open_up(folder: Path) -> None:
-    """Make folders ours again that the task closed. No link is followed."""
+    """Restore access to folders whose permissions the task removed. Follows no links."""
     _open_up_below(os.open(folder, os.O_PATH | FOLDER_FLAGS))
 
 
 def _open_up_below(folder: int) -> None:
-    """Owns the descriptor, which may be one that allows nothing but to be looked at."""
+    """Takes ownership of the descriptor, which may have been opened with O_PATH."""
     try:
         os.chmod(f"/proc/self/fd/{folder}", 0o700)
         here = os.open(".", FOLDER_FLAGS, dir_fd=folder)

@@ -1,7 +1,7 @@
-"""The GPUs of this machine, looked at and locked by this process itself, where no runner is asked.
+"""Inspects and locks the GPUs of this machine from this process, without a runner.
 
-What a runner does for attempts, for programs that lease GPUs on their own and for people who want to see them. The locks are
-those that runners take, of all homes and users of the machine.
+For programs that lease GPUs themselves, and for `evalfleet gpus`. The locks are the same that runners take, shared by all homes
+and users of the machine.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 
 class Held(Exception):
-    """Somebody else has locked the GPU; says who."""
+    """Another process has locked the GPU; the message says which."""
 
 
 def look(spool: Path) -> Seen:
-    """Every GPU as it is now. Takes seconds where the driver must wake up; call it beside an event loop."""
+    """The current state of every GPU. Takes seconds if the driver is asleep, so do not call it in an event loop."""
     rows = probe.read_stand_in(str(spool), os.getpid())
     if rows is not None:
         return Seen(cards=_cards(spool, rows))
@@ -58,13 +58,13 @@ def _told(spool: Path, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def lock(spool: Path, uuid: str, words: str) -> int:
-    """Keep everybody else on this machine from a GPU for as long as the descriptor is open, here or in a child.
+    """Lock a GPU on this machine for as long as the descriptor is open, here or in a child process.
 
     Args:
-        words: who we are, for people.
+        words: name of the holder, shown to people.
 
     Raises:
-        Held: somebody has it.
+        Held: another process has it.
     """
     try:
         fd = locks.lock(locks.folder_for(str(spool)), uuid, words)

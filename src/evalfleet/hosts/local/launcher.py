@@ -1,4 +1,4 @@
-"""Starting the runner of this host, and finding the one that runs."""
+"""Starts the runner of this machine, or finds the one that runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEPT = frozenset(
 
 
 class RunnerInfo(Struct, frozen=True, kw_only=True):
-    """Where a runner is."""
+    """Process and socket of a running runner."""
 
     pid: int
     start_time: int
@@ -38,7 +38,7 @@ class RunnerInfo(Struct, frozen=True, kw_only=True):
 
 
 def runner_info(spool: Path) -> RunnerInfo | None:
-    """The runner that holds the spool; None when there is none, or none that listens yet or still."""
+    """The runner that holds the spool; None if there is none, or if it does not listen (yet, or any longer)."""
     if not is_held(spool / "runner.lock"):
         return None
     try:
@@ -52,7 +52,7 @@ def runner_info(spool: Path) -> RunnerInfo | None:
 
 
 def write_runner(spool: Path) -> tuple[Path, str]:
-    """The zipapp in the spool, and its version. Written once; atomically, because others may start it at the same moment."""
+    """Write the zipapp into the spool if it is missing; returns its path and version. Atomic: other processes may start it meanwhile."""
     data, version = build()
     path = spool / f"runner-{version}.pyz"
     if not path.exists():
@@ -66,11 +66,11 @@ def write_runner(spool: Path) -> tuple[Path, str]:
 async def start_runner(
     spool: Path, python: str, idle_s: float, *, environment: dict[str, str] | None = None, timeout_s: float = START_S
 ) -> RunnerInfo:
-    """Start the spool's runner unless one runs, and tell where it is.
+    """Start the spool's runner unless one runs, and return where it is.
 
     Args:
         python: interpreter for the runner, a name or a path.
-        environment: of the runner; None for the few plain variables of this process.
+        environment: variables of the runner; None for a few basic variables of this process.
 
     Raises:
         RunnerUnavailable: it could not be started; the message says why.
@@ -81,7 +81,7 @@ async def start_runner(
     try:
         program, _ = await anyio.to_thread.run_sync(write_runner, spool)
     except OSError as error:
-        raise RunnerUnavailable(f"the runner cannot be written to {spool}: {error.strerror}") from error
+        raise RunnerUnavailable(f"cannot write the runner to {spool}: {error.strerror}") from error
     command = [python, "-I", "-S", str(program), "serve", "--spool", str(spool), "--idle", f"{idle_s:g}"]
     env = _plain_environment() if environment is None else environment
     try:
@@ -92,12 +92,12 @@ async def start_runner(
             f"the runner did not start within {timeout_s:g} s; see {spool / 'runner.log'}"
         ) from error
     except OSError as error:
-        raise RunnerUnavailable(f"the runner's Python cannot be executed: {python}: {error.strerror}") from error
+        raise RunnerUnavailable(f"cannot run the runner's Python {python}: {error.strerror}") from error
     return _told(python, done.returncode, done.stdout, done.stderr)
 
 
 def _reachable(spool: Path) -> RunnerInfo | None:
-    """The running one, unless the file of its socket was swept away: then `serve` makes it listen anew."""
+    """The running runner; None if its socket file was deleted, because `serve` then makes it listen again."""
     running = runner_info(spool)
     return running if running is not None and Path(running.socket).exists() else None
 
@@ -109,7 +109,7 @@ def _told(python: str, status: int, stdout: bytes, stderr: bytes) -> RunnerInfo:
             raise RunnerUnavailable(f"the runner could not start with {python}: {line.get('message')}")
         return _info(line)
     except (ValueError, KeyError, TypeError) as error:
-        last = (stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        last = (stderr.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
         raise RunnerUnavailable(f"the runner could not start with {python}: exit status {status}: {last}") from error
 
 

@@ -1,8 +1,8 @@
-"""What the local backend may have left on this machine: its runner, processes of attempts that no runner looks after, and
-runners whose spool was removed under them.
+"""Finds and ends what the local backend may have left on this machine: its runner, processes of attempts without a runner, and
+runners whose spool was deleted.
 
-Looking changes nothing. Ending somebody is by pid, start time and mark, verified again right before the kill, so that
-neither a re-used pid nor a process of another home is ever touched. All of it works without the home's database.
+Finding changes nothing. A process is killed by pid, start time and mark, verified again right before the kill, so that neither a
+reused pid nor a process of another home is ever touched. None of it needs the home's database.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ATTEMPT, _TASK = b"EVALFLEET_ATTEMPT", b"EVALFLEET_TASK"
 
 
 class RunnerView(Struct, frozen=True, kw_only=True):
-    """The runner of a spool, as it is seen from outside."""
+    """The state of a spool's runner, seen from outside."""
 
     info: RunnerInfo | None  # None: none runs, or one is just starting
     starting: bool = False  # one holds the spool and does not listen yet
@@ -49,7 +49,7 @@ class RunnerView(Struct, frozen=True, kw_only=True):
 
 
 class Stray(Struct, frozen=True, kw_only=True):
-    """A process that should not be there. `start_time` tells it from a later one with the same pid."""
+    """A process that should not be there. `start_time` distinguishes it from a later one with the same pid."""
 
     pid: int
     start_time: int
@@ -58,7 +58,7 @@ class Stray(Struct, frozen=True, kw_only=True):
 
 
 def runner_view(spool: Path) -> RunnerView:
-    """Ask the spool's runner how it is."""
+    """Ask the spool's runner for its state."""
     info = runner_info(spool)
     if info is None:
         return RunnerView(info=None, starting=is_held(spool / "runner.lock"), attempts={})
@@ -71,12 +71,12 @@ def runner_view(spool: Path) -> RunnerView:
 
 
 def speaks_ours(info: RunnerInfo) -> bool:
-    """Whether the runner speaks the protocol of this evalfleet."""
+    """Whether the runner uses the protocol of this evalfleet."""
     return info.protocol == PROTOCOL
 
 
 def end_idle_runner(spool: Path) -> RunnerInfo | None:
-    """End the spool's runner if it has neither live attempts nor a controller; returns the one that ended."""
+    """End the spool's runner if it has neither live attempts nor a controller; returns the runner that ended."""
     info = runner_info(spool)
     if info is None:
         return None
@@ -90,7 +90,7 @@ def end_idle_runner(spool: Path) -> RunnerInfo | None:
 
 
 def spooled(spool: Path) -> list[str]:
-    """The attempts that have a folder in the spool, live or waiting to be collected."""
+    """The attempts with a folder in the spool, live or waiting for collection."""
     try:
         return sorted(os.listdir(spool / "attempts"))
     except OSError:
@@ -98,10 +98,10 @@ def spooled(spool: Path) -> list[str]:
 
 
 def orphans(spool: Path) -> list[Stray]:
-    """Processes of this spool's attempts that no living runner looks after.
+    """Processes of this spool's attempts without a living runner.
 
-    The processes are listed before the runner is asked: whatever it does not call live by then has been left behind, or
-    has ended meanwhile, which a second look tells. Where the runner does not answer nobody is called an orphan.
+    The processes are listed before the runner is asked. An attempt that it does not report as live has been left behind, or has
+    just ended, which a second check shows. If the runner does not answer, no process counts as an orphan.
     """
     found = _marked(spool)
     if not found:
@@ -114,7 +114,7 @@ def orphans(spool: Path) -> list[Stray]:
 
 
 def lost_runners(spool: Path) -> list[Stray]:
-    """Runners that were started for this spool and whose spool was removed under them; nobody can reach them."""
+    """Runners of this spool that still run although the spool was deleted; they can no longer be reached."""
     lock = os.path.join(os.path.realpath(spool), "runner.lock") + " (deleted)"
     found = {stat.pid: stat for stat in process_tree.everybody() if not stat.dead and _is_runner(stat.pid, lock)}
     # A forked assistant of such a runner looks the same, and ends with it.
@@ -126,7 +126,7 @@ def lost_runners(spool: Path) -> list[Stray]:
 
 
 def end(stray: Stray, spool: Path) -> bool:
-    """Kill a stray if it is still the one that was seen, and wait for its end. Returns whether it was killed."""
+    """Kill a stray process if it is still the same one, and wait for its end. Returns whether it was killed."""
     if not (_is_marked(stray, spool) if stray.attempt else _is_lost_runner(stray, spool)):
         return False
     try:
@@ -137,7 +137,7 @@ def end(stray: Stray, spool: Path) -> bool:
 
 
 def end_orphans(spool: Path) -> list[Stray]:
-    """Kill orphans until a look at every process finds none: one may have forked while it was looked for."""
+    """Kill orphans until a scan of all processes finds none: one may have forked during the scan."""
     ended: list[Stray] = []
     deadline = time.monotonic() + END_S
     while (found := orphans(spool)) and time.monotonic() < deadline:
@@ -146,9 +146,9 @@ def end_orphans(spool: Path) -> list[Stray]:
 
 
 def lock_holder(path: Path) -> Stray | None:
-    """The process that holds a lock file all through a fifth of a second; None where nobody holds it for so long.
+    """The process that holds a lock file for at least 0.2 s; None if there is none.
 
-    Asks the kernel's list, not the lock, so that nobody waits for us.
+    Reads the kernel's list of locks instead of taking the lock, so that no other process has to wait.
     """
     first = _lock_pid(path)
     for _ in range(4):
@@ -161,7 +161,7 @@ def lock_holder(path: Path) -> Stray | None:
 
 
 def socket_folder(runtime: str | None) -> tuple[Path, str | None]:
-    """Where a runner's socket would lie, and why it could not; `runtime` is XDG_RUNTIME_DIR. Makes nothing."""
+    """The folder of a runner's socket, and why it cannot be used, if so. `runtime` is XDG_RUNTIME_DIR. Creates nothing."""
     if runtime and Path(runtime).is_dir() and len(os.fsencode(runtime)) < 60:
         folder = Path(runtime) / "evalfleet"
     else:
@@ -170,14 +170,14 @@ def socket_folder(runtime: str | None) -> tuple[Path, str | None]:
         verify_private(str(folder))
     except FileNotFoundError:
         parent = folder.parent
-        return folder, None if os.access(parent, os.W_OK | os.X_OK) else f"{parent} cannot be written"
+        return folder, None if os.access(parent, os.W_OK | os.X_OK) else f"{parent} is not writable"
     except OSError as error:
         return folder, str(error)
-    return folder, None if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written"
+    return folder, None if os.access(folder, os.W_OK | os.X_OK) else f"{folder} is not writable"
 
 
 def _ask(path: str, message: dict[str, Any]) -> dict[str, Any]:
-    """One command and its answer. Raises OSError, ValueError."""
+    """Send one command and return its answer. Raises OSError, ValueError."""
     deadline = time.monotonic() + ASK_S
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         peer.settimeout(ASK_S)
@@ -189,7 +189,7 @@ def _ask(path: str, message: dict[str, Any]) -> dict[str, Any]:
             piece = peer.recv(1 << 18)
             data += piece
             if not piece or len(data) > _MOST_ANSWER:
-                raise ValueError("the runner gave no whole answer")
+                raise ValueError("the runner's answer was incomplete")
     answer: Any = json.loads(data)
     if not isinstance(answer, dict) or not answer.get("ok"):  # pyright: ignore[reportUnknownMemberType]
         raise ValueError("the runner refused")
@@ -209,7 +209,7 @@ def _marked(spool: Path) -> list[Stray]:
 
 
 def _shares_files(pid: int, spool: Path) -> bool:
-    """Whether the spool's path means the same folder to that process: in a container it may be another home's."""
+    """Whether the spool's path leads that process to the same folder: in a container it may be another home's."""
     if _link(f"/proc/{pid}/ns/mnt") == _link("/proc/self/ns/mnt"):
         return True
     try:
@@ -233,7 +233,7 @@ def _is_lost_runner(stray: Stray, spool: Path) -> bool:
 
 
 def _is_runner(pid: int, lock: str) -> bool:
-    """Whether the process runs the runner's program and has that lock open. Cheap for everybody else."""
+    """Whether the process runs the runner's program and has that lock open. Cheap for all other processes."""
     words = process_tree.read(f"/proc/{pid}/cmdline", 1 << 16).split(b"\0")
     if b"serve" not in words or b"--spool" not in words or _link(f"/proc/{pid}/ns/mnt") != _link("/proc/self/ns/mnt"):
         return False

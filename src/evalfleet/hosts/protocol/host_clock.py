@@ -1,4 +1,4 @@
-"""Moments that a host tells, in our own time: its clock may be wrong by minutes, and nothing is judged by it."""
+"""Translates a host's times into the controller's: a host's clock may be wrong by minutes, and no decision depends on it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def our_time() -> float:
 
 
 class HostClock:
-    """How far a host's clock is from ours, as its answers show. Pure."""
+    """The offset between a host's clock and ours, learned from its answers. Pure."""
 
     def __init__(self) -> None:
         self._offset_s = 0.0
         self._doubt_s = inf
 
     def learn(self, theirs: float, asked_at: float, answered_at: float) -> None:
-        """The host said that it was `theirs`, at some moment between those two of ours.
+        """Note that the host's clock showed `theirs` at some moment between these two of our clock.
 
-        An answer that took much longer than the quickest one says less than what is known already.
+        An answer that took much longer than the fastest one is less precise than what is known already.
         """
         doubt_s = (answered_at - asked_at) / 2
         if not 0 <= doubt_s <= 2 * self._doubt_s + _SLACK_S:
@@ -38,11 +38,11 @@ class HostClock:
         self._offset_s = offset_s if abs(offset_s) > doubt_s + _SLACK_S else 0.0
 
     def theirs(self, ours: float) -> float | None:
-        """That moment by the host's clock; None while nothing is known of it."""
+        """Convert to the host's clock; None while its offset is unknown."""
         return None if self._doubt_s == inf else ours - self._offset_s
 
     def translate(self, event: JsonObject) -> None:
-        """Put our time in the place of the host's."""
+        """Convert the host's times in a message to ours."""
         for name in MOMENTS if self._offset_s else ():
             value = event.get(name)
             if isinstance(value, float | int):

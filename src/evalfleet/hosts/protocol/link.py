@@ -32,12 +32,12 @@ OnEvents: TypeAlias = Callable[[list[JsonObject]], None]
 
 
 class Refusal(RunnerRefused):
-    """The runner answered, and said no.
+    """The runner refused a request.
 
     Attributes:
         code: the protocol's word: bad_request, unknown_attempt, stale_epoch, expired, shutting_down,
             draining, io_error.
-        errno: of an io_error, where the system gave one.
+        errno: of an io_error, if the system gave one.
     """
 
     def __init__(self, code: str, message: str, errno: int | None = None) -> None:
@@ -47,7 +47,7 @@ class Refusal(RunnerRefused):
 
 
 class _Call(Struct):
-    """Requests that were written together and are awaited together."""
+    """Requests that are sent together and awaited together."""
 
     asked_at: float
     left: int
@@ -59,16 +59,16 @@ class _Call(Struct):
 class RunnerLink:
     """One connection to a runner.
 
-    `request` and `send_many` may be called by any number of tasks at once; `serve` must run beside them. Once the stream is
-    broken every pending and later request raises `RunnerUnavailable`; a link is never mended, a new one is made.
+    `request` and `send_many` may be called by any number of tasks at once; `serve` must run beside them. Once the stream breaks,
+    every pending and later request raises `RunnerUnavailable`. A broken link is not repaired; open a new one.
     """
 
     def __init__(self, stream: ByteStream, on_events: OnEvents) -> None:
         """
         Args:
-            stream: owned by the link from now on.
-            on_events: called in the reader's task with all events of one chunk, in order, with their moments in our time. It
-                must not block; what it raises ends `serve`. Each event is as `answers.check_event` wants it.
+            stream: the link takes ownership.
+            on_events: called in the reader's task with all events of one chunk, in order, with times by our clock. It must not block;
+                an exception ends `serve`. Each event has passed `messages.check_event`.
         """
         self._stream = stream
         self._on_events = on_events
@@ -87,9 +87,9 @@ class RunnerLink:
     @classmethod
     @asynccontextmanager
     async def connect(cls, stream: ByteStream, on_events: OnEvents) -> AsyncGenerator[RunnerLink]:
-        """A link that is served by a task of its own inside the block. Leaving the block closes the stream.
+        """Open a link, with its own task for `serve`, inside the block. Leaving the block closes the stream.
 
-        A broken stream does not cancel the block: requests raise, and `broken` tells why.
+        A broken stream does not cancel the block: requests raise, and `broken` says why.
         """
         link = cls(stream, on_events)
         async with anyio.create_task_group() as group:
@@ -102,16 +102,16 @@ class RunnerLink:
 
     @property
     def broken(self) -> str | None:
-        """Why the stream is of no use any more; None while it is."""
+        """Why the stream can no longer be used; None while it can."""
         return self._broken
 
     async def preemption_notice(self) -> str:
-        """Wait until the runner says that its machine will be taken away; the line that says why and when."""
+        """Wait for the preemption notice of the runner's machine; returns its text."""
         await self._preempted.wait()
         return self._preemption
 
     async def serve(self) -> None:
-        """Read until the stream ends or breaks. Returns then; raises only what `on_events` raises."""
+        """Read until the stream ends or breaks, then return. Raises only what `on_events` raises."""
         pieces: list[bytes] = []
         size = 0
         skips = False  # the rest of a line that is too long
@@ -129,7 +129,7 @@ class RunnerLink:
                     size += len(data)
                     if size > MAX_LINE:
                         if not self._do_without(b"".join(pieces)):  # the first ones may be of a few bytes
-                            self._break("the runner sent an endless line")
+                            self._break("the runner sent a line that is too long")
                             return
                         pieces, size, skips = [], 0, True
                     continue
@@ -143,14 +143,14 @@ class RunnerLink:
         except (msgspec.MsgspecError, NotTheProtocol) as error:
             self._break(_foreign(error))
         finally:
-            self._break("the connection is no longer read")
+            self._break("the connection is no longer being read")
 
     async def request(self, do: str, **fields: Any) -> JsonObject:
-        """One command and its answer.
+        """Send one command and return its answer.
 
         Raises:
-            Refusal: the runner said no.
-            RunnerUnavailable: the stream is broken, or broke before the answer came. The command may have been carried out.
+            Refusal: the runner refused it.
+            RunnerUnavailable: the stream broke before the answer arrived. The command may have been carried out.
         """
         (answer,) = await self.send_many([{"do": do, **fields}])
         raise_refusal(answer)
@@ -162,7 +162,8 @@ class RunnerLink:
         return answer
 
     async def send_many(self, messages: Iterable[JsonObject]) -> list[JsonObject]:
-        """Several commands in one write. Returns their answers in order, refused ones too (`ok` is false; see `raise_refusal`).
+        """Send several commands in one write. Returns their answers in order, including refusals (`ok` is false; see
+        `raise_refusal`).
 
         Raises:
             RunnerUnavailable: as for `request`.
@@ -187,7 +188,7 @@ class RunnerLink:
         return call.answers
 
     def their_time(self) -> float | None:
-        """What the runner's clock shows now; None while nothing is known of it."""
+        """What the runner's clock shows now; None while its offset is unknown."""
         return self._clock.theirs(our_time())
 
     async def aclose(self) -> None:
@@ -215,9 +216,9 @@ class RunnerLink:
                 raise RunnerUnavailable(self._broken) from error
 
     def _do_without(self, beginning: bytes) -> bool:
-        """A line is too long to be read. The event of an attempt costs that attempt alone; False: it is something else.
+        """Handle a line that is too long to read. If it is an event, only its attempt ends; otherwise returns False.
 
-        Otherwise the connection would break at that line again and again, and the attempt would never end.
+        Otherwise the connection would break at that line every time, and the attempt would never end.
         """
         found = _EVENT.match(beginning)
         if found is None:
@@ -252,10 +253,10 @@ class RunnerLink:
     def _answer(self, message: JsonObject) -> None:
         number = message.get("id")
         if number is None:
-            self._break(f"the runner dropped us: {message.get('message')}")
+            self._break(f"the runner closed the connection: {message.get('message')}")
             return
         if not isinstance(number, int):
-            raise NotTheProtocol(f"an answer to {number!r:.80}")
+            raise NotTheProtocol(f"an answer to request {number!r:.80}")
         now = moment(message["now"]) if "now" in message else None
         found = self._calls.pop(number, None)
         if found is None:
@@ -279,7 +280,7 @@ class RunnerLink:
 
 
 def _foreign(error: Exception) -> str:
-    return f"the runner sent something that is not the protocol: {error}"
+    return f"the runner sent an invalid message: {error}"
 
 
 def _words(error: Exception) -> str:
@@ -287,6 +288,6 @@ def _words(error: Exception) -> str:
 
 
 def raise_refusal(answer: JsonObject) -> None:
-    """Raise what an answer says, if it says no."""
+    """Raise Refusal if the answer is a refusal."""
     if not answer.get("ok"):
         raise Refusal(str(answer.get("error")), str(answer.get("message")), answer.get("errno"))

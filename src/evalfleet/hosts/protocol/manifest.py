@@ -1,4 +1,4 @@
-"""What the end record of an attempt says of its files."""
+"""The list of an attempt's files in its end record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
 def manifest_of(journal: int) -> Manifest:
     """Read it from an open journal.
 
-    Raises OSError: the last line is no end record. Then nobody knows what the attempt left, and nothing of it may be removed.
+    Raises OSError: the last line is not an end record. Then the attempt's files are not known, and none may be removed.
     """
     last = b""
     with open(os.dup(journal), "rb") as file:

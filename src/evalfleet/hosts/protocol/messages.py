@@ -1,7 +1,6 @@
-"""What a runner's answers and events must look like, so far as somebody relies on it.
+"""Validates a runner's answers and events, as far as the controller relies on them.
 
-A host is not trusted to be ours, or well: whoever reads these fields later shall find what he expects, or nothing. Members that are
-not named here may be anything.
+A host may be foreign or broken, so these fields are checked before use. Members that are not named here may have any value.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from evalfleet.model import JsonObject
 
 
 class NotTheProtocol(Exception):
-    """What a runner sent cannot be ours. It costs that connection and nothing else."""
+    """A runner sent an invalid message. Only its connection is closed."""
 
 
 class _Event(Struct):
@@ -80,29 +79,29 @@ _MOST = 1 << 31  # events of one attempt
 
 
 def check_answer(do: str, answer: JsonObject) -> None:
-    """Raise NotTheProtocol unless it is an answer to that command. One that says no is."""
+    """Raise NotTheProtocol unless it is a valid answer to that command. A refusal is valid."""
     shape = _ANSWERS.get(do)
     if shape is not None and answer.get("ok"):
         _check(answer, shape)
 
 
 def check_slots(notice: JsonObject) -> None:
-    """Raise NotTheProtocol unless it tells how a run stands with the host's slots."""
+    """Raise NotTheProtocol unless it is a valid report of a run's slots on the host."""
     _check(notice, _Slots)
 
 
 def check_event(event: JsonObject) -> None:
-    """Raise NotTheProtocol unless it is an event of an attempt."""
+    """Raise NotTheProtocol unless it is a valid event of an attempt."""
     seen = _check(event, _Event)
     numbers = (seen.at, seen.cost_usd or 0.0, seen.step or 0)
     if not 0 <= seen.event < _MOST or not all(isfinite(one) and abs(one) < 2**63 for one in numbers):
-        raise NotTheProtocol("an event with numbers that cannot be")
+        raise NotTheProtocol("an event with impossible numbers")
 
 
 def moment(value: object) -> float:
-    """Raise NotTheProtocol unless it is a moment."""
+    """Raise NotTheProtocol unless it is a valid time."""
     if isinstance(value, bool) or not isinstance(value, float | int) or not isfinite(value):
-        raise NotTheProtocol(f"that it is {value!r:.80} now")
+        raise NotTheProtocol(f"the time {value!r:.80}")
     return float(value)
 
 

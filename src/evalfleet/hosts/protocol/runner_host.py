@@ -1,4 +1,4 @@
-"""A host as the link to its runner shows it: everything but bringing files home."""
+"""A host behind a link to its runner. Backends add how files are collected."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _CAUSES = {"draining": "preempted", "io_error": "host_failed"}
 
 
 def into(inbox: Inbox) -> OnEvents:
-    """What a link does with events whose observer is the engine."""
+    """A callback for `RunnerLink` that puts events into the engine's inbox."""
     return lambda events: inbox.put(
         [Observation(event["attempt"], event["event"], event["at"], event["type"], event) for event in events]
     )
 
 
 class RunnerHost:
-    """Implements `Host` but for `collect`."""
+    """Implements `Host` except for `collect`."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class RunnerHost:
     ) -> None:
         """
         Args:
-            python: what `{python}` stands for on this host; None: nothing.
-            slots: how many attempts it takes at a time, whoever's they are; None: they are not counted.
+            python: the value of `{python}` on this host; None if it has none.
+            slots: how many attempts it runs at a time, over all runs; None if they are not counted.
             claim: whose run it is, see `Home.claim`.
         """
         self._link = link
@@ -156,7 +156,7 @@ class RunnerHost:
         return spec if program != PYTHON or self._python is None else {**spec, "command": [self._python, *words]}
 
     def _end(self, attempt_id: str, cause: str, message: str, errno: int | None) -> None:
-        """The end of an attempt that never began."""
+        """The end of an attempt that never started."""
         end: JsonObject = {"cause": cause, "message": message, "errno": errno}
         self._inbox.put([Observation(attempt_id, 0, 0.0, "ended", end)])
 

@@ -1,7 +1,7 @@
-"""A machine over SSH as a pool of one host. Nothing is installed there: its Python runs the runner that we bring.
+"""Backend for one machine over SSH. Nothing is installed there: its own Python runs the runner, which is copied to it.
 
-One connection carries everything: a channel with the runner's protocol, and a second one for files. The runner outlives the
-connection; whoever connects next goes on from the last event that was seen.
+One connection carries two channels: the runner's protocol, and files. The runner outlives the connection; the next connection
+continues after the last event that was seen.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ try:
     import asyncssh
 except ImportError as error:
     raise ConfigError(
-        "hosts over SSH need the package asyncssh, which is not there; run `pip install 'evalfleet[ssh]'`"
+        "hosts over SSH need the package asyncssh, which is not installed; run `pip install 'evalfleet[ssh]'`"
     ) from error
 
 from evalfleet.hosts.ssh.bulk_link import Bulk
@@ -49,7 +49,7 @@ _OTHER_S = 180.0  # a host that is slow to answer must not seem silent
 
 
 class SshSettings(Struct, frozen=True, kw_only=True):
-    """What all hosts of a pool share."""
+    """Settings that all hosts of a pool share."""
 
     idle_s: float = 600.0  # a runner ends after this time without work and connection
     trust_first_use: bool = False
@@ -73,8 +73,8 @@ class SshBackend:
     ) -> None:
         """
         Args:
-            notice: told what a person should know, such as a host key that was learned, and the events of the host.
-            tools: brought to the host, and its readiness proved, when a run connects to it first.
+            notice: called with messages for people, such as a host key that was learned, and with the events of the host.
+            tools: installed on the host, and its readiness checked, when a run first connects.
         """
         self.name = spec.name
         self.slots = spec.slots
@@ -126,7 +126,7 @@ class SshBackend:
                 )
 
     async def ask_otherwise(self) -> OtherWay:
-        """By a connection of its own, which does not speak with the runner but looks at it from beside."""
+        """Use a separate connection, which inspects the runner without its protocol."""
         with anyio.move_on_after(_OTHER_S), suppress(BackendError), single_error():
             async with self._connected() as connection:
                 seen = await told(connection, self._place, "look")
@@ -137,13 +137,13 @@ class SshBackend:
         return OtherWay.SILENT
 
     async def look(self) -> JsonObject:
-        """What the host has (`host`), and whether a runner is there (`held`) and `answers`. Starts nothing."""
+        """The host's resources (`host`), and whether a runner is there (`held`) and `answers`. Starts nothing."""
         with single_error(), self._named():
             async with self._connected() as connection:
                 return await told(connection, self._place, "look")
 
     async def prepare(self, tools: Tools, tell: Tell, say: Say, parcel: Parcel | None = None) -> list[ReadinessCheck]:
-        """Make the host ready for the tools' benchmark; see `ssh_tools.prepare_host`. What goes wrong is a check."""
+        """Make the host ready for the tools' benchmark; see `tools.prepare_host`. A failure becomes a check that does not hold."""
         begun = anyio.current_time()
         login = ReadinessCheck(name="ssh", holds=True, seen=str(self._spec.login))
         try:
@@ -158,7 +158,7 @@ class SshBackend:
             return [login]
 
     async def recheck(self, tools: Tools, restarted: Collection[str]) -> list[ReadinessCheck]:
-        """Look whether the host still is ready, by a connection of its own; see `ssh_tools.recheck_host`. Raises BackendError."""
+        """Check over a separate connection whether the host is still ready; see `tools.recheck_host`. Raises BackendError."""
         with single_error(), self._named():
             async with self._connected() as connection:
                 return await recheck_host(connection, self._spec, tools, restarted)
@@ -170,7 +170,7 @@ class SshBackend:
         await self._tell("retire")
 
     async def remove(self) -> JsonObject:
-        """Remove the runner's folder from the host, if nobody needs it: `removed`, or `why` not."""
+        """Remove the runner's folder from the host if it is no longer needed: `removed`, or `why` not."""
         homes = [self._claim["home"], *self._claim["former"]] if self._claim else []
         return await self._tell("remove", *(("--homes", ",".join(homes)) if homes else ()))
 
@@ -186,7 +186,7 @@ class SshBackend:
     async def _linked(
         self, connection: asyncssh.SSHClientConnection, on_events: OnEvents
     ) -> AsyncGenerator[RunnerLink]:
-        """A link to the host's runner, which is started if none runs."""
+        """A link to the host's runner, which is started if it does not run."""
         words = ("stdio", "--spool", "{folder}", "--idle", f"{self._settings.idle_s:g}")
         async with opened(connection, self._place, *words) as stream, RunnerLink.connect(stream, on_events) as link:
             yield link
@@ -195,7 +195,7 @@ class SshBackend:
     async def _current(
         self, connection: asyncssh.SSHClientConnection, run_id: str, epoch: int, inbox: Inbox
     ) -> AsyncGenerator[RunnerLink]:
-        """A link to a runner of our version; to one of another version only while it is busy and speaks our protocol."""
+        """A link to a runner of this version. One of another version is used only while it is busy and its protocol is compatible."""
         _, version = build()
         fence = {"run": run_id, "epoch": epoch, **self._claim}
         for is_second in (False, True):
@@ -210,8 +210,8 @@ class SshBackend:
                     continue
                 if hello["version"] is None:
                     raise RunnerUnavailable(
-                        "a runner of another evalfleet is still busy there, and speaks another protocol; wait for its tasks, "
-                        "or finish them with that version"
+                        "its runner is of another evalfleet version with another protocol and still has tasks; "
+                        "wait for them, or finish them with that version"
                     )
                 yield link
                 return
@@ -227,7 +227,7 @@ class SshBackend:
 
     @contextmanager
     def _named(self) -> Generator[None]:
-        """Say in every error which host it was."""
+        """Add the host's name to every error."""
         try:
             yield
         except RunnerRefused as error:
@@ -251,7 +251,7 @@ async def _watch(link: RunnerLink) -> None:
 
 
 async def _ended(link: RunnerLink) -> bool:
-    """Ask the runner to end if nobody else needs it; True when it has ended."""
+    """Ask the runner to end if it is idle; True if it has ended."""
     answer = await _in_time(link, "shutdown", if_idle=True)
     if answer.get("ended"):
         with anyio.move_on_after(_ENDED_S):

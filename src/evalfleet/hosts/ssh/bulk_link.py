@@ -1,4 +1,4 @@
-"""A second link to a host's runner, for files: what is large must not hold up events and answers."""
+"""A second link to a host's runner, for files: large transfers must not delay events and answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[RunnerLink]]
 
 
 class Bulk:
-    """Opened when somebody first needs it, and again if it breaks. `serve` must run beside its users."""
+    """Opened on first use, and again if it breaks. `serve` must run beside its users."""
 
     def __init__(self, open_link: Opener) -> None:
         self._open_link = open_link
@@ -27,7 +27,7 @@ class Bulk:
         self._is_over = False
 
     async def link(self) -> RunnerLink:
-        """The link. Raises BackendError if none can be had."""
+        """The open link. Raises BackendError if it cannot be opened."""
         while self._link is None:
             if self._is_over:
                 raise RunnerUnavailable("the connection to the host is closed")

@@ -1,4 +1,4 @@
-"""The runner of a host over an SSH connection: brought there, started, and joined to a stream."""
+"""Copies the runner to a host over SSH, starts it, and connects it to a stream."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FIND = (
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Where the runner lives on a host."""
+    """The runner's folder and Python on a host."""
 
     folder: str
     python: str | None  # None: looked for
@@ -81,10 +81,10 @@ class ChannelStream(ByteStream):
 
 @asynccontextmanager
 async def opened(connection: asyncssh.SSHClientConnection, place: Place, *words: str) -> AsyncGenerator[ChannelStream]:
-    """The runner's program on the host, started with `words`, as a stream. It is brought there first where it is missing.
+    """Start the runner's program on the host with the arguments `words`, as a stream. Copies it there first if it is missing.
 
     Raises:
-        HostRefused: the host has no Python that will do, or no room for the runner.
+        HostRefused: the host has no suitable Python, or no space for the runner.
         HostUnreachable: the connection broke.
     """
     process = await waiting_python(connection, _pythons(place))
@@ -103,7 +103,7 @@ async def opened(connection: asyncssh.SSHClientConnection, place: Place, *words:
 async def visited(
     connection: asyncssh.SSHClientConnection, place: Place, orders: JsonObject
 ) -> AsyncGenerator[AsyncGenerator[JsonObject]]:
-    """What the visitor's program on the host says to its orders, line by line. Nothing is put on the host.
+    """Run the inspection program on the host and return its answers line by line. Writes nothing on the host.
 
     Raises:
         HostRefused: the host has no Python that will do.
@@ -117,7 +117,7 @@ async def visited(
 async def handed(
     connection: asyncssh.SSHClientConnection, place: Place, program: bytes, orders: JsonObject
 ) -> AsyncGenerator[tuple[JsonObject, Process]]:
-    """A program that a host's Python got to read, after its first, marked line. Nothing is put on the host.
+    """Send a program to the host's Python and wait for its first marked line. Writes nothing on the host.
 
     Raises:
         HostRefused: the host has no Python that will do.
@@ -161,21 +161,21 @@ async def _lines(process: Process) -> AsyncGenerator[JsonObject]:
 async def waiting_python(
     connection: asyncssh.SSHClientConnection, pythons: Sequence[str], *, least: int = 8
 ) -> Process:
-    """The first of these Pythons on the host that is 3.`least` or newer; it waits for a program. Raises HostUnreachable."""
+    """Start the first of these Pythons on the host that is 3.`least` or newer; it waits for a program. Raises HostUnreachable."""
     find = _FIND.replace("LEAST", str(least))
     return await started(connection, " ".join(["exec sh -c", shlex.quote(find), "sh", *map(shlex.quote, pythons)]))
 
 
 async def started(connection: asyncssh.SSHClientConnection, command: str) -> Process:
-    """A command on the host. Raises HostUnreachable."""
+    """Start a command on the host. Raises HostUnreachable."""
     try:
         return await connection.create_process(command, encoding=None)
     except (asyncssh.Error, OSError) as error:
-        raise HostUnreachable(f"the host opens no session: {words_of(error)}") from error
+        raise HostUnreachable(f"the host does not open a session: {words_of(error)}") from error
 
 
 def program_text(program: bytes, orders: JsonObject) -> bytes:
-    """A program on one line, and its orders on the next."""
+    """Encode a program on one line, and its orders on the next."""
     text = base64.b64encode(program).decode()
     return f'import base64; exec(base64.b64decode("{text}").decode())\n{json.dumps(orders)}\n'.encode()
 
@@ -185,7 +185,7 @@ def _pythons(place: Place) -> tuple[str, ...]:
 
 
 async def told(connection: asyncssh.SSHClientConnection, place: Place, word: str, *more: str) -> JsonObject:
-    """What the runner's program on the host says to one command: a line of JSON."""
+    """Run one command of the runner's program on the host and return its answer, a line of JSON."""
     async with opened(connection, place, word, "--spool", "{folder}", *more) as stream:
         data = b""
         try:
@@ -194,13 +194,13 @@ async def told(connection: asyncssh.SSHClientConnection, place: Place, word: str
                     data += await stream.receive()
             return json.loads(data)
         except (TimeoutError, anyio.BrokenResourceError) as error:
-            raise HostUnreachable(f"the connection broke, or nothing came for {ANSWER_S:.0f} s") from error
+            raise HostUnreachable(f"the connection broke, or no answer came within {ANSWER_S:.0f} s") from error
         except ValueError as error:
-            raise RunnerUnavailable(f"the runner's program said what is no answer: {data[:80]!r}") from error
+            raise RunnerUnavailable(f"the runner's program gave an invalid answer: {data[:80]!r}") from error
 
 
 async def _prepare(process: Process, place: Place, words: tuple[str, ...]) -> None:
-    """Bring the runner to the host if it is not there, and let the process become it."""
+    """Copy the runner to the host if it is missing, and let the process become it."""
     data, _ = build()
     orders: JsonObject = {
         "folder": place.folder,
@@ -219,11 +219,11 @@ async def _prepare(process: Process, place: Place, words: tuple[str, ...]) -> No
     except (asyncssh.Error, OSError) as error:
         raise HostUnreachable(f"the connection broke: {words_of(error)}") from error
     if "error" in line:
-        raise HostRefused(f"the runner cannot be put on the host: {line['error']}")
+        raise HostRefused(f"cannot copy the runner to the host: {line['error']}")
 
 
 async def _marked(process: Process, tried: str) -> dict[str, Any]:
-    """The first line that is meant for us."""
+    """The first marked line; a login shell may print others before it."""
     seen = 0
     while seen < NOISE:
         line = await process.stdout.readline()
@@ -237,7 +237,7 @@ async def _marked(process: Process, tried: str) -> dict[str, Any]:
 
 
 async def _failure(process: Process, tried: str = "") -> BackendError:
-    """Why the process is not there any more."""
+    """Why the process has ended."""
     said = ""
     with anyio.move_on_after(EXIT_S), suppress(asyncssh.Error, OSError):
         said = (await process.stderr.read(1 << 16)).decode(errors="replace").strip()
@@ -247,7 +247,7 @@ async def _failure(process: Process, tried: str = "") -> BackendError:
     if status == NO_PYTHON:
         found = "found: " + ", ".join(said.splitlines()) if said else f"tried {tried}"
         return HostRefused(
-            f'the host has no Python 3.8 or newer ({found}); install one there, or name it: python = "…" in the hosts file'
+            f'the host has no Python 3.8 or newer ({found}); install one there, or set python = "…" in the hosts file'
         )
-    last = (said.splitlines() or ["it said nothing"])[-1]
+    last = (said.splitlines() or ["no output"])[-1]
     return HostRefused(f"the runner's program ended with exit status {status}: {last}")

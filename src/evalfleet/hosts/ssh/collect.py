@@ -1,7 +1,7 @@
-"""Bringing the files of an ended attempt home from a host.
+"""Collects the files of an ended attempt from a host.
 
-They come in pieces into a folder beside the destination (`….partial`), which a broken connection leaves for the next try, and
-become the destination by one rename. The host is not trusted with paths or sizes.
+They arrive in pieces in a folder beside the destination (`….partial`), which is kept for the next try if the connection breaks and
+is renamed at the end. Paths and sizes from the host are not trusted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, 
 
 
 class Caps(Struct, frozen=True, kw_only=True):
-    """What is brought home at most; the rest stays on the host."""
+    """How much is collected at most; the rest stays on the host."""
 
     file_bytes: int = 4 << 30
     all_bytes: int = 32 << 30
@@ -48,7 +48,7 @@ class _Piece(Struct, frozen=True):
 
 
 class Collection:
-    """The files of one attempt on their way to one destination."""
+    """The transfer of one attempt's files to one destination."""
 
     def __init__(self, link: RunnerLink, attempt_id: str, destination: Path, caps: Caps) -> None:
         self._link = link
@@ -59,12 +59,12 @@ class Collection:
         self._left_out: dict[str, str] = {}  # path -> why
 
     async def bring(self, secrets: Mapping[str, str]) -> None:
-        """Nothing happens if the host does not have the attempt, or has not ended it.
+        """Collect the files. Does nothing if the host does not have the attempt, or the attempt has not ended.
 
         Raises:
-            BackendError: the connection broke; what came stays for the next try.
-            OSError: nothing can be written here, some files are too large to be brought, or the journal has no end record: then the
-                host must keep what it has.
+            BackendError: the connection broke; what has arrived is kept for the next try.
+            OSError: a file cannot be written here or is too large to collect, or the journal has no end record. The host must then keep
+                its files.
         """
         if self._destination.exists():
             _raise_left_out(self._destination)
@@ -81,7 +81,7 @@ class Collection:
         _raise_left_out(self._destination)
 
     async def _bring_fixed(self) -> bool:
-        """Ask for the state and the beginnings of what every attempt has at once: mostly that is all. False: not ended."""
+        """Request the attempt's state and the start of its standard files at once: usually that is all. False if it has not ended."""
         pieces = [_Piece(path, self._have(path), PIECE) for path in FILES]
         hello: JsonObject = {"do": "hello", "protocol": PROTOCOL}
         state, *answers = await self._link.send_many([hello, *(one.message(self._attempt_id) for one in pieces)])
@@ -109,7 +109,7 @@ class Collection:
             return 0
 
     def _write(self, pieces: Iterable[_Piece], answers: Iterable[JsonObject]) -> dict[str, int]:
-        """Store what came; returns the sizes of the files as the host told them."""
+        """Store what arrived; returns the sizes of the files as the host reported them."""
         sizes: dict[str, int] = {}
         for piece, answer in zip(pieces, answers, strict=True):
             if piece.path in self._left_out:
@@ -121,7 +121,7 @@ class Collection:
             sizes[piece.path] = size = int(answer["size"])
             data = base64.b64decode(answer["data"], validate=True)[: piece.limit]
             if len(data) < min(piece.limit, size - piece.offset) or size < piece.offset:
-                self._left_out[piece.path] = "it became shorter while it was brought"
+                self._left_out[piece.path] = "it shrank while it was being copied"
                 continue
             self._write_piece(self._partial / piece.path, data, piece.offset)
         return sizes
@@ -147,12 +147,12 @@ class Collection:
             os.close(journal)
 
     def _wanted(self, manifest: Manifest) -> dict[str, int]:
-        """The artifacts that the end record lists, as far as they may be brought."""
+        """The artifacts in the end record that may be collected."""
         wanted: dict[str, int] = {}
         total = 0
         for path, size in manifest.artifacts:
             if not _is_plain(path) or len(wanted) >= MAX_FILES:
-                self._left_out[path] = "its path cannot be used here"
+                self._left_out[path] = "its path is not valid here"
             elif size > self._caps.file_bytes or total + size > self._caps.all_bytes:
                 self._left_out[path] = f"too large: {size} bytes"
             else:
@@ -202,7 +202,7 @@ def _is_plain(path: str) -> bool:
 
 
 def _raise_left_out(folder: Path) -> None:
-    """Say so, each time, so that the host keeps what it has."""
+    """Raise OSError every time, so that the host keeps its files."""
     try:
         left_out: dict[str, str] = json.loads((folder / LEFT_OUT).read_bytes())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""One command on a host, with its output as it comes and a limit to its time."""
+"""Runs one command on a host, with live output and a time limit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TIED = (
 
 
 class Ended(Struct, frozen=True, kw_only=True):
-    """How a command ended. `exit` is None where nobody knows: it ran out of time, or its host was lost."""
+    """How a command ended. `exit` is None if that is not known: it timed out, or the host was lost."""
 
     exit: int | None = None
     error: str | None = None
@@ -37,10 +37,10 @@ class Ended(Struct, frozen=True, kw_only=True):
 
 
 async def run(connection: asyncssh.SSHClientConnection, command: str, sink: Sink, timeout_s: float | None) -> Ended:
-    """Let the login shell there run a command that has nothing to read. What is cut short is ended there.
+    """Run a command in the login shell, without input. On a timeout or cancellation it is ended on the host as well.
 
     Args:
-        sink: gets the name of a stream, and what came on it.
+        sink: called with the name of a stream and the data that arrived on it.
     """
     try:
         tied = f"exec sh -c {shlex.quote(_TIED)} sh {shlex.quote(command)}"
@@ -50,7 +50,7 @@ async def run(connection: asyncssh.SSHClientConnection, command: str, sink: Sink
     try:
         with anyio.move_on_after(timeout_s):
             return await _watched(process, sink)
-        return Ended(error=f"did not end within {timeout_s:g} s, and was ended there")
+        return Ended(error=f"did not finish within {timeout_s:g} s, and was stopped on the host")
     finally:
         await _close(process)
 
@@ -78,7 +78,7 @@ async def _watched(process: Process, sink: Sink) -> Ended:
 
 
 def exit_of(process: asyncssh.SSHClientProcess[bytes]) -> int:
-    """The exit status; of a command that a signal ended, as a shell tells it."""
+    """The exit status; 128 + N for a command that was ended by signal N, as in a shell."""
     if process.exit_signal is None:
         return process.exit_status or 0
     number = getattr(signal, f"SIG{process.exit_signal[0]}", signal.SIGHUP)
@@ -86,7 +86,7 @@ def exit_of(process: asyncssh.SSHClientProcess[bytes]) -> int:
 
 
 async def _close(process: Process) -> None:
-    """End what still runs."""
+    """End the command if it still runs."""
     with anyio.CancelScope(shield=True):
         with suppress(asyncssh.Error, OSError):
             process.stdin.write_eof()

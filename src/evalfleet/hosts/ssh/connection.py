@@ -1,4 +1,4 @@
-"""One SSH connection to a host, perhaps through another, with all that can go wrong said in one line."""
+"""Opens an SSH connection to a host, directly or through jump hosts. Every failure becomes a one-line message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SSH_PORT = 22
 
 
 class Keepalive(Struct, frozen=True, kw_only=True):
-    """How soon a connection on which nothing comes back is given up: after about `interval_s` times `count`."""
+    """A connection without any answer is given up after about `interval_s` times `count`."""
 
     interval_s: float = 15.0
     count: int = 3
@@ -36,14 +36,14 @@ class Keepalive(Struct, frozen=True, kw_only=True):
 async def connected(
     spec: SshHostSpec, keys: HostKeys, keepalive: Keepalive, config: Path | None = None
 ) -> AsyncGenerator[asyncssh.SSHClientConnection]:
-    """A connection to the host inside the block.
+    """Hold a connection to the host inside the block.
 
     Args:
-        config: OpenSSH configuration in the place of the user's, for a host that uses it.
+        config: OpenSSH configuration file to use in place of the user's.
 
     Raises:
-        HostUnreachable: nothing answers, or not in time.
-        HostRefused: its key is not the right one, it does not let us in, or its configuration cannot be used.
+        HostUnreachable: there is no answer in time.
+        HostRefused: its host key is wrong, the login is refused, or its configuration cannot be used.
     """
     *jumps, last = await route(spec, config)
     async with AsyncExitStack() as stack:
@@ -52,7 +52,7 @@ async def connected(
             try:
                 tunnel = await stack.enter_async_context(_open(hop, None, keys, keepalive, tunnel, spec.connect_s))
             except BackendError as error:
-                raise type(error)(f"on the way to {last.login}: {error}") from error
+                raise type(error)(f"jump host jump host on the way to {last.login}: {error}") from error
         yield await stack.enter_async_context(_open(last, spec.host_key, keys, keepalive, tunnel, spec.connect_s))
 
 
@@ -96,21 +96,21 @@ async def _open(
             except asyncssh.PermissionDenied as error:
                 raise HostRefused(_no_entry(hop)) from error
             except TimeoutError as error:
-                raise HostUnreachable(f"{login}: does not speak SSH within {HANDSHAKE_S:.0f} s") from error
+                raise HostUnreachable(f"{login}: no SSH handshake within {HANDSHAKE_S:.0f} s") from error
             except (asyncssh.Error, OSError) as error:
-                way = f" by its ProxyCommand {hop.command!r}, which may say more if run by hand," if hop.command else ""
+                way = f" through its ProxyCommand {hop.command!r} (run it by hand to see more)" if hop.command else ""
                 raise HostUnreachable(f"{login}: the connection{way} failed: {words_of(error)}") from error
         stack.push_async_callback(_close, connection)
         if doorkeeper.shown is not None:
             try:
                 keys.learn(known_as, doorkeeper.shown, hop.known_hosts)
             except OSError as error:
-                raise HostRefused(f"{login}: its key cannot be kept: {error}") from error
+                raise HostRefused(f"{login}: cannot save its host key: {error}") from error
         yield connection
 
 
 async def _dial(login: Login, limit_s: float) -> socket.socket:
-    """A connected socket. Its limit is shorter than that of the handshake: where nothing listens, one need not wait long."""
+    """Open a TCP connection. Its time limit is shorter than the handshake's: a dead address shows soon."""
     loop = asyncio.get_running_loop()
     failed = f"no answer within {limit_s:g} s"
     try:
@@ -139,16 +139,16 @@ async def _dial(login: Login, limit_s: float) -> socket.socket:
 
 
 def _no_entry(hop: Hop) -> str:
-    tried = f"the key {hop.key}" if hop.key else "the agent's keys and the default ones"
+    tried = f"the key {hop.key}" if hop.key else "the agent's keys and the default key files"
     if hop.key is None and hop.identities is not None:
         files = [str(path) for path in hop.identities if path.exists()]
         tried = f"the agent's keys and {', '.join(files) or 'no file'}, as the ssh configuration says"
-    who = f"the user {hop.login.user}" if hop.login.user else "this user"
-    return f"{hop.login}: does not let {who} in with {tried}; add the public key to ~/.ssh/authorized_keys there"
+    who = f"user {hop.login.user}" if hop.login.user else "this user"
+    return f"{hop.login}: login refused for {who} with {tried}; add the public key to ~/.ssh/authorized_keys there"
 
 
 def words_of(error: BaseException) -> str:
-    """What an error of the connection says, in one line."""
+    """The text of a connection error, in one line."""
     if isinstance(error, asyncssh.Error):
         return error.reason or type(error).__name__
     if isinstance(error, OSError) and error.strerror:

@@ -1,4 +1,4 @@
-"""A machine over SSH, as the engine uses it."""
+"""A host over SSH, as the engine uses it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from evalfleet.model import JsonObject
 
 
 class SshHost(RunnerHost):
-    """Implements `Host`. Tasks start in a work folder of their own, with the host's environment and the run's files."""
+    """Implements `Host`. Each task starts in its own work folder, with the host's environment and the run's files."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class SshHost(RunnerHost):
         self._waiting: set[str] = set()  # attempts whose files are on their way to the host
 
     async def launch(self, launches: Sequence[Launch]) -> None:
-        """As `Host` says. Attempts whose files the host does not have yet are launched when it has them: that may take long,
-        and stops nobody. If the connection ends before, the host never heard of them, and the engine launches them again."""
+        """See `Host`. Attempts that need files are launched once the host has those files, which may take long and delays no other
+        attempt. If the connection ends first, the host does not know them, and the engine launches them again."""
         ready: list[Launch] = []
         for launch in launches:
             if launch.attempt_id in self._waiting:
@@ -92,6 +92,6 @@ class SshHost(RunnerHost):
 
 
 def _adapted(launch: Launch, sums: Mapping[str, str]) -> Launch:
-    """The launch for another machine than this one: no folder and no variable of ours."""
+    """Adapt a launch to another machine: without this machine's folder and variables."""
     env = {name: value for name, value in launch.spec["env"].items() if name not in launch.inherited}
     return replace(launch, spec={**launch.spec, "cwd": None, "env": env, "host_env": True, "files": dict(sums)})

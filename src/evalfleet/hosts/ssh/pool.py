@@ -1,4 +1,4 @@
-"""A pool of machines that exist and are reached over SSH. Kept in the store as its hosts file said, checked."""
+"""A pool of existing machines over SSH. The store keeps the checked content of its hosts file."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def settings(hosts_file: Path, *, trust_first_use: bool) -> JsonObject:
-    """Return what a pool of these hosts keeps. Raises HostsFileError."""
+    """Return the settings of a pool with these hosts. Raises HostsFileError."""
     return _kept(load(hosts_file), str(hosts_file.absolute()), trust_first_use=trust_first_use)
 
 
 def settings_in(text: str, folder: Path, *, trust_first_use: bool) -> JsonObject:
-    """Like `settings`, of a hosts file that is a text already; keys are looked for from `folder`. Raises HostsFileError."""
+    """Like `settings`, for the text of a hosts file; key paths are relative to `folder`. Raises HostsFileError."""
     return _kept(read(text, "hosts", folder), None, trust_first_use=trust_first_use)
 
 

@@ -1,8 +1,8 @@
-"""What a run's tasks need on a host over SSH: a virtual environment with our packages, and a machine that is ready.
+"""Installs what a run's tasks need on a host over SSH: a virtual environment with evalfleet's packages, and a ready machine.
 
-The environment is named by what is in it, so that a host has it once for all runs, and a new evalfleet makes a new one. Our own
-packages are brought from here; what they require comes from the host's index, in the versions that this machine has, or from a
-folder of wheels.
+The environment is named by its content, so all runs on a host share it, and a new evalfleet gets a new one. evalfleet's own
+packages are copied from this machine; their dependencies come from the host's package index, in the versions installed here, or
+from a folder of wheels.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Tell = Callable[[ReadinessCheck], None]
 
 
 class Parcel(Struct, frozen=True, kw_only=True):
-    """Everything that goes to a host, packed once for all hosts."""
+    """Everything that is copied to a host, packed once for all hosts."""
 
     key: str  # of the environment that it makes
     wheels: tuple[Wheel, ...]
@@ -62,14 +62,14 @@ class Installed(Struct, frozen=True, kw_only=True):
 
 
 def parcel_of(tools: Tools, wheels: Path | None = None) -> Parcel:
-    """Pack what the tools need. Reads files.
+    """Pack what the tools need. Reads files from disk.
 
     Args:
         tools: of the run.
-        wheels: a folder; with it nothing else is looked for, on no index.
+        wheels: a folder of wheels; if given, no package index is used.
 
     Raises:
-        ConfigError: a package that is to be brought is not installed here.
+        ConfigError: a package to copy is not installed here.
         InputError: the folder has no wheels.
     """
     ours = [(wheel_of(plain_name(each)), extras_of(each)) for each in tools.shipped]
@@ -98,23 +98,25 @@ def _wheels_in(folder: Path) -> list[Wheel]:
     try:
         files = sorted(folder.glob("*.whl"))
         if sum(file.stat().st_size for file in files) > MOST_WHEELS:
-            raise InputError(f"--wheels {folder}: more than {MOST_WHEELS >> 30} GiB; leave only what is needed there.")
+            raise InputError(
+                f"--wheels {folder}: more than {MOST_WHEELS >> 30} GiB; keep only the wheels that are needed."
+            )
         found = [Wheel(name=file.name, data=file.read_bytes(), digest="") for file in files]
     except OSError as error:
         raise InputError(f"--wheels {folder}: {error.strerror}.") from None
     if not found:
         raise InputError(
-            f"--wheels {folder}: there are no wheels; make some with: pip download -d {folder} evalfleet, for the hosts' Python."
+            f"--wheels {folder}: it has no wheels; create some with: pip download -d {folder} evalfleet, for the hosts' Python."
         )
     return found
 
 
 async def install(connection: asyncssh.SSHClientConnection, spec: SshHostSpec, parcel: Parcel, say: Say) -> Installed:
-    """Make the environment on the host, or find it there.
+    """Create the environment on the host, or find the existing one.
 
     Raises:
-        HostRefused: it cannot be made; says why and what to do.
-        HostUnreachable: the connection broke, or the host did not end it in time.
+        HostRefused: it cannot be created; says why and what to do.
+        HostUnreachable: the connection broke, or the host took too long.
     """
     folder = "~/.evalfleet/tools" if spec.folder == DEFAULT_FOLDER else f"{spec.folder}-tools"
     pythons = (spec.python,) if spec.python else PYTHONS
@@ -133,20 +135,20 @@ async def install(connection: asyncssh.SSHClientConnection, spec: SshHostSpec, p
                         return Installed(python=python, fresh=fresh)
                     case {"error": str(text), **rest}:
                         advice = _advice(parcel) if rest.get("step") == "pip" else ""
-                        raise HostRefused(f"the tools cannot be installed there{advice}: {text}")
+                        raise HostRefused(f"cannot install the tools there{advice}: {text}")
                     case _:
-                        raise HostRefused(f"the program that installs the tools said {json.dumps(line)[:200]}")
+                        raise HostRefused(f"unexpected answer from the installer: {json.dumps(line)[:200]}")
             raise await _no_word(process)
     except TimeoutError:
-        raise HostUnreachable(f"the tools were not installed within {INSTALL_S / 60:.0f} minutes") from None
+        raise HostUnreachable(f"the tools could not be installed within {INSTALL_S / 60:.0f} minutes") from None
     finally:
         process.close()
 
 
 def _advice(parcel: Parcel) -> str:
     if parcel.orders["no_index"]:
-        return " (the folder of --wheels must hold all that is needed, for the host's Python and processor)"
-    return " (if the host reaches no index, bring the packages: evalfleet prepare BENCHMARK --pool NAME --wheels DIR)"
+        return " (the folder of --wheels must contain every package, for the host's Python and processor)"
+    return " (if the host cannot reach a package index, copy the packages: evalfleet prepare BENCHMARK --pool NAME --wheels DIR)"
 
 
 async def run_checks(
@@ -157,17 +159,17 @@ async def run_checks(
     say: Say,
     restarted: Collection[str] | None = None,
 ) -> list[ReadinessCheck]:
-    """Let the host find out whether it is ready for the run's benchmark, and start what is not up there.
+    """Run the benchmark's readiness checks on the host, and start what is not running there.
 
     Args:
         connection: to the host.
         python: of its tools.
         tools: of the run.
-        tell: hears of each check as it is tried.
-        say: hears what goes on inside a check.
-        restarted: not None: only look again, quickly, and restart what is dead but for these.
+        tell: called with each readiness check as it runs.
+        say: called with progress inside a check.
+        restarted: if not None, only a quick recheck that restarts what is dead, except for these.
 
-    Raises HostRefused and HostUnreachable where its answers do not come.
+    Raises HostRefused and HostUnreachable if no answer arrives.
     """
     orders = {
         "benchmark": tools.benchmark,
@@ -194,7 +196,7 @@ async def run_checks(
                     case {"done": True}:
                         return checks
                     case _:
-                        raise HostRefused(f"the readiness program said {json.dumps(line)[:200]}")
+                        raise HostRefused(f"unexpected answer from the readiness program: {json.dumps(line)[:200]}")
             raise await _no_word(process)
     except TimeoutError:
         raise HostUnreachable(f"the host was not ready within {CHECKS_S / 3600:.0f} hours") from None
@@ -216,13 +218,13 @@ async def prepare_host(
         connection: to the host.
         spec: of the host.
         tools: of a run, or of a benchmark (`benchmarks.equipment.tools_of`).
-        tell: hears of each check as it is tried.
-        say: hears what goes on inside a check.
-        parcel: of the tools, where it was packed already.
+        tell: called with each readiness check as it runs.
+        say: called with progress inside a check.
+        parcel: the packed tools, if they are packed already.
 
     Raises:
         HostUnreachable: the connection broke. Everything that the host itself refuses is a check.
-        ConfigError: a package that is to be brought is not installed here.
+        ConfigError: a package to copy is not installed here.
     """
     packed = parcel or await anyio.to_thread.run_sync(parcel_of, tools)
     begun = time.monotonic()
@@ -234,7 +236,7 @@ async def prepare_host(
         )
         tell(check)
         return [check]
-    seen = f"{', '.join(packed.orders['titles'])} ({'installed' if there.fresh else 'was there'})"
+    seen = f"{', '.join(packed.orders['titles'])} ({'installed' if there.fresh else 'found'})"
     check = ReadinessCheck(name="tools", holds=True, seen=seen, took_s=_since(begun))
     tell(check)
     if tools.benchmark is None:
@@ -250,7 +252,7 @@ async def prepare_host(
 
 
 class Equipment:
-    """The tools of one run on one host, brought when they are first needed."""
+    """The tools of one run on one host, installed on first use."""
 
     def __init__(self, spec: SshHostSpec, tools: Tools, notice: Notice) -> None:
         self._spec = spec
@@ -262,13 +264,13 @@ class Equipment:
         self._refused_until = 0.0
 
     async def brought(self, connection: asyncssh.SSHClientConnection, *, busy: bool) -> str:
-        """Return the Python of the tasks on the host, which is ready for them.
+        """Make the host ready for the tasks, and return the path of their Python.
 
-        A host is proved once, and asked for its tools at every connection: it may have been made anew. One that is `busy` with
-        tasks of the run was ready when they began, and nothing is started or restarted under them: they show soon enough
-        whether it still is.
+        A host's readiness is checked once, its tools at every connection: it may have been reinstalled. A host that is `busy` with
+        tasks of the run was ready when they began, and nothing is started or restarted while they run: they soon show whether
+        it still is.
 
-        Raises HostRefused where it is not ready, and HostUnreachable.
+        Raises HostRefused if it is not ready, and HostUnreachable.
         """
         if self._refusal is not None and anyio.current_time() < self._refused_until:
             raise self._refusal
@@ -284,12 +286,12 @@ class Equipment:
                     raise HostRefused(f"is not ready for {self._tools.benchmark}: {check.said()}")
         except HostRefused as error:
             self._report(self._pulls.end(str(error)))
-            if str(error) != str(self._refusal):  # it is tried again and again; to be told once is enough
+            if str(error) != str(self._refusal):  # it is retried; one report is enough
                 self._say(f"gets no work: {error}")
             self._refusal, self._refused_until = error, anyio.current_time() + AGAIN_S
             raise
         if there.fresh:
-            self._say("has the tools of the run now")
+            self._say("has installed the tools of the run")
         self._report(self._pulls.end(None))  # a host that gets work has its image
         self._is_proved = self._is_proved or not busy
         return there.python
@@ -310,9 +312,9 @@ class Equipment:
 async def recheck_host(
     connection: asyncssh.SSHClientConnection, spec: SshHostSpec, tools: Tools, restarted: Collection[str]
 ) -> list[ReadinessCheck]:
-    """Look whether a host that was prepared still is ready; see `benchmarks.base.Prepares.recheck`.
+    """Check whether a prepared host is still ready; see `benchmarks.base.Prepares.recheck`.
 
-    Raises HostRefused and HostUnreachable where its answers do not come.
+    Raises HostRefused and HostUnreachable if no answer arrives.
     """
     parcel = await anyio.to_thread.run_sync(parcel_of, tools)
     there = await install(connection, spec, parcel, lambda _: None)
@@ -337,7 +339,7 @@ async def _send(process: Process, data: bytes) -> None:
 
 
 async def _lines(process: Process) -> AsyncIterator[dict[str, Any]]:
-    """What is meant for us of what the host says."""
+    """The marked lines of the host's output."""
     while True:
         try:
             line = await process.stdout.readline()
@@ -351,7 +353,7 @@ async def _lines(process: Process) -> AsyncIterator[dict[str, Any]]:
 
 
 async def _no_word(process: Process) -> HostRefused | HostUnreachable:
-    """Why a program on the host ended without its last word."""
+    """Why a program on the host ended without a final answer."""
     said = ""
     with anyio.move_on_after(10.0), suppress(asyncssh.Error, OSError):
         said = (await process.stderr.read(1 << 16)).decode(errors="replace").strip()
@@ -362,7 +364,7 @@ async def _no_word(process: Process) -> HostRefused | HostUnreachable:
         found = f" (found: {', '.join(said.splitlines())})" if said else ""
         return HostRefused(
             f"the host has no Python 3.{LEAST_PYTHON} or newer, which the tasks of a benchmark need{found}; install one there (apt-get "
-            f'install -y python3 python3-venv), or name it: python = "…" in the hosts file'
+            f'install -y python3 python3-venv), or set python = "…" in the hosts file'
         )
-    last = (said.splitlines() or ["it said nothing"])[-1]
+    last = (said.splitlines() or ["no output"])[-1]
     return HostRefused(f"the program there ended with exit status {process.exit_status}: {last}")

@@ -1,11 +1,11 @@
-"""Sent to a host: makes a virtual environment there for the tasks of a run, or finds the one that is there. Standard library only.
+"""Runs on a host: creates the virtual environment for a run's tasks, or finds the existing one. Standard library only.
 
-After this text come one line of JSON with its orders and, if it asks for them, the bytes of the wheels in their order. It
-answers in marked lines: ``tell`` (what it does now), ``send`` (it wants the wheels), and at last ``python``, or ``error`` with
-the ``step`` that failed. It ends when its standard input does, and with it all that it started: nobody waits for the result any more.
+Its standard input holds this text, one line of JSON with its orders and, if it asks for them, the bytes of the wheels in order. It
+answers in marked lines: ``tell`` (what it does now), ``send`` (it wants the wheels), and finally ``python``, or ``error`` with the
+``step`` that failed. When its standard input ends, it ends with all its child processes.
 
-The environment is there whole or not at all: a lock keeps others away as long as anything works in the folder, also when this
-program was killed and pip lives on; a file written last says that it is finished; what has none is removed and made anew.
+The environment is complete or absent: a lock protects the folder while anything works in it, even if this program was killed and
+pip still runs; a file written last marks it as finished; an unfinished one is removed and created again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SHOWN = ("Collecting ", "Downloading ", "Installing collected packages")
 
 
 class Failed(Exception):
-    """What is wrong, and what to do; `step` is the program that failed, where one did."""
+    """What is wrong, and what to do; `step` is the program that failed, if one did."""
 
     def __init__(self, message: str, step: str = "") -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ def say(**line: Any) -> None:
 
 
 class Place:
-    """The folder of one environment. A host's Python and processor are part of its name: several hosts may share a home."""
+    """The folder of one environment. Its name includes the host's Python and processor: several hosts may share a home folder."""
 
     def __init__(self, top: str, key: str) -> None:
         self.top = os.path.expanduser(top.replace("{hostname}", socket.gethostname()))
@@ -61,7 +61,7 @@ class Place:
         self._finished = os.path.join(self.folder, FINISHED)
 
     def use(self) -> bool:
-        """Whether it is finished; its time of last use is noted."""
+        """Whether it is finished; records the time of use."""
         try:
             os.utime(self._finished)
         except FileNotFoundError:
@@ -82,7 +82,7 @@ class Place:
 
 
 def lock(folder: str) -> int | None:
-    """The lock of a folder, which is not in it; None while another has it."""
+    """Take the lock of a folder, which lies beside it; None while another process has it."""
     descriptor = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -99,7 +99,7 @@ def wait_for_lock(place: Place, until: float) -> int:
         if held is not None:
             return held
         if not told:
-            say(tell="another evalfleet installs the tools there; waiting for it")
+            say(tell="another evalfleet is installing the tools there; waiting for it")
             told = True
         if time.monotonic() >= until:
             raise Failed("another evalfleet has been installing the tools there for too long; try again later")
@@ -108,7 +108,7 @@ def wait_for_lock(place: Place, until: float) -> int:
 
 
 def prune(place: Place, unused_s: float) -> None:
-    """Remove the environments that nobody has used for long, and those that were never finished."""
+    """Remove environments that have not been used for long, and those that were never finished."""
     for name in sorted(os.listdir(place.top)):
         folder = os.path.join(place.top, name)
         if folder == place.folder or not os.path.isdir(folder):
@@ -120,13 +120,13 @@ def prune(place: Place, unused_s: float) -> None:
                 continue
             held = lock(folder)
             if held is not None:
-                say(tell=f"removes {folder}, which nobody has used for {unused_s / 86400:.0f} days")
+                say(tell=f"removing {folder}, unused for {unused_s / 86400:.0f} days")
                 shutil.rmtree(folder)
                 os.close(held)  # its file stays: somebody may be waiting for it
 
 
 def receive(place: Place, wheels: list[list[Any]]) -> None:
-    """Take the wheels in."""
+    """Receive the wheels."""
     folder = os.path.join(place.folder, WHEELS)
     os.makedirs(folder)
     say(send=True)
@@ -136,13 +136,13 @@ def receive(place: Place, wheels: list[list[Any]]) -> None:
             if len(data) < size:
                 raise Failed("the connection ended while the wheels were sent")
             if hashlib.sha256(data).hexdigest() != digest:
-                raise Failed(f"{name} came damaged; try again")
+                raise Failed(f"{name} arrived damaged; try again")
             with open(os.path.join(folder, os.path.basename(name)), "wb") as file:
                 file.write(data)
 
 
 class Steps:
-    """Programs, one after the other, that end with us, with whoever waits for us, and at the deadline."""
+    """Runs programs one after the other; they end with this program, with its standard input, and at the deadline."""
 
     def __init__(self, held: int, until: float) -> None:
         self._held = held
@@ -177,7 +177,7 @@ class Steps:
         if self._ended:
             raise Failed(self._ended)
         if status:
-            raise Failed(f"{what} failed with status {status}: {' | '.join(lines) or 'it said nothing'}", what)
+            raise Failed(f"{what} failed with status {status}: {' | '.join(lines) or 'no output'}", what)
 
     def _watch(self) -> None:
         while True:
@@ -187,7 +187,7 @@ class Steps:
                 continue
             with self._lock:
                 self._ended = (
-                    "the connection ended" if ready else "it took too long; try again, or see what is slow there"
+                    "the connection ended" if ready else "it took too long; try again, or check what is slow there"
                 )
                 if self._process is not None and self._process.poll() is None:
                     with contextlib.suppress(ProcessLookupError):
@@ -197,8 +197,8 @@ class Steps:
 
 def make(place: Place, orders: dict[str, Any], steps: Steps) -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    say(tell=f"makes a virtual environment with Python {version} and installs {', '.join(orders['titles'])}")
-    steps.run("making a virtual environment", sys.executable, "-I", "-m", "venv", place.folder)
+    say(tell=f"creating a virtual environment with Python {version} and installing {', '.join(orders['titles'])}")
+    steps.run("creating a virtual environment", sys.executable, "-I", "-m", "venv", place.folder)
     wheels = os.path.join(place.folder, WHEELS)
     pins = os.path.join(place.folder, "pins.txt")
     with open(pins, "w", encoding="utf-8") as file:
@@ -226,7 +226,7 @@ def install(orders: dict[str, Any]) -> None:
     if find_spec("ensurepip") is None or find_spec("venv") is None:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         raise Failed(
-            f"its Python {version} ({sys.executable}) cannot make virtual environments; install that there: "
+            f"its Python {version} ({sys.executable}) cannot create virtual environments; install the package there: "
             f"apt-get install -y python{version}-venv"
         )
     held = wait_for_lock(place, until)

@@ -1,4 +1,4 @@
-"""Bringing the files that a run's tasks need to a host: each content once, whatever it is called."""
+"""Copies the files of a run to a host: each content once, whatever its name."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ AHEAD = 4  # pieces on their way at once: enough for a host that is far away, li
 
 
 class Unusable(Exception):
-    """A file of the run cannot be brought: which, and why.
+    """A file of the run cannot be copied: which, and why.
 
     Attributes:
-        errno: of the host, where it could not keep the file.
+        errno: from the host, if it could not store the file.
     """
 
     def __init__(self, message: str, errno: int | None = None) -> None:
@@ -33,7 +33,7 @@ class Unusable(Exception):
 
 
 class _Stamp(Struct, frozen=True):
-    """A file that has the same stamp has the same content, as `make` believes."""
+    """Files with the same stamp are taken to have the same content, as `make` does."""
 
     path: Path
     size: int
@@ -47,10 +47,10 @@ class Sums:
         self._known: dict[_Stamp, str] = {}
 
     async def of(self, files: Mapping[str, Path]) -> dict[str, tuple[str, Path]]:
-        """Path in the work folder -> sum and file; folders stand for the regular files in them.
+        """Path in the work folder -> sum and file; a folder means all regular files in it.
 
         Raises:
-            Unusable: one of them cannot be read, or has a name that leaves the work folder.
+            Unusable: one of them cannot be read, or its path leads out of the work folder.
         """
         return await anyio.to_thread.run_sync(self._all, files) if files else {}
 
@@ -60,7 +60,7 @@ class Sums:
             plain = os.path.normpath(name)
             if os.path.isabs(plain) or plain.split("/", 1)[0] == "..":
                 raise Unusable(
-                    f"files: {name} leaves the task file's folder; only what lies below it can be brought to a host"
+                    f"files: {name} is outside the task file's folder; only files below it can be copied to a host"
                 )
             try:
                 for below, file in _regular(path):
@@ -81,7 +81,7 @@ class Sums:
 
 
 def _regular(path: Path) -> Iterator[tuple[str, Path]]:
-    """The file itself, or the regular files below a folder with their paths in it. Links inside are not followed."""
+    """The file itself, or the regular files below a folder with their relative paths. Follows no links inside it."""
     if not path.is_dir():
         yield "", path
         return
@@ -100,7 +100,7 @@ def _raise(error: OSError) -> None:
 
 
 class HostFiles:
-    """What one host has, as far as this connection knows. A content is brought by one task at a time."""
+    """The files that one host has, as far as this connection knows. Each content is copied by one task at a time."""
 
     def __init__(self, bulk: Bulk) -> None:
         self._bulk = bulk
@@ -111,7 +111,7 @@ class HostFiles:
         return all(digest in self._has for digest, _ in sums.values())
 
     async def bring(self, sums: Mapping[str, tuple[str, Path]]) -> None:
-        """Raises BackendError; Unusable if a file changed under us."""
+        """Copy the files that are missing. Raises BackendError; Unusable if a file changed meanwhile."""
         for name, (digest, path) in sums.items():
             async with self._bringing.setdefault(digest, anyio.Lock()):
                 if digest not in self._has:
@@ -129,10 +129,10 @@ class HostFiles:
                 while True:
                     data = await file.read(PIECE * AHEAD)
                     if not data and offset < size:
-                        raise Unusable(f"files: {name} became shorter while it was read")
+                        raise Unusable(f"files: {name} shrank while it was being read")
                     for answer in await link.send_many(_pieces(digest, data, offset, size)):
                         if not answer.get("ok"):
-                            said = f"files: the host does not keep {name}: {answer.get('message')}"
+                            said = f"files: the host could not store {name}: {answer.get('message')}"
                             raise Unusable(said, answer.get("errno"))
                     offset += len(data)
                     if offset >= size:

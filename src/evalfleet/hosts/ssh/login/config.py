@@ -1,6 +1,6 @@
-"""The way to a host: what the hosts file says of it, and for what that leaves open, the user's OpenSSH configuration.
+"""The route to a host: from the hosts file, completed by the user's OpenSSH configuration.
 
-OpenSSH itself is asked (`ssh -G`), so that `Include`, `Match exec` and all the rest mean here what they mean to ssh.
+`ssh -G` reads that configuration, so `Include`, `Match exec` and all other directives work as they do for ssh.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOKEN = re.compile(r"%(.)")
 
 
 class Hop(Struct, frozen=True, kw_only=True):
-    """One machine on the way, with all that is needed to log in there."""
+    """One machine on the route, with everything needed to log in there."""
 
     login: Login
     key: Path | None = None  # the one that the hosts file names: nothing else counts beside it
@@ -40,13 +40,13 @@ class Hop(Struct, frozen=True, kw_only=True):
 
 
 async def route(spec: SshHostSpec, file: Path | None = None) -> list[Hop]:
-    """Every machine on the way, in order; the last one is the host itself.
+    """The machines on the route, in order; the last one is the host itself.
 
     Args:
-        file: in the place of the files that ssh reads by itself.
+        file: configuration file to use in place of ssh's own.
 
     Raises:
-        HostRefused: the configuration cannot be read, or goes round in circles.
+        HostRefused: the configuration cannot be read, or its jump hosts form a loop.
     """
     ssh = _program(file) if spec.ssh_config else None
     if ssh is None:
@@ -61,7 +61,7 @@ async def route(spec: SshHostSpec, file: Path | None = None) -> list[Hop]:
 async def _way(ssh: Sequence[str], login: Login, key: Path | None, depth: int) -> list[Hop]:
     if depth > MOST_HOPS:
         raise HostRefused(
-            f"{login}: the ssh configuration leads through more than {MOST_HOPS} hosts; look at its ProxyJump"
+            f"{login}: the ssh configuration leads through more than {MOST_HOPS} hosts; check its ProxyJump"
         )
     said = await _ask(ssh, login)
     hop = _hop(login, key, said)
@@ -115,7 +115,7 @@ def _expanded(text: str, tokens: Mapping[str, str]) -> str:
 
 
 def _account(field: str) -> str:
-    """What the user database says of us; nothing where it does not know us, as in many a container."""
+    """This user's entry in the user database; None if there is none, as in many containers."""
     try:
         return getattr(pwd.getpwuid(os.getuid()), field)
     except KeyError:
@@ -128,7 +128,7 @@ def _files(said: Mapping[str, list[str]], name: str) -> tuple[Path, ...]:
 
 
 def _program(file: Path | None) -> list[str] | None:
-    """The command that asks ssh, but for the host; None where there is nothing to ask for."""
+    """The `ssh -G` command without the host; None if there is no configuration to read."""
     home = Path.home()
     own = home / ".ssh" / "config"
     ssh = shutil.which("ssh")
@@ -136,8 +136,8 @@ def _program(file: Path | None) -> list[str] | None:
         if file is None and not own.exists():
             return None
         raise HostRefused(
-            f"{file or own} is there, and no ssh program to read it with; install the OpenSSH client, or write "
-            "ssh_config = false in the hosts file"
+            f"{file or own} exists, but there is no ssh program to read it; install the OpenSSH client, or "
+            "set ssh_config = false in the hosts file"
         )
     if file is None and str(home) != _account("pw_dir"):
         file = own if own.exists() else Path("/dev/null")  # ssh would look at the home of the user database
@@ -146,16 +146,18 @@ def _program(file: Path | None) -> list[str] | None:
 
 
 async def _ask(ssh: Sequence[str], login: Login) -> dict[str, list[str]]:
-    """What ssh would use for a host: name in small letters -> values."""
+    """The settings that ssh would use for a host: lower-case name -> values."""
     user = [] if login.user is None else ["-l", login.user]
     port = [] if login.port is None else ["-p", str(login.port)]
     try:
         with anyio.fail_after(ANSWER_S):
             done = await anyio.run_process([*ssh, *user, *port, "--", login.address], check=False)
     except TimeoutError as error:
-        raise HostRefused(f"{login}: `ssh -G` has not answered for {ANSWER_S:.0f} s; try it yourself") from error
+        raise HostRefused(
+            f"{login}: `ssh -G` did not answer within {ANSWER_S:.0f} s; run it by hand to see why"
+        ) from error
     except OSError as error:
-        raise HostRefused(f"{login}: ssh cannot be asked for its configuration: {error.strerror}") from error
+        raise HostRefused(f"{login}: cannot run `ssh -G`: {error.strerror}") from error
     said: dict[str, list[str]] = {}
     for line in done.stdout.decode(errors="replace").splitlines():
         name, _, value = line.partition(" ")
@@ -163,6 +165,6 @@ async def _ask(ssh: Sequence[str], login: Login) -> dict[str, list[str]]:
     if done.returncode != 0 or not {"hostname", "port", "user"} <= said.keys():
         why = (done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"])[0]
         raise HostRefused(
-            f"{login}: the ssh configuration cannot be used: {why}; mend it, or write ssh_config = false in the hosts file"
+            f"{login}: the ssh configuration cannot be used: {why}; fix it, or set ssh_config = false in the hosts file"
         )
     return said

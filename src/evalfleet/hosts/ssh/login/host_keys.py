@@ -1,7 +1,7 @@
-"""Who a host is: the keys that are known, and what becomes of a key that is not.
+"""Host keys: which are known, and what happens to one that is not.
 
-A key counts if the hosts file names it, or else if the user's known_hosts or our own has it. Only with `trust_first_use`, and
-only for a host of which nothing is known at all, is a key learned: into our own file, once, and said aloud.
+A key is accepted if the hosts file names it, or else if it is in the user's known_hosts or in evalfleet's own. A new key is
+learned only with `trust_first_use` and only for a host without any known key: it is saved in evalfleet's file and reported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from evalfleet.hosts.ssh.login.hosts_file import Login
 
 
 class Trust(Struct, frozen=True):
-    """What is known of one host before it is asked."""
+    """The known keys of one host."""
 
     keys: Sequence[asyncssh.SSHKey] = ()
     authorities: Sequence[asyncssh.SSHKey] = ()
@@ -33,14 +33,14 @@ class Trust(Struct, frozen=True):
         return not (self.keys or self.authorities)
 
     def algorithms(self) -> list[str]:
-        """Known kinds first: a host that has them is asked for a key that we can compare. Others too, to name what it shows."""
+        """Key algorithms to offer: the known ones first, so that the host shows a key that can be compared, then all others."""
         own = [name for key in self.keys for name in key.sig_algorithms]
         names = (get_default_certificate_algs() if self.authorities else []) + own + get_default_public_key_algs()
         return [name.decode() for name in dict.fromkeys(names)]
 
 
 class Doorkeeper(asyncssh.SSHClient):
-    """Looks at the key that one host shows, if it is not among the known ones."""
+    """Receives the key that a host offers if it is not among the known ones."""
 
     def __init__(self, *, lets_in: bool) -> None:
         self.lets_in = lets_in
@@ -60,9 +60,9 @@ class HostKeys:
     ) -> None:
         """
         Args:
-            learned: our own file, written by `learn`.
-            others: files of the user and the system, only read.
-            notice: told of every key that is learned.
+            learned: evalfleet's own file, written by `learn`.
+            others: files of the user and the system; read only.
+            notice: called for every key that is learned.
         """
         self._learned = learned
         self._others = tuple(others)
@@ -70,11 +70,11 @@ class HostKeys:
         self._trust_first_use = trust_first_use
 
     def trust(self, login: Login, given: str | None, others: Iterable[Path] | None = None) -> Trust:
-        """What is known of a host.
+        """The known keys of a host.
 
         Args:
-            given: the key from the hosts file; nothing else counts beside it.
-            others: in the place of the files of the user and the system.
+            given: the key from the hosts file; if given, no other key is accepted.
+            others: used in place of the files of the user and the system.
         """
         if given is not None:
             try:
@@ -97,7 +97,7 @@ class HostKeys:
         return Doorkeeper(lets_in=self._trust_first_use and trust.is_empty)
 
     def learn(self, login: Login, key: asyncssh.SSHKey, others: Iterable[Path] | None = None) -> None:
-        """Keep the key of a host that proved to have it. Does nothing where another process was faster."""
+        """Save the key of a host that proved to own it. Does nothing if another process was faster."""
         self._learned.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(self._learned, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
@@ -109,7 +109,7 @@ class HostKeys:
         finally:
             os.close(fd)
         self._notice(
-            f"{login}: its key is trusted from now on: {fingerprint(key)} (first use; kept in {self._learned})"
+            f"{login}: its key is trusted from now on: {fingerprint(key)} (first use; saved in {self._learned})"
         )
 
 
@@ -123,19 +123,19 @@ def fingerprint(key: asyncssh.SSHKey) -> str:
 
 
 def refusal(login: Login, trust: Trust, shown: asyncssh.SSHKey | None, why: str) -> HostRefused:
-    """What to tell about a host whose key does not count."""
+    """The error for a host whose key is not accepted."""
     if shown is None:
         return HostRefused(f"{login}: its key is refused: {why}")
     if trust.is_empty:
         return HostRefused(
-            f"{login}: its key is not known: it shows {fingerprint(shown)}; if that is right, write "
-            f'host_key = "{_written(shown)}" in the hosts file, or connect with ssh once, or use --trust-first-use'
+            f"{login}: its key is not known: it offers {fingerprint(shown)}; if that is correct, set "
+            f'host_key = "{_written(shown)}" in the hosts file, connect with ssh once, or use --trust-first-use'
         )
     known = ", ".join(fingerprint(key) for key in trust.keys) or "a certificate of a known authority"
     return HostRefused(
-        f"{login}: its key has changed: it shows {fingerprint(shown)}, known is {known} (from {trust.source}); somebody may "
-        f"stand in between. If the machine was really made anew, put the new key there, or remove the old one with "
-        f"`ssh-keygen -R '{marker(login)}' -f FILE`"
+        f"{login}: its key has changed: it offers {fingerprint(shown)}, but {known} is known "
+        f"(from {trust.source}); the connection may be intercepted. If the machine was really reinstalled, write the new key there, or "
+        f"remove the old one with `ssh-keygen -R '{marker(login)}' -f FILE`"
     )
 
 
@@ -144,7 +144,7 @@ def _written(key: asyncssh.SSHKey) -> str:
 
 
 def _entries(path: Path) -> asyncssh.SSHKnownHosts:
-    """The entries of a known_hosts file. Lines that mean nothing to us are passed over, as ssh does."""
+    """The entries of a known_hosts file. Unknown lines are skipped, as ssh does."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The hosts file: a public contract. TOML, one `[[host]]` per machine, and `[defaults]` for what most of them share. ::
+"""The hosts file, a public format: TOML with one `[[host]]` per machine and `[defaults]` for shared values. ::
 
 [defaults]
 user = "eval"
@@ -39,7 +39,7 @@ Duration = str | float | None
 
 
 class Login(Struct, frozen=True, kw_only=True):
-    """Where to knock, and as whom."""
+    """Address, port and user of a login."""
 
     address: str
     port: int | None = None  # None: 22, or what the ssh configuration says
@@ -101,11 +101,11 @@ def load(path: Path) -> list[SshHostSpec]:
 
 
 def read(text: str, shown: str, folder: Path) -> list[SshHostSpec]:
-    """Check what a hosts file says that is a text already.
+    """Check the text of a hosts file.
 
     Args:
-        shown: stands for the file's name in messages.
-        folder: relative paths of keys count from it.
+        shown: the file's name in messages.
+        folder: relative paths of keys start here.
     """
     return _hosts(_parse(text.encode("utf-8", "replace"), shown), shown, folder)
 
@@ -116,7 +116,7 @@ def _hosts(document: dict[str, Any], shown: str, folder: Path) -> list[SshHostSp
             raise HostsFileError(sentence(f"{shown}: unknown key {quoted(key)}{suggestion(key, ('host', 'defaults'))}"))
     rows = document.get("host", [])
     if not isinstance(rows, list):
-        raise HostsFileError(f"{shown}: [host] stands in single brackets; write [[host]] above each host.")
+        raise HostsFileError(f"{shown}: [host] has single brackets; write [[host]] above each host.")
     shared = _defaults(shown, document.get("defaults", {}))
     hosts: list[SshHostSpec] = []
     for number, row in enumerate(cast("list[Any]", rows), 1):
@@ -159,7 +159,7 @@ def _defaults(shown: str, table: Any) -> dict[str, Any]:
         own = {"name", "address", "host_key"}.intersection(
             cast("dict[str, Any]", table) if isinstance(table, dict) else ()
         )
-        advice = f"; {min(own)} differs from host to host, write it under [[host]]" if own else ""
+        advice = f"; {min(own)} belongs to a single host; write it under [[host]]" if own else ""
         raise HostsFileError(sentence(f"{shown}, [defaults]: {explain(error, _Shared, _HINTS)}{advice}")) from None
 
 
@@ -182,13 +182,13 @@ def _title(row: Any, number: int) -> str:
 
 def _spec(row: _HostRow, folder: Path) -> SshHostSpec:
     if not row.address.strip() or re.search(r"[\s@/\0]", row.address):
-        raise _Problem(f"address: {quoted(row.address)} is not a host's name or address; the user stands in `user`")
+        raise _Problem(f"address: {quoted(row.address)} is not a host name or address; put the user in `user`")
     name = row.address if row.name is None else row.name
     if not _NAME.fullmatch(name):
-        raise _Problem(f"name: {quoted(name)} is not usable; take letters, digits and . _ - (at most 128)")
+        raise _Problem(f"name: {quoted(name)} is not a valid name; use letters, digits and . _ - (at most 128)")
     for key, text in (("user", row.user), ("python", row.python), ("folder", row.folder)):
         if text is not None and (not text.strip() or re.search(r"[\0\n]", text)):
-            raise _Problem(f"{key}: is empty or has a line break; write a text")
+            raise _Problem(f"{key}: must not be empty or contain a line break")
     return SshHostSpec(
         name=name,
         login=Login(address=row.address, port=_port("port", row.port), user=row.user),
@@ -208,7 +208,7 @@ def _spec(row: _HostRow, folder: Path) -> SshHostSpec:
 def login_of(key: str, text: str) -> Login:
     match = _JUMP.fullmatch(text)
     if match is None:
-        raise _Problem(f'{key}: {quoted(text)} is not understood; write "user@address" or "user@address:port"')
+        raise _Problem(f'{key}: {quoted(text)} is not valid; write "user@address" or "user@address:port"')
     return Login(address=match["host"].strip("[]"), port=_port(key, match["port"]), user=match["user"])
 
 
@@ -217,24 +217,24 @@ def _require_other(host: SshHostSpec, others: list[SshHostSpec]) -> None:
         if other.name == host.name:
             raise _Problem("name: is used twice; names must differ")
         if (other.login, other.jump, other.folder) == (host.login, host.jump, host.folder):
-            raise _Problem(f"is the same machine as host {quoted(other.name)}; write it once, with more `slots`")
+            raise _Problem(f"is the same machine as host {quoted(other.name)}; list it once, with more `slots`")
 
 
 def _port(key: str, port: int | str | None) -> int | None:
     if port is not None and not 1 <= int(port) <= 65535:
-        raise _Problem(f"{key}: {port} is not a port; a port is from 1 to 65535")
+        raise _Problem(f"{key}: {port} is not a valid port; use 1 to 65535")
     return None if port is None else int(port)
 
 
 def _within(key: str, value: int, most: int) -> int:
     if not 1 <= value <= most:
-        raise _Problem(f"{key}: {value} is out of range; the least is 1, the most {most}")
+        raise _Problem(f"{key}: {value} is out of range; use 1 to {most}")
     return value
 
 
 def _price(value: float) -> float:
     if not 0 <= value < math.inf:
-        raise _Problem(f"price_usd_per_hour: {value:g} is out of range; it must be 0 or more")
+        raise _Problem(f"price_usd_per_hour: {value:g} is out of range; use 0 or more")
     return value
 
 
@@ -246,7 +246,7 @@ def _seconds(value: Duration) -> float:
 
 
 def _key(text: str, folder: Path) -> Path:
-    """The private key's file; a relative path counts from the hosts file."""
+    """The private key's file; a relative path starts at the hosts file's folder."""
     try:
         path = folder / Path(text).expanduser()
         if path.is_file():
@@ -267,6 +267,6 @@ def _host_key(text: str) -> str:
     except (binascii.Error, ValueError):
         pass
     raise _Problem(
-        f"host_key: {quoted(text, 40)} is not a public key; write what `ssh-keyscan` prints after the host's name: "
+        f"host_key: {quoted(text, 40)} is not a public key; copy what `ssh-keyscan` prints after the host name: "
         '"ssh-ed25519 AAAA…"'
     )

@@ -14,9 +14,9 @@ import anyio
 
 @asynccontextmanager
 async def proxied(command: str) -> AsyncGenerator[socket.socket]:
-    """A socket to what the command reaches; whoever gets it closes it. After the block the program has ended, and was waited for.
+    """Start the command and give a socket that is connected to it; the caller closes it. The program has ended after the block.
 
-    What it writes to standard error is no part of the connection.
+    Its standard error is not part of the connection.
 
     Raises OSError: it cannot be started.
     """

@@ -1,4 +1,4 @@
-"""Who we are to a host: the keys that we offer it."""
+"""The user's keys that are offered to a host."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from evalfleet.hosts.ssh.login.config import Hop
 
 @asynccontextmanager
 async def identity(hop: Hop) -> AsyncGenerator[dict[str, Any]]:
-    """Options of a connection: the key that the hosts file names, by its file or by the agent that holds it; else those of
-    the ssh configuration; else whatever the user has. The agent answers as long as the block lasts.
+    """Connection options: the key in the hosts file, from its file or from the agent; else the keys of the ssh configuration; else
+    the user's default keys. The agent is available inside the block.
 
     Raises:
         HostRefused: the named key cannot be used.
@@ -35,7 +35,7 @@ async def identity(hop: Hop) -> AsyncGenerator[dict[str, Any]]:
 
 
 async def _held(stack: AsyncExitStack, agent_path: str) -> list[asyncssh.SSHKeyPair]:
-    """The agent's keys; none where there is no agent, or none that answers."""
+    """The agent's keys; none if there is no agent or it does not answer."""
     with suppress(OSError, asyncssh.Error, ValueError):
         agent = await stack.enter_async_context(await asyncssh.connect_agent(agent_path))
         return list(await agent.get_keys())
@@ -48,13 +48,13 @@ def _named(path: Path, held: list[asyncssh.SSHKeyPair]) -> list[asyncssh.SSHKeyP
     if not keys:
         raise HostRefused(
             f"the key {path} is protected by a passphrase, and no agent holds it; run `ssh-add {path}` in this "
-            "shell, or name a key without one"
+            "shell, or use a key without one"
         )
     return keys
 
 
 def _configured(hop: Hop, held: list[asyncssh.SSHKeyPair]) -> list[asyncssh.SSHKeyPair | asyncssh.SSHKey]:
-    """The named ones first: a host lets nobody in who tries too many. One that cannot be read is passed over, as ssh does."""
+    """The configured keys first, because hosts refuse a login with too many tries. Unreadable keys are skipped, as ssh does."""
     files = [path for path in hop.identities or () if path.is_file()]
     halves = [_public_half(path) for path in files]
     keys: list[asyncssh.SSHKeyPair | asyncssh.SSHKey] = [key for key in held if key.public_data in halves]
@@ -67,7 +67,7 @@ def _configured(hop: Hop, held: list[asyncssh.SSHKeyPair]) -> list[asyncssh.SSHK
 
 
 def _read_key(path: Path) -> asyncssh.SSHKey | None:
-    """The private key; None where a passphrase protects it."""
+    """The private key; None if a passphrase protects it."""
     try:
         return asyncssh.read_private_key(path)
     except OSError as error:

@@ -1,8 +1,7 @@
-"""The system's own `ssh` for a host of a pool: a terminal as people know it, with our rules about keys.
+"""Runs the system's `ssh` for a host of a pool: the familiar terminal, with evalfleet's rules for host keys.
 
-It gets a configuration of its own, made of the very hops that every other connection to the host takes, so that there is one
-answer to where the host is, which key opens it and which key it must show. What `ssh` itself has to say goes to a file beside
-it: what comes on standard error is the host's alone.
+`ssh` gets a generated configuration with the same hops as every other connection to the host, so address, user key and host key
+are always the same. Messages of `ssh` itself go to a separate file: standard error carries only the host's output.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ def configuration(host: Reachable, hops: Sequence[Hop], own: Path, learned: Path
     """The text for `ssh -F`; the host itself is the last of the names in it.
 
     Args:
-        hops: every machine on the way; the last one is the host.
-        own: a known_hosts file with the key that the host must show; read only where the pool names one.
+        hops: every machine on the route; the last one is the host.
+        own: a known_hosts file with the host's key; read only if the pool names one.
         learned: the known_hosts file of the home.
     """
     text = ""
@@ -95,22 +94,22 @@ def _identity(hop: Hop) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As a word of the configuration, in which % begins a code."""
+    """Quote a word of the configuration, in which % starts a token."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
 
 
 def run(
     program: str, host: Reachable, hops: Sequence[Hop], home: Home, command: str | None, *, terminal: bool
 ) -> tuple[int, str]:
-    """Let `ssh` have standard input, output and error until it ends.
+    """Run `ssh` with our standard input, output and error until it ends.
 
     Args:
-        hops: the way to the host.
-        command: for the login shell there; None: a shell to type in.
-        terminal: ask for a terminal there also for a command.
+        hops: the route to the host.
+        command: for the login shell there; None for an interactive shell.
+        terminal: request a terminal for a command, too.
 
     Returns:
-        Its exit status, and its own last word about a connection that failed.
+        Its exit status, and its last message about a failed connection.
     """
     with tempfile.TemporaryDirectory(prefix="evalfleet-ssh-") as made:
         folder = Path(made)
@@ -137,7 +136,7 @@ def run(
 
 
 def _wait(words: Sequence[str]) -> int:
-    """Run a program in our terminal. What the terminal sends goes to both of us, and only the program heeds it."""
+    """Run a program in our terminal. Both get the terminal's signals; only the program reacts to them."""
     child: subprocess.Popen[bytes] | None = None
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
@@ -151,7 +150,7 @@ def _wait(words: Sequence[str]) -> int:
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:
-    """A handler, and not SIG_IGN, because the program would inherit that."""
+    """A handler and not SIG_IGN, which the program would inherit."""
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""A visit to a host of a pool: a connection beside whatever a run does there.
+"""A connection to a host of a pool for inspection, independent of any run.
 
-`asyncssh` itself is imported by the modules below this one; `evalfleet.hosts.ssh.backend` says what to do where it is missing.
+The modules below import `asyncssh`; `evalfleet.hosts.ssh.backend` reports it if the package is missing.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ async def entered(
     """A connection to the host inside the block.
 
     Args:
-        notice: told of a key that was learned.
+        notice: called for a key that was learned.
 
     Raises:
-        HostUnreachable: nothing answers, or not in time.
-        HostRefused: its key is not the right one, or it does not let us in.
+        HostUnreachable: there is no answer in time.
+        HostRefused: its host key is wrong, or the login is refused.
     """
     from evalfleet.hosts.ssh.connection import connected
 
@@ -48,7 +48,7 @@ async def entered(
 
 
 def is_known(host: Reachable, hops: Sequence[Hop], home: Home) -> bool:
-    """Whether we know which keys the host, and those on the way to it, must show."""
+    """Whether the keys of the host and of its jump hosts are known."""
     keys = _keys(host, home, lambda _: None)
     with named(host.name):
         return not any(
@@ -67,7 +67,7 @@ def _keys(host: Reachable, home: Home, notice: Notice) -> HostKeys:
 async def showing(
     host: Reachable, home: Home, notice: Notice, orders: JsonObject
 ) -> AsyncGenerator[AsyncGenerator[JsonObject]]:
-    """What `evalfleet.runner.visit.logs` says on the host to its orders, line by line.
+    """Run `evalfleet.runner.visit.logs` on the host and return its answers line by line.
 
     Raises:
         HostUnreachable, HostRefused: as `entered`, also while the lines are read.

@@ -1,7 +1,7 @@
-"""A look at attempts that still run on a host: their files as far as they are, and their screens.
+"""Reads the files and screens of attempts that still run on a host.
 
-Over a connection that is there; nothing is put on the host, no runner is asked. What comes back is checked, because a host may say
-anything.
+Uses an existing connection, writes nothing on the host and does not involve the runner. Answers are validated: the host is not
+trusted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BLOCK = 1 << 16
 
 
 class SeenFile(msgspec.Struct, frozen=True, array_like=True):
-    """An artifact as it was when somebody looked."""
+    """An artifact at the time of the request."""
 
     path: str
     size: int
@@ -38,7 +38,7 @@ class SeenFile(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Glimpse(msgspec.Struct, frozen=True):
-    """How far an attempt is."""
+    """The files of a live attempt and their sizes at one moment."""
 
     logs: dict[str, int]  # bytes by stream
     events: int  # bytes of its event lines
@@ -52,7 +52,7 @@ class _Piece(msgspec.Struct, frozen=True):
 
 
 class Peek:
-    """Questions to one host. Any number may be asked at once; `serve` must run beside them."""
+    """Requests to one host. Any number may run at once; `serve` must run beside them."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -61,7 +61,7 @@ class Peek:
         self.broken: str | None = None
 
     async def look(self, attempt_id: str) -> Glimpse | None:
-        """How far an attempt is; None: the host does not have it. Raises HostUnreachable, HostRefused."""
+        """The current files of an attempt; None if the host does not have it. Raises HostUnreachable, HostRefused."""
         told = await self._ask({"do": "look", "attempt": attempt_id})
         if "missing" in told:
             return None
@@ -72,7 +72,7 @@ class Peek:
         return msgspec.structs.replace(seen, files=kept)
 
     async def read(self, attempt_id: str, path: str, offset: int, limit: int) -> tuple[bytes, int]:
-        """At most `PIECE` bytes of a file below the attempt's folder, and how large it is.
+        """At most `PIECE` bytes of a file below the attempt's folder, and its size.
 
         Raises NotFound: there is no such file. HostUnreachable, HostRefused.
         """
@@ -90,12 +90,12 @@ class Peek:
         return data, piece.size
 
     async def screens(self) -> list[str]:
-        """Attempts there that have a screen, the latest first."""
+        """The attempts there that have a screen, newest first."""
         told = await self._ask({"do": "screens"})
         return [one for one in _checked(told.get("attempts"), list[str]) if len(one) < 200]
 
     async def serve(self) -> None:
-        """Read answers until there are no more to come."""
+        """Read answers until the program ends."""
         try:
             async for line in _lines(self._process):
                 told = _checked(_decoded(line), dict[str, Any])
@@ -103,11 +103,11 @@ class Peek:
                 if waiting is not None:
                     waiting[1].append(told)
                     waiting[0].set()
-            self.broken = "the program that shows files there ended"
+            self.broken = "the file viewer on the host has ended"
         except (asyncssh.Error, OSError, HostRefused) as error:
             self.broken = words_of(error)
         finally:
-            self.broken = self.broken or "the connection is no longer read"
+            self.broken = self.broken or "the connection is no longer being read"
             for event, _ in self._waiting.values():
                 event.set()
             self._waiting.clear()
@@ -132,7 +132,7 @@ class Peek:
 
 @asynccontextmanager
 async def peeking(connection: asyncssh.SSHClientConnection, place: Place) -> AsyncGenerator[Peek]:
-    """One who answers on the host, inside the block. Raises HostUnreachable, HostRefused."""
+    """Run the file viewer on the host inside the block. Raises HostUnreachable, HostRefused."""
     async with handed(connection, place, peeker(), {"do": "answer"}) as (_, process):
         peek = Peek(process)
         async with anyio.create_task_group() as group:
@@ -145,10 +145,10 @@ async def peeking(connection: asyncssh.SSHClientConnection, place: Place) -> Asy
 async def attempt_screen(
     connection: asyncssh.SSHClientConnection, place: Place, attempt_id: str
 ) -> AsyncGenerator[ByteStream]:
-    """The desktop of an attempt: what its `vnc.sock` says.
+    """Connect to the desktop of an attempt, through its `vnc.sock`.
 
-    A program there opens the socket, and not sshd: it opens the one that it looked at, which a task cannot replace by a link to
-    another; it needs no leave to forward sockets, and a path may be longer than a socket's name.
+    A program on the host opens the socket, not sshd: so a task cannot replace it by a link, sshd need not allow forwarding, and the
+    path may be longer than a socket address.
 
     Raises NotFound: there is none, or it does not answer. HostUnreachable, HostRefused.
     """
@@ -187,11 +187,11 @@ def _checked(value: Any, kind: Any) -> Any:
 
 
 def _strange() -> HostRefused:
-    return HostRefused("the host answers what our program there cannot have said")
+    return HostRefused("the host sent an invalid answer")
 
 
 def _is_plain(path: str) -> bool:
-    """Whether the path may also be used here."""
+    """Whether the path is safe to use here."""
     parts = path.split("/")
     if not path or "\0" in path or any("\ud800" <= char <= "\udfff" for char in path):
         return False

@@ -1,7 +1,7 @@
-"""The screen that a host shows on a port of its own, as bytes of RFB.
+"""Connects to the screen on a port of a host, as a stream of RFB.
 
-Some containers have a page there (noVNC) with the screen behind it in a WebSocket; other programs speak RFB at once. Which it is shows
-in what the port says first, so that nobody waits for a silence.
+Some containers serve a page there (noVNC) with the screen in a WebSocket; other programs speak RFB directly. The first bytes from
+the port show which it is, so no timeout is needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BLOCK = 1 << 16
 
 
 class PortStream(ByteStream):
-    """A connection to a port of the host. What was read too much is given first."""
+    """A connection to a port of the host. Bytes that were already read come first."""
 
     def __init__(
         self, reader: asyncssh.SSHReader[bytes], writer: asyncssh.SSHWriter[bytes], first: bytes = b""
@@ -91,9 +91,9 @@ class FramedStream(ByteStream):
 
 @asynccontextmanager
 async def port_screen(connection: asyncssh.SSHClientConnection, port: int) -> AsyncGenerator[ByteStream]:
-    """What the screen on a port of the host says, inside the block.
+    """Connect to the screen on a port of the host inside the block.
 
-    Raises NotFound: nobody listens there, or it is no screen. HostUnreachable: the connection broke.
+    Raises NotFound: nothing listens there, or it is not a screen. HostUnreachable: the connection broke.
     """
     nonce = secrets.token_bytes(16)
     async with _opened(connection, port) as (reader, writer):
@@ -101,7 +101,7 @@ async def port_screen(connection: asyncssh.SSHClientConnection, port: int) -> As
         head, rest = await _head(reader, port)
         if not head.startswith(_RFB):
             if not websocket.is_accepted(head, nonce):
-                raise NotFound(f"port {port} there shows no screen: a page, maybe, but neither VNC nor {PATH}")
+                raise NotFound(f"port {port} there shows no screen: it serves neither VNC nor {PATH}")
             yield FramedStream(PortStream(reader, writer, rest))
             return
     async with _opened(connection, port) as (reader, writer):  # the first one has heard what it cannot understand
@@ -109,7 +109,7 @@ async def port_screen(connection: asyncssh.SSHClientConnection, port: int) -> As
 
 
 async def listens(connection: asyncssh.SSHClientConnection, port: int) -> bool:
-    """Whether anybody does, on that port of the host. Raises HostUnreachable."""
+    """Whether a program listens on that port of the host. Raises HostUnreachable."""
     try:
         async with _opened(connection, port):
             return True
@@ -118,7 +118,7 @@ async def listens(connection: asyncssh.SSHClientConnection, port: int) -> bool:
 
 
 async def _head(reader: asyncssh.SSHReader[bytes], port: int) -> tuple[bytes, bytes]:
-    """What the port says first: the head of an answer, or RFB; and what came after it."""
+    """The first bytes from the port (an HTTP header or RFB), and what came after them."""
     said = b""
     try:
         with anyio.fail_after(_ANSWER_S):
@@ -129,7 +129,7 @@ async def _head(reader: asyncssh.SSHReader[bytes], port: int) -> tuple[bytes, by
                 if end or (len(said) >= len(_RFB) and said.startswith(_RFB)) or not data:
                     return head, rest
     except TimeoutError:
-        raise NotFound(f"port {port} there takes connections and says nothing for {_ANSWER_S:.0f} s") from None
+        raise NotFound(f"port {port} there accepts connections but sent nothing for {_ANSWER_S:.0f} s") from None
     except (asyncssh.Error, OSError) as error:
         raise HostUnreachable(f"the connection broke: {words_of(error)}") from error
     return said, b""
@@ -143,7 +143,7 @@ async def _opened(
         far = cast("Any", connection)  # its types depend on `encoding`
         reader, writer = await far.open_connection("localhost", port, encoding=None)
     except asyncssh.ChannelOpenError as error:
-        raise NotFound(f"nobody shows a screen on port {port} there: {words_of(error)}") from None
+        raise NotFound(f"there is no screen on port {port} there: {words_of(error)}") from None
     except (asyncssh.Error, OSError) as error:
         raise HostUnreachable(f"the connection broke: {words_of(error)}") from error
     try:

@@ -1,4 +1,4 @@
-"""A terminal on a host without the system's `ssh`: our own standard input, output and error joined to a shell or command."""
+"""A terminal on a host without the system's `ssh`: connects our standard input, output and error to a shell or command."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from evalfleet.hosts.ssh.connection import words_of
 
 
 async def joined(connection: asyncssh.SSHClientConnection, command: str | None, *, terminal: str | None) -> int:
-    """Run a shell, or a command, with what we have to read and write. Returns its exit status.
+    """Run a shell or a command with our standard streams. Returns its exit status.
 
     Args:
-        terminal: ask for a terminal of this kind, such as "xterm"; None: plain streams.
+        terminal: request a terminal of this type, such as "xterm"; None for plain streams.
 
     Raises:
         HostUnreachable: the connection broke.
@@ -36,7 +36,7 @@ async def joined(connection: asyncssh.SSHClientConnection, command: str | None, 
     try:
         process = await connection.create_process(command, encoding=None, **options)
     except (asyncssh.Error, OSError) as error:
-        raise HostUnreachable(f"the host opens no session: {words_of(error)}") from error
+        raise HostUnreachable(f"the host does not open a session: {words_of(error)}") from error
     try:
         with _raw() if with_terminal else _plain():
             await _pass(process, with_terminal)
@@ -99,7 +99,7 @@ def _write_all(to: int, data: bytes) -> None:
 
 
 def _size() -> tuple[int, int, int, int]:
-    """Columns, rows, and pixels of our own terminal."""
+    """Columns, rows and pixels of our terminal."""
     packed = fcntl.ioctl(0, termios.TIOCGWINSZ, b"\0" * 8)
     rows, columns, wide, high = struct.unpack("HHHH", packed)
     return columns, rows, wide, high
@@ -107,7 +107,7 @@ def _size() -> tuple[int, int, int, int]:
 
 @contextmanager
 def _raw() -> Generator[None]:
-    """Every key goes to the host, also Ctrl-C."""
+    """Raw mode: every key goes to the host, including Ctrl-C."""
     before = termios.tcgetattr(0)
     tty.setraw(0, termios.TCSADRAIN)  # what was typed already counts
     try:

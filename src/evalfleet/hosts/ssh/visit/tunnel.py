@@ -1,4 +1,4 @@
-"""A port of this machine that leads to a port on or behind a host, for as long as somebody wants it."""
+"""Forwards a port of this machine to a port on or behind a host."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEEPALIVE = Keepalive(interval_s=5.0)
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """Where a tunnel leads, seen from the host."""
+    """The destination of a tunnel, seen from the host."""
 
     port: int
     host: str = "localhost"
@@ -35,7 +35,7 @@ class Target(Struct, frozen=True, kw_only=True):
 
 
 class _Line(Struct):
-    """The connection of the moment."""
+    """The current connection."""
 
     connection: asyncssh.SSHClientConnection | None = None
     changed: anyio.Event = field(default_factory=anyio.Event)
@@ -46,7 +46,7 @@ class _Line(Struct):
         self.changed = anyio.Event()
 
     async def get(self) -> asyncssh.SSHClientConnection | None:
-        """The connection; None if there is none for too long."""
+        """Wait for the connection; None if it takes too long."""
         with anyio.move_on_after(WAIT_S):
             while self.connection is None:
                 await self.changed.wait()
@@ -54,14 +54,14 @@ class _Line(Struct):
 
 
 class Tunnel:
-    """The port stays open while the connection breaks and comes back; who connects meanwhile waits."""
+    """The local port stays open while the connection breaks and comes back; new clients wait meanwhile."""
 
     def __init__(
         self, host: Reachable, home: Home, target: Target, say: Callable[[str], None], rng: Random | None = None
     ) -> None:
         """
         Args:
-            say: told what happens to the connection, a line each time.
+            say: called with a line whenever the connection changes.
         """
         self._host = host
         self._home = home
@@ -72,14 +72,14 @@ class Tunnel:
         self._told = ""
 
     async def serve(self, local_port: int | None, *, task_status: TaskStatus[int]) -> None:
-        """Serve until cancelled. Started with the local port, once the host is reached.
+        """Serve until cancelled. Reports the local port as started once the host is reached.
 
         Args:
-            local_port: None: the number of the target's port if it is free here, else any.
+            local_port: None for the same number as the target's port if it is free here, else any.
 
         Raises:
             InputError: the port is taken.
-            HostUnreachable, HostRefused: the host is not reached the first time, or shows another key later.
+            HostUnreachable, HostRefused: the first connection fails, or the host key changes later.
         """
         with single_error():
             async with anyio.create_task_group() as group:
@@ -98,11 +98,11 @@ class Tunnel:
             except OSError as error:
                 why = words_of(error)
         raise InputError(
-            f"port {choices[0]} of {LOCAL} cannot be had: {why}; name another: {self._target.port}:LOCALPORT"
+            f"cannot use port {choices[0]} of {LOCAL}: {why}; choose another: {self._target.port}:LOCALPORT"
         )
 
     async def _keep(self, *, task_status: TaskStatus[None]) -> None:
-        """Hold a connection; make another when it breaks."""
+        """Hold a connection, and reconnect when it breaks."""
         failures, is_first = 0, True
         while True:
             try:
@@ -136,7 +136,7 @@ class Tunnel:
                 far = cast("Any", connection)  # its types depend on `encoding`
                 reader, writer = await far.open_connection(self._target.host, self._target.port, encoding=None)
             except (asyncssh.Error, OSError) as error:
-                self._tell_once(f"host {self._host.name}: {self._target} there cannot be reached: {words_of(error)}")
+                self._tell_once(f"host {self._host.name}: cannot reach {self._target} from there: {words_of(error)}")
                 return
             self._told = ""
             try:
@@ -147,14 +147,14 @@ class Tunnel:
                 writer.close()
 
     def _tell_once(self, text: str) -> None:
-        """A browser tries many times a minute."""
+        """Report each problem once: a browser retries many times a minute."""
         if text != self._told:
             self._say(text)
         self._told = text
 
 
 async def _both(scope: anyio.CancelScope, way: Callable[..., Awaitable[None]], *ends: Any) -> None:
-    """One of the two ways. When it breaks the other ends as well; when it is over, the other may go on."""
+    """Copy in one direction. If it breaks, the other direction ends too; at the end of the data, the other may continue."""
     try:
         await way(*ends)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, asyncssh.Error, OSError):
