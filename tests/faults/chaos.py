@@ -28,7 +28,7 @@ from tests.faults.chaos_round import Round
 from tests.faults.sharing.checks import Check as SharedCheck
 from tests.faults.sharing.keeper import keeper_round
 from tests.faults.sharing.trouble import KINDS
-from tests.faults.sharing.world import World
+from tests.faults.sharing.world import EmulatorContext
 
 ROUND_LIMIT_S = 90.0
 KEEPER = "pool-keeper"
@@ -55,7 +55,7 @@ def _shared_round(folder: Path, seed: str, kind: str) -> Tally:
     if kind == KEEPER:
         counts = keeper_round(folder, seed, kills)
         return Tally(rounds=1, kills=kills, tasks=counts["tasks"], attempts=counts["attempts"])
-    world = World(folder, random.Random(seed))
+    world = EmulatorContext(folder, random.Random(seed))
     try:
         KINDS[kind](world, kills)
         world.see_through()

@@ -159,9 +159,9 @@ def run() -> None:
 def _made(agent: AgentClass, brief: Brief, episode: Episode, max_steps: int) -> AbstractContextManager[Agent]:
     """Return the agent, for a `with` block."""
     if isinstance(agent, Command):
-        from evalfleet.benchmarks.command_agent import Commanded  # brings a server, which other agents do not need
+        from evalfleet.benchmarks.command_agent import CommandAgent  # brings a server, which other agents do not need
 
-        return Commanded(agent.words, brief, getattr(episode, "environment", None), max_steps)
+        return CommandAgent(agent.words, brief, getattr(episode, "environment", None), max_steps)
     return nullcontext(agent(brief))
 
 

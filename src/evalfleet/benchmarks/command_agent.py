@@ -33,7 +33,7 @@ _CHECKERS = ("definition",)  # of a payload: what the checker looks for
 _GRACE_S = 3.0  # for the command to leave by itself when the episode is over
 
 
-class Commanded:
+class CommandAgent:
     """Implements `Agent`, inside a `with` block: its end is the episode's, and that of the command.
 
     Args:
@@ -55,7 +55,7 @@ class Commanded:
         more = {"POST /input": self._input, "GET /elements": self._elements, "GET /task": self._task}
         self._guest = Guest(world, more=more)
 
-    def __enter__(self) -> Commanded:
+    def __enter__(self) -> CommandAgent:
         self._guest.__enter__()
         return self
 
@@ -164,7 +164,7 @@ def _told(path: Path) -> str:
 class _World:
     """The episode as the command may see it. Implements `Environment`."""
 
-    def __init__(self, agent: Commanded, environment: Environment | None) -> None:
+    def __init__(self, agent: CommandAgent, environment: Environment | None) -> None:
         self._agent = agent
         self._environment = environment
 

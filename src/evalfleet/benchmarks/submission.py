@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from evalfleet.agents import registry as agents
 from evalfleet.agents.base import Wish
 from evalfleet.benchmarks.base import Benchmark, OwnAgents, Selection
-from evalfleet.benchmarks.worker_tools import Baggage, baggage_of, tools_of, with_agent
+from evalfleet.benchmarks.worker_tools import AgentFiles, agent_files_of, tools_of, with_agent
 from evalfleet.config import Settings
 from evalfleet.errors import InputError
 from evalfleet.taskfile import Submission, from_mappings
@@ -43,19 +43,19 @@ def submission(
     if missing:
         said = "; ".join(f"{need.what} ({need.found}), install it with: {need.install}" for need in missing)
         raise InputError(f"{benchmark.name} needs {said}")
-    baggage = Baggage(files=selection.files)
+    agent_files = AgentFiles(files=selection.files)
     if not own:
         agent = agents.load(selection.agent, folder=folder)
         wish = Wish(model=selection.model, base_url=selection.base_url)
         for note in agents.equip(selection.agent, agent, wish, settings).notes:
             say(note)
-        baggage = baggage_of(selection, folder)
+        agent_files = agent_files_of(selection, folder)
     tasks, run = benchmark.tasks(selection), benchmark.settings(selection)
     found = from_mappings(tasks, run, folder=folder, name=benchmark.name, shown=benchmark.name)
     policy = replace(
         found.policy,
-        tools=with_agent(tools_of(benchmark, settings), baggage),
-        files=tuple(dict.fromkeys((*found.policy.files, *baggage.files))),
+        tools=with_agent(tools_of(benchmark, settings), agent_files),
+        files=tuple(dict.fromkeys((*found.policy.files, *agent_files.files))),
     )
     if selection.timeout_s is not None:
         policy = replace(policy, timeout_s=selection.timeout_s)

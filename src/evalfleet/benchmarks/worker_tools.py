@@ -19,7 +19,7 @@ from evalfleet.errors import InputError
 from evalfleet.model import Tools
 
 
-class Baggage(Struct, frozen=True, kw_only=True):
+class AgentFiles(Struct, frozen=True, kw_only=True):
     """What comes along with an agent."""
 
     files: tuple[str, ...] = ()  # of the run's folder
@@ -38,12 +38,12 @@ def tools_of(benchmark: Benchmark, settings: config.Settings) -> Tools:
     return replace(tools, benchmark=benchmark.name, settings=config.for_workers(settings, tools.settings))
 
 
-def with_agent(tools: Tools, baggage: Baggage) -> Tools:
-    more = [name for name in baggage.packages if name not in tools.shipped]
+def with_agent(tools: Tools, agent_files: AgentFiles) -> Tools:
+    more = [name for name in agent_files.packages if name not in tools.shipped]
     return replace(tools, shipped=(*tools.shipped, *more))
 
 
-def baggage_of(selection: Selection, folder: str) -> Baggage:
+def agent_files_of(selection: Selection, folder: str) -> AgentFiles:
     """What an agent needs on another machine than this one.
 
     Args:
@@ -66,23 +66,23 @@ def baggage_of(selection: Selection, folder: str) -> Baggage:
             for word in words
             if not word.startswith("-") and Path(folder, word).is_file()
         ]
-        return Baggage(files=tuple(dict.fromkeys((*given, *filter(None, found)))))
+        return AgentFiles(files=tuple(dict.fromkeys((*given, *filter(None, found)))))
     if ":" not in name:
-        return Baggage(files=given, packages=_packages_of(plugins.AGENTS, name))
+        return AgentFiles(files=given, packages=_packages_of(plugins.AGENTS, name))
     top = name.partition(":")[0].partition(".")[0]
     place = _place_of(top)
     own = _below(place, folder) if place is not None else None
     if own is not None:
-        return Baggage(files=tuple(dict.fromkeys((*given, own))))
+        return AgentFiles(files=tuple(dict.fromkeys((*given, own))))
     if top in sys.stdlib_module_names or top == "evalfleet":
-        return Baggage(files=given)
+        return AgentFiles(files=given)
     packages = tuple(dict.fromkeys(packages_distributions().get(top, ())))
     if not packages and selection.remote:
         raise InputError(
-            f"--agent {name}: its module lies in {place}, which cannot be copied to other machines; start evalfleet in a folder "
+            f"--agent {name}: its module is in {place}, which cannot be copied to other machines; start evalfleet in a folder "
             f"that has it, or install it as a package."
         )
-    return Baggage(files=given, packages=packages)
+    return AgentFiles(files=given, packages=packages)
 
 
 def _packages_of(group: str, name: str) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from evalfleet.emulator.arm.retail import Retail
 from evalfleet.emulator.arm.schedules import Schedules
 from evalfleet.emulator.arm.snapshots import Snapshots
 from evalfleet.emulator.arm.vms import VirtualMachines
-from evalfleet.emulator.context import Dropped, World
+from evalfleet.emulator.context import Dropped, EmulatorContext
 from evalfleet.emulator.control import Control
 from evalfleet.emulator.docker.daemon import Dockerd
 from evalfleet.emulator.machines.docker_machine import VmDocker
@@ -34,7 +34,7 @@ from evalfleet.emulator.machines.machines import Machines
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def build(world: World, gateway: str | None) -> tuple[web.Application, Machines, Dockerd, Guests]:
+def build(world: EmulatorContext, gateway: str | None) -> tuple[web.Application, Machines, Dockerd, Guests]:
     """Put the services together."""
     network = Network(world)
     vms = VirtualMachines(world, network)
@@ -63,7 +63,7 @@ def build(world: World, gateway: str | None) -> tuple[web.Application, Machines,
     return app, vms.machines, dockerd, guests
 
 
-def _answering(world: World) -> Middleware:
+def _answering(world: EmulatorContext) -> Middleware:
     """Return what stands before all handlers: turns errors into answers, and records every exchange but our own."""
 
     @web.middleware
@@ -110,7 +110,7 @@ def _parsed(text: str) -> Any:
         return text
 
 
-def _arm(world: World, routes: Routes) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _arm(world: EmulatorContext, routes: Routes) -> Callable[[web.Request], Awaitable[web.Response]]:
     """Return the handler of Azure Resource Manager, which does not mind the case of paths."""
 
     async def handle(request: web.Request) -> web.Response:
@@ -119,7 +119,7 @@ def _arm(world: World, routes: Routes) -> Callable[[web.Request], Awaitable[web.
     return handle
 
 
-async def _route(world: World, routes: Routes, request: web.Request, body: Any) -> web.Response:
+async def _route(world: EmulatorContext, routes: Routes, request: web.Request, body: Any) -> web.Response:
     target = parse(request.path)
     api = request.query.get("api-version", "")
     if not api:

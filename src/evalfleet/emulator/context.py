@@ -39,7 +39,7 @@ class Addresses:
         return str(ipaddress.IPv4Address(next(self._next)))
 
 
-class World:
+class EmulatorContext:
     """The state of one emulator."""
 
     def __init__(
@@ -49,7 +49,7 @@ class World:
         scenario: Scenario,
         folder: Path,
         tasks: TaskGroup,
-        make_host: Callable[[World, HostSpec], Host],
+        make_host: Callable[[EmulatorContext, HostSpec], Host],
         addresses: Addresses,
         seed: int,
         traffic: IO[str] | None = None,

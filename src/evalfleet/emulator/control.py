@@ -13,7 +13,7 @@ from evalfleet.azure.responses import inside
 from evalfleet.emulator import scenario
 from evalfleet.emulator.arm.protocol import ArmError
 from evalfleet.emulator.arm.resources import DISK, IP, NIC, SCHEDULE, SNAPSHOT, SPELLING, VERSION, VM
-from evalfleet.emulator.context import World
+from evalfleet.emulator.context import EmulatorContext
 from evalfleet.emulator.docker.daemon import Dockerd
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.machines import processes
@@ -27,7 +27,7 @@ from evalfleet.pools.cloud.records import expires_of
 class Control:
     """The routes that Azure does not have."""
 
-    def __init__(self, world: World, machines: Machines, dockerd: Dockerd) -> None:
+    def __init__(self, world: EmulatorContext, machines: Machines, dockerd: Dockerd) -> None:
         self._world = world
         self._machines = machines
         self._dockerd = dockerd

@@ -103,7 +103,7 @@ BOOT: dict[str, Defect] = {
 }
 
 
-class Mishap(Struct, frozen=True, kw_only=True):
+class DockerFailure(Struct, frozen=True, kw_only=True):
     """Of "host.docker": what the command says, and its exit status. `{image}` is the one that it names."""
 
     stderr: str = ""
@@ -111,17 +111,19 @@ class Mishap(Struct, frozen=True, kw_only=True):
 
 
 _SPACE = "failed to register layer: write /var/lib/docker/tmp/layer: no space left on device"
-DOCKER: dict[str, Mishap] = {
-    "pull_fails": Mishap(
+DOCKER: dict[str, DockerFailure] = {
+    "pull_fails": DockerFailure(
         stderr='Error response from daemon: Get "https://registry-1.docker.io/v2/": net/http: request canceled while '
         "waiting for connection (Client.Timeout exceeded while awaiting headers)"
     ),
-    "pull_denied": Mishap(
+    "pull_denied": DockerFailure(
         stderr="Error response from daemon: pull access denied for {image}, repository does not exist or may require "
         "'docker login': denied: requested access to the resource is denied"
     ),
-    "pull_fills_disk": Mishap(stderr=_SPACE),
-    "login_denied": Mishap(stderr="Error response from daemon: login attempt failed with status: 401 Unauthorized"),
-    "container_dies": Mishap(exit=0),  # it starts, and dies `seconds` later
+    "pull_fills_disk": DockerFailure(stderr=_SPACE),
+    "login_denied": DockerFailure(
+        stderr="Error response from daemon: login attempt failed with status: 401 Unauthorized"
+    ),
+    "container_dies": DockerFailure(exit=0),  # it starts, and dies `seconds` later
 }
-NO_SPACE = Mishap(stderr=_SPACE)
+NO_SPACE = DockerFailure(stderr=_SPACE)

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from evalfleet.emulator import app, tls, work_folder
 from evalfleet.emulator.arm.identity import TENANT
 from evalfleet.emulator.clock import Clock
-from evalfleet.emulator.context import Addresses, World
+from evalfleet.emulator.context import Addresses, EmulatorContext
 from evalfleet.emulator.machines import netns
 from evalfleet.emulator.machines.host import Host, HostSpec
 from evalfleet.emulator.machines.inprocess import InprocessHost
@@ -50,7 +50,7 @@ class Emulator(Struct, frozen=True, kw_only=True):
 
     url: str
     ssh_port: int
-    world: World
+    world: EmulatorContext
     certificate: Path | None = None  # what clients must trust
 
     def settings(self) -> dict[str, str]:
@@ -72,7 +72,7 @@ class Emulator(Struct, frozen=True, kw_only=True):
 class Hosting(Struct, frozen=True, kw_only=True):
     """How VMs run in this emulator."""
 
-    make_host: Callable[[World, HostSpec], Host]
+    make_host: Callable[[EmulatorContext, HostSpec], Host]
     addresses: Addresses
     imds: str | None = None  # where IMDS listens besides
     gateway: str | None = None  # the emulator's address as its machines see it, where they have a network of their own
@@ -84,7 +84,7 @@ async def running(options: Options) -> AsyncGenerator[Emulator]:
     hosting = _netns if options.hosts == "netns" else _inprocess
     with work_folder.opened() as folder, _written(options.traffic) as traffic:
         async with hosting() as how, anyio.create_task_group() as tasks:
-            world = World(
+            world = EmulatorContext(
                 clock=Clock(options.speed),
                 scenario=options.scenario,
                 folder=folder,
@@ -126,7 +126,7 @@ def _written(path: Path | None) -> Generator[IO[str] | None]:
 
 @asynccontextmanager
 async def _inprocess() -> AsyncGenerator[Hosting]:
-    def make(world: World, spec: HostSpec) -> Host:
+    def make(world: EmulatorContext, spec: HostSpec) -> Host:
         return InprocessHost(spec, world.command_asked)
 
     # Kept bound, so that no other emulator gives its hosts the same port.
@@ -141,7 +141,7 @@ async def _netns() -> AsyncGenerator[Hosting]:
     if reason is not None:
         raise InputError(f"--hosts netns: {reason}.")
 
-    def make(world: World, spec: HostSpec) -> Host:
+    def make(world: EmulatorContext, spec: HostSpec) -> Host:
         return NetnsHost(spec)
 
     async with netns.network():
@@ -183,7 +183,7 @@ async def _docker(dockerd: Dockerd, guests: Guests, how: Hosting) -> AsyncGenera
         guests.close()
 
 
-async def _evict(world: World, machines: Machines, eviction: Eviction) -> None:
+async def _evict(world: EmulatorContext, machines: Machines, eviction: Eviction) -> None:
     """Take spot machines back at the times that the scenario names."""
     await world.clock.sleep(eviction.after)
     while True:

@@ -9,13 +9,13 @@ from typing import Any
 
 from tests.faults.chaos_processes import left_of
 from tests.faults.chaos_round import Broken
-from tests.faults.sharing.world import Submitted, World
+from tests.faults.sharing.world import EmulatorContext, Submitted
 
 _END_S = 20.0
 
 
 class Check:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: EmulatorContext) -> None:
         self._world = world
         self._lines = world.ledger()
         self._wrong: list[str] = []

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.faults.chaos_round import Broken
-from tests.faults.sharing.world import World
+from tests.faults.sharing.world import EmulatorContext
 
 TASKS = 12
 
 
-def two_runs(world: World, tally: Counter[str]) -> None:
+def two_runs(world: EmulatorContext, tally: Counter[str]) -> None:
     """Two runs of one home and one of another on the same hosts; controllers and runners die, connections are cut."""
     first, second = world.home(), world.home("other")
     world.submit(first, "one", TASKS, max_lost=20)
@@ -29,7 +29,7 @@ def two_runs(world: World, tally: Counter[str]) -> None:
         _strike(world, tally)
 
 
-def _strike(world: World, tally: Counter[str]) -> None:
+def _strike(world: EmulatorContext, tally: Counter[str]) -> None:
     kind = world.rng.choice(("controller", "controller", "runner", "cut"))
     if kind == "controller":
         run = world.rng.choice(world.runs)
@@ -49,7 +49,7 @@ def _strike(world: World, tally: Counter[str]) -> None:
     world.note(f"{kind} of {host.name}")
 
 
-def broken_host(world: World, tally: Counter[str]) -> None:
+def broken_host(world: EmulatorContext, tally: Counter[str]) -> None:
     """A host breaks in the middle, so that everything that it starts fails; with one attempt for each task as well."""
     how = world.rng.choice(("gone", "exit", "environment"))
     attempts = world.rng.choice((1, 3))
@@ -61,7 +61,7 @@ def broken_host(world: World, tally: Counter[str]) -> None:
     tally[f"host broken: {how}"] += 1
 
 
-def full_disk(world: World, tally: Counter[str]) -> None:
+def full_disk(world: EmulatorContext, tally: Counter[str]) -> None:
     """The disk of one host fills in the middle, and stays full."""
     host = world.hosts["b"]
     place = host.home / ".evalfleet"
@@ -83,7 +83,7 @@ def full_disk(world: World, tally: Counter[str]) -> None:
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def copied_home(world: World, tally: Counter[str]) -> None:
+def copied_home(world: EmulatorContext, tally: Counter[str]) -> None:
     """Somebody copies a home that works, and resumes the copy; the original's tasks and hosts feel nothing."""
     home = world.home()
     run = world.submit(home, "one", TASKS)
@@ -105,13 +105,13 @@ def _not_the_sockets(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if Path(folder, name).is_socket()]
 
 
-def killer_tasks(world: World, tally: Counter[str]) -> None:
+def killer_tasks(world: EmulatorContext, tally: Counter[str]) -> None:
     """Tasks that kill their runner: they are held in the end, and those beside them lose nothing."""
     world.submit(world.home(), "one", TASKS, killers=world.rng.randint(1, 2), max_lost=4)
     tally["killer"] += 1
 
 
-KINDS: dict[str, Callable[[World, Counter[str]], None]] = {
+KINDS: dict[str, Callable[[EmulatorContext, Counter[str]], None]] = {
     "two-runs": two_runs,
     "broken-host": broken_host,
     "full-disk": full_disk,

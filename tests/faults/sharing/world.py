@@ -93,7 +93,7 @@ class Submitted:
 
 
 @dataclass
-class World:
+class EmulatorContext:
     folder: Path
     rng: random.Random
     hosts: dict[str, Sshd] = field(default_factory=dict)

@@ -31,6 +31,6 @@ def below(program: str) -> Iterator[subprocess.Popen[bytes]]:
 def test_a_child_at_work_and_one_asleep(monkeypatch: pytest.MonkeyPatch, told: bool):
     monkeypatch.setattr(idle, "_KERNEL_TELLS_CHILDREN", told)
     with below("while True: pass") as top:
-        wait_for(lambda: all(idle.anybody_busy(top.pid) for _ in range(20)), "the child to work all the time")
+        wait_for(lambda: all(idle.any_process_busy(top.pid) for _ in range(20)), "the child to work all the time")
     with below("import time; time.sleep(300)") as top:
-        wait_for(lambda: not any(idle.anybody_busy(top.pid) for _ in range(20)), "the child to be asleep")
+        wait_for(lambda: not any(idle.any_process_busy(top.pid) for _ in range(20)), "the child to be asleep")

@@ -18,7 +18,7 @@ from tests.support.fleet import wait_for
 from evalfleet.agents.oracle import solvable
 from evalfleet.benchmarks.desk import sheets
 from evalfleet.benchmarks.desk.checks import CHECKS
-from evalfleet.benchmarks.desk.idle import anybody_busy, wait_for_rest
+from evalfleet.benchmarks.desk.idle import any_process_busy, wait_for_rest
 from evalfleet.benchmarks.desk.task import BUILT_IN, load, parse, read
 from evalfleet.errors import TaskFileError
 
@@ -229,10 +229,10 @@ def test_a_tree_is_busy_when_one_of_it_has_work():
                 top.stdin.write(f"{work}\n".encode())
                 top.stdin.close()
                 if busy:
-                    wait_for(lambda pid=top.pid: anybody_busy(pid), "the child to be busy")
-                    assert not wait_for_rest(lambda pid=top.pid: anybody_busy(pid), 0.2)
+                    wait_for(lambda pid=top.pid: any_process_busy(pid), "the child to be busy")
+                    assert not wait_for_rest(lambda pid=top.pid: any_process_busy(pid), 0.2)
                 else:
                     assert top.stdout.readline() == b"up\n"
-                    assert wait_for_rest(lambda pid=top.pid: anybody_busy(pid), 60)
+                    assert wait_for_rest(lambda pid=top.pid: any_process_busy(pid), 60)
             finally:
                 os.killpg(top.pid, signal.SIGKILL)

@@ -30,7 +30,7 @@ def crash(line: str = "RuntimeError: injected") -> EndRecord:
     return EndRecord(cause="exited", exit_code=1, tail=f"Traceback:\n{line}\n", duration_s=1)
 
 
-class World:
+class EmulatorContext:
     """An engine reduced to its decisions."""
 
     def __init__(
@@ -110,7 +110,7 @@ class World:
             case Hold(reason=reason):
                 self.held[number] = reason
 
-    def run(self) -> World:
+    def run(self) -> EmulatorContext:
         """Until everything is decided or the breaker gives up and live work is over."""
         for _ in range(100_000):
             self.admit()
@@ -133,7 +133,7 @@ class World:
 
 
 def test_outage_costs_at_most_ten_attempts():
-    world = World([lambda _n, _w: MISSING] * 40, workers=10).run()
+    world = EmulatorContext([lambda _n, _w: MISSING] * 40, workers=10).run()
     assert world.total <= 10
     assert world.breaker.state is BreakerState.OPEN
     assert world.breaker.exhausted
@@ -163,7 +163,7 @@ def test_every_outage_from_the_start_is_bounded(workers: int, count: int, seed: 
         keyed = EndRecord(cause="exited", exit_code=1, tail=f"no /mnt/data/task_{number}/in.json", duration_s=seconds)
         return lambda _n, _w: ends.get(kind, keyed)
 
-    world = World([behaviour(number) for number in range(1, count + 1)], workers=workers, seed=seed).run()
+    world = EmulatorContext([behaviour(number) for number in range(1, count + 1)], workers=workers, seed=seed).run()
     assert world.total <= 10
     assert world.breaker.exhausted
     assert not world.final
@@ -177,7 +177,7 @@ def test_one_bad_executable_among_good_ones_is_its_own_failure(at: int, workers:
     executables = ["agent"] * 40
     if own:
         executables[at] = "missing"
-    world = World(tasks, workers=workers, seed=seed, executables=executables).run()
+    world = EmulatorContext(tasks, workers=workers, seed=seed, executables=executables).run()
     failure = world.final.pop(at + 1)
     assert isinstance(failure, Failure)
     assert (failure.kind, failure.blame) == (Kind.LAUNCH_FAILED, Blame.TASK)
@@ -208,7 +208,7 @@ def test_fault_mix(seed: int, shuffled: bool, hosts: int, line: str):
     tasks = fault_mix(line.format)
     if shuffled:
         random.Random(seed).shuffle(tasks)
-    world = World(tasks, workers=10, seed=seed, hosts=hosts).run()
+    world = EmulatorContext(tasks, workers=10, seed=seed, hosts=hosts).run()
     failures = [end for end in world.final.values() if isinstance(end, Failure)]
     assert len(world.final) - len(failures) == 188
     assert Counter((failure.kind, failure.blame) for failure in failures) == {
@@ -224,7 +224,7 @@ def test_fault_mix(seed: int, shuffled: bool, hosts: int, line: str):
 def test_tasks_that_fail_once_alike_at_the_very_start_do_not_stop_the_run():
     """They look like an outage until one of them is tried again: that is what the second probe does."""
     tasks: list[Behaviour] = [lambda n, _w: crash() if n == 1 else OK] * 25
-    world = World([*tasks, *[lambda _n, _w: OK] * 100], workers=10).run()
+    world = EmulatorContext([*tasks, *[lambda _n, _w: OK] * 100], workers=10).run()
     assert len(world.final) == 125
     assert all(isinstance(verdict, Verdict) for verdict in world.final.values())
 
@@ -232,14 +232,14 @@ def test_tasks_that_fail_once_alike_at_the_very_start_do_not_stop_the_run():
 def test_a_bad_host_is_blamed_and_its_tasks_are_not():
     """Everything hangs on w0, the only worker of its host."""
     tasks: list[Behaviour] = [lambda _n, worker: HANG if worker == "w0" else OK] * 40
-    world = World(tasks, workers=4, hosts=4).run()
+    world = EmulatorContext(tasks, workers=4, hosts=4).run()
     assert len(world.final) == 40
     assert all(isinstance(verdict, Verdict) for verdict in world.final.values())
     assert world.quarantined == {"h0"}
 
 
 def test_a_hanging_task_on_a_single_worker_is_told_from_the_worker_by_its_neighbours():
-    world = World([lambda _n, _w: HANG, *[lambda _n, _w: OK] * 5], workers=1).run()
+    world = EmulatorContext([lambda _n, _w: HANG, *[lambda _n, _w: OK] * 5], workers=1).run()
     failure = world.final[1]
     assert isinstance(failure, Failure)
     assert (failure.kind, failure.blame) == (Kind.STALL, Blame.TASK)
@@ -253,7 +253,7 @@ def test_every_world_ends_within_the_caps(data: st.DataObject, workers: int, see
     choice = st.lists(st.sampled_from(ends), min_size=1, max_size=9)
     plans = data.draw(st.lists(choice, min_size=1, max_size=8))
     tasks: list[Behaviour] = [lambda n, _w, plan=plan: plan[(n - 1) % len(plan)] for plan in plans]
-    world = World(tasks, workers=workers, seed=seed).run()
+    world = EmulatorContext(tasks, workers=workers, seed=seed).run()
     decided = set(world.final) | set(world.held)
     assert world.breaker.exhausted or decided == set(range(1, len(plans) + 1))
     for number in world.attempts:

@@ -20,7 +20,7 @@ from evalfleet.benchmarks import readiness
 from evalfleet.benchmarks.base import Selection
 from evalfleet.benchmarks.registry import find
 from evalfleet.benchmarks.waa.settings import WaaSettings
-from evalfleet.benchmarks.worker_tools import Baggage, baggage_of, tools_of, with_agent
+from evalfleet.benchmarks.worker_tools import AgentFiles, agent_files_of, tools_of, with_agent
 from evalfleet.errors import ConfigError, InputError
 from evalfleet.hosts.ssh import tools as ssh_tools
 from evalfleet.hosts.ssh import tools_there
@@ -142,7 +142,7 @@ def test_a_plugin_brings_its_own_package(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("evalfleet.benchmarks.worker_tools.entry_points", lambda **_: [Point()])
     tools = tools_of(Plain(), config.Settings(home=Path()))  # pyright: ignore[reportArgumentType] - no more is asked of it
     assert tools.shipped == ("evalfleet", "plain-package")
-    assert with_agent(tools, Baggage(packages=("plain-package", "other"))).shipped == (*tools.shipped, "other")
+    assert with_agent(tools, AgentFiles(packages=("plain-package", "other"))).shipped == (*tools.shipped, "other")
 
 
 def test_what_comes_along_with_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -153,14 +153,14 @@ def test_what_comes_along_with_an_agent(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.syspath_prepend(str(tmp_path))
     folder = str(tmp_path)
 
-    def baggage(agent: str, *files: str) -> Baggage:
-        return baggage_of(Selection(agent=agent, files=files, remote=True), folder)
+    def baggage(agent: str, *files: str) -> AgentFiles:
+        return agent_files_of(Selection(agent=agent, files=files, remote=True), folder)
 
-    assert baggage("oracle") == Baggage()
-    assert baggage("near:Agent", "act.py") == Baggage(files=("act.py", "near.py"))
-    assert baggage("pack.deep:Agent") == Baggage(files=("pack",))
-    assert baggage("cmd:python3 -u act.py --model x") == Baggage(files=("act.py",))
-    assert baggage("msgspec:Struct") == Baggage(packages=("msgspec",))
-    assert baggage("evalfleet.agents.oracle:Oracle") == Baggage()
-    with pytest.raises(InputError, match="lies outside"):
+    assert baggage("oracle") == AgentFiles()
+    assert baggage("near:Agent", "act.py") == AgentFiles(files=("act.py", "near.py"))
+    assert baggage("pack.deep:Agent") == AgentFiles(files=("pack",))
+    assert baggage("cmd:python3 -u act.py --model x") == AgentFiles(files=("act.py",))
+    assert baggage("msgspec:Struct") == AgentFiles(packages=("msgspec",))
+    assert baggage("evalfleet.agents.oracle:Oracle") == AgentFiles()
+    with pytest.raises(InputError, match="is outside"):
         baggage("oracle", "..")

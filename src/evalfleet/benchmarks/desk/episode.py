@@ -8,7 +8,7 @@ from typing import Any
 
 from evalfleet.agents.base import Action, Box, Element, Observation, Point
 from evalfleet.benchmarks.desk.getters import clipboard
-from evalfleet.benchmarks.desk.idle import anybody_busy, wait_for_rest
+from evalfleet.benchmarks.desk.idle import any_process_busy, wait_for_rest
 from evalfleet.benchmarks.desk.profile import prepare
 from evalfleet.benchmarks.desk.task import DeskTask
 from evalfleet.environments.desktop.environment import Desktop
@@ -68,7 +68,7 @@ class DeskEpisode:
     def _rest(self) -> None:
         """Let the applications deal with what was done. Input is theirs once the active one has answered."""
         self._desktop.settle()
-        wait_for_rest(lambda: anybody_busy(self._desktop.pid), _REST_S)
+        wait_for_rest(lambda: any_process_busy(self._desktop.pid), _REST_S)
 
 
 def _window_element(index: int, windows: Sequence[Window]) -> Element:

@@ -40,7 +40,7 @@ def wait_for_rest(is_busy: Callable[[], bool], timeout_s: float) -> bool:
     return True
 
 
-def anybody_busy(top: int) -> bool:
+def any_process_busy(top: int) -> bool:
     """Whether any thread of a process, or of those below it, has work to do.
 
     Looks at nobody else: what a look costs does not grow with the machine.

@@ -8,13 +8,13 @@ from evalfleet.azure import prices
 from evalfleet.azure.sizes import SIZES, Size
 from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, answer
 from evalfleet.emulator.arm.resources import DISK, VM
-from evalfleet.emulator.context import World
+from evalfleet.emulator.context import EmulatorContext
 
 
 class Compute:
     """Disks that VMs leave behind, and what a subscription may have."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: EmulatorContext) -> None:
         self._world = world
 
     def routes(self) -> Routes:

@@ -14,14 +14,14 @@ from evalfleet.azure.responses import inside
 from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, answer, not_found
 from evalfleet.emulator.arm.resources import GALLERY, IMAGE, SNAPSHOT, VERSION
 from evalfleet.emulator.arm.snapshots import Snapshots
-from evalfleet.emulator.context import World
+from evalfleet.emulator.context import EmulatorContext
 from evalfleet.emulator.machines.host import copy_tree
 
 
 class Galleries:
     """Microsoft.Compute/galleries, their images, and the versions of these."""
 
-    def __init__(self, world: World, snapshots: Snapshots) -> None:
+    def __init__(self, world: EmulatorContext, snapshots: Snapshots) -> None:
         self._world = world
         self._snapshots = snapshots
         self._contents: dict[str, Path] = {}

@@ -7,7 +7,7 @@ from typing import Any
 from evalfleet.emulator.arm.protocol import ArmError, Call, Routes, answer
 from evalfleet.emulator.arm.resources import VM
 from evalfleet.emulator.arm.vms import VirtualMachines
-from evalfleet.emulator.context import World
+from evalfleet.emulator.context import EmulatorContext
 
 _LISTED = ("id", "name", "type", "location", "tags")
 
@@ -15,7 +15,7 @@ _LISTED = ("id", "name", "type", "location", "tags")
 class Groups:
     """Microsoft.Resources. A deleted group takes everything in it."""
 
-    def __init__(self, world: World, vms: VirtualMachines) -> None:
+    def __init__(self, world: EmulatorContext, vms: VirtualMachines) -> None:
         self._world = world
         self._vms = vms
 

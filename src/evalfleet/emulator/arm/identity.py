@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from evalfleet.azure.settings import EMULATOR_SUBSCRIPTION
-from evalfleet.emulator.context import World
+from evalfleet.emulator.context import EmulatorContext
 
 TENANT = "00000000-0000-0000-0000-00000000e000"
 
@@ -17,7 +17,7 @@ TENANT = "00000000-0000-0000-0000-00000000e000"
 class Identity:
     """What `azure-identity` asks for."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: EmulatorContext) -> None:
         self._world = world
 
     def routes(self) -> list[web.RouteDef]:

@@ -8,7 +8,7 @@ from evalfleet.azure.prices import IP_USD_PER_HOUR
 from evalfleet.azure.responses import inside
 from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, Target, answer
 from evalfleet.emulator.arm.resources import IP, NIC, NSG, VM, VNET
-from evalfleet.emulator.context import World
+from evalfleet.emulator.context import EmulatorContext
 
 KINDS = (VNET, NSG, NIC, IP)
 
@@ -16,7 +16,7 @@ KINDS = (VNET, NSG, NIC, IP)
 class Network:
     """The types of Microsoft.Network. A VM's own interface and address are made and ended by the VM."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: EmulatorContext) -> None:
         self._world = world
 
     def routes(self) -> Routes:

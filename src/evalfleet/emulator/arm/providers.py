@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, answer
-from evalfleet.emulator.context import World
+from evalfleet.emulator.context import EmulatorContext
 
 SPACES = ("Microsoft.Compute", "Microsoft.DevTestLab", "Microsoft.Network", "Microsoft.Resources")
 
 
-def require_registered(world: World, call: Call) -> None:
+def require_registered(world: EmulatorContext, call: Call) -> None:
     """Refuse to make something of a provider that is not registered."""
     space = call.target.kind.partition("/")[0]
     if call.method == "PUT" and space in world.unregistered:
@@ -24,7 +24,7 @@ def require_registered(world: World, call: Call) -> None:
 class Providers:
     """Microsoft.Resources: providers. All are registered, but for those that the scenario says are not."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: EmulatorContext) -> None:
         self._world = world
 
     def routes(self) -> Routes:

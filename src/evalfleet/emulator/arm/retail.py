@@ -10,7 +10,7 @@ from aiohttp import web
 
 from evalfleet.azure import prices
 from evalfleet.emulator.bill import vm_usd_per_hour
-from evalfleet.emulator.context import World
+from evalfleet.emulator.context import EmulatorContext
 
 PAGE = 100
 _TERM = re.compile(r"(\w+) eq '([^']*)'")
@@ -19,7 +19,7 @@ _TERM = re.compile(r"(\w+) eq '([^']*)'")
 class Retail:
     """`/api/retail/prices`: no account, values of the filter in exact spelling, pages of 100."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: EmulatorContext) -> None:
         self._world = world
 
     def routes(self) -> list[web.RouteDef]:

@@ -8,13 +8,13 @@ from typing import Any
 from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, answer
 from evalfleet.emulator.arm.resources import SCHEDULE
 from evalfleet.emulator.arm.vms import VirtualMachines
-from evalfleet.emulator.context import World
+from evalfleet.emulator.context import EmulatorContext
 
 
 class Schedules:
     """Microsoft.DevTestLab/schedules of the type that stops one VM daily."""
 
-    def __init__(self, world: World, vms: VirtualMachines) -> None:
+    def __init__(self, world: EmulatorContext, vms: VirtualMachines) -> None:
         self._world = world
         self._vms = vms
         self._version: dict[str, int] = {}

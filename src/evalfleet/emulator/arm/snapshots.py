@@ -13,14 +13,14 @@ from evalfleet.azure.prices import snapshot_usd_per_hour
 from evalfleet.azure.responses import inside
 from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, answer
 from evalfleet.emulator.arm.resources import SNAPSHOT
-from evalfleet.emulator.context import World
+from evalfleet.emulator.context import EmulatorContext
 from evalfleet.emulator.machines.machines import Machines
 
 
 class Snapshots:
     """Microsoft.Compute/snapshots of disks that a VM has."""
 
-    def __init__(self, world: World, machines: Machines) -> None:
+    def __init__(self, world: EmulatorContext, machines: Machines) -> None:
         self._world = world
         self._machines = machines
         self._contents: dict[str, Path] = {}

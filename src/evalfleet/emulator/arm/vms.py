@@ -14,7 +14,7 @@ from evalfleet.emulator.arm.network import Network
 from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, answer, not_found
 from evalfleet.emulator.arm.resources import VM
 from evalfleet.emulator.clock import iso
-from evalfleet.emulator.context import World
+from evalfleet.emulator.context import EmulatorContext
 from evalfleet.emulator.machines.machines import Machine, Machines, instance_view
 
 TRUSTED_LAUNCH_SINCE = "2025-11-01"
@@ -24,7 +24,7 @@ OUTPUT_AT_MOST = 4096  # of run command, as on Azure
 class VirtualMachines:
     """Microsoft.Compute/virtualMachines."""
 
-    def __init__(self, world: World, network: Network) -> None:
+    def __init__(self, world: EmulatorContext, network: Network) -> None:
         self._world = world
         self.machines = Machines(world, network)
 

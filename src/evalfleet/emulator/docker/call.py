@@ -16,8 +16,8 @@ from msgspec import Struct
 from evalfleet.emulator.docker import state
 from evalfleet.emulator.docker.command_line import Asked
 from evalfleet.emulator.docker.machine import DockerMachine
-from evalfleet.emulator.docker.state import Container, Shelf
-from evalfleet.emulator.presets import Mishap
+from evalfleet.emulator.docker.state import Container, DockerState
+from evalfleet.emulator.presets import DockerFailure
 
 HEAD = struct.Struct(">BI")
 OUT, ERROR, END = 1, 2, 3
@@ -46,12 +46,12 @@ class Call(Struct):
         self.send(ERROR, text.encode() + b"\n")
         return status
 
-    def shelf(self) -> Shelf:
+    def shelf(self) -> DockerState:
         """Read what the machine has now; other calls change it at the same time."""
         return state.load(self.machine.folder)
 
     @contextmanager
-    def change(self) -> Generator[Shelf]:
+    def change(self) -> Generator[DockerState]:
         """Change what the machine has. Nothing may be awaited inside, so that no other call comes between."""
         shelf = self.shelf()
         yield shelf
@@ -69,7 +69,7 @@ class Call(Struct):
 Command: TypeAlias = Callable[[Call], Awaitable[int]]
 
 
-def mishap(call: Call, what: Mishap) -> int:
+def mishap(call: Call, what: DockerFailure) -> int:
     image = call.asked.words[0] if call.asked.words else ""
     return call.complain(what.stderr.format(image=image), what.exit)
 

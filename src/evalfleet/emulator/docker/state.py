@@ -53,7 +53,7 @@ class Container(msgspec.Struct):
         return self.running and (self.boot == boot or self.restart in ("always", "unless-stopped"))
 
 
-class Shelf(msgspec.Struct):
+class DockerState(msgspec.Struct):
     """All of a machine."""
 
     images: dict[str, Image] = {}
@@ -63,14 +63,14 @@ class Shelf(msgspec.Struct):
         return sum(image.gb for image in self.images.values())
 
 
-def load(folder: Path) -> Shelf:
+def load(folder: Path) -> DockerState:
     try:
-        return msgspec.convert(json.loads((folder / FILE).read_text("utf-8")), Shelf)
+        return msgspec.convert(json.loads((folder / FILE).read_text("utf-8")), DockerState)
     except FileNotFoundError:
-        return Shelf()
+        return DockerState()
 
 
-def save(folder: Path, shelf: Shelf) -> None:
+def save(folder: Path, shelf: DockerState) -> None:
     """Write in one step; the folder of a machine that is gone stays gone."""
     if not folder.parent.exists():
         return

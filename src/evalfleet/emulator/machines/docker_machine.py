@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalfleet.emulator.context import World
+from evalfleet.emulator.context import EmulatorContext
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.machines.condition import Condition
 from evalfleet.emulator.machines.guests import GUEST, Guests
@@ -21,7 +21,7 @@ PRIVATE = ".azurecr.io"  # registries that want a login
 class VmDocker(Struct, frozen=True):
     """Implements `DockerMachine`."""
 
-    world: World
+    world: EmulatorContext
     machines: Machines
     guests: Guests
     machine: Machine

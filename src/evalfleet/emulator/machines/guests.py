@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 from evalfleet.emulator.arm.protocol import ArmError
-from evalfleet.emulator.context import World
+from evalfleet.emulator.context import EmulatorContext
 from evalfleet.emulator.docker import state
 from evalfleet.emulator.machines.machines import Machine, Machines
 
@@ -20,7 +20,7 @@ _SCREEN = "<!doctype html><title>{name}</title><h1>{name}</h1><p>An emulated Win
 class Guests:
     """One guest per machine: it answers while a container of the machine runs, some time after its start."""
 
-    def __init__(self, world: World, machines: Machines, shared: str | None) -> None:
+    def __init__(self, world: EmulatorContext, machines: Machines, shared: str | None) -> None:
         self._world = world
         self._machines = machines
         self._shared = shared  # one address for all, where callers are told apart by theirs

@@ -12,14 +12,14 @@ from typing import Any
 from aiohttp import web
 
 from evalfleet.emulator.arm.protocol import ArmError
-from evalfleet.emulator.context import World
+from evalfleet.emulator.context import EmulatorContext
 from evalfleet.emulator.machines.machines import Machine, Machines, Notice
 
 
 class Imds:
     """Instance metadata and scheduled events, by the VM's id."""
 
-    def __init__(self, world: World, machines: Machines) -> None:
+    def __init__(self, world: EmulatorContext, machines: Machines) -> None:
         self._world = world
         self._machines = machines
 

@@ -19,7 +19,7 @@ from evalfleet.emulator.arm.protocol import ArmError, Body, Call
 from evalfleet.emulator.arm.resources import DISK
 from evalfleet.emulator.bill import vm_usd_per_hour
 from evalfleet.emulator.clock import iso
-from evalfleet.emulator.context import World
+from evalfleet.emulator.context import EmulatorContext
 from evalfleet.emulator.docker import state as containers
 from evalfleet.emulator.machines.condition import Condition, apply
 from evalfleet.emulator.machines.host import Host, HostSpec, read_user_data
@@ -73,7 +73,7 @@ class Machine(Struct):
 class Machines:
     """All machines, by the ids of their VMs."""
 
-    def __init__(self, world: World, network: Network) -> None:
+    def __init__(self, world: EmulatorContext, network: Network) -> None:
         self._world = world
         self._network = network
         self._known: dict[str, Machine] = {}

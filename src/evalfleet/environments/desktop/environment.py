@@ -17,7 +17,7 @@ from evalfleet.actions import Action
 from evalfleet.environments.base import Executed, Probe, Requirement, Size
 from evalfleet.environments.desktop.sandbox import Mode
 from evalfleet.environments.desktop.session import Session
-from evalfleet.environments.desktop.vnc_server import Viewing
+from evalfleet.environments.desktop.vnc_server import VncServer
 from evalfleet.environments.desktop.x11.input import XInput
 from evalfleet.environments.desktop.x11.windows import Window, XWindows
 from evalfleet.environments.picture import png
@@ -92,12 +92,12 @@ class Desktop:
 
     def __init__(self, folder: Path, *, size: Size, mode: Mode, env: Mapping[str, str], timeout_s: float) -> None:
         self._folder, self._size, self._mode, self._env, self._timeout_s = folder, size, mode, dict(env), timeout_s
-        self._viewing: Viewing | None = None
+        self._viewing: VncServer | None = None
         self._start()
 
     def let_view(self, path: Path) -> None:
         """Let people watch and use it by VNC, on a socket in this place, until it is closed."""
-        self._viewing = Viewing(path, self._size)
+        self._viewing = VncServer(path, self._size)
         self._viewing.use(self._session.connect())
 
     @property

@@ -31,7 +31,7 @@ _OURS = (16, 8, 0)
 _REQUEST = struct.Struct(">BHHHH")
 
 
-class Viewing:
+class VncServer:
     """Lets people watch and use a desktop until it is closed."""
 
     def __init__(self, path: Path, size: Size) -> None:
@@ -102,7 +102,7 @@ class Viewing:
 class _Viewer:
     """One conversation."""
 
-    def __init__(self, desktop: Viewing, sock: socket.socket) -> None:
+    def __init__(self, desktop: VncServer, sock: socket.socket) -> None:
         self._desktop = desktop
         self._socket = sock
         self._shifts = _OURS

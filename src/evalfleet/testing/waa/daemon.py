@@ -123,7 +123,7 @@ class FolderMachine(Struct, frozen=True, kw_only=True):
 async def serve(folder: Path, names: Sequence[str]) -> None:
     """Serve until SIGTERM; then nothing runs in the containers any more."""
     containers = {name: Container(name=name, image=IMAGE, boot=1) for name in names}
-    state.save(folder, state.Shelf(images={IMAGE: Image(name=IMAGE, gb=IMAGE_GB)}, containers=containers))
+    state.save(folder, state.DockerState(images={IMAGE: Image(name=IMAGE, gb=IMAGE_GB)}, containers=containers))
     machine = FolderMachine(folder=folder)
     Guest.folder = folder
     guest = ThreadingHTTPServer(("127.0.0.1", 0), Guest)
