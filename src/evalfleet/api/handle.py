@@ -96,7 +96,7 @@ class RunHandle:
 
     @property
     def state(self) -> RunState:
-        """queued, running, paused, completed or cancelled. After a crash it is running, though nobody drives it."""
+        """queued, running, paused, completed or cancelled. After a crash it is running, though no controller drives it."""
         with self._opened() as (_, run):
             return run.state
 

@@ -118,8 +118,8 @@ class PoolHandle:
     def delete(self, worker: str | None = None, *, force: bool = False) -> PoolDeletion:
         """Delete it with the machines that were created for it, or one of them.
 
-        Machines that exist by themselves stay, and such a pool is gone at once; our folder is removed from hosts that are
-        reached and idle, within 20 s. Raises WrongState while a run uses the pool; Refused inside a running event loop: use
+        Existing machines stay, and such a pool is gone at once; evalfleet's folder is removed from hosts that are reachable
+        and idle, within 20 s. Raises WrongState while a run uses the pool; Refused inside a running event loop: use
         `delete_async` there.
         """
         return in_own_loop(lambda: self.delete_async(worker, force=force), "delete_async")

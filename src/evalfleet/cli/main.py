@@ -18,25 +18,25 @@ from evalfleet.errors import EvalfleetError
 
 COMMANDS: dict[str, dict[str, str]] = {
     "Run": {
-        "run": "Submit a task file or a benchmark and drive it to its end.",
-        "resume": "Go on with a run that stopped, was interrupted or is paused.",
+        "run": "Submit a task file or a benchmark, and drive it to the end.",
+        "resume": "Continue a run that stopped, was interrupted or is paused.",
         "retry": "Give failed or held tasks new attempts.",
-        "tune": "Search the best parameters of a program.",
-        "study": "Look at studies and steer them.",
+        "tune": "Search for the best parameters of a program.",
+        "study": "Show and control studies.",
     },
     "Look": {
-        "status": "Show the runs, or one run's progress.",
+        "status": "List runs, or show the progress of one.",
         "watch": "Follow a run live until it ends.",
-        "serve": "Show all runs in a browser, and drive queued ones.",
+        "serve": "Serve the dashboard and drive queued runs.",
         "report": "Show scores, failures and cost of a run.",
         "compare": "Say whether one run is better than another.",
-        "export": "Write a run to files, for other programs.",
-        "import": "Make a run of the results of another program.",
+        "export": "Write a run to files for other programs.",
+        "import": "Import the results of another program as a run.",
         "tasks": "List the tasks of a run: filter, sort, failed only.",
-        "logs": "Print what a task wrote.",
-        "artifacts": "List the files that a task left, or print one.",
+        "logs": "Print the output of a task.",
+        "artifacts": "List the files of a task, or print one.",
         "events": "Print a run's numbered events.",
-        "alerts": "Show what was told, and test the channels.",
+        "alerts": "List alerts, and test the channels.",
     },
     "Steer": {
         "pause": "Start no more tasks of a run.",
@@ -44,26 +44,26 @@ COMMANDS: dict[str, dict[str, str]] = {
         "cancel": "End a run and its running tasks.",
         "hold": "Keep tasks from starting.",
         "release": "Let held tasks start again.",
-        "quarantine": "Give a worker or host no more work.",
-        "unquarantine": "Let a worker or host work again.",
-        "token": "Say who may use the dashboard.",
+        "quarantine": "Stop giving work to a worker or host.",
+        "unquarantine": "Give work to a worker or host again.",
+        "token": "Manage access tokens for the dashboard.",
         "judge": "Judge a finished run's failures again.",
     },
     "Machines": {
-        "pool": "Keep named sets of machines for runs.",
-        "gpus": "Show every GPU: who has it, who waits, and why.",
-        "estimate": "Say what a run would take in time and money.",
+        "pool": "Manage named sets of machines for runs.",
+        "gpus": "Show every GPU, its holder, and the queue.",
+        "estimate": "Estimate time and cost of a run.",
         "sizes": "Show machine sizes, and which can run KVM.",
         "prices": "Show or refresh the prices of machines.",
-        "quota": "Show how many cores the cloud lets us have.",
-        "reap": "End everything of ours that has no purpose any more.",
-        "emulator": "Run an Azure on this machine, to try and test with.",
+        "quota": "Show the core quota of the cloud account.",
+        "reap": "Delete evalfleet's resources that are no longer needed.",
+        "emulator": "Emulate Azure on this machine, for trials and tests.",
     },
     "This machine": {
-        "agents": "Show who can act in benchmarks.",
-        "benchmarks": "Show what benchmarks there are and what they need.",
+        "agents": "List agents and what they need.",
+        "benchmarks": "List benchmarks and what they need.",
         "prepare": "Make this machine ready for a benchmark.",
-        "doctor": "Check this machine, and clean up what is left over.",
+        "doctor": "Check this machine and clean up leftovers.",
         "version": "Show versions.",
     },
 }
@@ -85,7 +85,7 @@ INTERNAL_ERROR = 70
 
 
 class _ReaderGone(BaseException):
-    """Nobody reads standard output any more, as after `| head`."""
+    """The reader of standard output is gone, as after `| head`."""
 
 
 class _Program(LazyGroup):
@@ -147,14 +147,14 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 
 def _say_copies() -> None:
-    """Say of the homes that were looked at which are copies."""
+    """Report which of the opened homes are copies."""
     identity = sys.modules.get("evalfleet.store.home.identity")
     for words in identity.seen.values() if identity is not None else ():
         _say(f"{words}; what is shown is the copy's")
 
 
 def _code_of(error: BaseException) -> int:
-    """Say on standard error what went wrong, once, and choose the exit code."""
+    """Print the error once to standard error, and choose the exit code."""
     cause = _cause(error)
     if isinstance(cause, click.ClickException):
         cause.show()
@@ -181,7 +181,7 @@ def _code_of(error: BaseException) -> int:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return the error to speak of: of a group, the first that was raised on purpose, else the first."""
+    """Return the error to report: in a group, the first that was raised on purpose, else the first."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     group = cast("BaseExceptionGroup[BaseException]", error)
@@ -212,7 +212,7 @@ def _reader_is_gone() -> bool:
 
 
 def _silence_stdout() -> None:
-    """Keep the interpreter from complaining, at its end, about output that nobody reads."""
+    """Keep the interpreter from complaining, at its end, about output without a reader."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

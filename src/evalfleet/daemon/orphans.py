@@ -1,4 +1,4 @@
-"""Looks now and then for resources of ours in the cloud that no pool needs any more, and tells. `evalfleet reap` deletes them."""
+"""Looks periodically for evalfleet's cloud resources that no pool needs, and reports them. `evalfleet reap` deletes them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Orphans:
             await anyio.sleep(self._settings.alerts.reap_s)
 
     async def _look(self) -> None:
-        """Tell of what two looks in a row found: what is just being made or deleted is no orphan."""
+        """Report what two checks in a row found: a resource that is being created or deleted is not an orphan."""
         from evalfleet.pools.reaper import purposeless
 
         owned: list[Resource] = []

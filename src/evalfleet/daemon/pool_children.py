@@ -25,7 +25,7 @@ _DONE = (0, 3)  # 3: it said why not
 
 
 class PoolStanding(Struct, frozen=True, kw_only=True):
-    """How a pool of rented machines stands."""
+    """The state of a pool of cloud machines."""
 
     owned: bool  # by whatever process
     settled: bool  # it is in its desired state
@@ -96,7 +96,7 @@ def standings(store: StoreReader) -> dict[str, PoolStanding]:
 
 
 def _is_overspent(store: StoreReader, pool: Pool) -> bool:
-    """Whether machines run that the pool's budget does not allow any more, and that must be stopped."""
+    """Whether machines must be stopped because the pool's budget is spent."""
     limit: float | None = pool.settings.get("budget_usd")
     if limit is None or not any(host.desired is DesiredState.RUNNING for host in store.hosts.of_pool(pool.name)):
         return False

@@ -17,7 +17,7 @@ from evalfleet.store.store import Store
 def opened_for_writing(home: Path, text: str) -> Generator[tuple[Store, Run]]:
     """The store, and the run that `text` names. Makes no home where there is none. Raises NotFound, AmbiguousId."""
     if not (home / FILE).exists():
-        raise NotFound(f"there is no run in {home} yet; `evalfleet run TASKS.toml` makes one")
+        raise NotFound(f"there is no run in {home} yet; `evalfleet run TASKS.toml` creates one")
     store = open_store(home)
     try:
         yield store, store.runs.find(text)

@@ -1,7 +1,7 @@
 """What another program has finished becomes a completed run: to report, compare and export, never to be run.
 
 The files are copied first; then the run, its tasks and attempts are stored in one transaction, with the events of a run
-that was driven here. A task without a verdict is held: nobody here can say whose fault that was.
+that was driven here. A task without a verdict is held, since the cause of its failure is unknown here.
 """
 
 from __future__ import annotations

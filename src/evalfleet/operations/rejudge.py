@@ -87,7 +87,7 @@ class _Decided(Struct, frozen=True, kw_only=True):
 def rejudge(store: Store, run: Run, patterns: Sequence[Pattern | Builtin]) -> list[Change]:
     """Judge a finished run again and store what changed, whole or not at all. Returns the changes, in order of the ends.
 
-    The run is ours while it lasts. Raises Owned while a controller drives it, WrongState where it is not finished.
+    The caller owns the run meanwhile. Raises Owned while a controller drives it, WrongState where it is not finished.
     """
     _require_finished(run)
     taken = store.runs.take(run.id, owner_name())

@@ -54,7 +54,7 @@ def _taken(store: Store, run: Run) -> Run | None:
 
 
 def _wait(store: Store, run: Run, number: int) -> Run | None:
-    """Return None when the request is answered, or the run as ours when its controller is gone."""
+    """Return None when the request is answered, or the run, now owned by the caller, when its controller is gone."""
     deadline = time.monotonic() + ANSWER_S
     look_at = time.monotonic() + _DRIVER_S
     while store.requests.answer(number) is None:

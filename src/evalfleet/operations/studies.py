@@ -92,7 +92,7 @@ def gpu_indices(gpus: str | Sequence[int] | None, shown: str = "gpus") -> tuple[
         words = gpus.replace(",", " ").split()
         if not words or not all(word.isascii() and word.isdigit() and len(word) < 6 for word in words):
             raise InputError(
-                f"{shown}: {quoted(gpus, 40)} is no list of indices; write such as 0,1,2,3 (`evalfleet gpus` shows them)"
+                f"{shown}: {quoted(gpus, 40)} is not a list of indices; write, for example, 0,1,2,3 (`evalfleet gpus` shows them)"
             )
         gpus = sorted({int(word) for word in words})
     try:
@@ -137,7 +137,7 @@ def newest_of_name(store: StoreReader, name: str) -> Run:
     for run in store.runs.newest():
         if run.policy.study is not None and run.name == name:
             return run
-    raise NotFound(f"there is no study {name!r} to go on with; leave --resume out to make one")
+    raise NotFound(f"there is no study {name!r} to continue; leave out --resume to create one")
 
 
 def add_trials(store: Store, study: Run, trials: int, *, by: str | None = None) -> MoreTrials:

@@ -72,7 +72,7 @@ def benchmark_submission(
         folder: where attempts start, and where a person's own agent is looked for first.
         remote: the run uses the hosts of a pool, not this machine.
         timeout_s: of an attempt; None: the benchmark's own.
-        say: is told what the person should know before the run begins.
+        say: called with what the user should know before the run begins.
 
     Raises InputError: unknown benchmark, agent, task or domain, or this machine lacks something.
     """
@@ -95,7 +95,7 @@ def benchmark_submission(
 
 
 def require_benchmark(name: str) -> None:
-    """Raises InputError where `name` is no benchmark."""
+    """Raises InputError if `name` is not a benchmark."""
     from evalfleet.benchmarks import registry as benchmarks
 
     if not benchmarks.is_known(name):

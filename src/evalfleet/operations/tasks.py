@@ -1,4 +1,4 @@
-"""The tasks of a run: which of them are wanted, in which order, and how each one stands."""
+"""The tasks of a run: filtered, sorted, each with its state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAILED = (TaskState.FAILED, TaskState.HELD)
 
 
 class TaskResult(Struct, frozen=True, kw_only=True):
-    """How one task stands."""
+    """The state of one task."""
 
     key: str
     domain: str
@@ -83,7 +83,7 @@ def _matches(task: Task, wanted: TaskFilter) -> bool:
 
 
 def result_of(task: Task) -> TaskResult:
-    """How a stored task stands."""
+    """The state of a stored task."""
     verdict = task.verdict
     return TaskResult(
         key=task.key,

@@ -1,4 +1,4 @@
-"""What would be lost with a machine, and how a person is told that it is waited for."""
+"""Work that would be lost with a machine, and the message that says what is waited for."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _NAMED = 3  # tasks
 
 
 def waits_for(store: StoreReader, work: Sequence[HostWork]) -> str:
-    """In one line: which tasks of which runs, and what ends the waiting where nobody drives the run."""
+    """In one line: the tasks and their runs, and what to do if no controller drives a run."""
     keys: dict[str, list[str]] = {}
     for one in work:
         ended = " (its files are not collected yet)" if one.state is AttemptState.COLLECTING else ""
         keys.setdefault(one.run_id, []).append(one.key + ended)
     parts = [f"{_listed(some)} of run {run_id}" for run_id, some in keys.items()]
     idle = [run_id for run_id in keys if store.runs.driver(run_id) is None]
-    more = [f"nobody drives it: `evalfleet resume {run_id}` collects its results" for run_id in idle[:1]]
+    more = [f"no controller drives it: `evalfleet resume {run_id}` collects its results" for run_id in idle[:1]]
     return "; ".join([f"waits for {' and '.join(parts)}", *more, "--force does not wait"])
 
 

@@ -1,4 +1,4 @@
-"""What people order of pools: written down here, made true by the process that owns the pool.
+"""Changes to pools: stored here as desired state, applied by the controller of the pool.
 
 The commands and the API order the same way. `by` names who did, where that is not the person at this terminal; it becomes the
 event `pool.requested`.
@@ -157,7 +157,7 @@ def delete(store: Store, pool: Pool, worker: str | None, by: str | None = None, 
 
 
 def machines(store: StoreReader, pool: Pool, worker: str | None) -> list[str]:
-    """Names of the pool's machines, or of the one that is meant. Raises NotFound."""
+    """Names of the pool's machines, or of the one given. Raises NotFound."""
     names = [host.name for host in store.hosts.of_pool(pool.name)]
     if worker is None:
         return names
@@ -214,7 +214,7 @@ def _why(verb: str, by: str | None) -> str:
 
 
 def _refuse_shared_hosts(store: StoreReader, pool: Pool) -> None:
-    """Attempts are kept by the name of their host, so that in one home a name stands for one machine."""
+    """Attempts are stored by host name, so in one home a name means one machine."""
     taken = {
         host.name: other.name
         for other in store.pools.all()

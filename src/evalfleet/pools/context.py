@@ -71,7 +71,9 @@ class PoolContext:
         if self._image is None:
             self._image = await self.cloud.image(name)
         if self._image is None:
-            message = f"there is no image {name!r}; `evalfleet pool bake --image {name}` makes it of a prepared machine"
+            message = (
+                f"there is no image {name!r}; `evalfleet pool bake --image {name}` creates it from a prepared machine"
+            )
             raise Refusal(Problem(cause=Cause.IMAGE, action=Action.GIVE_UP, message=message))
         return self._image
 
@@ -87,7 +89,7 @@ class PoolContext:
             await self.cloud.clean_region(pool, region)
 
     async def deadline_s(self) -> float:
-        """After how long a machine shall stop by itself without a controller: `max_hours`, or before that when the pool's
+        """After how long a machine stops without a controller: `max_hours`, or before that when the pool's
         budget would be spent by the machines that it has now."""
         length_s = min(self.wanted.max_hours * HOUR_S, SCHEDULE_S)
         if self.wanted.budget_usd is None:

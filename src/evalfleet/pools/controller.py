@@ -150,7 +150,7 @@ class PoolController:
                 await MachineController(context, host).move(state=HostState.QUARANTINED, reason=reason)
 
     async def part(self) -> float | None:
-        """Leave a pool whose machines run: they stop by themselves soon after, if nobody comes back.
+        """Leave a pool whose machines run: they stop soon, unless another controller takes over.
 
         Returns when that will be, None where no machine runs.
         """
@@ -239,7 +239,7 @@ class PoolController:
                 self._poked.set()
 
     async def _drop_strays(self, views: Mapping[str, MachineView], hosts: list[PoolHost]) -> bool:
-        """A VM of ours that has no row any more came to be after its row was closed: by a request of an owner that died.
+        """A VM with our labels but without a row was created after its row was closed, by a request of a controller that died.
 
         Returns whether there is one, on its way or not.
         """

@@ -15,7 +15,7 @@ _REACHED = {
 
 
 def is_settled(pool: Pool, hosts: Sequence[PoolHost]) -> bool:
-    """Whether, by what is written, nothing is left to do; what the cloud did by itself only a keeper sees.
+    """Whether, by the stored state, nothing is left to do; changes made by the cloud are seen only by a controller.
 
     A pool that said why it makes no more machines waits for a person, or for a run.
     """

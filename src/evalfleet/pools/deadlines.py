@@ -1,4 +1,4 @@
-"""Moves the deadlines of a pool's machines: away while somebody is there, near when nobody is any more."""
+"""Moves the deadlines of a pool's machines: later while there is a controller, soon when there is none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evalfleet.pools.machine.record import MachineRecord
 
 
 async def move_deadlines(context: PoolContext, hosts: Iterable[PoolHost], views: Mapping[str, MachineView]) -> None:
-    """Move those of ready machines that are near, or later than the budget lasts; what is refused is told, and tried again."""
+    """Move those of ready machines that are near, or later than the budget lasts; refusals are reported and tried again."""
     now = await context.record.now()
     length_s = await context.deadline_s()
     for host in hosts:
@@ -37,7 +37,7 @@ async def move_deadlines(context: PoolContext, hosts: Iterable[PoolHost], views:
 
 
 async def let_stop(context: PoolContext) -> float | None:
-    """Let the machines that run stop by themselves soon. Returns when that will be, None where none runs."""
+    """Give running machines a near deadline. Returns that time, None if no machine runs."""
     until = None
     left_s = min(max(LEAST_LEFT_S, context.wanted.idle), context.wanted.max_hours * HOUR_S)
     views = {view.name: view for view in await context.cloud.list(context.record.name)}

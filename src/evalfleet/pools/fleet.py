@@ -132,7 +132,7 @@ class PoolFleet:
 
     async def part(self, *, over: bool) -> None:
         """A pool that was made for the run goes with it, when that is over. Any other stays, also that of a run that is
-        paused, and its machines stop by themselves soon."""
+        paused, and its machines stop soon."""
         store, thread = open_store(self._settings.home), StoreThread()
         try:
             own = settings_of(self._pool).run is not None
@@ -162,7 +162,7 @@ class PoolFleet:
             usd = sum(row.usd_per_hour + row.kept_usd_per_hour for row in rows if row.allocated_since is not None)
             self._notice(
                 f"pool {self._name} is still there, and costs ${usd / self._provider.speed(self._settings):.2f} an hour "
-                f"until about {when}: then its machines stop by themselves; `evalfleet pool stop {self._name}` or `pool delete` "
+                f"until about {when}: then its machines stop; `evalfleet pool stop {self._name}` or `pool delete` "
                 "ends it now"
             )
 

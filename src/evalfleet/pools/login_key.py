@@ -34,7 +34,7 @@ def login_key(home: Home) -> LoginKey:
 
 
 def _make(path: Path, public: Path) -> None:
-    """Whoever is first wins: both halves of one key are in place, or none is seen."""
+    """The first process wins: readers see both halves of one key, or none."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     made = fresh_host_key()
     partial = path.with_name(f".{path.name}.{os.getpid()}")

@@ -62,7 +62,7 @@ def covers(cause: Cause, failed: Offering, other: Offering, family: Family) -> b
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """Where one worker's creation stands."""
+    """The progress of one worker's creation."""
 
     offers: tuple[Offering, ...]
     current: Offering | None = None
@@ -72,7 +72,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class Try(Struct, frozen=True, kw_only=True):
-    """Ask for this offer, after so many seconds; `clear` says to delete what the last try left, and first."""
+    """Try this offer after this many seconds; `clear`: first delete what the last try left."""
 
     offering: Offering
     after_s: float

@@ -1,4 +1,4 @@
-"""Finds what is ours and has no purpose any more, and ends it: in the cloud by tag, on hosts by their runners."""
+"""Finds evalfleet's resources that are no longer needed and deletes them: in the cloud by tag, on hosts by their runners."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Purposes(Struct, frozen=True, kw_only=True):
 
 
 def findings(resources: Iterable[Resource], purposes: Purposes, now: float) -> list[Finding]:
-    """Pure. What may go, in the order in which it can.
+    """Pure. Resources to delete, in a possible order.
 
-    Ours goes where no pool and no wanted machine stands for it. What others made goes only after the moment that they
-    put on it themselves, and not before the machine that it is a part of: only the machine's own is moved while somebody
-    is there. What a home made that was named goes as well, but no machine that somebody still keeps, unless that is forced.
-    Golden images stay: they are wanted until somebody deletes them.
+    Resources of this home go if they belong to no pool or wanted machine. Those of other homes go only after the time in
+    their own label, and not before the machine that they belong to: a controller moves only the machine's label.
+    Those of a named home go as well, but not a machine before its time, unless forced.
+    Golden images stay until a person deletes them.
     """
     listed = list(resources)
     lasting = [one for one in listed if one.kind is Kind.MACHINE and (expires_of(one.labels) or 0.0) > now]
@@ -64,7 +64,11 @@ def others(resources: Iterable[Resource], purposes: Purposes) -> dict[str, int]:
 
 
 def _why_of_others(one: Resource, purposes: Purposes, lasting: Iterable[Resource], now: float) -> str | None:
-    owner, pool, expires = one.labels.get(LABEL_OWNER, "nobody"), one.labels.get(LABEL_POOL), expires_of(one.labels)
+    owner, pool, expires = (
+        one.labels.get(LABEL_OWNER, "an unknown home"),
+        one.labels.get(LABEL_POOL),
+        expires_of(one.labels),
+    )
     is_named = owner in purposes.named
     if is_named and purposes.forced:
         return f"made by {owner}"

@@ -34,7 +34,7 @@ async def reconcile_pool(
         waits: also for machines that are to go and have work, where we are the owner.
 
     Raises:
-        Refusal: the cloud does not let us do anything.
+        Refusal: the cloud refuses all requests.
         InputError: the cloud's settings or packages are missing.
     """
     thread = StoreThread()
@@ -53,7 +53,7 @@ async def reconcile_pool(
 
 
 async def _waited(store: Store, thread: StoreThread, name: str, tell: Tell) -> bool:
-    """Wait while another process does it. False: that process is no more."""
+    """Wait while another process does it. False: that process has ended."""
     seen: dict[str, PoolHost] = {}
     while await thread.call(store.pools.owner, name) is not None:
         try:

@@ -64,7 +64,7 @@ def _worker(host: PoolHost, tally: Mapping[str, Any] | None, benchmark: str | No
 
 
 def _is_refused(host: PoolHost) -> bool:
-    """Whether it went although nobody wished it to."""
+    """Whether it was lost although it should run."""
     return host.state is HostState.GONE and host.desired is not DesiredState.GONE
 
 

@@ -1,4 +1,4 @@
-"""Machines that are of no use: they stop, so that nobody pays for them, and others take their places, within limits.
+"""Unusable machines: they are stopped, so that they cost nothing, and replaced, within limits.
 
 Of no use is a machine in quarantine, and one that the run has given up: it does not answer, or has failed every canary. It is
 deallocated, not deleted: its disk keeps what has ended there and is not collected yet, and what a person needs to find out

@@ -10,7 +10,7 @@ _MOST_ACTIONS = 20
 
 
 def in_words(action: Any) -> str:
-    """Say what one action, or a list of them, did. What is not one of ours is shown as it is."""
+    """Say what one action, or a list of them, did. An unknown action is shown as it is."""
     if action is None:
         return ""
     if isinstance(action, str):

@@ -110,14 +110,14 @@ def _refused(run_a: Run, run_b: Run, unlike: list[UnlikeTask], common: int) -> d
 
 
 def sentence(found: core.Comparison | None, common: int) -> str:
-    """What it comes to, in one sentence. `found` is None where none of the `common` tasks is paired."""
+    """The conclusion in one sentence. `found` is None where none of the `common` tasks is paired."""
     if found is None:
         none = "the only common task does not count" if common == 1 else f"none of the {common:,} common tasks counts"
         return f"Nothing to compare: {none} in both runs."
     low, high = found.ci95.low, found.ci95.high
     if found.conclusion is core.Conclusion.WORSE:
         low, high = -high, -low
-    facts = f"95% interval {points(low)} to {points(high)}; {_changes(found)}"
+    facts = f"95% CI {points(low)} to {points(high)}; {_changes(found)}"
     size = points(abs(found.difference))
     if found.conclusion is core.Conclusion.BETTER:
         return f"B is better by {size} points ({facts})."

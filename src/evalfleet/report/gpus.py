@@ -1,4 +1,4 @@
-"""GPUs: what each is, who has it since when, who waits, and why one that looks free is not given to anybody."""
+"""GPUs: model, holders, queue, and why one that looks free is not leased."""
 
 from __future__ import annotations
 

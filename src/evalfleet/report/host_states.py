@@ -26,7 +26,7 @@ _ORDER = (
 
 
 def awaited(events: Iterable[Event]) -> str | None:
-    """Who has the slots that the run waits for; None: it waits for none.
+    """Which runs hold the slots that the run waits for; None: it waits for none.
 
     Args:
         events: as for `standings`.

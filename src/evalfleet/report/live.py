@@ -68,7 +68,7 @@ class LiveState(Struct, frozen=True, kw_only=True):
 
     @property
     def settled(self) -> int:
-        """Tasks that nothing more happens to unless a person acts."""
+        """Tasks that stay as they are unless a person acts."""
         return self.total - self.counts[TaskState.QUEUED] - self.counts[TaskState.RUNNING]
 
     @property

@@ -57,7 +57,7 @@ def pool_count(facts: PoolFacts) -> PoolCount:
 
 
 def _rented(facts: PoolFacts, reader: StoreReader, pool: Pool, rows: Sequence[PoolHost], speed: float) -> PoolFacts:
-    """With what is to be told besides of machines that cost money."""
+    """Adds the facts of machines that cost money."""
     now = reader.now()
     tallies = reader.pools.tallies(pool)["hosts"]
     hosts = [

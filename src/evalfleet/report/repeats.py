@@ -34,7 +34,7 @@ def repeats_of(rows: Sequence[dict[str, Any]]) -> list[core.Repeats]:
 
 
 def intervals(repeats: Sequence[core.Repeats]) -> Intervals:
-    """95 % intervals of both scores that take the task as the unit, as in `scores.ci95`."""
+    """95% CIs of both scores that take the task as the unit, as in `scores.ci95`."""
     return Intervals(
         strict=bounds(clustered([(one.score_sum, one.episodes) for one in repeats])),
         valid=bounds(clustered([(one.score_sum, one.counted) for one in repeats])),

@@ -20,7 +20,7 @@ _LIVE = (RunState.QUEUED, RunState.RUNNING, RunState.PAUSED)
 
 
 def run_row(store: StoreReader, run: Run) -> RunRow:
-    """How a run stands, from sums alone."""
+    """The state of a run, from sums alone."""
     return RunRow(**row_members(store, run))
 
 

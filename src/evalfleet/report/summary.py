@@ -97,7 +97,7 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> Summary:
 
 
 def exit_code(summary: Summary) -> int:
-    """The exit code that says how a run stands: 0 completed with enough coverage, 3 paused, else 1.
+    """The exit code for the state of a run: 0 completed with enough coverage, 3 paused, else 1.
 
     Of a study: 0 completed with a configuration that keeps all limits.
     """
@@ -127,7 +127,7 @@ def _until(store: StoreReader, run: Run) -> float:
 
 
 def _with_repeats(summary: Summary, repeats: list[Repeats], *, by_task: bool) -> Summary:
-    """Tell of repeated tasks. Then the intervals take the task as the unit: its episodes are not independent."""
+    """Add repeated tasks. Then intervals take the task as the unit: its episodes are not independent."""
     summary = replace(summary, repeats=told(repeats, by_task=by_task))
     if sum(one.episodes for one in repeats) != summary.tasks.total:
         return summary  # nothing is repeated, or a part of the run has no episodes
@@ -139,7 +139,7 @@ def _with_repeats(summary: Summary, repeats: list[Repeats], *, by_task: bool) ->
 
 
 def _as_study(summary: Summary, store: StoreReader, run: Run) -> Summary:
-    """Tell of a study what it found. Its trials' verdicts say that they were measured; a mean of them is no score."""
+    """Add what a study found. Its trials' verdicts say that they were measured; their mean is not a score."""
     from evalfleet.report.studies.study import study_found  # the whole of `tune`, which plain runs need not load
 
     bias = summary.retry_bias
@@ -256,7 +256,7 @@ def _scored(sums: list[Row], retried: int) -> ScoredTasks:
 
 
 def _mean_duration(sums: list[Row]) -> float | None:
-    """Over tasks that are decided by themselves: of the attempt that decided each."""
+    """Over tasks decided on their own merits: of the attempt that decided each."""
     rows = [row for row in sums if row["state"] in ("done", "failed")]
     return _share(sum(row["duration_s"] for row in rows), sum(row["timed"] for row in rows))
 

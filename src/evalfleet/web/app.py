@@ -137,11 +137,11 @@ async def _enter(site: Site, request: web.Request, token: str) -> web.Response:
 
 
 def _asked_first(request: web.Request) -> web.Response:
-    """A page of another site led here, perhaps to make somebody act under another name: the person must say so."""
+    """Another site led here, perhaps to switch the user's identity: the user must confirm."""
     again = escape(f"?{request.query_string}", quote=True)
     body = (
         "<!doctype html><meta charset=utf-8><title>evalfleet</title><p>Another page sent you here with a token for this "
-        f'server. If you want to use it, <a href="{again}">go on with it</a>; whoever you are here now is replaced.'
+        f'server. If you want to use it, <a href="{again}">continue with it</a>; it replaces your current sign-in here.'
     )
     headers = {"Cache-Control": "no-store"}
     return web.Response(text=body, content_type="text/html", headers=headers)

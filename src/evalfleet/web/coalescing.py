@@ -31,7 +31,7 @@ class Shared(Generic[T]):
         self._kept: dict[Hashable, _Kept[T]] = {}
 
     async def get(self, key: Hashable, fetch: Callable[[], Awaitable[T]]) -> T:
-        """The answer for the key. Whoever asks while it is fetched waits for the same one; who goes away stops nobody."""
+        """The answer for the key. Requests meanwhile wait for the same answer; an aborted one does not stop the others."""
         kept = self._kept.get(key)
         if kept is None or not self._is_good(kept):
             kept = self._kept[key] = _Kept(asyncio.ensure_future(_task(fetch)))

@@ -2,7 +2,7 @@
 
 One thread looks for commits of all processes. What is new is encoded once and put together to one frame per tenth of a second, which all
 readers share. A reader joins at a number, gets what came before from the store, then the frames, straight to its connection: hundreds of
-readers cost a write each, and wake nobody. As event numbers rise without gaps becoming visible, nothing is missed and nothing comes twice,
+readers cost a write each, and wake no one. As event numbers rise without gaps becoming visible, nothing is missed and nothing comes twice,
 whatever was between: a sleeping laptop, or another server. One that does not read is disconnected; it comes back with the last number
 that it saw.
 """
@@ -38,7 +38,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Behind(Exception):
-    """The reader is too far behind to be told one by one; go on after `number`."""
+    """The reader is too far behind for single events; it continues after `number`."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -72,7 +72,7 @@ class Line(Protocol):
 
 
 class Subscriber(Struct, eq=False):
-    """One reader. While it is told what was before, frames wait for it; from then on they go to its line."""
+    """One reader. While it gets past events, new frames wait; from then on they go to its queue."""
 
     line: Line
     runs: frozenset[str]
@@ -95,7 +95,7 @@ class Subscriber(Struct, eq=False):
             self.end()
 
     def go_live(self) -> bytes:
-        """What waited; empty says that nothing does any more, and that frames go to the line from now on."""
+        """The frames that waited; if empty, frames go to the queue from now on."""
         frame = b"".join(self.frames)
         self.frames.clear()
         self.kept = 0

@@ -1,5 +1,5 @@
-"""The server's way to hosts of pools: one SSH connection per host, made when somebody looks, shared by all who do, closed when nobody
-does. With the keys and settings that the pool has. No request waits for a host longer than a few seconds.
+"""The server's connections to pool hosts: one SSH connection per host, opened when a page needs it, shared by all pages, closed when
+none does. It uses the pool's keys and settings. No request waits for a host longer than a few seconds.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Line:
 
     @property
     def is_good(self) -> bool:
-        """Whether it can be used, or may still be; a failed one stands for its error for a while."""
+        """Whether it can be used, or may be soon; a failed one keeps its error for a while."""
         if self.is_over:
             return self.error is not None and time.monotonic() - self.ended_at < AGAIN_S
         return not self._is_broken
@@ -98,7 +98,7 @@ class Line:
         self._settled.set()
 
     async def unused(self) -> None:
-        """Return once nobody has used it for a while, or it is of no use any more."""
+        """Return once it was unused for a while, or cannot be used any more."""
         while self.users or time.monotonic() - self.used_at < IDLE_S:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
@@ -114,7 +114,7 @@ class Line:
 
 
 class Lines:
-    """All connections of a server. `serve` must run beside whoever uses them."""
+    """All connections of a server. `serve` must run while they are used."""
 
     def __init__(self, home: Home) -> None:
         self._home = home

@@ -70,7 +70,7 @@ def moment(request: web.Request, name: str) -> float:
 
 
 def page(request: web.Request, most: int = MOST, parts: int = 1) -> Page:
-    """`limit` and `cursor`; a cursor is made of so many numbers."""
+    """`limit` and `cursor`; a cursor consists of this many numbers."""
     cursor = text(request, "cursor")
     if cursor is not None:
         numbers = cursor.split(",")

@@ -172,7 +172,7 @@ def lanes(store: StoreReader, text: str, since: float) -> Lanes:
 
 
 def series(store: StoreReader, text: str) -> ScoreSeries:
-    """How the scores and the cost came to be, attempt by attempt, thinned to so many points as a chart can show."""
+    """Scores and cost over time, attempt by attempt, thinned to the number of points that a chart can show."""
     found = store.runs.find(text)
     with store.snapshot():
         total = sum(store.tasks.counts(found.id).values())

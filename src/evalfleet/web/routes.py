@@ -85,7 +85,7 @@ def routes(site: Site) -> list[Route]:
             f"{API}/benchmarks",
             Choices(site).benchmarks,
             server.BenchmarkList,
-            "the benchmarks, and who may act in them",
+            "the benchmarks and agents",
         ),
     ]
 
@@ -143,7 +143,7 @@ def _reading(reading: Reading) -> list[Route]:
     pieces = [Parameter(name=name, kind="integer", least=0) for name in ("offset",)]
     sizes = [Parameter(name=name, kind="integer", least=1, most=1 << 20) for name in ("limit", "tail")]
     return [
-        _get(f"{API}/me", reading.me, server.Me, "who asks, and what server this is"),
+        _get(f"{API}/me", reading.me, server.Me, "the current user, and facts about this server"),
         _get(_TASK, reading.task, attempts.TaskFacts, "one task with all its attempts"),
         _get(_ATTEMPT, reading.attempt, attempts.AttemptFacts, "one attempt with its film and files"),
         _get(
@@ -313,7 +313,7 @@ def _pools(found: Pools) -> list[Route]:
 
 def _gpus(found: Gpus) -> list[Route]:
     return [
-        _get(f"{API}/gpus", found.listed, gpu_answers.GpuList, "the GPUs: who has which, and who waits"),
+        _get(f"{API}/gpus", found.listed, gpu_answers.GpuList, "the GPUs, their holders and the queue"),
         _post(
             f"{API}/gpus/unquarantine",
             found.unquarantine,

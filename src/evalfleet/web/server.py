@@ -81,7 +81,7 @@ def _refuse_unsafe(settings: Settings, options: Options) -> None:
         made = [token for token in store.tokens.all() if token.name != tokens.START_NAME]
     if not made:
         raise InputError(
-            f"{options.host} can be reached by others, and there is no token yet; `evalfleet token new NAME` makes one"
+            f"{options.host} can be reached from other machines, and there is no token yet; `evalfleet token new NAME` creates one"
         )
     if options.tls_cert is None and not options.behind_proxy:
         raise InputError(
@@ -94,7 +94,7 @@ def _refuse_unsafe(settings: Settings, options: Options) -> None:
 async def running(
     settings: Settings, options: Options, notice: Callable[[str], None] = lambda _: None
 ) -> AsyncGenerator[Server]:
-    """Serve until the block ends; then no run is driven by us, and all can be resumed.
+    """Serve until the block ends; then this server drives no run, and all can be resumed.
 
     Raises InputError: unsafe, or the port is taken. StoreError: the home cannot be used.
     """
@@ -183,7 +183,7 @@ async def _set_up(site: Site) -> tuple[web.AppRunner, Callable[[], None]]:
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether it is worth a line: not what strangers send that is no HTTP."""
+    """Whether to log it: not requests that are not HTTP."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 

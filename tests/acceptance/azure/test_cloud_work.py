@@ -27,7 +27,7 @@ def test_no_command_takes_a_machine_whose_results_nobody_has_collected(tmp_path:
         assert scaling.stdout is not None
         said = next(line for line in scaling.stdout if "draining" in line)
         assert "waits for t_" in said
-        assert "nobody drives it" in said
+        assert "no controller drives it" in said
         assert here.events("vm.deleted", "vm.deallocated") == []
         assert fleet.command("resume").returncode == 0
         assert scaling.wait(PATIENCE_S) == 0

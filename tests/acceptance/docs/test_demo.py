@@ -51,9 +51,7 @@ def test_make_runs_it_after_set_up():
 def test_two_agents_on_a_real_benchmark(fleet: Fleet):
     out = demo(fleet, os.environ["PATH"])
     assert len(re.findall(r"20 of 20 tasks got a verdict", out)) == 2
-    better = re.search(
-        r"^B is better by (\d+)\.\d points \(95% interval .*, 0 lost, p < 0\.001\)\.$", out, re.MULTILINE
-    )
+    better = re.search(r"^B is better by (\d+)\.\d points \(95% CI .*, 0 lost, p < 0\.001\)\.$", out, re.MULTILINE)
     assert better
     assert int(better[1]) > 50, "the oracle solves all, the random agent little"
     for name in ("oracle", "random"):

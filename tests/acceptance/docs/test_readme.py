@@ -128,7 +128,7 @@ def test_every_command_of_the_readme_does_what_is_said(checkout: Fleet):
     assert "cloud completed after" in cloud
     assert "24 of 24 tasks count" in cloud
     assert "pool lab is deleted: nothing of it is left" in cloud
-    assert "nothing of ours is left without a purpose" in cloud
+    assert "nothing is left to delete" in cloud
     assert promises.count("demo completed after") == 2  # by `resume`, and again by `report`
     assert "24 of 24 tasks count" in promises
     assert "the breaker is open: launch_failed" in promises
@@ -163,7 +163,7 @@ def test_every_command_of_the_page_works(checkout: Fleet, page: Path):
         "resume-after-a-crash": ["not driven", "2 of 2 tasks got a verdict"],
         "control-cost": ["$0.20 spent", "3 of 3 tasks got a verdict"],
         "steer-a-run": ["held: good_2", "released: good_2", "is cancelled", "3 of 3 tasks count"],
-        "compare-runs": ["B is better by 40.0 points (95% interval 23.3 to 56.7; 12 tasks gained, 0 lost, p < 0.001)."],
+        "compare-runs": ["B is better by 40.0 points (95% CI 23.3 to 56.7; 12 tasks gained, 0 lost, p < 0.001)."],
         "run-in-ci": ["report.html", "Wrote 1 file of run", "is cancelled"],
         "run-on-azure": ["2 of 2 tasks got a verdict", "is deleted: nothing of it is left", '"leaks": []'],
         "run-waa": ["154 tasks in 12 domains"],

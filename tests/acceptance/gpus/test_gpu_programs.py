@@ -285,7 +285,10 @@ def test_what_a_person_sees(fleet: Fleet, holders: Holders):
     holders.begin("notebook")
     holders.next()
     shown = fleet.command("gpus").stdout
-    assert all(words in shown for words in ("GPU-0", "notebook (process", "process 1 (", "not ours", "nobody waits"))
+    assert all(
+        words in shown
+        for words in ("GPU-0", "notebook (process", "process 1 (", "not evalfleet's", "no task is waiting")
+    )
     told = fleet.json("gpus")
     assert told.keys() == {"gpus", "waiting"}
     assert told["gpus"][0]["holders"] == facts(fleet)["gpus"][0]["holders"]

@@ -63,7 +63,7 @@ def test_who_holds_a_gpu_who_waits_and_the_end_of_a_quarantine(fleet: Fleet, tmp
         view.lacks("In quarantine")
         assert all(gpu["quarantine"] is None for gpu in server.get("gpus")["gpus"])
         (fleet.folder / "gate").touch()
-        view.sees("0 of 3 GPUs held", "Nobody waits")
+        view.sees("0 of 3 GPUs held", "No task is waiting")
         view.go(holder)
         view.sees("passed")
     assert set(fleet.lines()) == {"0", "1"}, "never the stranger's"

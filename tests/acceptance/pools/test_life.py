@@ -72,7 +72,7 @@ async def test_a_spot_machine_whose_price_is_not_known_is_shown_with_the_most_th
         here.wants(workers=1, spot=True)
         await here.settle()
         shown = page(pool_facts(here.store, here.store.pools.get(NAME)))
-        assert "at most 0.452 $/h, the price on demand" in shown
+        assert "at most 0.452 $/h (on-demand price)" in shown
         assert "now at most $0.4" in shown
         await anyio.to_thread.run_sync(know_spot_prices, here, here.cloud)
         here.wants(workers=2)
@@ -165,7 +165,7 @@ async def test_a_machine_deleted_by_another_hand_is_replaced_and_said_so(tmp_pat
         await here.cloud.vms.delete_owned(vm)  # as the portal does: the schedule stays
         await here.settle()
         assert here.states() == {"evalfleet-2": "ready", "evalfleet-3": "ready"}
-        assert here.host("evalfleet-1").reason == "deleted by somebody else"
+        assert here.host("evalfleet-1").reason == "deleted outside evalfleet"
         assert here.told("worker.lost") == ["worker.lost"]
         here.advance(HOUR_S)
         await cost_is_right(here)

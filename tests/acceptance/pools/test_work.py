@@ -87,7 +87,7 @@ async def test_who_waits_for_a_run_that_nobody_drives_is_told_how_it_ends(tmp_pa
         here.set_desired(DesiredState.GONE, ONE)
         async with settling(here) as done:
             await here.until(lambda: here.count("draining") == 1)
-            assert f"nobody drives it: `evalfleet resume {run.id}` collects its results" in (
+            assert f"no controller drives it: `evalfleet resume {run.id}` collects its results" in (
                 here.host(ONE).reason or ""
             )
             await here.looked()

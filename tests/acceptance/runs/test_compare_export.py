@@ -51,7 +51,7 @@ def test_two_runs_of_the_same_tasks(runs: Fleet):
     assert found["tasks"]["paired"] == 12
     said = runs.command("compare", "old", "new")
     assert said.returncode == 0, said.stderr
-    assert "B is better by 66.7 points (95% interval 41.7 to 91.7; 8 tasks gained, 0 lost, p = 0.0078)." in said.stdout
+    assert "B is better by 66.7 points (95% CI 41.7 to 91.7; 8 tasks gained, 0 lost, p = 0.0078)." in said.stdout
     back = runs.command("compare", "new", "old").stdout
     assert "B is worse by 66.7 points" in back
 

@@ -116,7 +116,7 @@ def test_tasks_that_nobody_drives_are_a_warning(fleet: Fleet):
     answer = fleet.json("doctor")
     run = fleet.json("status")["runs"][0]["run"]
     assert levels(answer)["runs"] == "warning"
-    assert f"nobody drives run {run}; 2 tasks of it still run → evalfleet resume {run} " in said(answer, "runs")
+    assert f"no controller drives run {run}; 2 tasks of it still run → evalfleet resume {run} " in said(answer, "runs")
     assert "2 live attempts" in said(answer, "runner")
     # A runner with work is no leftover.
     assert fleet.json("doctor", "--clean")["cleaned"] == []

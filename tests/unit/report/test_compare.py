@@ -125,7 +125,7 @@ def test_a_better_run_is_called_so(two: Two):
     )
     assert found.conclusion == "b_better"
     assert re.fullmatch(
-        r"B is better by 30\.0 points \(95% interval 1\d\.\d to 4\d\.\d; 12 tasks gained, 0 lost, p < 0\.001\)\.",
+        r"B is better by 30\.0 points \(95% CI 1\d\.\d to 4\d\.\d; 12 tasks gained, 0 lost, p < 0\.001\)\.",
         found.sentence,
     )
     screen = shown(found)
@@ -239,7 +239,7 @@ def statistics(count: int, gained: int, lost: int) -> core.Comparison:
 @pytest.mark.parametrize(
     ("count", "gained", "lost", "said"),
     [
-        (154, 3, 12, r"B is worse by 5\.8 points \(95% interval 1\.3 to 1\d\.\d; 3 tasks gained, 12 lost, p = 0\.035\)\."),
+        (154, 3, 12, r"B is worse by 5\.8 points \(95% CI 1\.3 to 1\d\.\d; 3 tasks gained, 12 lost, p = 0\.035\)\."),
         (4, 1, 0, r"Not distinguishable: B scores 25\.0 points higher .* with 4 tasks .* no difference can be told .*"),
         (10, 1, 1, r"Not distinguishable: both score 90\.0% \(95% .*; 1 task gained, 1 lost, p = 1\); with 10 tasks .*"),
         (

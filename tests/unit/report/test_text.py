@@ -93,12 +93,34 @@ def test_a_stream_that_cannot_write_a_sign_gets_its_escape() -> None:
     assert raw.getvalue() == b"\\u65e5 \\u2013\n"
 
 
+LONG = [
+    [Span("a-very-long-name-of-a-run"), Span("1"), Span("many words that say what went wrong and what to do about it")]
+]
+HEADS = [Column("name", most=20), Column("n", right=True), Column("why")]
+
+
+def test_table_on_a_terminal_fits_and_breaks_between_words() -> None:
+    shown = lines.paint(lines.table(HEADS, LONG, 60), colour=False).splitlines()
+    assert shown[1:] == [
+        "a-very-long-name-of…  1  many words that say what went wrong",
+        "                         and what to do about it",
+    ]
+    narrow = lines.paint(lines.table(HEADS, LONG, 40), colour=False).splitlines()
+    assert max(map(len, narrow)) <= 40
+    assert len(narrow) == 4
+
+
+def test_table_off_a_terminal_cuts_nothing() -> None:
+    shown = lines.paint(lines.table(HEADS, LONG, lines.UNCUT), colour=False).splitlines()
+    assert shown[1] == "  ".join(span.text for span in LONG[0])
+
+
 def test_table_aligns_and_fits() -> None:
     rows = [[Span("a"), Span("1"), Span("x" * 50)], [Span("日本"), Span("22"), Span("y")]]
     made = lines.table([Column("k"), Column("n", right=True), Column("why")], rows, 30)
     shown = lines.paint(made, colour=False).splitlines()
     assert shown[0] == "k      n  why"
-    assert shown[1] == "a      1  xxxxxxxxxxxxxxxxxxx…"
+    assert shown[1] == "a      1  xxxxxxxxxx…xxxxxxxxx"
     assert shown[2] == "日本  22  y"
     assert all(lines.cells(one) <= 30 for one in made)
 

@@ -76,7 +76,7 @@ async def test_a_pool_of_machines_that_exist(home: Path, client: Client):
     for verb in ("start", "stop", "scale"):
         body = {"workers": 1} if verb == "scale" else {}
         reply = await client.ask(f"/api/v1/pools/lab/{verb}", "POST", data=body)
-        assert (reply.status, "exist by themselves" in reply.json["error"]["message"]) == (400, True)
+        assert (reply.status, "consists of existing machines" in reply.json["error"]["message"]) == (400, True)
     gone = await client.post("pools/lab/delete")
     assert (gone["deleted"], list(gone["left"])) == ("lab", ["box"])
     assert "cannot be reached" in gone["left"]["box"], "our folder may be there"

@@ -35,7 +35,7 @@ def command(name: str | None, as_json: bool, home: str | None) -> None:
         return
     for row in rows:
         click.echo(f"{row['name']:<12} {_state(row):<10} {row.get('broken') or row['title']}")
-    click.echo("or your own as module:Class or cmd:COMMAND; `evalfleet run BENCHMARK --agent NAME` lets one act")
+    click.echo("or your own as module:Class or cmd:COMMAND; `evalfleet run BENCHMARK --agent NAME` uses one")
 
 
 def _row(name: str) -> dict[str, Any]:

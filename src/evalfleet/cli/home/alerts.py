@@ -17,8 +17,10 @@ _SHOWN = 20
 
 @click.command("alerts")
 @click.argument("run", required=False, metavar="[RUN|test]")
-@click.option("-n", "limit", type=click.IntRange(min=1), default=_SHOWN, show_default=True, help="Most to list.")
-@click.option("--firing", is_flag=True, help="Only those that still hold.")
+@click.option(
+    "-n", "limit", type=click.IntRange(min=1), default=_SHOWN, show_default=True, help="Maximum number to list."
+)
+@click.option("--firing", is_flag=True, help="Only active alerts.")
 @json_option
 @home_option
 def command(run: str | None, limit: int, firing: bool, as_json: bool, home: str | None) -> int:

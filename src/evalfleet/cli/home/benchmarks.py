@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def command(name: str | None, as_json: bool, home: str | None) -> None:
     """Show the benchmarks, or one benchmark's tasks and what it needs.
 
-    Says whether this machine can run them, and how to install what is missing.
+    Shows whether this machine can run them, and how to install what is missing.
     """
     from evalfleet import config
     from evalfleet.benchmarks import registry
@@ -38,7 +38,7 @@ def command(name: str | None, as_json: bool, home: str | None) -> None:
     for row in rows:
         state = "broken" if row.get("broken") else "ready" if row["ready"] else "not ready"
         click.echo(f"{row['name']:<12} {state:<10} {row.get('broken') or row['title']}")
-    click.echo("`evalfleet benchmarks NAME` tells more; `evalfleet run NAME --agent AGENT` runs one")
+    click.echo("`evalfleet benchmarks NAME` shows more; `evalfleet run NAME --agent AGENT` runs one")
 
 
 def _row(name: str, settings: Settings) -> dict[str, Any]:

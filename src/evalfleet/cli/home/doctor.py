@@ -24,14 +24,14 @@ _SHOWN = 3
 
 
 @click.command("doctor")
-@click.option("--clean", is_flag=True, help="End orphaned processes and an idle runner of this home.")
+@click.option("--clean", is_flag=True, help="End orphaned processes and the idle runner of this home.")
 @adopt_option
 @json_option
 @home_option
 def command(clean: bool, adopt: bool, as_json: bool, home: str | None) -> int:
-    """Check this machine and the home, and say what to do about what is wrong.
+    """Check this machine and the home, and say how to fix problems.
 
-    Looks only, unless --clean or --adopt is given. Exit codes: 0 nothing is a problem (there may be warnings), 3 something is.
+    Changes nothing unless --clean or --adopt is given. Exit codes: 0 no problem (warnings are possible), 3 a problem.
     """
     settings, broken = _settings(home)
     if adopt:
@@ -76,7 +76,7 @@ def _settings(home: str | None) -> tuple[Settings, list[Check]]:
 
 
 def _clean(settings: Settings) -> list[str]:
-    """End what nobody needs; returns what was done, in words."""
+    """End processes that are not needed; returns what was done, in words."""
     from evalfleet.hosts.local import orphans as leftovers
     from evalfleet.layout import Home
 
@@ -160,7 +160,7 @@ def _check_write_lock(home: Path) -> Check:
     return warning(
         "write lock",
         f"held by {_name(held)}",
-        f"if it hangs, end it: kill {held.pid}; nothing that is stored gets lost",
+        f"if it hangs, end it: kill {held.pid}; no stored data is lost",
     )
 
 
@@ -182,7 +182,7 @@ def _check_runs(reader: StoreReader, view: RunnerView) -> Check:
     going = f"; {text.count(tasks, 'task')} of {'it' if len(alone) == 1 else 'them'} still run{'s' * (tasks == 1)}"
     return warning(
         "runs",
-        f"nobody drives {_some([run.id for run in alone])}{going if tasks else ''}",
+        f"no controller drives {_some([run.id for run in alone])}{going if tasks else ''}",
         f"evalfleet resume {alone[0].id}   goes on with it; evalfleet cancel {alone[0].id}   ends it",
     )
 
@@ -256,7 +256,7 @@ def _check_runner(view: RunnerView, settings: Settings) -> Check:
         )
     if count:
         return Check(name="runner", message=f"{shown}, {text.count(count, 'live attempt')}")
-    return Check(name="runner", message=f"{shown}, idle; it ends by itself, or now with --clean")
+    return Check(name="runner", message=f"{shown}, idle; it ends on its own, or now with --clean")
 
 
 def _check_leftovers(spool: Path) -> Iterator[Check]:
@@ -280,8 +280,9 @@ def _check_leftovers(spool: Path) -> Iterator[Check]:
 
 def _shown(checks: list[Check], done: list[str] | None) -> list[Line]:
     from evalfleet.report import text
-    from evalfleet.report.terminal.lines import Span, Style, line
+    from evalfleet.report.terminal.lines import Span, Style, columns, line, wrap
 
+    width = columns()
     styles = {"ok": Style.GOOD, "warning": Style.WARN, "problem": Style.BAD}
     names = max(len(check.name) for check in checks)
     shown: list[Line] = []
@@ -289,9 +290,11 @@ def _shown(checks: list[Check], done: list[str] | None) -> list[Line]:
         shown += [line(one) for one in done or ["nothing to clean"]] + [line()]
     for check in checks:
         head = Span(text.pad(check.level, 9), styles[check.level])
-        shown.append(line(head, text.pad(check.name, names + 2), text.printable(check.message)))
+        said = line(head, text.pad(check.name, names + 2), text.printable(check.message))
+        shown += wrap(said, width, indent=names + 11)
         if check.remedy:
-            shown.append(line(" " * (names + 11), Span("→ ", Style.FAINT), text.printable(check.remedy)))
+            remedy = line(" " * (names + 11), Span("→ ", Style.FAINT), text.printable(check.remedy))
+            shown += wrap(remedy, width, indent=names + 13)
     problems = sum(check.level == "problem" for check in checks)
     warnings = sum(check.level == "warning" for check in checks)
     verdict = Span(text.count(problems, "problem"), Style.BAD) if problems else Span("no problem", Style.GOOD)

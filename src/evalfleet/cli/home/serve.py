@@ -19,17 +19,26 @@ INTERRUPTED = 130
 
 
 @click.command("serve")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port; 0: a free one.")
-@click.option("--open", "open_page", is_flag=True, help="Open the page in a browser.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port; 0 picks a free one."
+)
+@click.option("--open", "open_page", is_flag=True, help="Open the dashboard in a browser.")
 @click.option("--runs", type=click.IntRange(min=1), default=4, show_default=True, help="Runs to drive at a time.")
-@click.option("--no-drive", is_flag=True, help="Only show; take no queued runs and keep no pools.")
-@click.option("--no-token", is_flag=True, help="Let anybody on this machine look, and nobody act.")
-@click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate, for other addresses.")
-@click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its key.")
-@click.option("--behind-proxy", is_flag=True, help="A proxy in front does TLS.")
-@click.option("--allow-host", multiple=True, metavar="NAME", help="Another name that it is reached by; repeatable.")
-@click.option("--while-stdin", is_flag=True, hidden=True, help="End when standard input does.")
+@click.option("--no-drive", is_flag=True, help="Only show: drive no runs and manage no pools.")
+@click.option("--no-token", is_flag=True, help="Read-only, without a token, for all users of this machine.")
+@click.option(
+    "--tls-cert",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="TLS certificate, needed for non-loopback addresses.",
+)
+@click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Key of the TLS certificate.")
+@click.option("--behind-proxy", is_flag=True, help="A proxy in front terminates TLS.")
+@click.option(
+    "--allow-host", multiple=True, metavar="NAME", help="Another host name under which it is reached; repeatable."
+)
+@click.option("--while-stdin", is_flag=True, hidden=True, help="Exit when standard input closes.")
 @json_option
 @home_option
 def command(
@@ -47,9 +56,9 @@ def command(
     as_json: bool,
     home: str | None,
 ) -> int:
-    """Show all runs of the home in a browser, drive those that are queued, and send alerts, until Ctrl-C.
+    """Serve the dashboard, drive queued runs and send alerts until Ctrl-C.
 
-    Prints one address with a token in it: whoever has it may act. Ctrl-C leaves running tasks running; the next `serve` goes on.
+    Prints one address with a token; anyone who has it can act. Ctrl-C leaves running tasks running; the next `serve` goes on.
     """
     import anyio
 

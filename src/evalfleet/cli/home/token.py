@@ -12,17 +12,19 @@ from evalfleet.cli.shared.options import home_option, json_option
 
 @click.group("token")
 def command() -> None:
-    """Say who may look at the dashboard, and who may act there."""
+    """Manage access tokens for the dashboard."""
 
 
 @command.command("new")
 @click.argument("name")
 @click.option("--role", type=click.Choice(["reader", "operator"]), default="reader", show_default=True)
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Valid for so long.  [default: for good]")
+@click.option(
+    "--days", type=click.FloatRange(min=0, min_open=True), help="Days until the token expires.  [default: no expiry]"
+)
 @json_option
 @home_option
 def new(name: str, role: str, days: float | None, as_json: bool, home: str | None) -> None:
-    """Make a token and print it, this once: only its digest is kept. An operator can run programs here."""
+    """Create a token and print it once; only its digest is stored. An operator can run programs on this machine."""
     from evalfleet import config
     from evalfleet.errors import InputError
     from evalfleet.model import Role
@@ -50,7 +52,7 @@ def new(name: str, role: str, days: float | None, as_json: bool, home: str | Non
 @json_option
 @home_option
 def list_(as_json: bool, home: str | None) -> None:
-    """List the tokens, without what they are."""
+    """List the tokens, without their secrets."""
     from evalfleet import config
     from evalfleet.report import text
     from evalfleet.report.reader import opened
@@ -62,9 +64,9 @@ def list_(as_json: bool, home: str | None) -> None:
         click.echo(document({"tokens": rows}))
         return
     if not rows:
-        click.echo("no tokens yet; `evalfleet token new NAME` makes one")
+        click.echo("no tokens yet; `evalfleet token new NAME` creates one")
     for row in rows:
-        left = "for good" if row["expires_at"] is None else f"expires in {text.age(max(0.0, row['expires_at'] - now))}"
+        left = "no expiry" if row["expires_at"] is None else f"expires in {text.age(max(0.0, row['expires_at'] - now))}"
         name = text.printable(row["name"])
         click.echo(f"{row['id']}  {row['role']:<8}  {name:<24}  {left}")
 
@@ -74,7 +76,7 @@ def list_(as_json: bool, home: str | None) -> None:
 @json_option
 @home_option
 def revoke(token: str, as_json: bool, home: str | None) -> None:
-    """Make a token worthless, within a few seconds, also where a page is open with it."""
+    """Revoke a token. It stops working within a few seconds, also in open pages."""
     from evalfleet import config
     from evalfleet.store.open import open_store
 

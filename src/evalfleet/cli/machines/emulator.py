@@ -16,19 +16,27 @@ if TYPE_CHECKING:
 
 
 @click.command("emulator")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="On 127.0.0.1.  [default: a free one]")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1.  [default: a free port]")
 @click.option(
-    "--speed", type=click.FloatRange(0, 1e6), default=100.0, show_default=True, help="Cloud seconds a second."
+    "--speed",
+    type=click.FloatRange(0, 1e6),
+    default=100.0,
+    show_default=True,
+    help="How many times faster than real time; 0: no waiting.",
 )
 @click.option(
-    "--hosts", type=click.Choice(["inprocess", "netns"]), default="inprocess", show_default=True, help="What a VM is."
+    "--hosts",
+    type=click.Choice(["inprocess", "netns"]),
+    default="inprocess",
+    show_default=True,
+    help="How VMs are emulated.",
 )
-@click.option("--scenario", type=click.Path(path_type=Path), metavar="FILE", help="Quotas, times and faults.")
-@click.option("--seed", type=int, help="Of all chance.  [default: the scenario's, else 0]")
+@click.option("--scenario", type=click.Path(path_type=Path), metavar="FILE", help="File with quotas, times and faults.")
+@click.option("--seed", type=int, help="Seed for everything random.  [default: the scenario's, else 0]")
 @click.option(
-    "--traffic", type=click.Path(path_type=Path), metavar="FILE", help="Write every exchange down, as JSON lines."
+    "--traffic", type=click.Path(path_type=Path), metavar="FILE", help="Log every request and response as JSON lines."
 )
-@click.option("--tls", is_flag=True, help="Let clients sign in, over HTTPS, as on Azure.")
+@click.option("--tls", is_flag=True, help="Serve HTTPS and make clients sign in, as on Azure.")
 @json_option
 @home_option
 def command(
@@ -42,9 +50,9 @@ def command(
     as_json: bool,
     home: str | None,
 ) -> None:
-    """Run an Azure on this machine, until Ctrl-C.
+    """Emulate Azure on this machine until Ctrl-C.
 
-    Prints the settings to export, one per line. The VMs answer SSH on addresses of loopback; their commands run as you.
+    Prints the settings to export, one per line. VMs answer SSH on loopback addresses; commands on them run as you.
     """
     import anyio
 

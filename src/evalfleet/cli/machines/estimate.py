@@ -18,17 +18,17 @@ _positive = click.FloatRange(0, min_open=True, max=1e6)
 
 
 @click.command("estimate")
-@click.option("--tasks", type=click.IntRange(1), required=True, help="How many tasks.")
-@click.option("-w", "--workers", type=click.IntRange(1), default=10, show_default=True, help="How many workers.")
-@click.option("--minutes-per-task", type=_positive, default=8.0, show_default=True, help="Of one attempt.")
+@click.option("--tasks", type=click.IntRange(1), required=True, help="Number of tasks.")
+@click.option("-w", "--workers", type=click.IntRange(1), default=10, show_default=True, help="Number of workers.")
+@click.option("--minutes-per-task", type=_positive, default=8.0, show_default=True, help="Minutes per attempt.")
 @click.option(
     "--overhead-minutes",
     type=click.FloatRange(0, 1e6),
     default=5.0,
     show_default=True,
-    help="From asking for a machine to its first task.",
+    help="Minutes from requesting a machine to its first task.",
 )
-@click.option("--price", type=click.FloatRange(0, 1e6), metavar="USD", help="Per machine and hour.")
+@click.option("--price", type=click.FloatRange(0, 1e6), metavar="USD", help="Dollars per machine and hour.")
 @size_option
 @region_option
 @spot_option
@@ -46,7 +46,7 @@ def command(
     as_json: bool,
     home: str | None,
 ) -> None:
-    """Say what a run would take: time, machine hours and dollars, for several numbers of workers."""
+    """Estimate time, machine hours and cost of a run, for several numbers of workers."""
     from evalfleet import config, layout
     from evalfleet.azure import estimate, prices, settings, sizes
     from evalfleet.pools.offers import Offering

@@ -19,12 +19,12 @@ _REDRAW_S = 1.0
 
 
 @click.command("gpus")
-@click.option("--watch", is_flag=True, help="Show them again and again, until Ctrl-C.")
-@click.option("--release", "release", metavar="UUID", help="Take a GPU back from quarantine; a prefix will do.")
+@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
+@click.option("--release", "release", metavar="UUID", help="Take a GPU out of quarantine; a unique prefix is enough.")
 @json_option
 @home_option
 def command(watch: bool, release: str | None, as_json: bool, home: str | None) -> None:
-    """Show every GPU: who has it since when, strangers on it, quarantine and why, and who waits for some."""
+    """Show every GPU: its holder, foreign processes, quarantine and reason, and the queue."""
     from evalfleet import config
 
     settings = config.load(home)
@@ -62,7 +62,7 @@ def _lines(facts: GpuList, now: float, problem: str | None) -> list[Any]:
 
 
 def _facts(settings: Settings) -> tuple[GpuList, float, str | None]:
-    """The GPUs of all hosts, the time, and why this machine shows none."""
+    """The GPUs of all hosts, the time, and why this machine has none."""
     import time
 
     from evalfleet.report.gpus import gpus_facts
@@ -76,7 +76,7 @@ def _facts(settings: Settings) -> tuple[GpuList, float, str | None]:
 
 
 def _looked(settings: Settings, known: list[Card], now: float) -> tuple[list[Card], str | None]:
-    """What this machine shows, unless a controller looked just now; and why it shows nothing."""
+    """The GPUs of this machine, unless a controller listed them just now; and why there are none."""
     from msgspec.structs import replace
 
     from evalfleet.hosts.local.backend import HOST
@@ -125,6 +125,6 @@ def _release(settings: Settings, text: str) -> None:
                 f"{text!r} fits {len(found)} GPUs ({', '.join(card.uuid for card in found)}); give more of it"
             )
         store.gpus.unquarantine(found[0].host, found[0].uuid, owner_name())
-        click.echo(f"GPU {found[0].index} of {found[0].host} ({found[0].uuid}) is taken back from quarantine")
+        click.echo(f"GPU {found[0].index} of {found[0].host} ({found[0].uuid}) is out of quarantine")
     finally:
         store.close()

@@ -26,7 +26,7 @@ NOT_READY = 3
 
 @click.command("prepare")
 @click.argument("benchmark")
-@click.option("--pool", metavar="NAME", help="Make the hosts of this pool ready.  [default: this machine]")
+@click.option("--pool", metavar="NAME", help="Prepare the hosts of this pool.  [default: this machine]")
 @wheels_option
 @json_option
 @home_option

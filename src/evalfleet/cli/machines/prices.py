@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command("prices")
-@click.option("--refresh", is_flag=True, help="Ask Azure's price list, and keep the answer in the home.")
+@click.option("--refresh", is_flag=True, help="Fetch Azure's price list and store it in the home.")
 @regions_option
 @click.option("--size", "sizes", multiple=True, metavar="SIZE", help="Only this size; repeatable.")
 @json_option
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def command(refresh: bool, regions: tuple[str, ...], sizes: tuple[str, ...], as_json: bool, home: str | None) -> None:
     """Show the prices of machines, in dollars per hour.
 
-    The package has a dated table of prices on demand; spot prices come with a refresh, which needs no account.
+    The package contains dated on-demand prices; --refresh adds spot prices and needs no account.
     """
     from evalfleet import config, layout
     from evalfleet.azure import prices, settings

@@ -14,14 +14,16 @@ from evalfleet.cli.shared.options import home_option, json_option
 @click.command("quota")
 @regions_option
 @size_option
-@click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="How many are wanted.")
+@click.option(
+    "-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of machines needed."
+)
 @spot_option
 @json_option
 @home_option
 def command(regions: tuple[str, ...], size: str, workers: int, spot: bool, as_json: bool, home: str | None) -> None:
-    """Show how many cores Azure lets us have, and how many machines fit.
+    """Show the Azure core quota and how many machines fit.
 
-    A stopped (deallocated) machine counts as a running one.
+    Stopped (deallocated) machines count like running ones.
     """
     from evalfleet import config
     from evalfleet.azure import settings, sizes

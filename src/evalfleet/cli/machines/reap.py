@@ -20,24 +20,24 @@ _NAMED = 20
 
 
 @click.command("reap")
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @click.option(
     "--owner",
     "owners",
     multiple=True,
     metavar="LABEL",
-    help="Also what the home with this label has made, such as one that was deleted; what it still keeps only with --force.",
+    help="Also delete what the home with this label made; what that home still uses only with --force.",
 )
 @force_option
 @json_option
 @home_option
 def command(dry_run: bool, owners: tuple[str, ...], force: bool, as_json: bool, home: str | None) -> int:
-    """End everything of ours that has no purpose any more, in the cloud and on hosts, and prove that nothing is left.
+    """Delete evalfleet's resources that are no longer needed, in the cloud and on hosts, and verify that none is left.
 
-    In the cloud: pools that are to go, and whatever carries our tags and belongs to no pool and no wanted machine of this
-    home. What others made goes only after the moment that they put on it, or where their label is named. A machine with
-    results that are not collected yet stays, and is named. On hosts: runners that wait for nobody. Golden images stay. Exit
-    codes: 0 nothing is left; 3 something is.
+    In the cloud: pools marked for deletion, and resources with evalfleet's tags that belong to no pool or wanted machine of this
+    home. Resources of other homes go only after their deadline tag, or with --owner. A machine with
+    uncollected results stays and is listed. On hosts: runners without work. Golden images stay. Exit
+    codes: 0 nothing is left; 3 something is left.
     """
     from evalfleet import config
     from evalfleet.pools.kinds.registry import clouds, creates_machines
@@ -78,11 +78,11 @@ def _print(gone: list[dict[str, str]], left: int, runners: list[str], *, dry_run
     for name in runners:
         click.echo(f"gone: the idle runner on {name}")
     if dry_run:
-        click.echo(f"{count(len(gone), 'resource')} would go" if gone else "nothing is without a purpose")
+        click.echo(f"{count(len(gone), 'resource')} would go" if gone else "there is nothing to delete")
     elif left:
-        click.echo(f"{count(left, 'resource')} would not go; run it again, or look at the cloud's own pages")
+        click.echo(f"{count(left, 'resource')} could not be deleted; run it again, or check the cloud's portal")
     else:
-        click.echo("nothing of ours is left without a purpose")
+        click.echo("nothing is left to delete")
 
 
 def _print_others(others: dict[str, int]) -> None:
@@ -101,7 +101,7 @@ def _in_clouds(
     dry_run: bool,
     force: bool,
 ) -> tuple[list[dict[str, str]], int, dict[str, int]]:
-    """What goes or went, how many would not, and how much of which other homes was left alone."""
+    """What is or would be deleted, how many could not be, and how many resources of other homes were left alone."""
     import anyio
 
     from evalfleet.layout import Home
@@ -149,7 +149,7 @@ def _in_clouds(
 
 
 def _elsewhere(settings: Settings, store: Store) -> list[str]:
-    """Pools that are in another account than this shell names; each is told."""
+    """Pools in another account than the one of this shell; each is reported."""
     from evalfleet.errors import InputError
     from evalfleet.pools.kinds.registry import cloud_of, creates_machines
 
@@ -184,7 +184,7 @@ def _over(store: Store) -> list[str]:
 
 
 def _on_hosts(settings: Settings, store: Store) -> list[str]:
-    """Names of hosts over SSH whose runner waited for nobody, and has ended now."""
+    """Names of SSH hosts whose runner had no work and was ended."""
     import anyio
 
     from evalfleet.errors import BackendError

@@ -12,13 +12,13 @@ from evalfleet.cli.shared.options import home_option, json_option
 @click.command("bake")
 @click.argument("name", required=False)
 @worker_option
-@click.option("--image", default="golden", show_default=True, metavar="NAME", help="What to call it.")
+@click.option("--image", default="golden", show_default=True, metavar="NAME", help="Name of the image.")
 @json_option
 @home_option
 def command(name: str | None, worker: str | None, image: str, as_json: bool, home: str | None) -> int:
-    """Make a golden image of a prepared machine: `evalfleet pool create … --image golden` begins with it.
+    """Create a golden image from a prepared machine; `evalfleet pool create … --image golden` uses it.
 
-    The machine is left as it is; best is one that works at nothing now, which is what is chosen without --worker. An image
+    The machine is not changed. Without --worker, the machine with the least work is used. An image
     costs storage until it is deleted. NAME may be left out when there is one pool.
     """
     import anyio

@@ -13,17 +13,17 @@ from evalfleet.cli.shared.options import home_option, json_option
 
 @click.command("create")
 @click.argument("name")
-@click.option("--backend", metavar="KIND", help="How it gets its machines: ssh, azure-vm or that of a plug-in.")
-@click.option("--replace", is_flag=True, help="ssh: give a pool that is there other hosts.")
+@click.option("--backend", metavar="KIND", help="Where machines come from: ssh, azure-vm or a plug-in's.")
+@click.option("--replace", is_flag=True, help="ssh: replace the hosts of an existing pool.")
 @pool_options
 @json_option
 @home_option
 def command(name: str, backend: str | None, replace: bool, as_json: bool, home: str | None, **options: Any) -> int:
-    """Make a pool: of machines that exist (ssh), or of VMs that are made now (azure-vm).
+    """Create a pool of existing machines (ssh) or of new VMs (azure-vm).
 
-    Nothing is done to machines that exist before a run uses them. VMs are made, proved ready and paid for from now on: they
-    stop --max-hours after the last controller left. What is not given here is taken from [pool.NAME] in evalfleet.toml.
-    Exit codes: 0 ready; 3 not all of it.
+    Existing machines are not touched until a run uses them. VMs are created, checked and paid for from now on; they
+    stop after --max-hours without a controller. Options not given are taken from [pool.NAME] in evalfleet.toml.
+    Exit codes: 0 ready; 3 not all machines are ready.
     """
     from evalfleet import config
     from evalfleet.cli.pools.shared.apply import made_true

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 @click.command("delete")
 @click.argument("name", required=False)
 @worker_option
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @force_option
 @json_option
 @home_option
 def command(name: str | None, worker: str | None, yes: bool, force: bool, as_json: bool, home: str | None) -> int:
-    """Delete a pool, or one machine of it. Machines that we made go with disks, addresses and networks; others stay, without
-    our folder where it is reached and idle.
+    """Delete a pool, or one machine of it. VMs are deleted with disks, addresses and networks; existing machines stay, without
+    evalfleet's folder where it is reachable and idle.
 
-    Refused while a run that is not over uses the pool. A machine with results that are not collected yet is waited for.
+    Refused while an unfinished run uses the pool. Waits for machines with uncollected results.
     NAME may be left out when there is one pool.
     """
     from evalfleet import config
@@ -80,6 +80,6 @@ def _end(
     if not yes and names:
         question = f"delete {what}: {count(len(names), 'machine')} with all that is on their disks?"
         if not sys.stdin.isatty():
-            raise InputError(f"{question} Say --yes: there is no terminal to ask on.")
+            raise InputError(f"{question} Pass --yes; there is no terminal to ask on.")
         click.confirm(question, abort=True, err=True)
     return made_true(settings, store, delete(store, pool, worker, force=force), as_json=as_json)

@@ -42,7 +42,7 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     "timeout_s",
     callback=_seconds,
     metavar="DURATION",
-    help='End CMD after it, such as "5m".  [default: never]',
+    help='End CMD after this time, such as "5m".  [default: never]',
 )
 @json_option
 @home_option
@@ -57,8 +57,8 @@ def command(
 ) -> int:
     """Run a command on all hosts of a pool at the same time.
 
-    NAME may be left out when there is one pool. Every line comes with its host in front. Exits with 0 if CMD did so
-    everywhere, with 3 if a host was not reached or lost, else with 1.
+    NAME may be left out when there is one pool. Every line starts with its host. Exits with 0 if CMD did so
+    everywhere, with 3 if a host was unreachable or lost, else with 1.
     """
     import anyio
 
@@ -87,7 +87,7 @@ def _meant(ctx: click.Context, words: tuple[str, ...], home: str | None) -> tupl
         name, rest = None, words
     else:
         if len(words) > 1:
-            raise click.UsageError(f"one pool at most stands before --: {' '.join(words)}")
+            raise click.UsageError(f"name at most one pool before --: {' '.join(words)}")
         name, rest = words[0] if words else None, tuple(after)
     if not rest:
         raise click.UsageError("which command? Write it after --: evalfleet pool exec -- uptime")
@@ -100,5 +100,5 @@ def _refuse_pool_as_command(words: tuple[str, ...], home: str | None) -> None:
     with opened(home) as (_, pools):
         if len(words) > 1 and words[0] in [pool.name for pool in pools]:
             raise click.UsageError(
-                f"a command stands after --: evalfleet pool exec {words[0]} -- {' '.join(words[1:])}"
+                f"write the command after --: evalfleet pool exec {words[0]} -- {' '.join(words[1:])}"
             )

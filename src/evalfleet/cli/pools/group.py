@@ -5,27 +5,27 @@ from __future__ import annotations
 from evalfleet.cli.lazy_group import subgroup
 
 COMMANDS: dict[str, str] = {
-    "create": "Make a pool: of machines that exist, or of VMs that are made now.",
+    "create": "Create a pool of existing machines or of new VMs.",
     "list": "List the pools.",
     "status": "Show a pool's hosts: workers, price, and what runs there.",
-    "prepare": "Make its hosts ready, check by check.",
-    "logs": "Show what happens on its hosts.",
+    "prepare": "Prepare the hosts of a pool, check by check.",
+    "logs": "Show the logs of a pool's hosts.",
     "ssh": "Open a shell on a host, or run one command there.",
     "exec": "Run a command on all hosts at the same time.",
-    "vnc": "Look at the screens of hosts in a browser.",
-    "tunnel": "Make a port of a host a port of this machine.",
-    "screenshot": "Save what a host's screen shows.",
-    "scale": "Give a pool another size, or other limits.",
-    "stop": "Deallocate its machines; their disks stay.",
-    "start": "Start them again.",
-    "settle": "Go on with changes that were not finished.",
-    "bake": "Make a golden image of a prepared machine.",
-    "delete": "Delete a pool, with the machines that we made.",
+    "vnc": "Show the screens of hosts in a browser.",
+    "tunnel": "Forward a port of a host to this machine.",
+    "screenshot": "Save a screenshot of a host.",
+    "scale": "Change the size or the limits of a pool.",
+    "stop": "Deallocate the machines of a pool; disks stay.",
+    "start": "Start the stopped machines of a pool.",
+    "settle": "Finish changes that were interrupted.",
+    "bake": "Create a golden image from a prepared machine.",
+    "delete": "Delete a pool and the machines created for it.",
 }
 
 command = subgroup(
     "pool",
     "evalfleet.cli.pools",
     COMMANDS,
-    help="Keep named sets of machines for runs: `evalfleet run … --pool NAME` uses them.",
+    help="Manage named sets of machines; `evalfleet run … --pool NAME` uses one.",
 )

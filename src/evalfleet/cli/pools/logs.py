@@ -19,19 +19,19 @@ LOST = 3
 @click.command("logs")
 @click.argument("name", required=False)
 @worker_option
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Follow new lines until Ctrl-C.")
 @click.option(
     "--lines",
     type=click.IntRange(0, 10_000),
     default=20,
     show_default=True,
     metavar="N",
-    help="Of each log, to begin with.",
+    help="Lines of each log to start with.",
 )
 @json_option
 @home_option
 def command(name: str | None, worker: str | None, follow: bool, lines: int, as_json: bool, home: str | None) -> int:
-    """Show what happens on a pool's hosts: the runner's own log there, and what live attempts print.
+    """Show the logs of a pool's hosts: the runner's log, and the output of live attempts.
 
     NAME may be left out when there is one pool. With --json one object per line. Exits with 3 if a host was not
     reached. What one task wrote, now or earlier: `evalfleet logs RUN KEY`.
@@ -49,7 +49,7 @@ def command(name: str | None, worker: str | None, follow: bool, lines: int, as_j
 
 
 class _Titles:
-    """The keys of attempts, as far as this home knows them."""
+    """The task keys of attempts, where this home knows them."""
 
     def __init__(self, reader: StoreReader | None) -> None:
         self._reader = reader

@@ -11,15 +11,15 @@ from evalfleet.cli.shared.options import home_option, json_option, wheels_option
 
 @click.command("prepare")
 @click.argument("name", required=False)
-@click.option("--benchmark", metavar="NAME", help="What for.  [default: what the pool was made for]")
+@click.option("--benchmark", metavar="NAME", help="Benchmark to prepare for.  [default: the pool's]")
 @wheels_option
 @json_option
 @home_option
 def command(name: str | None, benchmark: str | None, wheels: Path | None, as_json: bool, home: str | None) -> int:
-    """Make the hosts of a pool ready, check by check, and say which check does not hold.
+    """Prepare the hosts of a pool, check by check, and report the checks that fail.
 
-    Machines of a cloud pass the readiness checks first, those in quarantine again; with --benchmark machines that come
-    later are made ready for it, too. NAME may be left out when there is one pool. Exit codes: 0 ready; 3 not all.
+    Cloud machines pass the readiness checks first, quarantined ones again; with --benchmark, machines that come
+    later are prepared for it too. NAME may be left out when there is one pool. Exit codes: 0 ready; 3 not all are.
     """
     from evalfleet import config
     from evalfleet.benchmarks import registry
@@ -46,5 +46,5 @@ def command(name: str | None, benchmark: str | None, wheels: Path | None, as_jso
     finally:
         store.close()
     if tools is None:
-        raise click.UsageError("--benchmark: say what the hosts are to be made ready for.")
+        raise click.UsageError("--benchmark: name the benchmark to prepare the hosts for.")
     return on_hosts(settings, home, pool.name, tools, wheels, as_json)

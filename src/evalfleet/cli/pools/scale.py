@@ -11,9 +11,9 @@ from evalfleet.cli.shared.options import budget_option, force_option, home_optio
 @click.command("scale")
 @click.argument("name", required=False)
 @click.argument("workers", required=False, type=click.IntRange(0, 1000))
-@click.option("--min", type=click.IntRange(0, 1000), help="Follow the queue, from so many …")
-@click.option("--max", type=click.IntRange(1, 1000), help="… to so many machines.")
-@duration_option("--idle", help="A machine that is idle so long goes.")
+@click.option("--min", type=click.IntRange(0, 1000), help="Scale with the queue: minimum number of machines.")
+@click.option("--max", type=click.IntRange(1, 1000), help="Scale with the queue: maximum number of machines.")
+@duration_option("--idle", help="Remove a machine after this much idle time.")
 @budget_option
 @force_option
 @json_option
@@ -29,12 +29,12 @@ def command(
     as_json: bool,
     home: str | None,
 ) -> int:
-    """Give a pool so many machines, or other limits: `evalfleet pool scale [NAME] 8`.
+    """Set the number of machines of a pool, or its limits: `evalfleet pool scale [NAME] 8`.
 
-    Machines that are too many go, those without work first; one that has work of any run, live or not collected yet, gets
-    no more, and goes when that has ended: the command waits, and says for what. With --min and --max the pool
-    follows what runs need. NAME may be left out when there is one pool. Also lets a pool try again that makes no more
-    machines. Exit codes: 0 done; 3 not all of it.
+    Surplus machines are removed, idle ones first. A machine with live or uncollected work of any run gets
+    no more work and is removed when that has ended; the command waits and says for what. With --min and --max the pool
+    follows the queue. NAME may be left out when there is one pool. Also makes a pool try again that creates no more
+    machines. Exit codes: 0 done; 3 not all done.
     """
     from evalfleet.cli.pools.shared.apply import ordered
     from evalfleet.operations.pools import scale

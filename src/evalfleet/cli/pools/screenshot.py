@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 @click.command("screenshot")
 @click.argument("worker", metavar="W")
-@click.option("--to", metavar="FILE", help='Where to put it; "-" is standard output.  [default: W.png]')
-@click.option("--container", metavar="C", help="Whose screen, of several containers.  [default: the first that runs]")
+@click.option("--to", metavar="FILE", help='Output file; "-" is standard output.  [default: W.png]')
+@click.option("--container", metavar="C", help="Container, if a host has several.  [default: the first that runs]")
 @json_option
 @home_option
 def command(worker: str, to: str | None, container: str | None, as_json: bool, home: str | None) -> None:
     """Save what a host's screen shows now, as PNG.
 
-    Of a host whose benchmark runs in a container with a screen, such as waa, it is that screen. Of any other it is the
-    newest screenshot of an attempt that runs there now.
+    If the benchmark runs in a container with a screen, such as waa, it is that screen; otherwise it is the
+    newest screenshot of an attempt running there.
     """
     import anyio
 

@@ -9,14 +9,14 @@ from evalfleet.cli.shared.options import home_option, json_option
 
 @click.command("settle")
 @click.argument("name", required=False)
-@click.option("--again", is_flag=True, help="Let machines in quarantine prove themselves again.")
+@click.option("--again", is_flag=True, help="Run the readiness checks of quarantined machines again.")
 @json_option
 @home_option
 def command(name: str | None, again: bool, as_json: bool, home: str | None) -> int:
-    """Make a pool what it should be, without a new order: go on where a command that was killed has left it.
+    """Finish changes to a pool that a killed command left undone; change nothing else.
 
-    `evalfleet serve` does this for pools that no other process keeps. NAME may be left out when there is one pool. Exit codes: 0 done; 3
-    not all of it.
+    `evalfleet serve` does this for pools without a controller. NAME may be left out when there is one pool. Exit codes: 0 done; 3
+    not all done.
     """
     from evalfleet import config
     from evalfleet.cli.pools.shared.apply import made_true, meant

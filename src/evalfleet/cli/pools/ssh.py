@@ -24,7 +24,7 @@ LOST = 255
 @click.command("ssh", context_settings={"allow_interspersed_args": False})
 @click.argument("worker", metavar="W")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[CMD…]")
-@click.option("-t", "--tty", is_flag=True, help="Give CMD a terminal, as htop and the like need.")
+@click.option("-t", "--tty", is_flag=True, help="Give CMD a terminal, for programs such as htop.")
 @json_option
 @home_option
 def command(worker: str, words: tuple[str, ...], tty: bool, as_json: bool, home: str | None) -> int:
@@ -51,12 +51,12 @@ def command(worker: str, words: tuple[str, ...], tty: bool, as_json: bool, home:
 
 
 def line_of(words: tuple[str, ...]) -> str:
-    """What the login shell on a host gets to read."""
+    """The command line for the login shell on a host."""
     return words[0] if len(words) == 1 else shlex.join(words)
 
 
 def _joined(host: Reachable, home: Home, line: str | None, *, tty: bool) -> int:
-    """Through the system's ssh, whose terminal people know; where there is none, by our own means."""
+    """Use the system's ssh, whose terminal people know; where there is none, our own client."""
     import anyio
 
     from evalfleet.hosts.access import named
@@ -83,7 +83,7 @@ def _joined(host: Reachable, home: Home, line: str | None, *, tty: bool) -> int:
 
 
 def _learn(host: Reachable, hops: Sequence[Hop], home: Home) -> None:
-    """Learn the key of a host of which nothing is known: by our rule, which is stricter than ssh's own."""
+    """Learn the key of an unknown host, by our rule, which is stricter than ssh's."""
     import anyio
 
     from evalfleet.hosts.ssh.visit.connection import is_known

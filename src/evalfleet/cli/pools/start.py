@@ -14,9 +14,9 @@ from evalfleet.cli.shared.options import home_option, json_option
 @json_option
 @home_option
 def command(name: str | None, worker: str | None, as_json: bool, home: str | None) -> int:
-    """Start the stopped machines of a pool, or one, and prove that they are ready; those in quarantine try again.
+    """Start the stopped machines of a pool, or one, and check that they are ready; quarantined ones are checked again.
 
-    NAME may be left out when there is one pool. Exit codes: 0 ready; 3 not all of it.
+    NAME may be left out when there is one pool. Exit codes: 0 ready; 3 not all are.
     """
     from evalfleet.cli.pools.shared.apply import ordered
     from evalfleet.operations.pools import start

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command("status")
 @click.argument("name", required=False)
-@click.option("--probe", is_flag=True, help="Ask every host now.")
+@click.option("--probe", is_flag=True, help="Connect to every host now.")
 @json_option
 @home_option
 def command(name: str | None, probe: bool, as_json: bool, home: str | None) -> int:

@@ -28,10 +28,10 @@ WAY = re.compile(
 @json_option
 @home_option
 def command(worker: str, way: str, as_json: bool, home: str | None) -> None:
-    """Make a port of a host a port of this machine, until Ctrl-C.
+    """Forward a port of a host to this machine until Ctrl-C.
 
     Only programs on this machine can use it. HOST:PORT[:LOCALPORT] leads to a port of another machine, as the host sees
-    it. LOCALPORT is the same number by default, or another if that is taken. A connection that breaks is made again.
+    it. LOCALPORT is the same number by default, or another if that is taken. A broken connection is opened again.
     """
     import anyio
 

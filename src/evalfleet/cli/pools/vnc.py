@@ -23,20 +23,20 @@ LOST = 3
 
 @click.command("vnc")
 @click.argument("worker", metavar="[W]", required=False)
-@click.option("--all", "everywhere", is_flag=True, help="The screens of all hosts of all pools.")
+@click.option("--all", "everywhere", is_flag=True, help="Show all hosts of all pools.")
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
     metavar="N",
-    help="Of the screen, on the host.  [default: the benchmark's, such as 8006 of waa]",
+    help="Port of the screen on the host.  [default: the benchmark's, such as 8006 for waa]",
 )
-@click.option("--open", "in_browser", is_flag=True, help="Show them in the browser.")
+@click.option("--open", "in_browser", is_flag=True, help="Open the links in a browser.")
 @json_option
 @home_option
 def command(
     worker: str | None, everywhere: bool, port: int | None, in_browser: bool, as_json: bool, home: str | None
 ) -> int:
-    """Look at the screens of hosts in a browser, until Ctrl-C.
+    """Show the screens of hosts in a browser until Ctrl-C.
 
     Prints a link for each. They work on this machine only, and lead through SSH to the port on which the host's
     container shows its screen. W may be left out when there is one host.
@@ -105,7 +105,7 @@ def _show(name: str, link: str, in_browser: bool, as_json: bool) -> None:
 
 
 async def _open(group: TaskGroup, host: Reachable | Absent, home: Home, port: int, links: dict[str, str]) -> None:
-    """Keep a tunnel in the group. A host that is not reached is named and left out."""
+    """Keep a tunnel in the group. An unreachable host is reported and left out."""
     from evalfleet.errors import BackendError
     from evalfleet.hosts.ssh.visit.tunnel import LOCAL, Target, Tunnel
 
@@ -119,7 +119,7 @@ async def _open(group: TaskGroup, host: Reachable | Absent, home: Home, port: in
 
 
 async def _kept(tunnel: Tunnel, *, task_status: TaskStatus[int]) -> None:
-    """Serve a tunnel; that it ends must not end the others."""
+    """Serve a tunnel; its end must not end the others."""
     import anyio
 
     from evalfleet.errors import BackendError

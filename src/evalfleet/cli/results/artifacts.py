@@ -15,12 +15,12 @@ from evalfleet.cli.shared.options import home_option, json_option, run_required
 @click.argument("key", metavar="KEY")
 @click.argument("path", required=False, metavar="[PATH]")
 @click.option(
-    "--attempt", "number", type=click.IntRange(min=1), metavar="N", help="Which attempt.  [default: the latest]"
+    "--attempt", "number", type=click.IntRange(min=1), metavar="N", help="Number of the attempt.  [default: the latest]"
 )
 @json_option
 @home_option
 def command(run: str, key: str, path: str | None, number: int | None, as_json: bool, home: str | None) -> None:
-    """List the files that a task left, or write the one at PATH to standard output, as it is.
+    """List the files of a task, or write the one at PATH unchanged to standard output.
 
     Files of an attempt on another machine are here once it has ended. `evalfleet export` copies those of a whole run.
     """
@@ -46,4 +46,4 @@ def command(run: str, key: str, path: str | None, number: int | None, as_json: b
         rows = [[Span(f"{one.size:,}"), Span(text.printable(one.path))] for one in files]
         write(table([Column("bytes", right=True), Column("file")], rows, columns()), colour=settings.colour)
     else:
-        click.echo(f"attempt {attempt.number} of {key!r} has left no files", err=True)
+        click.echo(f"attempt {attempt.number} of {key!r} has no files", err=True)

@@ -12,7 +12,7 @@ from evalfleet.cli.shared.options import home_option, json_option
 @click.argument("run_a", metavar="RUN_A")
 @click.argument("run_b", metavar="RUN_B")
 @click.option(
-    "--allow-different", is_flag=True, help="Compare also tasks of one key that are not the same work, and studies."
+    "--allow-different", is_flag=True, help="Also compare tasks with the same key but different payloads, and studies."
 )
 @json_option
 @home_option

@@ -25,10 +25,10 @@ _POOL = "pool:"
 
 @click.command("events")
 @run_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on with new events until it is over.")
-@click.option("--type", "pattern", metavar="PATTERN", default="*", help="Only types like this, such as 'task.*'.")
-@click.option("--task", "key", metavar="KEY", help="Only those of one task.")
-@click.option("--after", type=click.IntRange(min=0), default=0, metavar="NUMBER", help="Only those after this one.")
+@click.option("-f", "--follow", is_flag=True, help="Follow new events until the run is over.")
+@click.option("--type", "pattern", metavar="PATTERN", default="*", help="Only types that match, such as 'task.*'.")
+@click.option("--task", "key", metavar="KEY", help="Only events of this task.")
+@click.option("--after", type=click.IntRange(min=0), default=0, metavar="NUMBER", help="Only events after this number.")
 @json_option
 @home_option
 def command(run: str, follow: bool, pattern: str, key: str | None, after: int, as_json: bool, home: str | None) -> None:
@@ -52,7 +52,7 @@ def command(run: str, follow: bool, pattern: str, key: str | None, after: int, a
 
 @contextmanager
 def _opened(home: Path, text: str) -> Generator[tuple[StoreReader, str]]:
-    """A reader, and what the events stand under: the id of a run, or `pool:NAME`, also of a pool that is gone."""
+    """A reader, and the owner of the events: the id of a run, or `pool:NAME`, also of a deleted pool."""
     from evalfleet.errors import NotFound
     from evalfleet.report.reader import opened, opened_run
 
@@ -62,7 +62,9 @@ def _opened(home: Path, text: str) -> Generator[tuple[StoreReader, str]]:
         return
     with opened(home) as reader:
         if reader is None or not reader.events.of_run(text, 0, 1):
-            raise NotFound(f"no pool {text.removeprefix(_POOL)!r} was ever here; `evalfleet pool list` lists the pools")
+            raise NotFound(
+                f"no pool {text.removeprefix(_POOL)!r} has ever existed in this home; `evalfleet pool list` lists the pools"
+            )
         yield reader, text
 
 

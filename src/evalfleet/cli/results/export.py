@@ -12,12 +12,12 @@ _FORMATS = ("evalfleet", "csv", "junit", "waa")
 
 @click.command("export")
 @run_argument
-@click.option("--to", metavar="DIR", required=True, help="Folder to make; an existing one must be empty.")
-@click.option("--format", "format", type=click.Choice(_FORMATS), required=True, help="Which files to write.")
+@click.option("--to", metavar="DIR", required=True, help="Folder to create; an existing one must be empty.")
+@click.option("--format", "format", type=click.Choice(_FORMATS), required=True, help="Output format.")
 @json_option
 @home_option
 def command(run: str, to: str, format: str, as_json: bool, home: str | None) -> None:
-    """Write a run, as it stands, to a new folder: whole, or not at all.
+    """Write the current state of a run to a new folder, completely or not at all.
 
     \b
     evalfleet   summary, results, events, and the files of every attempt

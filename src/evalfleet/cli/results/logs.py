@@ -27,19 +27,19 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 @run_required
 @click.argument("key", metavar="KEY")
 @click.option(
-    "--attempt", "number", type=click.IntRange(min=1), metavar="N", help="Which attempt.  [default: the latest]"
+    "--attempt", "number", type=click.IntRange(min=1), metavar="N", help="Number of the attempt.  [default: the latest]"
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on while the attempt runs.")
-@click.option("--stdout", "only", flag_value="stdout", help="Only what it wrote to standard output.")
-@click.option("--stderr", "only", flag_value="stderr", help="Only what it wrote to standard error.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output while the attempt runs.")
+@click.option("--stdout", "only", flag_value="stdout", help="Only standard output.")
+@click.option("--stderr", "only", flag_value="stderr", help="Only standard error.")
 @json_option
 @home_option
 def command(
     run: str, key: str, number: int | None, follow: bool, only: str | None, as_json: bool, home: str | None
 ) -> None:
-    """Print what a task of a run wrote, while it runs or later.
+    """Print the output of a task, while it runs or later.
 
-    On a terminal, codes that do more than colour the text are shown instead of obeyed. With --json one object; with
+    On a terminal, control codes other than colours are printed, not executed. With --json one object; with
     --json and -f one object per piece.
     """
     from evalfleet import config
@@ -69,7 +69,7 @@ def command(
 
 
 def _attempt(store: StoreReader, run: Run, key: str, number: int | None, *, wait: bool) -> Attempt:
-    """The attempt that is meant. With `wait`, one that does not exist yet is waited for while the run goes on."""
+    """The named attempt. With `wait`, waits for one that does not exist yet while the run goes on."""
     from evalfleet.errors import NotFound
 
     store.tasks.get(run.id, key)  # one that does not exist is not waited for
@@ -130,7 +130,7 @@ class Printer:
 
 
 def harmless(text: str, *, colour: bool) -> str:
-    """Show codes that would move the cursor, set titles or ring; keep colours if they are wanted."""
+    """Make control codes visible; keep colours if `colour` says so."""
     text = _OPERATING.sub(lambda match: "\\e" if match[0] == "\x1b" else f"\\x{ord(match[0]):02x}", text)
     return text if colour else _COLOURS.sub("", text)
 

@@ -14,7 +14,10 @@ from evalfleet.cli.shared.options import home_option, json_option, run_argument
 @run_argument
 @click.option("--html", "html_file", metavar="FILE", help="Write one self-contained HTML page; '-' is standard output.")
 @click.option(
-    "--pictures", type=click.FloatRange(0, 2000), metavar="MB", help="Most screenshots in the page.  [default: 20]"
+    "--pictures",
+    type=click.FloatRange(0, 2000),
+    metavar="MB",
+    help="Maximum megabytes of screenshots in the page.  [default: 20]",
 )
 @json_option
 @home_option

@@ -27,15 +27,19 @@ _WIDEST = 200  # of the list of workers, which fills what it gets
 
 @click.command("status")
 @click.argument("run", required=False, metavar="[RUN]")
-@click.option("-n", "limit", type=click.IntRange(min=1), default=_SHOWN, show_default=True, help="Most runs to list.")
-@click.option("--state", "states", multiple=True, type=click.Choice(_STATES), help="Only runs in it; repeatable.")
-@click.option("--search", metavar="TEXT", help="Only runs whose id or name contains it.")
+@click.option(
+    "-n", "limit", type=click.IntRange(min=1), default=_SHOWN, show_default=True, help="Maximum number of runs to list."
+)
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only runs in this state; repeatable."
+)
+@click.option("--search", metavar="TEXT", help="Only runs whose id or name contains this text.")
 @json_option
 @home_option
 def command(
     run: str | None, limit: int, states: tuple[str, ...], search: str | None, as_json: bool, home: str | None
 ) -> None:
-    """List the runs, newest first, or show one run: how far it is, what its workers do, what it waits for."""
+    """List runs, newest first, or show one run: progress, workers, and what it is waiting for."""
     from evalfleet import config
 
     settings = config.load(home)

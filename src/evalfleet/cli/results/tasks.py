@@ -24,14 +24,16 @@ _MOST_DOMAIN = 16
 @click.command("tasks")
 @run_argument
 @click.option("--failed", is_flag=True, help="Only tasks that ended without a verdict: failed and held.")
-@click.option("--state", "states", multiple=True, type=click.Choice(_STATES), help="Only tasks in it; repeatable.")
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only tasks in this state; repeatable."
+)
 @click.option("--domain", metavar="PATTERN", help="Only matching domains, such as 'click*'.")
 @click.option(
     "--sort",
     type=click.Choice(_SORTS),
     default="number",
     metavar="WORD",
-    help=f"By {', '.join(SORTS)}; with - before it in reverse.  [default: number]",
+    help=f"Sort by {', '.join(SORTS)}; a leading - reverses the order.  [default: number]",
 )
 @json_option
 @home_option

@@ -28,7 +28,7 @@ _HINT = "Ctrl-C ends the view, not the run"
 @click.command("watch")
 @run_argument
 @threshold_options
-@click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
+@click.option("-v", "--verbose", is_flag=True, help="Also print claims and progress (plain output only).")
 @json_option
 @home_option
 def command(run: str, thresholds: Thresholds, verbose: bool, as_json: bool, home: str | None) -> int:
@@ -36,7 +36,7 @@ def command(run: str, thresholds: Thresholds, verbose: bool, as_json: bool, home
 
     On a terminal the view is redrawn in place; elsewhere a line is printed per event. With --json only the summary is
     printed, at the end. Exit codes: 0 enough tasks count; 1 too few do, the valid score is below --min-score, or
-    cancelled; 3 paused, or no controller drives the run; 130 interrupted. Interrupting the view does not touch the run.
+    cancelled; 3 paused, or no controller drives the run; 130 interrupted. Interrupting `watch` does not affect the run.
     """
     from evalfleet import config
     from evalfleet.cli.shared.drive import Show, report
@@ -54,7 +54,7 @@ def command(run: str, thresholds: Thresholds, verbose: bool, as_json: bool, home
 
 
 def _follow(store: StoreReader, run: Run, settings: Settings, *, verbose: bool, quiet: bool) -> bool:
-    """Show the run until it is over; returns whether it ended by itself, and not for want of a controller."""
+    """Show the run until it is over; returns whether it really ended, rather than lost its controller."""
     from evalfleet.config import is_terminal
 
     ending = Ending(store.runs.driver)
@@ -84,7 +84,7 @@ def _tick(store: StoreReader, run: Run, ending: Ending, show: Callable[[], objec
 
 
 class Ending:
-    """Decides when there is nothing more to wait for."""
+    """Decides when to stop waiting."""
 
     def __init__(self, driver: Callable[[str], str | None], clock: Callable[[], float] = time.monotonic) -> None:
         self.driven = True

@@ -9,7 +9,7 @@ from evalfleet.cli.shared.options import budget_option, home_option, json_option
 
 @click.command("amend")
 @run_argument
-@click.option("-w", "--workers", type=click.IntRange(min=1), help="Tasks at a time, from now on.")
+@click.option("-w", "--workers", type=click.IntRange(min=1), help="Tasks at a time from now on.")
 @budget_option
 @json_option
 @home_option

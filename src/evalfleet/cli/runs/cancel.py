@@ -14,7 +14,7 @@ from evalfleet.cli.shared.options import home_option, json_option, run_argument
 def command(run: str, as_json: bool, home: str | None) -> int:
     """End a run: waiting and held tasks are cancelled, running ones are ended.
 
-    Verdicts and failures that exist already stay. `evalfleet retry --only cancelled` takes it back.
+    Existing verdicts and failures stay. `evalfleet retry --only cancelled` undoes it.
     """
     import anyio
 

@@ -10,7 +10,7 @@ from evalfleet.cli.shared.options import home_option, json_option, keys_argument
 @click.command("hold")
 @run_required
 @keys_argument
-@click.option("--reason", metavar="TEXT", help="Why; `status` and the report show it.")
+@click.option("--reason", metavar="TEXT", help="Reason; shown in `status` and the report.")
 @json_option
 @home_option
 def command(run: str, keys: tuple[str, ...], reason: str | None, as_json: bool, home: str | None) -> int:

@@ -11,15 +11,15 @@ from evalfleet.cli.shared.options import home_option, json_option
 
 @click.command("import")
 @click.argument("folder", metavar="DIR")
-@click.option("--format", "format", metavar="BENCHMARK", required=True, help="Whose results they are, such as waa.")
-@click.option("--name", help="What to call the run.  [default: the format's and the model's name]")
+@click.option("--format", "format", metavar="BENCHMARK", required=True, help="Format of the results, such as waa.")
+@click.option("--name", help="Name of the run.  [default: format and model]")
 @json_option
 @home_option
 def command(folder: str, format: str, name: str | None, as_json: bool, home: str | None) -> None:
-    """Make a completed run of the results that another program left in a folder, to report and compare.
+    """Import the results of another program from a folder as a completed run, to report and compare.
 
     The benchmark that --format names reads them. A task without a verdict is held, with its exception as evidence.
-    Nothing is run. The same results are imported once.
+    No task is run. The same results are imported only once.
     """
     from evalfleet import config
     from evalfleet.operations.import_results import import_folder

@@ -19,7 +19,7 @@ _NONE = "-"
 
 @click.command("judge")
 @run_argument
-@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, without changing it.")
 @json_option
 @home_option
 def command(run: str, dry_run: bool, as_json: bool, home: str | None) -> None:

@@ -9,7 +9,7 @@ from evalfleet.cli.shared.options import home_option, json_option, run_argument
 
 @click.command("pause")
 @run_argument
-@click.option("--reason", metavar="TEXT", help="Why; `status` and the page show it.")
+@click.option("--reason", metavar="TEXT", help="Reason; shown in `status` and the dashboard.")
 @json_option
 @home_option
 def command(run: str, reason: str | None, as_json: bool, home: str | None) -> int:

@@ -10,11 +10,11 @@ from evalfleet.cli.shared.options import home_option, json_option, run_required
 @click.command("quarantine")
 @run_required
 @click.argument("worker", metavar="WORKER|HOST")
-@click.option("--reason", metavar="TEXT", help="Why; the events show it.")
+@click.option("--reason", metavar="TEXT", help="Reason; shown in the events.")
 @json_option
 @home_option
 def command(run: str, worker: str, reason: str | None, as_json: bool, home: str | None) -> int:
-    """Give a worker, or all workers of a host, no more work of this run.
+    """Stop giving work of this run to a worker, or to all workers of a host.
 
     Tasks that run there go on to their end. `evalfleet unquarantine` lets it work again. `evalfleet status RUN` names the workers.
     """

@@ -11,12 +11,12 @@ from evalfleet.cli.shared.thresholds import Thresholds, threshold_options
 
 @click.command("resume")
 @run_argument
-@click.option("-w", "--workers", type=click.IntRange(min=1), help="Tasks at a time, from now on.")
+@click.option("-w", "--workers", type=click.IntRange(min=1), help="Tasks at a time from now on.")
 @budget_option
 @threshold_options
-@click.option("--stay-paused", is_flag=True, hidden=True, help="Let a pause that was asked for hold. As `serve` does.")
+@click.option("--stay-paused", is_flag=True, hidden=True, help="Stay paused if a pause was requested, as `serve` does.")
 @adopt_option
-@click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
+@click.option("-v", "--verbose", is_flag=True, help="Also print claims and progress (plain output only).")
 @json_option
 @home_option
 @lasting
@@ -31,9 +31,9 @@ def command(
     as_json: bool,
     home: str | None,
 ) -> int:
-    """Go on with a run that was detached, interrupted, killed or paused.
+    """Continue a run that was detached, interrupted, killed or paused.
 
-    Tasks that are still running are found again and go on; nothing that finished runs twice. Of a run that is over only
+    Tasks that still run are found again and go on; finished tasks do not run again. For a run that is over, only
     the summary is shown. Exit codes as `evalfleet run`; of a study as `evalfleet tune`.
     """
     from evalfleet import config

@@ -14,9 +14,9 @@ from evalfleet.cli.shared.thresholds import Thresholds, threshold_options
 @click.option(
     "--only", multiple=True, metavar="STATE|KEY", help="failed, held, cancelled, or a task's key; repeatable."
 )
-@click.option("-w", "--workers", type=click.IntRange(min=1), help="Tasks at a time, from now on.")
+@click.option("-w", "--workers", type=click.IntRange(min=1), help="Tasks at a time from now on.")
 @threshold_options
-@click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
+@click.option("-v", "--verbose", is_flag=True, help="Also print claims and progress (plain output only).")
 @json_option
 @home_option
 @lasting
@@ -29,9 +29,9 @@ def command(
     as_json: bool,
     home: str | None,
 ) -> int:
-    """Give tasks without a verdict a fresh allowance of attempts, and drive the run.
+    """Give tasks without a verdict a new set of attempts, and drive the run.
 
-    Without --only: all failed and held tasks. Earlier attempts are kept. Where another controller drives the run, it is
+    Without --only: all failed and held tasks. Earlier attempts are kept. If another controller drives the run, it is
     asked to do it. Exit codes as `evalfleet run`; of a study as `evalfleet tune`.
     """
     from evalfleet import config

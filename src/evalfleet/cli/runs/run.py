@@ -22,18 +22,20 @@ if TYPE_CHECKING:
 @click.argument("source", metavar="TASKS|BENCHMARK")
 @click.option("-w", "--workers", type=click.IntRange(min=1), help="Tasks at a time.  [default: the file's, else CPUs]")
 @click.option(
-    "--distribution", type=click.Choice(["queue", "round-robin"]), help="How tasks find workers.  [default: queue]"
+    "--distribution",
+    type=click.Choice(["queue", "round-robin"]),
+    help="How tasks are assigned to workers.  [default: queue]",
 )
 @click.option("--pool", metavar="NAME", help="Use the hosts of this pool.  [default: this machine]")
 @machine_options
-@click.option("--name", help="What to call the run.  [default: the file's name]")
+@click.option("--name", help="Name of the run.  [default: the file's name]")
 @budget_option
 @override_options
 @threshold_options
 @benchmark_options
 @click.option("--detach", is_flag=True, help="Submit only; `evalfleet resume` drives it.")
-@click.option("--serve", is_flag=True, help="Show it in a browser, too, as long as it runs.")
-@click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
+@click.option("--serve", is_flag=True, help="Also serve the dashboard while it runs.")
+@click.option("-v", "--verbose", is_flag=True, help="Also print claims and progress (plain output only).")
 @json_option
 @home_option
 @lasting
@@ -51,10 +53,10 @@ def command(
     home: str | None,
     **wanted: Any,  # workers, distribution, name and budget, as `RunOptions` has them
 ) -> int:
-    """Submit the tasks of a file or of a benchmark and drive them to their end.
+    """Submit the tasks of a file or a benchmark, and drive them to the end.
 
     TASKS is a task file: TOML, or JSON Lines with one task per line; '-' reads standard input. BENCHMARK is one that
-    `evalfleet benchmarks` lists; a file of that name goes first. A terminal shows the run live, elsewhere a line is
+    `evalfleet benchmarks` lists; a file of that name takes precedence. A terminal shows the run live; elsewhere a line is
     printed per event; with --json only one summary object, at the end.
 
     Exit codes: 0 enough tasks count; 1 too few do, the valid score is below --min-score, or cancelled; 2 bad usage or

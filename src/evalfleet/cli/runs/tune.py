@@ -12,14 +12,14 @@ from evalfleet.cli.shared.output import lasting
 @click.command("tune")
 @click.argument("file", metavar="STUDY")
 @click.option("--parallel", type=click.IntRange(1, 10_000), help="Trials at a time.  [default: the file's, else 1]")
-@click.option("--trials", type=click.IntRange(1, 100_000), help="How many to try.  [default: the file's, else 20]")
-@click.option("--gpus", metavar="0,1,…", help="Lease only these GPUs of each host, by index.  [default: all]")
-@click.option("--resume", "go_on", is_flag=True, help="Go on with the newest study of that name, as it was submitted.")
+@click.option("--trials", type=click.IntRange(1, 100_000), help="Number of trials.  [default: the file's, else 20]")
+@click.option("--gpus", metavar="0,1,…", help="Use only these GPUs of each host, by index.  [default: all]")
+@click.option("--resume", "go_on", is_flag=True, help="Continue the newest study of that name, as it was submitted.")
 @click.option("--pool", metavar="NAME", help="Use the hosts of this pool.  [default: this machine]")
-@click.option("--name", help="What to call the study.  [default: the file's]")
+@click.option("--name", help="Name of the study.  [default: the file's]")
 @budget_option
 @click.option("--detach", is_flag=True, help="Submit only; `evalfleet resume` drives it.")
-@click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
+@click.option("-v", "--verbose", is_flag=True, help="Also print claims and progress (plain output only).")
 @json_option
 @home_option
 @lasting
@@ -37,7 +37,7 @@ def command(
     as_json: bool,
     home: str | None,
 ) -> int:
-    """Search the best parameters of a program: submit a study and drive its trials.
+    """Search for the best parameters of a program: submit a study and drive its trials.
 
     STUDY is a TOML file with [study], [parameters] and [trial]. A study is a run, so `status`, `watch`, `logs`, `cancel` and
     the others work on it.

@@ -10,7 +10,7 @@ from evalfleet.cli.shared.options import home_option, json_option, run_required
 @click.command("unquarantine")
 @run_required
 @click.argument("worker", metavar="WORKER|HOST")
-@click.option("--reason", metavar="TEXT", help="Why; the events show it.")
+@click.option("--reason", metavar="TEXT", help="Reason; shown in the events.")
 @json_option
 @home_option
 def command(run: str, worker: str, reason: str | None, as_json: bool, home: str | None) -> int:

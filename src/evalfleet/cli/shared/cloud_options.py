@@ -14,16 +14,18 @@ if TYPE_CHECKING:
 REGION = "eastus"
 SIZE = "Standard_D8ds_v5"
 
-region_option = click.option("--region", default=REGION, show_default=True, metavar="REGION", help="Where.")
+region_option = click.option("--region", default=REGION, show_default=True, metavar="REGION", help="Azure region.")
 """Gives the command `region: str`."""
 
-regions_option = click.option("--region", "regions", multiple=True, metavar="REGION", help="Only this one; repeatable.")
+regions_option = click.option(
+    "--region", "regions", multiple=True, metavar="REGION", help="Only this region; repeatable."
+)
 """Gives the command `regions: tuple[str, ...]`."""
 
-size_option = click.option("--size", default=SIZE, show_default=True, metavar="SIZE", help="Of the machines.")
+size_option = click.option("--size", default=SIZE, show_default=True, metavar="SIZE", help="Machine size.")
 """Gives the command `size: str`."""
 
-spot_option = click.option("--spot", is_flag=True, help="Spot machines: cheaper, and taken away at any moment.")
+spot_option = click.option("--spot", is_flag=True, help="Spot machines: cheaper, but can be evicted at any time.")
 """Gives the command `spot: bool`."""
 
 

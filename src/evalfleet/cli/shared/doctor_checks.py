@@ -1,6 +1,6 @@
-"""What `evalfleet doctor` looks at that is not a process: this Python, the home, its database and its disks.
+"""The checks of `evalfleet doctor` other than processes: this Python, the home, its database and its disks.
 
-No check writes anything or raises: a doctor is called when things are broken.
+No check writes or raises, since doctor is run when things are broken.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Level(StrEnum):
 
 
 class Check(Struct, frozen=True, kw_only=True):
-    """What was found about one thing, and what to do about it."""
+    """The result of one check, and how to fix a problem."""
 
     name: str
     level: Level = Level.OK
@@ -237,7 +237,7 @@ def _disk(folder: Path, space: int, inodes: int | None) -> Check:
 
 
 def check_database(home: Path, broken: StoreError | None) -> Check:
-    """`broken` is what opening it said."""
+    """`broken` is the error from opening it."""
     path = home / FILE
     if isinstance(broken, StoreCorrupt):
         message, _, remedy = str(broken).rpartition(": ")
@@ -266,7 +266,7 @@ def check_database(home: Path, broken: StoreError | None) -> Check:
 
 
 def _contents(path: Path) -> str:
-    """What can be told of a database whose schema is not ours."""
+    """What can be said about a database with another schema version."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as reader:
         runs, tasks = (reader.execute(f"select count(*) from {one}").fetchone()[0] for one in ("run", "task"))
         return f" ({text.count(runs, 'run')} and {text.count(tasks, 'task')} in it; their files are in {path.parent / 'runs'})"
@@ -303,7 +303,7 @@ def check_identity(home: Path) -> Check:
 
 
 def check_clock(store: StoreReader) -> Check:
-    """Events in the future: the clock was set back since, and what waits for a moment waits longer."""
+    """Events in the future: the clock was set back, and timers wait longer."""
     events = [store.events.last(run.id) for run in store.runs.newest(_NEWEST)]
     ahead_s = max((event.at for event in events if event is not None), default=0.0) - store.now()
     if ahead_s > _AHEAD_S:

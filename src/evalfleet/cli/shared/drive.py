@@ -1,4 +1,4 @@
-"""What `run`, `resume` and `retry` share: drive a run that we own, show it, and end with the exit code that says how it stands."""
+"""Shared by `run`, `resume` and `retry`: drive a run, show it, and return its exit code."""
 
 from __future__ import annotations
 
@@ -64,19 +64,19 @@ def driven(settings: Settings, store: Store, run: Run, show: Show) -> Ending:
 
 
 def report(settings: Settings, store: StoreReader, run: Run, show: Show, *, driven: bool = False) -> int:
-    """Print how a run stands, of a study what it found; return the exit code that says it.
+    """Print the state of a run, or the result of a study; return the exit code.
 
     Args:
-        driven: whether a controller is at work on a run that is not over.
+        driven: whether a controller drives a run that is not over.
     """
     summary = show.thresholds.applied(summarise(store, run, results=show.as_json))
     if show.as_json:
         print_document(summary)
     elif summary.study is not None:
-        from evalfleet.cli.studies.shared.text import summary_lines
+        from evalfleet.cli.studies.shared.text import echo, summary_lines
         from evalfleet.report.studies.study import study_facts
 
-        click.echo("\n".join(summary_lines(study_facts(store, run))))
+        echo(summary_lines(study_facts(store, run)))
     else:
         from evalfleet.cli.shared.view import print_summary
 
@@ -85,7 +85,7 @@ def report(settings: Settings, store: StoreReader, run: Run, show: Show, *, driv
 
 
 class Audience:
-    """Everybody who looks on: the live file, and the live view or the plain lines. Implements `Spectator`."""
+    """All outputs of a run: the live file, and the live view or plain lines. Implements `Spectator`."""
 
     def __init__(
         self, reader: StoreReader, run: Run, home: Home, view: LiveView | None, lines: PlainLines | None

@@ -13,7 +13,7 @@ from evalfleet.store.open import open_store
 
 
 def take_place(home: Path) -> None:
-    """Let a copy of a home take the original's place, and say so. Nothing happens to a home that is no copy.
+    """Let a copy of a home replace the original, and say so. Does nothing to a home that is not a copy.
 
     Raises:
         CopiedHome: the original is in use.
@@ -24,7 +24,7 @@ def take_place(home: Path) -> None:
     with closing(open_store(home, copies=True)) as store:
         adopted = store.home.adopt(home)
     if adopted is None:
-        click.echo("evalfleet: this home is no copy; there is nothing to adopt", err=True)
+        click.echo("evalfleet: this home is not a copy; there is nothing to adopt", err=True)
         return
     was, now = adopted
     click.echo(

@@ -47,15 +47,15 @@ home_option = click.option(
 )
 """Gives the command `home: str | None`; hand it to `config.load`."""
 
-force_option = click.option("--force", is_flag=True, help="Do not wait for work that is on the machines: it is lost.")
+force_option = click.option("--force", is_flag=True, help="Do not wait for running work on the machines; it is lost.")
 """Gives the command `force: bool`."""
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 """Gives the command `as_json: bool`."""
 
 
 adopt_option = click.option(
-    "--adopt", is_flag=True, help="This home is a copy, and the original is gone for good: take its place."
+    "--adopt", is_flag=True, help="Use this copy of a home as the original, which must be gone for good."
 )
 """Gives the command `adopt: bool`; see `adopting.take_place`."""
 
@@ -67,7 +67,12 @@ def _finite(_ctx: click.Context, _param: click.Parameter, value: float | None) -
 
 
 budget_option = click.option(
-    "--budget", "budget_usd", type=float, callback=_finite, metavar="USD", help="Admit no work beyond it, in all."
+    "--budget",
+    "budget_usd",
+    type=float,
+    callback=_finite,
+    metavar="USD",
+    help="Start no more work once this much is spent in total.",
 )
 """Gives the command `budget_usd: float | None`."""
 
@@ -84,6 +89,6 @@ wheels_option = click.option(
     "--wheels",
     type=click.Path(file_okay=False, exists=True, path_type=Path),
     metavar="DIR",
-    help="Hosts of a pool: install packages from these wheels, and ask no index.",
+    help="Pool hosts: install packages from these wheels, without an index.",
 )
 """Gives the command `wheels: Path | None`."""

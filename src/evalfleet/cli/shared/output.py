@@ -23,7 +23,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class Output(io.RawIOBase):
-    """Writes to a file; from the first time on that there is no room for it, to nowhere, and says so once."""
+    """Writes to a file; once the disk is full it drops the output, and says so once."""
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
@@ -60,7 +60,7 @@ class Output(io.RawIOBase):
 
 
 def lasting(function: Command) -> Command:
-    """Of a command that drives a run: a full disk behind standard output does not end it; its exit code is then not 0."""
+    """For commands that drive a run: a full disk behind standard output does not end them, but the exit code is not 0."""
 
     @wraps(function)
     def command(**given: Any) -> int:

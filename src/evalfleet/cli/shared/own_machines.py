@@ -36,24 +36,28 @@ class Machines(Struct, frozen=True, kw_only=True):
         ]
         if self.backend is not None and pool is not None:
             raise click.UsageError(
-                "--backend makes machines for this run, --pool uses those of a pool; give one of them."
+                "--backend creates machines for this run, --pool uses those of a pool; give only one."
             )
         if self.backend is None and given:
             raise click.UsageError(
-                f"{given[0]} is for machines that are made for the run: add --backend, such as azure-vm."
+                f"{given[0]} needs --backend, such as --backend azure-vm: it applies to machines created for this run."
             )
 
 
 machine_options = gathered(
     "machines",
     Machines,
-    click.option("--backend", metavar="KIND", help="Make machines for this run, and delete them after it."),
-    click.option("--keep", is_flag=True, help="--backend: keep them as a pool."),
-    click.option("--size", metavar="SIZES", help="--backend: of the machines; others after a comma."),
-    click.option("--regions", metavar="REGIONS", help="--backend: where, in order of preference."),
-    click.option("--spot", is_flag=True, default=None, help="--backend: cheaper, and taken away at any moment."),
+    click.option("--backend", metavar="KIND", help="Create machines for this run and delete them afterwards."),
+    click.option("--keep", is_flag=True, help="--backend: keep the machines as a pool."),
+    click.option("--size", metavar="SIZES", help="--backend: machine sizes, comma-separated, most preferred first."),
+    click.option("--regions", metavar="REGIONS", help="--backend: regions, comma-separated, most preferred first."),
     click.option(
-        "--max-hours", type=click.FloatRange(0.5, 720), help="--backend: stop so long after the last controller left."
+        "--spot", is_flag=True, default=None, help="--backend: spot machines: cheaper, but can be evicted at any time."
+    ),
+    click.option(
+        "--max-hours",
+        type=click.FloatRange(0.5, 720),
+        help="--backend: machines stop after this many hours without a controller.",
     ),
 )
 """Gives the command `machines: Machines`."""
@@ -70,7 +74,7 @@ def submit_on_own(
 ) -> tuple[Run, Submitted]:
     """Store a run and the pool that goes with it, both or neither; the machines are asked for when the run is driven.
 
-    Raises InputError, and NotFound for a size that nobody knows.
+    Raises InputError, and NotFound for an unknown size.
     """
     import secrets
 
@@ -83,7 +87,7 @@ def submit_on_own(
     assert machines.backend is not None
     kind = registry.find(machines.backend)
     if not kind.creates_machines:
-        raise InputError(f"--backend {kind.name}: has machines that exist; make a pool of them and name it: --pool")
+        raise InputError(f"--backend {kind.name}: its machines exist already; make a pool of them and use --pool")
     if workers is None:
         raise InputError(f"--backend {kind.name} needs --workers: how many machines to make")
     most = min(workers, len(submission.tasks))

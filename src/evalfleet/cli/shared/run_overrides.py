@@ -38,18 +38,18 @@ override_options = gathered(
         "timeout_s",
         callback=_seconds,
         metavar="TIME",
-        help="Of one attempt, such as 15m.  [default: the run's]",
+        help="Time limit of one attempt, such as 15m.  [default: the run's]",
     ),
     click.option(
         "--attempts",
         type=click.IntRange(1, 1_000_000),
-        help="Tries of a task that fails by itself.  [default: the run's]",
+        help="Attempts per task when the task itself fails.  [default: the run's]",
     ),
     click.option(
         "--accept",
         type=click.FloatRange(0, 1),
         metavar="SHARE",
-        help="Least coverage for exit code 0.  [default: the run's]",
+        help="Minimum coverage for exit code 0.  [default: the run's]",
     ),
 )
 """Gives the command `overrides: Overrides`."""

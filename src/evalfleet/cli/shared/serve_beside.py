@@ -1,4 +1,4 @@
-"""The page beside a run: `run --serve`. A process of its own, so that a hundred readers do not slow the run."""
+"""The dashboard of `run --serve`. It is a separate process, so that many readers do not slow the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEAVE_S = 10.0
 
 @contextmanager
 def page_beside(settings: Settings) -> Generator[None]:
-    """Serve the page until the block ends, or until this process does, however that happens. Says where it is."""
+    """Serve the dashboard until the block or this process ends, for any reason. Prints its address."""
     argv = [sys.executable, "-m", "evalfleet", "serve", "--no-drive", "--while-stdin", "--json", "--port", "0"]
     process = subprocess.Popen(
         argv,
@@ -32,7 +32,7 @@ def page_beside(settings: Settings) -> Generator[None]:
     try:
         said = process.stdout.readline()
         if not said:
-            raise Refused("the page did not come up; `evalfleet serve` says why, or leave out --serve")
+            raise Refused("the dashboard did not start; `evalfleet serve` says why, or leave out --serve")
         click.echo(f"page: {json.loads(said)['address']}", err=True)
         yield
     finally:

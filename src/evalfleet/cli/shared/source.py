@@ -20,12 +20,12 @@ OPTIONS: dict[str, Callable[[Command], Command]] = {
     "agent": click.option(
         "--agent",
         metavar="AGENT",
-        help="Benchmark: which agent acts: one that `evalfleet agents` lists, module:Class or cmd:COMMAND.",
+        help="Benchmark: the agent: a name from `evalfleet agents`, module:Class or cmd:COMMAND.",
     ),
-    "model": click.option("--model", metavar="NAME", help="Benchmark: the model that the agent asks."),
+    "model": click.option("--model", metavar="NAME", help="Benchmark: the model that the agent uses."),
     "base_url": click.option("--base-url", metavar="URL", help="Benchmark: the endpoint that serves the model."),
     "tasks": click.option(
-        "--tasks", type=click.IntRange(min=1), help="Benchmark: this many tasks, spread over those that match."
+        "--tasks", type=click.IntRange(min=1), help="Benchmark: run this many of the matching tasks, spread evenly."
     ),
     "domain": click.option("--domain", metavar="PATTERN", help="Benchmark: only matching domains, such as 'click*'."),
     "task": click.option(
@@ -35,16 +35,20 @@ OPTIONS: dict[str, Callable[[Command], Command]] = {
         "--tasks-file", metavar="FILE", help="Benchmark: only the tasks or episodes in this file, one per line."
     ),
     "seed": click.option(
-        "--seed", type=click.IntRange(0, 999_999_999), help="Benchmark: seed of the first episode.  [default: 0]"
+        "--seed", type=click.IntRange(0, 999_999_999), help="Benchmark: seed for the first episode.  [default: 0]"
     ),
     "repeat": click.option(
         "--repeat", type=click.IntRange(1, 1000), help="Benchmark: episodes per task.  [default: 1]"
     ),
     "max_steps": click.option(
-        "--max-steps", type=click.IntRange(min=1), help="Benchmark: steps per episode.  [default: its own]"
+        "--max-steps",
+        type=click.IntRange(min=1),
+        help="Benchmark: maximum steps per episode.  [default: the benchmark's]",
     ),
-    "json_name": click.option("--json-name", metavar="FILE", help="waa: a list of its tasks, such as test_small.json."),
-    "waa_root": click.option("--waa-root", metavar="DIR", help="waa: your checkout, for lists and instructions."),
+    "json_name": click.option("--json-name", metavar="FILE", help="waa: a task list of WAA, such as test_small.json."),
+    "waa_root": click.option(
+        "--waa-root", metavar="DIR", help="waa: your WAA checkout, for task lists and instructions."
+    ),
     "files": click.option(
         "--file",
         "files",

@@ -1,4 +1,4 @@
-"""What the steering commands share: the run, and the answer in words or as JSON."""
+"""Shared by the steering commands: the run, and the answer in words or as JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def say(as_json: bool, answer: Struct, text: str) -> None:
 def changed(
     home: str | None, run: str, change: Callable[[Store, Run], C], told: Callable[[C], str], *, as_json: bool
 ) -> int:
-    """Change a run, and say what came of it."""
+    """Change a run, and print the result."""
     with opened_for_writing(config.load(home).home, run) as (store, found):
         answer = change(store, found)
     say(as_json, answer, told(answer))
@@ -46,7 +46,7 @@ def changed_tasks(
     as_json: bool,
     hint: str = "",
 ) -> int:
-    """Change tasks of a run, and say which changed, which will and which do not. Exit code 3 where none does."""
+    """Change tasks of a run, and print which changed, which will and which do not. Exit code 3 if none does."""
     with opened_for_writing(config.load(home).home, run) as (store, found):
         answer = change(store, found)
         states = {key: store.tasks.get(found.id, key).state for key in keys}

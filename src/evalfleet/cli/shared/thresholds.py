@@ -18,7 +18,7 @@ _HAIR = 1e-9  # 7 of 10 reach 0.7, whatever the last digit of a float says
 
 
 class Thresholds(Struct, frozen=True, kw_only=True):
-    """What was asked for; None where nothing was. They belong to one command and are not stored with the run."""
+    """The thresholds given, None where not given. They apply to one command and are not stored with the run."""
 
     min_score: float | None = None  # of the valid score
     min_coverage: float | None = None  # in place of the run's `accept`
@@ -38,14 +38,14 @@ class Thresholds(Struct, frozen=True, kw_only=True):
             )
 
     def applied(self, summary: Summary) -> Summary:
-        """The summary as it is to be shown: the coverage that is wanted is the one asked for here."""
+        """The summary to show, with the minimum coverage given here."""
         if self.min_coverage is None:
             return summary
         reached = summary.scores.coverage >= self.min_coverage - _HAIR
         return replace(summary, accept=self.min_coverage, accepted=reached)
 
     def code(self, summary: Summary) -> int:
-        """The exit code of a command that showed this summary. Says on standard error what was not reached."""
+        """The exit code of a command that showed this summary. Prints missed thresholds to standard error."""
         from evalfleet.report.summary import BELOW, OK, exit_code
         from evalfleet.report.text import percent
 
@@ -86,13 +86,16 @@ threshold_options = gathered(
     "thresholds",
     Thresholds,
     click.option(
-        "--min-score", callback=_share, metavar="SHARE", help="Exit with 1 if the valid score is below: 0.7 or 70%."
+        "--min-score",
+        callback=_share,
+        metavar="SHARE",
+        help="Exit with 1 if the valid score is below this, such as 0.7 or 70%.",
     ),
     click.option(
         "--min-coverage",
         callback=_share,
         metavar="SHARE",
-        help="Exit with 1 if fewer tasks count: 0.95 or 95%.  [default: the run's accept]",
+        help="Exit with 1 if coverage is below this, such as 0.95 or 95%.  [default: the run's accept]",
     ),
 )
 """Gives the command `thresholds: Thresholds`."""

@@ -1,7 +1,7 @@
 """How a run is shown while it goes on and when it is over.
 
 `LiveView` redraws a terminal, `PlainLines` prints a line per event worth one. Both are ticked by their caller and read
-through a store's reading half on a connection that nobody else uses at that moment; neither knows the engine.
+through a store's reader on a connection of their own; neither knows the engine.
 """
 
 from __future__ import annotations
@@ -158,6 +158,6 @@ class PlainLines:
 
 
 def print_summary(summary: Summary, settings: Settings, stream: TextIO | None = None, *, driven: bool = True) -> None:
-    """Print how a run stands, for a person. `driven`: whether a controller is at work on a run that is not over."""
+    """Print the state of a run, for people. `driven`: whether a controller drives a run that is not over."""
     shown = overview.overview(summary, lines.columns(), driven=driven, options=settings.home_option)
     lines.write(shown, stream, colour=settings.colour)

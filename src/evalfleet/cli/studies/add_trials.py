@@ -13,7 +13,7 @@ from evalfleet.cli.shared.options import home_option, json_option
 @json_option
 @home_option
 def command(study: str, count: int, as_json: bool, home: str | None) -> int:
-    """Let a study try N more, also one that is over. It continues from what it knows."""
+    """Add N trials to a study, also to one that is over. It continues from its results so far."""
     from evalfleet.cli.studies.shared.steer import changed_study
     from evalfleet.operations.studies import MoreTrials, add_trials
 

@@ -7,10 +7,10 @@ from evalfleet.cli.lazy_group import subgroup
 COMMANDS: dict[str, str] = {
     "list": "List the studies.",
     "show": "Show a study: progress, best so far, every trial.",
-    "best": "Print the best configuration, to paste.",
-    "pause": "Start no more trials; those that run go on.",
-    "resume": "Go on with a study.",
-    "add-trials": "Let a study try more.",
+    "best": "Print the best configuration.",
+    "pause": "Start no more trials; running ones finish.",
+    "resume": "Continue a study.",
+    "add-trials": "Add trials to a study.",
     "retry-failed": "Give failed trials new attempts.",
     "export": "Write every trial, one per line.",
 }
@@ -19,5 +19,5 @@ command = subgroup(
     "study",
     "evalfleet.cli.studies",
     COMMANDS,
-    help="Look at studies and steer them: `evalfleet tune STUDY.toml` makes one.",
+    help="Show and control studies; `evalfleet tune STUDY.toml` creates one.",
 )

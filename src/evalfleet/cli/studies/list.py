@@ -12,9 +12,9 @@ from evalfleet.cli.shared.options import home_option, json_option
 @json_option
 @home_option
 def command(as_json: bool, home: str | None) -> None:
-    """List the studies, newest first, with how far they are and the best so far."""
+    """List the studies, newest first, with progress and the best result so far."""
     from evalfleet import config
-    from evalfleet.cli.studies.shared.text import summary_lines
+    from evalfleet.cli.studies.shared.text import echo, summary_lines
     from evalfleet.report.studies.find import NO_STUDY
     from evalfleet.report.studies.study import study_rows
     from evalfleet.store.open import open_reader
@@ -29,6 +29,6 @@ def command(as_json: bool, home: str | None) -> None:
         print_document(StudyList(studies=found))
         return
     for facts in found:
-        click.echo("\n".join(summary_lines(facts)[:2]))
+        echo(summary_lines(facts)[:2])
     if not found:
         click.echo(NO_STUDY)

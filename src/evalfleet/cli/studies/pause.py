@@ -13,7 +13,7 @@ from evalfleet.cli.studies.shared.names import study_argument
 @json_option
 @home_option
 def command(study: str, as_json: bool, home: str | None) -> int:
-    """Start no more trials; those that run go on to their end. `evalfleet study resume` continues it."""
+    """Start no more trials; running ones finish. `evalfleet study resume` continues it."""
     from evalfleet.cli.studies.shared.steer import changed_study
     from evalfleet.operations.steer import pause
 

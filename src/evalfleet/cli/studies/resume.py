@@ -11,16 +11,16 @@ from evalfleet.cli.studies.shared.names import study_argument, written_study
 
 @click.command("resume")
 @study_argument
-@click.option("--parallel", type=click.IntRange(1, 10_000), help="Trials at a time, from now on.")
-@click.option("-v", "--verbose", is_flag=True, help="Where lines are printed: claims and progress too.")
+@click.option("--parallel", type=click.IntRange(1, 10_000), help="Trials at a time from now on.")
+@click.option("-v", "--verbose", is_flag=True, help="Also print claims and progress (plain output only).")
 @json_option
 @home_option
 @lasting
 def command(study: str, parallel: int | None, verbose: bool, as_json: bool, home: str | None) -> int:
-    """Go on with a study that was detached, interrupted, killed or paused.
+    """Continue a study that was detached, interrupted, killed or paused.
 
     Trials that are still running are found again; none is lost, none is proposed twice. Where a controller drives the study
-    already, it is told (--parallel changes it while it runs), and this command ends. Exit codes as `evalfleet tune`.
+    already, this command tells it (--parallel takes effect at once) and ends. Exit codes as `evalfleet tune`.
     """
     from evalfleet.cli.studies.shared.drive import drive_study
     from evalfleet.cli.studies.shared.steer import resume_driven

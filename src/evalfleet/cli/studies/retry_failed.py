@@ -13,7 +13,7 @@ from evalfleet.cli.studies.shared.names import study_argument
 @json_option
 @home_option
 def command(study: str, as_json: bool, home: str | None) -> int:
-    """Give failed and held trials new attempts, with the parameters that they had."""
+    """Give failed and held trials new attempts, with the same parameters."""
     from evalfleet.cli.studies.shared.steer import changed_study
     from evalfleet.operations.steer import ChangedTasks
     from evalfleet.operations.studies import retry_failed

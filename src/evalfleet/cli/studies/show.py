@@ -14,9 +14,9 @@ from evalfleet.cli.studies.shared.names import study_argument
 @json_option
 @home_option
 def command(study: str, as_json: bool, home: str | None) -> None:
-    """Show a study: how far it is, the best so far against the baseline, and every trial."""
+    """Show a study: progress, the best result so far against the baseline, and every trial."""
     from evalfleet.cli.studies.shared.names import opened_study
-    from evalfleet.cli.studies.shared.text import summary_lines, trial_lines
+    from evalfleet.cli.studies.shared.text import echo, summary_lines, trial_lines
     from evalfleet.report.studies.study import study_facts
 
     with opened_study(home, study) as (reader, run):
@@ -24,4 +24,4 @@ def command(study: str, as_json: bool, home: str | None) -> None:
     if as_json:
         print_document(facts)
     else:
-        click.echo("\n".join([*summary_lines(facts), *trial_lines(facts)]))
+        echo([*summary_lines(facts), *trial_lines(facts)])

@@ -158,13 +158,13 @@ def _start(store: Store, alert: JsonObject) -> JsonObject:
 def _set_desired(store: Store, alert: JsonObject, desired: DesiredState) -> JsonObject:
     row = _rented(store, alert["host"])
     if row is None:
-        raise NotFound(f"the machine {alert['host']} is not there any more")
+        raise NotFound(f"the machine {alert['host']} no longer exists")
     store.hosts.set_desired(row.pool, [row.name], desired, _by(alert))
     return {"host": row.name, "pool": row.pool}
 
 
 def _quarantine(store: Store, alert: JsonObject) -> JsonObject:
-    """In every run that uses it: a machine that is not ours to switch off is at least given no more work."""
+    """In every run that uses it: a machine that evalfleet may not stop at least gets no more work."""
     args = {"worker": alert["host"], "reason": _by(alert)}
     runs = _using(store, alert)
     if not runs:
@@ -175,7 +175,7 @@ def _quarantine(store: Store, alert: JsonObject) -> JsonObject:
 
 
 def _unquarantine(store: Store, alert: JsonObject) -> JsonObject:
-    """What we quarantined works again when it is well; what a person did meanwhile stands."""
+    """Lift an automatic quarantine when the host recovers; what a person did meanwhile is kept."""
     for run_id in _using(store, alert):
         barred_by_us = [
             event.data.get("reason") == _by(alert)

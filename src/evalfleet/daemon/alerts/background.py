@@ -88,7 +88,7 @@ class _Background:
 
     @contextmanager
     def _boundary(self) -> Generator[None]:
-        """Whatever goes wrong with alerts, the run goes on."""
+        """Errors of alerts do not stop the run."""
         try:
             yield
         except* (EvalfleetError, OSError) as errors:

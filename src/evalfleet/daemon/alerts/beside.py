@@ -1,4 +1,4 @@
-"""Alerts beside a controller: while a run or a pool has one, what is wrong in the home is told, also without `serve`."""
+"""Alerts of a controller: while a run or pool has one, problems in the home are reported, also without `serve`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which alerts hold in a home at one moment, and what of that is new: the rules applied to what the store knows.
 
-Any process may evaluate. What was told is compared inside the transaction that tells more, so that nothing is told twice.
+Any process may evaluate. Alerts are compared inside the transaction that adds more, so that none is sent twice.
 """
 
 from __future__ import annotations
@@ -100,5 +100,5 @@ def _change(seen: Evaluation, about: str, alerts: dict[int, JsonObject]) -> Chan
 
 
 def _since(facts: RunFacts, begun: float) -> RunFacts:
-    """A run that was over before the home was watched is no news."""
+    """A run that was over before the home was watched raises no alert."""
     return replace(facts, ended_at=None) if facts.ended_at is not None and facts.ended_at < begun else facts

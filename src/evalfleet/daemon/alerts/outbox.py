@@ -43,7 +43,7 @@ class Outbox:
             event.set()
 
     async def serve(self) -> None:
-        """Each channel by itself: one that does not answer holds up no other."""
+        """Channels are independent: one that does not answer does not delay the others."""
         async with anyio.create_task_group() as group:
             for channel in self._sender.channels:
                 group.start_soon(self._serve, channel)

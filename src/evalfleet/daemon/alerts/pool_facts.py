@@ -77,7 +77,7 @@ def host_facts(store: StoreReader, load_s: float, firing: Iterable[tuple[str, st
     """How busy hosts were lately.
 
     Args:
-        firing: host and part of what is told to be full.
+        firing: host and part of disks that are reported as full.
     """
     now = store.now()
     told: dict[str, set[str]] = {}

@@ -52,7 +52,7 @@ class AlertService:
             self._wake.set()
 
     async def begin(self) -> None:
-        """Watch from now on, if the home is not watched yet: what ended before that is no news."""
+        """Watch from now on, if the home is not watched yet: earlier ends raise no alert."""
         self._begun = await self._access.write(_begun)
 
     async def serve(self) -> None:

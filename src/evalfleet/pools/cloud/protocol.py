@@ -50,7 +50,7 @@ class Cloud(Protocol):
         ...
 
     async def create(self, spec: MachineSpec, stops_at: float) -> Creation:
-        """Ask for a machine that the cloud stops by itself at `stops_at`, whether we live or not.
+        """Create a machine that the cloud itself stops at `stops_at`, even without a controller.
 
         A machine of that name is left as it is: it may be that of another home. A machine whose deadline the cloud did not
         take is created all the same, and the answer says so.
@@ -95,7 +95,7 @@ class Cloud(Protocol):
         ...
 
     async def extend(self, view: MachineView, expires_at: float) -> None:
-        """Move the moment after which anybody may reap the machine (`LABEL_EXPIRES`)."""
+        """Move the time after which any home may reap the machine (`LABEL_EXPIRES`)."""
         ...
 
     # What is around machines
@@ -105,7 +105,7 @@ class Cloud(Protocol):
         ...
 
     async def delete_resource(self, resource: Resource) -> None:
-        """Delete anything but a machine, and wait for it; one that is gone is no error."""
+        """Delete anything but a machine, and wait for it; one that is gone already is not an error."""
         ...
 
     async def prepare_region(self, pool: str, region: str, owner: str) -> None:
@@ -177,7 +177,7 @@ class CloudProvider(Protocol):
         ...
 
     def is_configured(self, settings: Settings) -> bool:
-        """Whether the settings name an account at all. Asks nobody."""
+        """Whether the settings name an account. Makes no request."""
         ...
 
     def account(self, settings: Settings) -> dict[str, str]:

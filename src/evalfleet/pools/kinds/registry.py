@@ -61,7 +61,7 @@ def cloud_of(pool: Pool) -> CloudKind:
     kind = kind_of(pool)
     if not kind.creates_machines:
         raise InputError(
-            f"pool {pool.name!r} has machines that exist by themselves; only machines of a cloud can be made so"
+            f"pool {pool.name!r} consists of existing machines; only cloud machines can be changed like this"
         )
     return cast("CloudKind", kind)
 

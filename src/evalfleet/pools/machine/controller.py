@@ -139,12 +139,12 @@ class MachineController:
         return await self._context.record.now() - at >= LAGS * self._cloud.poll_s
 
     def _is_ours(self, view: MachineView) -> bool:
-        """Names are ours in our home only; but the machine carries the mark of the key that it was created with."""
+        """Names are unique only within a home, but a machine carries the mark of the key that it was created with."""
         return view.labels.get(LABEL_WORKER, "").rpartition(".")[2] in self._record.facts.keys
 
     async def _give_up_name(self, view: MachineView) -> bool:
         """Never touch a machine that another home created; the pool takes the next number instead."""
-        maker = view.labels.get(LABEL_OWNER, "somebody else")
+        maker = view.labels.get(LABEL_OWNER, "another home")
         reason = (
             f"there is a machine {view.name!r} that {maker} made; this one is left out, or choose another --name-prefix"
         )
@@ -264,7 +264,7 @@ class MachineController:
 
     async def _mark_lost(self) -> None:
         facts = self._record.facts
-        reason = "taken back by the cloud" if facts.spot else "deleted by somebody else"
+        reason = "taken back by the cloud" if facts.spot else "deleted outside evalfleet"
         facts = replace(facts, preempted=facts.spot, operation=None)
         await self._record.stop_meter(state=HostState.LOST, facts=facts, reason=reason)
 

@@ -41,13 +41,13 @@ class MachineDeadline:
         return await self._context.record.now() + min(length_s, SCHEDULE_S)
 
     async def renew(self, view: MachineView) -> None:
-        """Move it: the machine stops by itself so long after a controller was last here."""
+        """Move it: the machine stops this long after its last contact with a controller."""
         await self.expire(view)
         length_s = self._context.wanted.max_hours * HOUR_S
         await self._context.cloud.extend(view, await self._context.record.now() + length_s)
 
     async def expire(self, view: MachineView, left_s: float | None = None) -> None:
-        """Let the machine stop by itself after so much time, but for the next `renew`."""
+        """Let the machine stop after this much time, unless `renew` comes first."""
         await self._set(view.region, view.labels, await self.next_at(left_s))
 
     async def protect(self) -> None:

@@ -118,7 +118,9 @@ class ReadinessChecks:
         """Log in to the machine whose key we know, and give it one that has never left it."""
         facts = self._record.facts
         if facts.host_key is None:
-            raise Unwell("the key of this machine is not known: it was not made by us, or by an owner that was lost")
+            raise Unwell(
+                "the key of this machine is unknown: it was not created by this home, or by a controller that died"
+            )
         known = await self._shows()
         if known == facts.next_key:
             await self._record.move(facts=replace(facts, host_key=known, next_key=None))
@@ -139,7 +141,7 @@ class ReadinessChecks:
         raise Unwell(str(refused))
 
     async def _renew_key(self) -> None:
-        """In two steps, with what comes next written down between them: a crash leaves no key that nobody knows."""
+        """In two steps, with the next key stored in between, so that a crash leaves no unknown key."""
         fresh = " ".join((await self._said(host_key.STAGE)).split()[:2])
         await self._record.move(facts=replace(self._record.facts, next_key=fresh))
         await self._said(host_key.SWAP)

@@ -40,7 +40,7 @@ def legal(text: str) -> str:
 
 
 def ending(result: TaskRow) -> str | None:
-    """`failure`: the agent's or task's own. `error`: somebody else's. `skipped`: not judged. None: it passed."""
+    """`failure`: of the agent or task. `error`: of something else. `skipped`: not judged. None: it passed."""
     state, failure = result.state, result.failure
     if state == "done":
         return None if result.success else "failure"

@@ -33,7 +33,7 @@ def interval_bar(score: float | None, bounds: Range | None, *, scale: bool = Tru
     if score is not None:
         marks += f'<circle class="mark" cx="{score * 100:.2f}%" cy="8" r="5.5"/>'
     return (
-        '<svg class="interval" width="100%" height="16" role="img" aria-label="95% interval">'
+        '<svg class="interval" width="100%" height="16" role="img" aria-label="95% CI">'
         f'<rect class="track" x="0" y="7" width="100%" height="2" rx="1"/>{marks}</svg>'
         f"{_SCALE if scale else ''}"
     )

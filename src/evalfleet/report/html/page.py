@@ -176,7 +176,7 @@ def _cards(summary: Summary) -> str:
 
 
 def _score_card(name: str, score: float | None, bounds: Range | None, meaning: str) -> str:
-    sure = f"95% interval {text.interval(bounds)}." if bounds else "Nothing counts yet."
+    sure = f"95% CI {text.interval(bounds)}." if bounds else "Nothing counts yet."
     return (
         f'<div class="card score"><h3>{name}</h3><b>{text.percent(score)}</b>'
         f"{charts.interval_bar(score, bounds)}<p>{sure} {meaning}</p></div>"

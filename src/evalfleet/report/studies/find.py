@@ -1,4 +1,4 @@
-"""Which study is meant."""
+"""Finding a study by id or name."""
 
 from __future__ import annotations
 

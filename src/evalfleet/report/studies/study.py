@@ -204,7 +204,7 @@ def _confirmed(found: Confirmation) -> Confirmed:
 
 
 def as_flags(parameters: dict[str, Value]) -> str:
-    """To paste behind a server's name: true is a bare flag, false is left out."""
+    """As command-line flags: true is a bare flag, false is left out."""
     import shlex
 
     return shlex.join(flag_words(parameters))

@@ -62,7 +62,7 @@ def _conclusion(found: Comparison, width: int) -> list[Line]:
 
 
 def _is_plain(found: Comparison) -> bool:
-    """Whether scores and successes tell the same, so that one test says it all."""
+    """Whether scores and successes show the same change, so that one test is enough."""
     difference, success = found.difference, found.success
     return not (difference and success) or (difference.higher, difference.lower) == (
         success.gained,
@@ -169,12 +169,11 @@ def _flips(found: Comparison, width: int) -> list[Line]:
 
 def _left_out(found: Comparison, width: int) -> list[Line]:
     lines = [
-        line(
-            "  ",
-            Span("left out", Style.WARN),
-            text.clip(text.printable(f"  {one.key}: {one.reason}"), width - 10),
-        )
+        part
         for one in found.left_out[:_MOST_LEFT_OUT]
+        for part in wrap(
+            line("  ", Span("left out", Style.WARN), text.printable(f"  {one.key}: {one.reason}")), width, indent=12
+        )
     ]
     return lines + _more(len(found.left_out) - _MOST_LEFT_OUT, "task that is left out", "tasks that are left out")
 

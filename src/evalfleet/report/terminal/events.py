@@ -61,7 +61,7 @@ class Feed:
         self._ends: dict[str, JsonObject] = {}
 
     def line(self, event: Event, progress: str = "") -> Line | None:
-        """Return the event's line, or None if it is not worth one. `progress` stands before it ("3/10")."""
+        """Return the event's line, or None if it is not worth one. `progress` comes before it ("3/10")."""
         if event.type == "attempt.finished" and event.attempt:
             self._ends[event.attempt] = event.data
             return None

@@ -7,7 +7,7 @@ from evalfleet.report import text
 from evalfleet.report.terminal.lines import Column, Line, Span, Style, line, table
 
 _HEADS = [
-    Column("gpu"),
+    Column("gpu", most=46),
     Column("model", most=28),
     Column("memory", right=True),
     Column("busy", right=True),
@@ -28,7 +28,7 @@ def gpu_lines(facts: GpuList, now: float, width: int) -> list[Line]:
             *table(_QUEUE, [_waiter(one, now) for one in facts.waiting], width, 2),
         ]
     else:
-        shown.append(line(Span("nobody waits", Style.FAINT)))
+        shown.append(line(Span("no task is waiting", Style.FAINT)))
     return shown
 
 
@@ -69,7 +69,7 @@ def _who(gpu: Gpu, now: float) -> list[Span]:
     for one in gpu.foreign:
         memory = "" if one.memory_mb is None else f", {one.memory_mb} MB"
         found.append(
-            Span(f"process {one.pid} ({text.printable(one.name or 'nameless')}{memory}), not ours", Style.WARN)
+            Span(f"process {one.pid} ({text.printable(one.name or 'nameless')}{memory}), not evalfleet's", Style.WARN)
         )
     if gpu.held:
         found.append(Span(f"locked by {text.printable(gpu.held)}", Style.WARN))
@@ -79,7 +79,7 @@ def _who(gpu: Gpu, now: float) -> list[Span]:
 
 
 def whose(gpu: Gpu, now: float) -> str:
-    """Who is on a GPU, in one line."""
+    """The users of a GPU, in one line."""
     return ", ".join(span.text for span in _who(gpu, now))
 
 
@@ -91,7 +91,7 @@ def _name(one: GpuHolder | GpuTicket) -> str:
 
 
 def _share(one: GpuHolder) -> str:
-    return f", {one.memory_mb} MB of it" if one.memory_mb is not None else ""
+    return f", {one.memory_mb} MB" if one.memory_mb is not None else ""
 
 
 def _waiter(one: GpuTicket, now: float) -> list[Span]:

@@ -128,27 +128,59 @@ def columns() -> int:
 class Column(NamedTuple):
     title: str
     right: bool = False
-    most: int | None = None  # cells at most; None: as wide as its content
+    most: int | None = None  # cells at most on a terminal; such a column also shrinks where the table is too wide
+
+
+_LEAST = 8  # cells that a column shrinks to
+_LEAST_LAST = 20
+_MOST_LINES = 3  # of a cell that is wrapped
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Span]], width: int, indent: int = 0) -> list[Line]:
-    """Lay out rows under titles. The last column takes what is left of `width`."""
+    """Lay out rows under titles. A last column of text breaks between words; other rows take one line each.
+
+    Nothing is cut where `width` is `UNCUT`.
+    """
     widths = [
-        min(max([text.width(column.title), *(text.width(row[i].text) for row in rows)]), column.most or width)
-        for i, column in enumerate(columns)
+        max([text.width(column.title), *(text.width(row[i].text) for row in rows)]) for i, column in enumerate(columns)
     ]
-    used = indent + sum(widths[:-1]) + 2 * (len(columns) - 1)
-    widths[-1] = min(widths[-1], max(8, width - used))
+    if width < UNCUT:
+        widths = _fitted(columns, widths, width - indent - 2 * (len(columns) - 1))
     head = [Span(column.title, Style.FAINT) for column in columns]
-    return [_laid_out(columns, widths, row, indent) for row in (head, *rows)]
+    return [one for row in (head, *rows) for one in _laid_out(columns, widths, row, indent)]
 
 
-def _laid_out(columns: Sequence[Column], widths: Sequence[int], row: Sequence[Span], indent: int) -> Line:
+def _fitted(columns: Sequence[Column], widest: Sequence[int], room: int) -> list[int]:
+    """Widths whose sum is at most `room`, if that is possible."""
+    widths = [min(cells_, column.most or cells_) for column, cells_ in zip(columns, widest, strict=True)]
+    if not columns[-1].right:
+        widths[-1] = min(widths[-1], max(_LEAST_LAST, room - sum(widths[:-1])))
+    shrinking = [i for i, column in enumerate(columns[:-1]) if column.most]
+    while sum(widths) > room and any(widths[i] > _LEAST for i in shrinking):
+        widths[max(shrinking, key=lambda i: widths[i])] -= 1
+    return widths
+
+
+def _laid_out(columns: Sequence[Column], widths: Sequence[int], row: Sequence[Span], indent: int) -> list[Line]:
     laid: Line = [Span(" " * indent)] if indent else []
-    for i, (column, cells_, span) in enumerate(zip(columns, widths, row, strict=True)):
-        shown = text.clip(span.text, cells_)
-        last = i == len(columns) - 1 and not column.right
-        laid.append(Span(shown if last else text.pad(shown, cells_, right=column.right), span.style))
-        if i < len(columns) - 1:
-            laid.append(Span("  "))
-    return laid
+    for column, cells_, span in zip(columns[:-1], widths[:-1], row[:-1], strict=True):
+        laid += [Span(text.pad(text.clip(span.text, cells_), cells_, right=column.right), span.style), Span("  ")]
+    last, cells_ = row[-1], widths[-1]
+    if columns[-1].right:
+        return [[*laid, Span(text.pad(text.clip(last.text, cells_), cells_, right=True), last.style)]]
+    before = Span(" " * cells(laid))
+    first, *more = _broken(last, cells_)
+    return [[*laid, first], *([before, one] for one in more)]
+
+
+def _broken(span: Span, width: int) -> list[Span]:
+    """A cell as at most `_MOST_LINES` lines; a word that is too long is cut in its middle."""
+    words = re.sub(r"\S+", lambda word: text.clip_middle(word.group(), width), span.text)
+    lines = ["".join(part.text for part in one) for one in wrap([Span(words)], width)]
+    kept = [*lines[: _MOST_LINES - 1], " ".join(lines[_MOST_LINES - 1 :])] if len(lines) > _MOST_LINES else lines
+    return [Span(text.clip(one, width), span.style) for one in kept]
+
+
+def wrapped(words: str, width: int, indent: int = 0) -> str:
+    """Plain text with line breaks between words."""
+    return paint(wrap(line(words), width, indent), colour=False).rstrip("\n")

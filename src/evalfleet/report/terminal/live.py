@@ -150,7 +150,7 @@ def _scores(live: LiveState) -> list[Line]:
 
 
 def notices(live: LiveState, notice: str, width: int) -> list[Line]:
-    """What a person must know now."""
+    """What needs a person's attention now."""
     said: list[str] = []
     if live.run.reason is not None:
         said.append(f"paused: {live.run.reason.get('message', '')}")

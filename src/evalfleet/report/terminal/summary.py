@@ -9,7 +9,7 @@ from evalfleet.report.coverage import covered
 from evalfleet.report.failure_groups import sentence
 from evalfleet.report.repeats import shown
 from evalfleet.report.studies.found import found_lines
-from evalfleet.report.terminal.lines import STATE_STYLES, Column, Line, Span, Style, cells, line, table, wrap
+from evalfleet.report.terminal.lines import STATE_STYLES, Column, Line, Span, Style, line, table, wrap
 
 _MOST_KINDS = 12
 _MOST_HELD = 5
@@ -29,7 +29,7 @@ def overview(summary: Summary, width: int, *, driven: bool = True, options: str 
         _failures(summary, width),
         [one for long in _held(summary) for one in wrap(long, width, indent=8)],
         [one for long in _money(summary) for one in wrap(long, width, indent=7)],
-        _next(summary, driven, options),
+        [one for long in _next(summary, driven, options) for one in wrap(long, width, indent=6)],
     ]
     lines: list[Line] = []
     for block in blocks:
@@ -74,10 +74,10 @@ def _results(summary: Summary, width: int) -> list[Line]:
     """The scores; of a study what it found."""
     if summary.study is not None:
         return [one for long in found_lines(summary.study) for one in wrap(long, width, indent=15)]
-    return [one for long in _scores(summary, width) for one in wrap(long, width, indent=24)]
+    return [one for long in _scores(summary) for one in wrap(long, width, indent=24)]
 
 
-def _scores(summary: Summary, width: int) -> list[Line]:
+def _scores(summary: Summary) -> list[Line]:
     scores, tasks = summary.scores, summary.tasks
     counted = scores.verdicts + tasks.failed
     rows = [
@@ -93,9 +93,7 @@ def _scores(summary: Summary, width: int) -> list[Line]:
     for name, score, bounds, meaning in rows:
         sure = f"95% CI {text.interval(bounds)}" if bounds else "nothing counts yet"
         shown = line(f"  {name:<13}", Span(f"{text.percent(score):>6}", Style.STRONG), f"   {sure:<20}")
-        room = width - cells(shown) - 2
-        explained = bounds is not None and room >= 20
-        lines.append([*shown, Span(f"  {text.clip(meaning, room)}", Style.FAINT)] if explained else shown)
+        lines.append(shown if bounds is None else [*shown, Span(f"  {meaning}", Style.FAINT)])
     reached = "reached" if summary.accepted else "not reached"
     wanted = f"{counted:,} of {tasks.total:,} tasks count; wanted {summary.accept * 100:g}%: "
     style = Style.GOOD if summary.accepted else Style.WARN
@@ -108,7 +106,7 @@ def _scores(summary: Summary, width: int) -> list[Line]:
 
 
 def _repeats(summary: Summary) -> list[Line]:
-    """What several episodes per task tell."""
+    """Results of several episodes per task."""
     found = summary.repeats
     if found is None or not found.pass_at:
         return []
@@ -167,7 +165,7 @@ def _failures(summary: Summary, width: int) -> list[Line]:
 
 
 def _shared(summary: Summary, width: int) -> list[Line]:
-    """Failures of several tasks with one message, and what to make of it where they are most of all."""
+    """Failures of several tasks with one message, and advice if they are the majority."""
     groups = [group for group in summary.failure_groups if group.tasks > 1][:_MOST_GROUPS]
     lines: list[Line] = []
     if groups and len(summary.failure_groups) > len(summary.failure_kinds):
@@ -236,14 +234,14 @@ def _next(summary: Summary, driven: bool, options: str) -> list[Line]:
 
 
 def next_command(summary: Summary, *, driven: bool = True) -> tuple[str, str]:
-    """What a person most likely types next, and why."""
+    """The most likely next command, and why."""
     run, tasks = summary.run, summary.tasks
     if summary.state == "paused":
         if summary.reason is not None and summary.reason.cause == PauseCause.BUDGET:
             return f"evalfleet resume {run} --budget USD", "with a larger budget"
         return f"evalfleet resume {run}", "once the cause is gone"
     if summary.state == "queued":
-        return f"evalfleet resume {run}", "drives it; nobody does yet"
+        return f"evalfleet resume {run}", "drives it; no controller does yet"
     if summary.state == "running" and not driven:
         return f"evalfleet resume {run}", "goes on with it; no controller drives it now"
     if summary.state == "running":

@@ -269,7 +269,7 @@ def _state(progress: Progress) -> str | None:
 
 
 def _counted(finish: Finish) -> str | None:
-    """For which of its task's counts the attempt stands."""
+    """Which count of its task the attempt belongs to."""
     if finish.outcome is Outcome.CANCELLED:
         return None
     return "consumed" if finish.failure is None or finish.failure.consumes else "lost"

@@ -30,7 +30,7 @@ class FileLock:
             ) from error
 
     def acquire(self, wait_s: float) -> bool:
-        """Whether the lock is ours now; waits up to `wait_s` for it."""
+        """Whether this process holds the lock now; waits up to `wait_s` for it."""
         deadline = time.monotonic() + wait_s
         pause = 0.0002
         while not _locked(self._file, fcntl.LOCK_EX):

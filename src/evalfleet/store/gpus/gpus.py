@@ -123,7 +123,7 @@ class Gpus(GpuQueries):
 
     def lease(self, program: Program, ask: Ask, others: Iterable[str] = ()) -> tuple[Device, ...] | None:
         """Let a program have all that it asks for. None: it waits, and keeps its place in the queue while it asks again.
-        A program that has GPUs already is told those."""
+        A program that has GPUs already gets those."""
         who = {"program": program.name, "pid": program.pid, "born": program.born, "boot": program.boot}
         with self._db.transaction():
             held = [lease for lease in self.leases(others) if lease.holder == program.token]

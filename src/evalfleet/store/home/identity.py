@@ -109,7 +109,7 @@ def settle(database: Database, home: Path, *, copies: bool) -> None:
 
 
 def adopt(database: Database, home: Path) -> tuple[Identity, Identity] | None:
-    """Let a copy take the original's place, under an id of its own; returns both. None: it is no copy.
+    """Let a copy replace the original, under its own id; returns both. None: it is not a copy.
 
     Raises:
         CopiedHome: the original is in use.

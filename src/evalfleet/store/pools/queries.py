@@ -82,5 +82,5 @@ def pool_lock(name: str) -> str:
 
 
 def pool_subject(name: str) -> str:
-    """What stands in the place of the run's id in the events of a pool."""
+    """What the events of a pool have instead of a run id."""
     return f"pool:{name}"

@@ -30,7 +30,7 @@ class RunQueries:
         if text == "latest":
             found = self._db.rows("select_latest_run")
             if not found:
-                raise NotFound("there is no run yet; `evalfleet run TASKS.toml` makes one")
+                raise NotFound("there is no run yet; `evalfleet run TASKS.toml` creates one")
             return rows.run(found[0])
         if not text:
             raise NotFound("no run is named; give its id, its name, or `latest`")

@@ -115,7 +115,7 @@ class TaskQueries:
         return {key: None if payload == "null" else payload for key, payload in found.items()}
 
     def durations(self, run_id: str, limit: int = 20_000) -> list[float]:
-        """How long tasks took that were decided by themselves: done or failed."""
+        """How long decided tasks (done or failed) took."""
         return [row["duration_s"] for row in self._db.rows("select_durations", run_id=run_id, limit=limit)]
 
     def held(self, run_id: str, limit: int) -> list[dict[str, Any]]:

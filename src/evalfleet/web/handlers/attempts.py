@@ -97,7 +97,7 @@ def _host(store: StoreReader, run: Run, name: str) -> Reachable | Absent | None:
     """How the machine is reached that an attempt ran on: as its pool says."""
     if run.policy.pool is None:
         return None
-    gone = Absent(pool=run.policy.pool, name=name, slots=0, why="does not belong to the pool any more")
+    gone = Absent(pool=run.policy.pool, name=name, slots=0, why="no longer belongs to the pool")
     try:
         pool = store.pools.get(run.policy.pool)
         hosts = registry.kind_of(pool).reachable(pool, store.hosts.of_pool(pool.name))
@@ -169,7 +169,7 @@ def _seen_here(found: Place) -> Seen:
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """Which piece of a log somebody asks for."""
+    """The requested piece of a log."""
 
     stream: Stream
     offset: int | None

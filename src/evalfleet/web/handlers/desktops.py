@@ -1,7 +1,7 @@
-"""Live desktops: a WebSocket of ours in front of an attempt's VNC socket, or of the screen that a host of a pool shows.
+"""Live desktops: a WebSocket in front of an attempt's VNC socket, or of the screen that a host of a pool shows.
 
 On this machine the socket lies in the attempt's own folder and is reached by that folder alone: no task can lead us to another one. On
-another machine it is reached the same way, over SSH. Whoever may only look is heard only as far as looking needs; taking over needs
+another machine it is reached the same way, over SSH. Input of a viewer is dropped, except what viewing needs; taking over needs
 an operator, and is an event.
 """
 
@@ -73,7 +73,7 @@ class Desktops:
     async def _joined(
         self, socket: web.WebSocketResponse, stream: ByteStream, filtered: ViewOnly | None, bearer: Bearer
     ) -> None:
-        """Pass on both ways until one side goes away, or the token is not valid any more."""
+        """Forward both ways until one side closes or the token expires."""
         async with anyio.create_task_group() as group:
             group.start_soon(_show, stream, socket, group.cancel_scope)
             group.start_soon(self._keep_checking, socket, bearer, group.cancel_scope)

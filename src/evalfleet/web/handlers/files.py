@@ -1,7 +1,7 @@
 """Files that tasks left, given to a browser in a way that they can do nothing in it.
 
 Only pictures (known by their first bytes) and plain text are shown; everything else, pages and drawings with scripts too, is a download.
-Whatever it is, a sandbox without an origin of ours surrounds it.
+A sandbox without our origin surrounds every file.
 """
 
 from __future__ import annotations

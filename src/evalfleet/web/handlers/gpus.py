@@ -1,4 +1,4 @@
-"""GPUs over HTTP: who has which, who waits, and taking one back that was put aside."""
+"""GPUs over HTTP: holders, queue, and taking one out of quarantine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Gpus:
         return await answered(self._site, ("gpus",), gpus_facts)
 
     async def unquarantine(self, request: web.Request) -> web.Response:
-        """Let a GPU in quarantine be leased again. It is an event, with who did it."""
+        """Take a GPU out of quarantine. The event records the user."""
         wanted = await params.body(request, OneGpu)
         by = str(bearer_of(request))
         await self._site.write(lambda store: store.gpus.unquarantine(wanted.host, wanted.uuid, by))

@@ -121,7 +121,7 @@ class Pools:
         return told(answers.DeletedPool(deleted=pool.name, left=await leave()))
 
     async def _ordered(self, request: web.Request, write: _Write, *, deleting: bool = False) -> web.Response:
-        """Write the order down, and see to it that a process makes it true."""
+        """Store the change, and make sure that a controller applies it."""
         pool = await self._pool(request)
         registry.cloud_of(pool)
         if await self._keeper(pool.name) is None:
@@ -132,7 +132,7 @@ class Pools:
         return told(answers.PoolOrder(pool=pool.name, machines=order.machines, by=by, deleting=deleting))
 
     async def _see_to(self, order: pools.Order) -> str:
-        """Which process does it: the one that keeps the pool, else this server."""
+        """Which process applies it: the pool's controller, else this server."""
         keeper = await self._keeper(order.pool)
         if self._site.pool_supervisor is not None:
             await self._site.pool_supervisor.request(order.pool, retry=order.again)
@@ -144,7 +144,7 @@ class Pools:
     def _require_supervisor(self, name: str, command: str) -> None:
         if self._site.pool_supervisor is None:
             raise Refused(
-                f"this server keeps no pools, and no other process keeps {name!r} now: `evalfleet pool {command}`, or start "
+                f"this server manages no pools, and {name!r} has no controller: `evalfleet pool {command}`, or start "
                 "`evalfleet serve` without --no-drive"
             )
 

@@ -79,7 +79,7 @@ class Remote:
         return await self._looks.get(found.attempt.id, lambda: self._look(host, found))
 
     async def seen_or_problem(self, found: Place) -> Seen | None:
-        """As `seen`; that the host does not answer is told and not raised, because the store knows the rest."""
+        """Like `seen`, but an unreachable host is reported, not raised, because the store knows the rest."""
         try:
             return await self.seen(found)
         except BackendError as error:

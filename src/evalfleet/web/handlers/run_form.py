@@ -1,4 +1,4 @@
-"""What the form of a new run offers: benchmarks, and who may act in them."""
+"""What the form of a new run offers: benchmarks and agents."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Denied(EvalfleetError):
 
 
 class Entrance(Struct, frozen=True, kw_only=True):
-    """By which names the server is reached, and whether anybody may look."""
+    """The host names of the server, and whether reading needs no token."""
 
     port: int
     hosts: frozenset[str]  # names and addresses that a Host header may have
@@ -61,7 +61,7 @@ class Gate:
         self._changes = Limiter(_MOST_CHANGES)
 
     def check_host(self, request: web.BaseRequest) -> None:
-        """Raises Denied, where the request is meant for somebody else."""
+        """Raises Denied if the request is addressed to another host."""
         sent = request.headers.get("Host", "")
         try:
             name, port = urlsplit(f"//{sent}").hostname or "", urlsplit(f"//{sent}").port
@@ -100,13 +100,13 @@ class Gate:
         return any(token.id == bearer.id and self._is_valid(token) for token in self._known.values())
 
     async def bearer_of(self, text: str, *, at_once: bool = True) -> Bearer | None:
-        """Whose token that is; None: nobody's. `at_once`: it may have been made a moment ago."""
+        """The owner of the token; None if it is unknown. `at_once`: it may have been created a moment ago."""
         digest = digest_of(text)
         await self._refresh(now=at_once and digest not in self._known)
         return self._as_bearer(self._known.get(digest))
 
     async def try_token(self, request: web.Request, text: str) -> Bearer:
-        """Like `bearer_of`; raises Denied. Who guesses is slowed down; nobody who has a token is, whoever shares their address."""
+        """Like `bearer_of`; raises Denied. Guessing is slowed down; requests with a valid token are not, even from the same address."""
         remote = request.remote or ""
         wait_s = self._bad.retry_after_s(remote)
         bearer = await self.bearer_of(text, at_once=wait_s is None)

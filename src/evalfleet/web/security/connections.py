@@ -1,7 +1,7 @@
-"""How many connections there may be. Whoever has shown a token is let in first, and a flood is told once.
+"""Limits on connections. Clients that have shown a token come first, and a flood is reported once.
 
-Connections on which nobody has shown a token yet are few per address, and few in all. The oldest of them goes when there are too many:
-whoever comes with a token sends it at once, whoever only holds a place does not.
+Connections without a token yet are limited per address and in total. The oldest of them is closed when there are too many:
+a client with a token sends it at once, one that only occupies a place does not.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Door:
             self._close_oldest(max(self._strangers, key=lambda one: len(self._strangers[one])))
 
     def admitted(self, transport: asyncio.BaseTransport | None) -> None:
-        """Somebody has shown a token there."""
+        """The client on this connection has shown a token."""
         if isinstance(transport, asyncio.Transport) and self._forget_stranger(transport):
             self._known.add(transport)
 

@@ -34,7 +34,7 @@ class Sessions:
         return f"{head}.{self._signed(head)}"
 
     def token_of(self, text: str) -> str | None:
-        """The id of the token that opened it; None: it is none of ours, or too old."""
+        """The id of the token that opened it; None: it was not issued here, or is too old."""
         head, _, sign = text.rpartition(".")
         if not head or not hmac.compare_digest(sign.encode("utf-8", "replace"), self._signed(head).encode()):
             return None

@@ -1,4 +1,4 @@
-"""Tokens: who may look, who may act. Only digests are kept; a token is shown once, when it is made."""
+"""Tokens of viewers and operators. Only digests are stored; a token is shown once, when it is created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `pool create`, `scale`, `start`, `stop` and `delete` share: an order is written; then it is made true, and shown."""
+"""Shared by `pool create`, `scale`, `start`, `stop` and `delete`: store the desired state, reconcile, and show the result."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def ordered(
     home: str | None,
     as_json: bool,
 ) -> int:
-    """Order something of a pool of VMs, or of one of its machines, and make it true; see `meant` and `made_true`."""
+    """Change the desired state of a pool of VMs, or of one machine, and reconcile; see `meant` and `made_true`."""
     from evalfleet import config
     from evalfleet.operations.pools import require_account
     from evalfleet.store.open import open_store
@@ -72,7 +72,7 @@ def ordered(
 
 
 def made_true(settings: Settings, store: Store, order: Order, *, as_json: bool) -> int:
-    """Make the pool what it should be; print how it stands; return the exit code that says whether it is."""
+    """Reconcile the pool, print its state, and return the exit code that says whether it is as desired."""
     from functools import partial
 
     import anyio
@@ -102,7 +102,7 @@ def _shown(answer: PoolFacts, *, as_json: bool) -> int:
 
 
 def meant(store: Store, name: str | None) -> Pool:
-    """The pool of VMs that is meant; without a name the only one. Raises InputError for machines that we did not make."""
+    """The named pool of VMs; without a name the only one. Raises InputError for machines that evalfleet did not create."""
     from evalfleet.pools.kinds.registry import cloud_of
 
     pool = chosen(name, store.pools.all())

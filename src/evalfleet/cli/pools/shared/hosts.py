@@ -1,4 +1,4 @@
-"""The machines that a command of `evalfleet pool` acts on, and how they are reached: the one place where that is asked."""
+"""The machines that a command of `evalfleet pool` acts on, and how to reach them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     Found: TypeAlias = Reachable | Absent
 
-worker_option = click.option("--worker", metavar="W", help="Only this host; the name of one of its workers will do.")
+worker_option = click.option("--worker", metavar="W", help="Only this host; the name of one of its workers works too.")
 """Gives the command `worker: str | None`."""
 
 AT_ONCE = 20  # hosts that one command has to do with at the same time
 
 
 def found(home: str | None, name: str | None, worker: str | None = None) -> Sequence[Found]:
-    """The hosts of a pool, or the one that is meant. A host's name stands for one machine in all pools of a home.
+    """The hosts of a pool, or the one named. A host name means the same machine in all pools of a home.
 
     Raises:
         InputError: no pool is named and there are several.
@@ -37,7 +37,7 @@ def found(home: str | None, name: str | None, worker: str | None = None) -> Sequ
 
 
 def one(home: str | None, worker: str | None) -> Reachable:
-    """The host that is meant; without a word the only one of all pools.
+    """The named host; without a name the only one of all pools.
 
     Raises:
         InputError: nothing is named and there is not exactly one host.
@@ -58,7 +58,7 @@ def one(home: str | None, worker: str | None) -> Reachable:
 
 
 def present(host: Found) -> Reachable:
-    """Raises HostUnreachable for a host that is not there."""
+    """Raises HostUnreachable for a host that does not exist now."""
     from evalfleet.errors import HostUnreachable
     from evalfleet.hosts.access import Absent
 
@@ -75,7 +75,7 @@ def require_library() -> None:
 
 
 def say(text: str) -> None:
-    """Tell a person something beside the answer, on one harmless line."""
+    """Print a note on standard error, as one line without control characters."""
     from evalfleet.report.text import printable
 
     click.echo(f"evalfleet: {printable(text)}", err=True)

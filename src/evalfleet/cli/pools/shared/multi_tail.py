@@ -20,7 +20,7 @@ from evalfleet.model import JsonObject
 
 
 class Tails:
-    """The logs of some hosts. A host whose connection breaks while it is followed is asked again, from where it was."""
+    """The logs of some hosts. If a connection breaks while following, it is opened again and continues where it was."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Tails:
         self._printer = Lines(max(len(host.name) for host in hosts))
 
     async def run(self) -> list[str]:
-        """Print until there is no more to come. Returns the hosts that were not reached."""
+        """Print until all logs end. Returns the hosts that were not reached."""
         lost: list[str] = []
         limit = anyio.CapacityLimiter(len(self._hosts) if self._follow else AT_ONCE)
 

@@ -32,57 +32,76 @@ worker_option = click.option("--worker", metavar="W", help="Only this machine.")
 """Gives the command `worker: str | None`."""
 
 
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option("--hosts", type=click.Path(), help="ssh: a hosts file, such as hosts.toml."),
+    click.option(
+        "--trust-first-use",
+        is_flag=True,
+        default=None,
+        help="ssh: accept and print the key of an unknown host.",
+    ),
+    click.option("-w", "--workers", type=click.IntRange(1, 1000), help="azure-vm: number of machines."),
+    click.option("--size", metavar="SIZES", help="azure-vm: machine sizes, comma-separated, most preferred first."),
+    click.option("--regions", metavar="REGIONS", help="azure-vm: regions, comma-separated, most preferred first."),
+    click.option(
+        "--spot",
+        is_flag=True,
+        default=None,
+        help="azure-vm: spot machines: cheaper, but can be evicted at any time.",
+    ),
+    click.option("--image", metavar="NAME|ID", help="azure-vm: golden image.  [default: Ubuntu]"),
+    click.option("--disk-gb", type=click.IntRange(30, 4095), help="azure-vm: disk size.  [default: 128]"),
+    click.option("--slots", type=click.IntRange(1, 64), help="azure-vm: tasks at a time per machine.  [default: 1]"),
+    click.option(
+        "--max-hours",
+        type=click.FloatRange(0.5, 720),
+        help="azure-vm: machines stop after this many hours without a controller.  [default: 4]",
+    ),
+    budget_option,
+    click.option(
+        "--min",
+        type=click.IntRange(0, 1000),
+        help="azure-vm: scale with the queue: minimum number of machines.",
+    ),
+    click.option(
+        "--max",
+        type=click.IntRange(1, 1000),
+        help="azure-vm: scale with the queue: maximum number of machines.",
+    ),
+    duration_option("--idle", help="azure-vm: remove a machine after this much idle time.  [default: 10m]"),
+    click.option(
+        "--idle-action",
+        type=click.Choice(["stop", "delete"]),
+        help="azure-vm: how to remove idle machines.  [default: stop]",
+    ),
+    click.option("--name-prefix", help="azure-vm: prefix of machine names.  [default: evalfleet]"),
+    click.option("--setup", type=click.Path(), help="azure-vm: shell script that prepares a machine."),
+    click.option("--benchmark", metavar="NAME", help="azure-vm: prepare machines for this benchmark."),
+    click.option(
+        "--deadline",
+        multiple=True,
+        metavar="CHECK=DURATION",
+        help="azure-vm: time limit of a readiness check; repeatable.",
+    ),
+    click.option(
+        "--option",
+        "options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Option of a plug-in's backend; repeatable.",
+    ),
+)
+
+
 def pool_options(function: F) -> F:
     """Give a command the options of `config.pools.PoolOptions`, by their words."""
-    for option in reversed(
-        (
-            click.option("--hosts", type=click.Path(), help="ssh: a hosts file, such as hosts.toml."),
-            click.option(
-                "--trust-first-use",
-                is_flag=True,
-                default=None,
-                help="ssh: learn the key of an unknown host, and say so.",
-            ),
-            click.option("-w", "--workers", type=click.IntRange(1, 1000), help="azure-vm: how many machines."),
-            click.option(
-                "--size", metavar="SIZES", help="azure-vm: of the machines; others after a comma, as second choice."
-            ),
-            click.option("--regions", metavar="REGIONS", help="azure-vm: in order of preference, with commas."),
-            click.option(
-                "--spot", is_flag=True, default=None, help="azure-vm: spot: cheaper, and taken away at any moment."
-            ),
-            click.option("--image", metavar="NAME|ID", help="azure-vm: a golden image.  [default: Ubuntu]"),
-            click.option("--disk-gb", type=click.IntRange(30, 4095), help="azure-vm: of the disk.  [default: 128]"),
-            click.option(
-                "--slots", type=click.IntRange(1, 64), help="azure-vm: tasks at a time on each.  [default: 1]"
-            ),
-            click.option(
-                "--max-hours",
-                type=click.FloatRange(0.5, 720),
-                help="azure-vm: stop so long after the last controller left.  [default: 4]",
-            ),
-            budget_option,
-            click.option("--min", type=click.IntRange(0, 1000), help="azure-vm: follow the queue, from so many …"),
-            click.option("--max", type=click.IntRange(1, 1000), help="azure-vm: … to so many machines."),
-            duration_option("--idle", help="azure-vm: idle so long, it goes.  [default: 10m]"),
-            click.option(
-                "--idle-action", type=click.Choice(["stop", "delete"]), help="azure-vm: how.  [default: stop]"
-            ),
-            click.option("--name-prefix", help="azure-vm: of the machines' names.  [default: evalfleet]"),
-            click.option("--setup", type=click.Path(), help="azure-vm: a shell script that makes one ready."),
-            click.option("--benchmark", metavar="NAME", help="azure-vm: make them ready for it."),
-            click.option("--deadline", multiple=True, metavar="CHECK=DURATION", help="azure-vm: of a readiness check."),
-            click.option(
-                "--option", "options", multiple=True, metavar="NAME=VALUE", help="Of the backend of a plug-in."
-            ),
-        )
-    ):
+    for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What was said on the command line, by the words of `PoolOptions`."""
+    """The options given, by the names of `PoolOptions`."""
     said = {name: value for name, value in options.items() if value not in (None, ())}
     for name in ("deadline", "options"):
         if name in said:

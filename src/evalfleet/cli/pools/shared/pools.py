@@ -1,4 +1,4 @@
-"""What the commands of `evalfleet pool` share: the home, the pools in it, and which one is meant."""
+"""Shared by the commands of `evalfleet pool`: the home, its pools, and which one is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes from several hosts at once, printed in whole lines with the host in front."""
+"""Output of several hosts, printed in whole lines that start with the host."""
 
 from __future__ import annotations
 

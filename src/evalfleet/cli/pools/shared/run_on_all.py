@@ -23,7 +23,7 @@ _CUT = b"\n[evalfleet: the rest was left out]\n"
 
 
 class Row(Struct):
-    """What became of the command on one host."""
+    """How the command ended on one host."""
 
     host: str
     ended: Ended

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 
 def page(answer: PoolFacts) -> str:
+    from evalfleet.report.terminal.lines import columns, wrapped
     from evalfleet.report.text import count
 
     hosts = answer.hosts
@@ -20,8 +21,9 @@ def page(answer: PoolFacts) -> str:
         line = f"  {row.host:<{width}}  {_state(row)}{_price(row)}"
         lines.append(f"{line}  {_probed(row.probe)}" if row.probe is not None else line)
     if any(row.state == "ready" for row in hosts):
-        lines += ["", f"`evalfleet pool vnc {hosts[0].host}` opens a machine's screen, `pool vnc --all` all of them"]
-    return "\n".join(lines).rstrip()
+        lines += ["", f"`evalfleet pool vnc {hosts[0].host}` shows a machine's screen, `pool vnc --all` all screens"]
+    room = columns()
+    return "\n".join(wrapped(one.rstrip(), room, indent=4) for one in lines).rstrip()
 
 
 def _money(answer: PoolFacts) -> list[str]:
@@ -32,13 +34,11 @@ def _money(answer: PoolFacts) -> list[str]:
     hosts = answer.hosts
     most = "at most " if any(row.price == "at_most" for row in hosts) else ""
     cost, now = f"{most}${answer.cost_usd:.4f}", f"{most}${answer.usd_per_hour:.3f}"
-    lines = [f"cost so far {cost}{budget}; now {now} an hour, of it {kept}"]
+    lines = [f"cost so far {cost}{budget}; now {now} an hour, including {kept}"]
     if any(row.price == "unknown" for row in hosts):
-        lines.append(
-            "the price of some machines is not known and not counted; `evalfleet prices --refresh` asks for it"
-        )
+        lines.append("the price of some machines is unknown and not counted; `evalfleet prices --refresh` fetches it")
     if answer.reason:
-        lines.append(f"makes no more machines: {answer.reason.message}")
+        lines.append(f"creates no more machines: {answer.reason.message}")
     return lines
 
 
@@ -56,7 +56,7 @@ def _state(row: HostRow) -> str:
 
 def _price(row: HostRow) -> str:
     usd = f"{row.price_usd_per_hour:.3f} $/h"
-    return {"at_most": f"at most {usd}, the price on demand", "unknown": "price not known"}.get(row.price or "", usd)
+    return {"at_most": f"at most {usd} (on-demand price)", "unknown": "price unknown"}.get(row.price or "", usd)
 
 
 def _probed(probe: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The end of a command that goes on until somebody tells it to stop."""
+"""The end of a command that runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import anyio
 
 
 async def until_told() -> None:
-    """Return at Ctrl-C or SIGTERM, which is how such a command is meant to end."""
+    """Return at Ctrl-C or SIGTERM, the normal end of such a command."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             return

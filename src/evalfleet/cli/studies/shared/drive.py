@@ -1,11 +1,9 @@
-"""What `tune` and `study resume` share: drive a study, and end with what it found."""
+"""Shared by `tune` and `study resume`: drive a study, and print the result."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import TYPE_CHECKING
-
-import click
 
 from evalfleet.answers.studies import StudyFacts
 from evalfleet.cli.shared.document import print_document
@@ -23,9 +21,9 @@ _PAUSED = 3
 def drive_study(
     settings: Settings, store: Store, run: Run, *, as_json: bool, verbose: bool, parallel: int | None = None
 ) -> int:
-    """Drive it, from where it is, until it settles; print what it found; return the exit code. Raises Owned."""
+    """Drive the study until it settles, print the result, and return the exit code. Raises Owned."""
     from evalfleet.cli.shared.drive import Show, driven
-    from evalfleet.cli.studies.shared.text import summary_lines
+    from evalfleet.cli.studies.shared.text import echo, summary_lines
     from evalfleet.engine.controller import take
     from evalfleet.engine.supervisor import Ending
     from evalfleet.report.studies.study import study_facts, study_in
@@ -40,7 +38,7 @@ def drive_study(
     if as_json:
         print_document(facts)
     else:
-        click.echo("\n".join(summary_lines(facts)))
+        echo(summary_lines(facts))
     return INTERRUPTED if ending is Ending.INTERRUPTED else exit_code(facts)
 
 

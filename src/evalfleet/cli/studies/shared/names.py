@@ -1,4 +1,4 @@
-"""How the commands are told which study."""
+"""The study that a command acts on."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ C = TypeVar("C", bound=steer.Changed)
 def changed_study(
     home: str | None, study: str, change: Callable[[Store, Run], C], told: Callable[[C], str], *, as_json: bool
 ) -> int:
-    """Change a study, and say what came of it."""
+    """Change a study, and print the result."""
     with written_study(home, study) as (_, store, run):
         answer = change(store, run)
     hint = "" if answer.driven or isinstance(answer, steer.Pausing) else f"; `evalfleet resume {answer.run}` drives it"
@@ -27,7 +27,7 @@ def changed_study(
 
 
 def resume_driven(store: Store, run: Run, parallel: int | None, *, as_json: bool) -> int:
-    """Have the controller of a study continue it, with so many trials at a time."""
+    """Ask the controller of a study to continue, with this many trials at a time."""
     answer = steer.resume(store, run, workers=parallel)
     if answer.driven:
         text = f"a controller drives it, and continues: {count(answer.workers, 'trial')} at a time"

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import click
+
 from evalfleet.answers.studies import Configuration, Rung, StudyFacts, StudyRow
 from evalfleet.report.studies.found import pairs
 from evalfleet.report.text import count, printable
 from evalfleet.tune.study import Study
+
+
+def echo(lines: Iterable[str]) -> None:
+    """Print lines; on a terminal long ones break between words."""
+    from evalfleet.report.terminal.lines import columns, wrapped
+
+    width = columns()
+    click.echo("\n".join(wrapped(one, width, indent=4) for one in lines))
 
 
 def plan(study: Study) -> str:
@@ -18,7 +30,7 @@ def plan(study: Study) -> str:
 
 
 def summary_lines(facts: StudyRow) -> list[str]:
-    """How it stands, and the best so far."""
+    """The state of a study, and its best result so far."""
     counts = facts.counts
     head = (
         f"study {facts.run} ({printable(facts.name)}): {facts.state}; "
