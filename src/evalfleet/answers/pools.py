@@ -102,4 +102,4 @@ class PoolDeletion(Answer, frozen=True, kw_only=True):
     """What goes with a pool, or with one machine of it."""
 
     machines: list[str]  # created for the pool: they are deleted
-    left: dict[str, str]  # hosts that exist by themselves and where our folder stays, and why
+    left: dict[str, str]  # existing machines where our folder stays, and why

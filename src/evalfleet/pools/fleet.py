@@ -147,7 +147,7 @@ class PoolFleet:
             else:
                 await self._loosen(store, thread)
         except (BackendError, Refused, NotFound) as error:
-            self._notice(f"pool {self._name}: {error}; `evalfleet reap` ends what has no purpose any more")
+            self._notice(f"pool {self._name}: {error}; `evalfleet reap` deletes what is no longer needed")
         finally:
             await thread.finish(store.close)
 

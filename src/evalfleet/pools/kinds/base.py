@@ -93,7 +93,7 @@ class PoolKind(Protocol):
 
 @runtime_checkable
 class KeepsFolders(Protocol):
-    """What a kind may have besides: its hosts keep a folder of ours, which goes with the pool."""
+    """What a kind may have besides: its hosts keep a folder of evalfleet, which goes with the pool."""
 
     async def leave(self, pool: Pool, others: Sequence[Pool], home: Home) -> dict[str, str]:
         """Remove our folders from the hosts of a pool that is deleted, where they are reached and idle.
