@@ -144,6 +144,7 @@ def _warn(note: str) -> None:
 
 
 def _stored(machine: config.Settings, submission: taskfile.Submission, options: RunOptions) -> RunHandle:
+    submitting.require_secrets(submission)  # before a home is made
     store = open_store(machine.home)
     try:
         run, answer = submitting.submit(machine, store, submission, options)

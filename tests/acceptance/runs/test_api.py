@@ -146,7 +146,7 @@ def test_bad_input_stores_nothing(fleet: Fleet, tasks: Any, settings: dict[str, 
     with pytest.raises(errors.InputError) as error:
         evalfleet.submit(tasks, **settings)
     assert part in str(error.value)
-    assert not (fleet.home / "runs").exists()
+    assert not fleet.home.exists()
     with pytest.raises(errors.NotFound):
         evalfleet.open_run()
 

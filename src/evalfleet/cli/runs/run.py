@@ -68,7 +68,7 @@ def command(
     from evalfleet.cli.shared.drive import Show, drive_and_report
     from evalfleet.cli.shared.serve_beside import page_beside
     from evalfleet.engine.controller import take
-    from evalfleet.operations.submit import RunOptions, submit
+    from evalfleet.operations.submit import RunOptions, require_secrets, submit
     from evalfleet.store.open import open_store
 
     if detach and thresholds.given:
@@ -79,6 +79,7 @@ def command(
     machines.check(pool)
     remote = (pool or machines.backend) is not None
     submission = overrides.applied(submission_of(source, chosen, settings, overrides.timeout_s, remote=remote))
+    require_secrets(submission)  # before a home is made
     store = open_store(settings.home)
     try:
         if machines.backend:
