@@ -34,10 +34,10 @@ KEPT = frozenset(
 
 
 def arguments(words: list[str]) -> tuple[str, str, float, list[str]]:
-    """Command, spool, idle time and the homes for which somebody acts.
+    """Command, spool, idle time and the ids of the caller's home.
 
     Raises:
-        ValueError: anything is missing or not understood.
+        ValueError: an argument is missing or invalid.
     """
     if not words or words[0] not in COMMANDS or len(words) % 2 == 0:
         raise ValueError(USAGE)
@@ -51,7 +51,7 @@ def arguments(words: list[str]) -> tuple[str, str, float, list[str]]:
 
 
 def leave_environment(program: str, words: list[str]) -> None:
-    """Begin again with a small environment: what a process was started with stays readable in /proc as long as it lives."""
+    """Start again with a small environment: the initial environment of a process stays readable in /proc."""
     if os.environ.pop(LEFT, None) is None and set(os.environ) - KEPT:
         kept = {name: value for name, value in os.environ.items() if name in KEPT}
         kept[LEFT] = "1"  # once: a machine may put something into every environment
@@ -59,7 +59,7 @@ def leave_environment(program: str, words: list[str]) -> None:
 
 
 def main(program: str, words: list[str], version: str) -> int:
-    """Returns the exit status; prints one line of JSON, but for `stdio` and `around`."""
+    """Returns the exit status; prints one line of JSON, except for `stdio` and `around`."""
     if words[:1] == ["around"]:  # not a runner, but the program around a task: it keeps the task's environment
         from .server.program import main as serving
 

@@ -1,4 +1,4 @@
-"""Long file work in forked children, so that the attempts in the runner's loop go on."""
+"""Runs long file work in forked children, so that the runner's loop is not blocked."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Assistants:
-    """Makes them and hears what they found."""
+    """Starts the children and receives their results."""
 
     def __init__(self, loop: Loop, pids: set[int], leave: Callable[[], None]) -> None:
         """
         Args:
-            pids: where their numbers are kept while they live.
-            leave: called in the child; closes what it must not keep open when the runner dies.
+            pids: the set that holds their pids while they live.
+            leave: called in the child; closes files that must not stay open when the runner dies.
         """
         self._loop = loop
         self._leave = leave
@@ -34,10 +34,10 @@ class Assistants:
     def assist(
         self, work: Callable[[], dict[str, Any]], done: Callable[[dict[str, Any] | None], None], patience_s: float
     ) -> None:
-        """Have `work` done; `done` gets what it returned, or None if it failed or took too long.
+        """Run `work` in a child; `done` is called with its result, or None if it failed or took too long.
 
         Raises:
-            OSError: there is no process to be had.
+            OSError: no process can be started.
         """
         reader, writer = os.pipe()
         try:

@@ -1,8 +1,8 @@
-"""Sent to a host before the runner itself: puts the runner's file where it belongs, and becomes it. Not part of the zipapp.
+"""Runs on a host before the runner: stores the runner's file, then becomes it. Not part of the zipapp.
 
-It is one text for every host, read from standard input, so that nothing of a run ever shows in a command line. After it come
-one line of JSON with its orders (`folder, sha256, size, words, keep`) and, if it asks for them, the bytes of the runner. It
-answers with one marked line, because a login shell may say things first.
+It is the same text for every host and is read from standard input, so that no data of a run appears in a command line. It is
+followed by one line of JSON with its orders (`folder, sha256, size, words, keep`) and, if it asks for them, the bytes of the
+runner. It answers with one marked line, because a login shell may print other lines first.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _read(size: int) -> bytes:
     while size:
         piece = os.read(0, min(size, 1 << 18))
         if not piece:
-            raise OSError("the connection ended before the runner was there")
+            raise OSError("the connection ended before the runner was copied")
         pieces.append(piece)
         size -= len(piece)
     return b"".join(pieces)
@@ -74,7 +74,7 @@ def _read(size: int) -> bytes:
 
 def _store(path: str, data: bytes, wanted: str) -> None:
     if hashlib.sha256(data).hexdigest() != wanted:
-        raise OSError("the runner came damaged")
+        raise OSError("the runner arrived damaged")
     partial = "%s.%d.partial" % (path, os.getpid())
     fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""Building the runner's zipapp. Not part of it."""
+"""Builds the runner's zipapp. Not part of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ sys.exit(main(sys.argv[0], sys.argv[1:], version))
 
 
 def sources() -> dict[str, bytes]:
-    """Name in the archive to content, in the archive's order."""
+    """File name in the archive to content, in the archive's order."""
     folder = Path(__file__).parent
     files: dict[str, bytes] = {}
     for path in folder.rglob("*.py"):
@@ -39,17 +39,17 @@ def sources() -> dict[str, bytes]:
 
 
 def bootstrap() -> bytes:
-    """What a host reads before it has the runner."""
+    """The program that a host runs before it has the runner."""
     return Path(__file__).with_name("bootstrap.py").read_bytes()
 
 
 def visitor() -> bytes:
-    """What a host reads to show what happens there."""
+    """The program that a host runs to show its logs and screens."""
     return (Path(__file__).parent / "visit" / "logs.py").read_bytes()
 
 
 def peeker() -> bytes:
-    """What a host reads to show the files of live attempts."""
+    """The program that a host runs to show the files of live attempts."""
     return (Path(__file__).parent / "visit" / "files.py").read_bytes()
 
 

@@ -1,4 +1,4 @@
-"""The runner's clock: wall time, but steady."""
+"""The runner's clock: wall time that never jumps."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ if TYPE_CHECKING:
 
 
 def steady(spool: Spool, wall: Callable[[], float], keeps: bool = True) -> Callable[[], float]:
-    """A clock that goes on as the time since boot does, whatever becomes of the host's wall clock.
+    """A clock that follows the time since boot, even if the host's wall clock is changed.
 
-    All runners of the spool count from the same moment until the next boot, so that a new one can say how long the attempts
-    of its dead predecessor took. Whether that moment is right is not known here: `hello` tells our time, and a controller
-    takes the difference to its own.
+    All runners of the spool share one starting point until the next boot, so that a new one can tell how long the attempts of its
+    dead predecessor took. The starting point may be wrong: `hello` sends our time, and a controller corrects for the difference.
 
     Args:
-        keeps: False: nothing is written, because we only look.
+        keeps: False to write nothing, for a caller that only reads.
     """
     path = spool.path("clock.json")
     boot = process_tree.boot_id()

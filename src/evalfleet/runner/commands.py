@@ -1,4 +1,4 @@
-"""What a connection may ask of the runner."""
+"""The commands of the runner's protocol."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Commands:
     def _prepare(
         self, name: str, run: str, spec: Spec, secrets: dict[str, str], epoch: int, deadline: float
     ) -> tuple[Attempt, bytes]:
-        """The attempt's folder with everything in it, and its first journal line. Leaves nothing behind when it fails."""
+        """Create the attempt's folder with its files and the first journal line. Leaves nothing behind if it fails."""
         folder = self._spool.attempt(name)
         journal = Journal(folder + "/journal.jsonl", name, self._runner.now)
         os.mkdir(folder, 0o700)
@@ -146,7 +146,7 @@ class Commands:
             write_task(folder, spec)
             self._spool.stage(folder, spec)
             if time.monotonic() > deadline:
-                raise Refusal("expired", "the launch came too late to be started")
+                raise Refusal("expired", "the launch arrived too late to be started")
             journal.create()
             told = {"spec": spec.fields, "run": run, "epoch": epoch, "secrets": sorted(secrets), "file": journal.file()}
             first = journal.append("launched", told)
@@ -175,7 +175,7 @@ class Commands:
         return {"known": True}
 
     def _feed(self, connection: Connection, name: str, start: int) -> None:
-        """Pass the attempt's events on, from number `start`. Replaces an earlier attachment of this connection."""
+        """Send the attempt's events from number `start` on. Replaces an earlier attachment of this connection."""
         attempt = self._runner.attempts[name]
         old = connection.feeds.pop(name, None)
         if old is not None:
@@ -229,7 +229,7 @@ class Commands:
         return self._with_gpus(lambda: dict(inventory(self._spool.folder), now=self._runner.now()), wait=True)
 
     def _with_gpus(self, fields: Callable[[], dict[str, Any]], wait: bool) -> Answer:
-        """An answer with what is known of the GPUs, which may take a look first."""
+        """An answer with the state of the GPUs, which may have to be probed first."""
         return lambda tell: self._runner.gpus.tell(lambda gpus: tell(dict(fields(), **gpus)), wait)
 
     def _watch(self, _connection: Connection, _message: dict[str, Any]) -> dict[str, Any]:
@@ -268,5 +268,5 @@ class Commands:
 
 
 def _slots(message: dict[str, Any]) -> int | None:
-    """How many slots the host has, where the sender counts them."""
+    """The number of slots of the host, if the sender counts them."""
     return words.whole(message, "slots") or None if message.get("slots") is not None else None

@@ -1,4 +1,4 @@
-"""Becoming the one runner of a spool, and finding the one that is."""
+"""Starts the single runner of a spool, or finds the one that runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAIT_S = 60.0  # for another runner that is just starting: it may have much to r
 
 
 def lock(spool: Spool) -> int | None:
-    """Take the spool for life. None when another runner has it."""
+    """Lock the spool for the life of this process. None if another runner has it."""
     fd = os.open(spool.path("runner.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -35,7 +35,7 @@ def lock(spool: Spool) -> int | None:
 
 
 def running(spool: Spool) -> dict[str, Any] | None:
-    """The line of the runner that holds the spool, if it listens."""
+    """Where the runner that holds the spool listens, as a line of JSON; None if it does not."""
     try:
         with open(spool.path("runner.json"), "rb") as file:
             line = json.load(file)
@@ -47,7 +47,7 @@ def running(spool: Spool) -> dict[str, Any] | None:
 
 
 def socket_path(spool: Spool) -> str:
-    """A short path in a private folder: socket paths end at 108 bytes."""
+    """A short path in a private folder: socket paths are limited to 108 bytes."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime and os.path.isdir(runtime) and len(os.fsencode(runtime)) < 60:
         folder = os.path.join(runtime, "evalfleet")
@@ -71,7 +71,10 @@ def serve(folder: str, idle_s: float, version: str) -> dict[str, Any]:
     spool = Spool(folder)
     foreign = spool.foreign()
     if foreign is not None:
-        return {"error": "foreign", "message": "%s is not a runner's; give the runner a folder of its own" % foreign}
+        return {
+            "error": "foreign",
+            "message": "%s was not created by a runner; give the runner a folder of its own" % foreign,
+        }
     spool.make()
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
@@ -110,7 +113,7 @@ def _start(spool: Spool, held: int, idle_s: float, version: str) -> dict[str, An
 
 
 def _daemon(spool: Spool, held: int, idle_s: float, version: str, writer: int) -> None:
-    """The rest of the daemon's life. Never returns."""
+    """Run the daemon. Never returns."""
     status = 1
     told = False
     try:
@@ -145,7 +148,7 @@ def _daemon(spool: Spool, held: int, idle_s: float, version: str, writer: int) -
 
 
 class Door:
-    """Where clients come in: the socket, and the file that tells where it is."""
+    """The socket for clients, and the file that says where it is."""
 
     def __init__(self, spool: Spool, version: str) -> None:
         self._spool = spool
@@ -153,7 +156,7 @@ class Door:
         self._path: str | None = None
 
     def open(self) -> socket.socket:
-        """Listen, and tell everybody where. May be called again: the socket's file may have been swept away."""
+        """Listen, and write the file that says where. May be called again if the socket file was deleted."""
         path = socket_path(self._spool)
         _gone(path)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -167,15 +170,15 @@ class Door:
         return listener
 
     def shut(self) -> None:
-        """Hide both, so that whoever comes now waits for the next runner."""
+        """Hide both, so that new clients wait for the next runner."""
         self._rename("", SHUT)
 
     def reopen(self) -> None:
-        """Show both again. A rename needs no room: the disk may be full."""
+        """Show both again, by renames, which work even on a full disk."""
         self._rename(SHUT, "")
 
     def close(self) -> None:
-        """Take both away for good."""
+        """Remove both."""
         for path in self._files():
             _gone(path)
             _gone(path + SHUT)
@@ -206,7 +209,7 @@ def _line(path: str, version: str) -> bytes:
 
 
 def _detach(spool: Spool, keep: set[int]) -> None:
-    """Leave the starter's folder, files, signals and terminal."""
+    """Detach from the parent's folder, files, signals and terminal."""
     os.chdir("/")
     null = os.open("/dev/null", os.O_RDWR)
     log = os.open(spool.path("runner.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

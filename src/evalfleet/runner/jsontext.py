@@ -1,7 +1,7 @@
 """JSON as the runner reads and writes it.
 
-What a task wrote is hostile until proved otherwise: everything that another JSON reader could choke on (endless numbers, deep
-nesting, half surrogates) is refused or mended here, once. NaN and infinities, which many a library writes, become null.
+Output of a task is not trusted: anything that could break another JSON reader (huge numbers, deep nesting, lone surrogates) is
+refused or repaired here, once. NaN and infinities, which many libraries write, become null.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_DIGITS = 400
 
 
 class _NoNumber(str):
-    """NaN or an infinity, as it stood in the text."""
+    """NaN or an infinity, as written in the text."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ def _is_deep(value: Any) -> bool:
 
 
 def _finite(value: Any) -> Any:
-    """The value with null in the place of NaN and infinities. Not for what is nested deeply."""
+    """The value with null in place of NaN and infinities. Not for deeply nested values."""
     if isinstance(value, _NoNumber):
         return None
     fields, items = as_object(value), as_list(value)
@@ -80,7 +80,7 @@ def parse(data: bytes, number: str = "") -> Any:
     """Parse one JSON text.
 
     Args:
-        number: a member of the outermost object that has to be a number: where it is NaN or infinite it becomes text, and not null.
+        number: a member of the outermost object that must be a number: NaN or an infinity there becomes text, not null.
 
     Raises:
         ValueError: with a reason of a few words, whatever is wrong.
@@ -109,10 +109,10 @@ def parse(data: bytes, number: str = "") -> Any:
 
 
 def parse_own(data: bytes) -> Any:
-    """Parse what this program wrote itself; it may be nested a little deeper than what it takes from others.
+    """Parse JSON that this program wrote; it may be nested a little deeper than foreign input.
 
     Raises:
-        ValueError: a crash spoiled it.
+        ValueError: it was damaged by a crash.
     """
     try:
         return json.loads(data)
@@ -121,5 +121,5 @@ def parse_own(data: bytes) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """One line of ASCII JSON with its newline."""
+    """One line of ASCII JSON, including the newline."""
     return _encode(value).encode("ascii") + b"\n"

@@ -1,4 +1,4 @@
-"""The one thread of the runner: files that become readable, timers, and a last step before it sleeps."""
+"""The runner's event loop: readable files, timers, and a step before each sleep."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WRITE = selectors.EVENT_WRITE
 
 
 class Timer:
-    """One call at one moment, unless cancelled."""
+    """One call at a given time, unless cancelled."""
 
     __slots__ = ("call", "cancelled")
 
@@ -28,12 +28,12 @@ class Timer:
 
 
 class Loop:
-    """Calls back; sleeps until there is something to do."""
+    """Runs callbacks; sleeps while there is nothing to do."""
 
     def __init__(self, failed: Callable[[Exception], None]) -> None:
         """
         Args:
-            failed: told of what a callback raised. The loop goes on: one broken connection must not end every attempt.
+            failed: called with an exception of a callback. The loop continues: one broken connection must not end every attempt.
         """
         self._selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Timer]] = []
@@ -52,12 +52,12 @@ class Loop:
         self._selector.unregister(fd)
 
     def forget(self, fd: int) -> None:
-        """As `unwatch`, and fine where it is not watched."""
+        """Like `unwatch`, but ignores a file that is not watched."""
         if fd in self._selector.get_map():
             self._selector.unregister(fd)
 
     def at(self, when: float, call: Callable[[], None]) -> Timer:
-        """Call at a moment of `time.monotonic`."""
+        """Call back at a time of `time.monotonic`."""
         timer = Timer(call)
         self._count += 1
         heapq.heappush(self._timers, (when, self._count, timer))

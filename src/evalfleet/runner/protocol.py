@@ -1,4 +1,4 @@
-"""One connection: newline-delimited JSON in, answers and events out, in bounded memory."""
+"""One client connection: newline-delimited JSON in, answers and events out, in bounded memory."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ STUCK_S = 60.0
 
 
 class Feed:
-    """Brings one attempt's journal to one connection: in order, without gaps, each event once.
+    """Sends one attempt's journal to one connection: in order, without gaps, each event once.
 
-    A caught-up feed passes new lines on as they come; one that fell behind reads the journal when the client has room.
+    A feed that is up to date sends new lines directly; one that fell behind reads the journal when the client can take more.
     """
 
     def __init__(self, connection: Connection, journal: Journal, offset: int) -> None:
@@ -47,7 +47,7 @@ class Feed:
             self.connection.behind.add(self)
 
     def catch_up(self) -> bool:
-        """Send as much as fits. True when nothing is left, for now or because the journal is gone."""
+        """Send as much as fits. True if nothing is left, for now or because the journal is gone."""
         while self.connection.has_room():
             try:
                 data = self._journal.read(self._offset)
@@ -96,7 +96,7 @@ class Connection:
         return self._open and self._out_size < ROOM_BYTES
 
     def send(self, data: bytes) -> None:
-        """Queue bytes; they leave before the loop sleeps."""
+        """Queue bytes; they are sent before the loop sleeps."""
         if not self._out:
             self._moved_at = time.monotonic()
         self._out.append(data)
@@ -112,7 +112,7 @@ class Connection:
             self._closed(self)
 
     def flush(self) -> None:
-        """Serve what waits, write what can be written, and say what to wait for."""
+        """Handle pending requests, write what can be written, and return what to wait for."""
         while self._open:
             self._work()
             self._refill()
@@ -171,7 +171,7 @@ class Connection:
         try:
             message = jsontext.as_object(jsontext.parse(line))
             if message is None or "id" not in message:
-                raise ValueError("a request is an object with an id")
+                raise ValueError("a request must be an object with an id")
         except ValueError as error:
             # who talks garbage cannot be understood again
             self.send(jsontext.encode({"id": None, "ok": False, "error": "bad_request", "message": str(error)}))
@@ -209,7 +209,7 @@ class Connection:
                 self.behind.discard(feed)
 
     def _write(self) -> bool:
-        """Send what is queued. False when the socket takes nothing now."""
+        """Send what is queued. False if the socket accepts nothing now."""
         data = b"".join(self._out)
         try:
             count = self._sock.send(data) if data else 0

@@ -1,4 +1,4 @@
-"""Replacing secret values by their names, in whole texts, in JSON values and in streams."""
+"""Replaces secret values by their names, in texts, JSON values and streams."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _escaped(value: str, ascii_only: bool) -> bytes:
 
 
 def variants(value: str) -> set[bytes]:
-    """The ways in which a value usually appears: raw, JSON-escaped, URL-quoted."""
+    """The usual encodings of a value: raw, JSON-escaped, URL-quoted."""
     raw = value.encode("utf-8", "surrogateescape")
     found = {raw}
     for ascii_only in (True, False):
@@ -41,14 +41,14 @@ def variants(value: str) -> set[bytes]:
 
 
 def lines_of(value: str) -> list[str]:
-    """The lines by which a value of several lines is known, such as a key in PEM form. What frames such keys is no secret."""
+    """The lines of a multi-line value, such as a PEM key, that are secret themselves; the key's BEGIN and END lines are not."""
     lines = [line.strip() for line in _LINE_ENDS.split(value)]
     found = {line for line in lines if len(line) >= MIN_LINE and not line.startswith("-----")}
     return sorted(found, key=lambda line: (-len(line), line))[:MOST_LINES] if len(lines) > 1 else []
 
 
 class Redactor:
-    """Knows the secrets of one attempt. False where there is nothing to hide."""
+    """Holds the secrets of one attempt. False if there are none."""
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
         self._names: dict[bytes, bytes] = {}
@@ -79,7 +79,7 @@ class Redactor:
         return self._names[match.group()]
 
     def may_begin(self, tail: bytes) -> bool:
-        """Whether a secret, or a longer one than is there, may come of it."""
+        """Whether more data could turn it into a secret, or into a longer one."""
         for needle in self._begun.get(tail[0], ()):
             if len(needle) <= len(tail):
                 return False
@@ -119,7 +119,7 @@ class Redactor:
 class Stream:
     """Redacts a stream chunk by chunk; the joined output equals the redaction of the joined input.
 
-    It holds back only a tail that may be the beginning of a secret.
+    It holds back only a tail that may be the start of a secret.
     """
 
     def __init__(self, redactor: Redactor) -> None:
@@ -145,12 +145,12 @@ class Stream:
             position = match.end()
 
     def flush(self) -> bytes:
-        """What is still held, at the end of the stream."""
+        """What is still held back at the end of the stream."""
         rest, self._held = self._held, b""
         return self._redactor.clean(rest)
 
     def _hold(self, data: bytes, position: int) -> int:
-        """First place from which on the data could still become a (longer) secret."""
+        """The first offset from which the data could still become a (longer) secret."""
         redactor = self._redactor
         assert redactor.starts is not None
         place = max(position, len(data) - redactor.longest + 1)

@@ -1,4 +1,4 @@
-"""The runner: keeps the attempts, reaps their processes, and knows when it is done."""
+"""The runner: holds the attempts, reaps their processes, and ends when idle."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .spool.spool import Spool
 
     class Door(Protocol):
-        """Where clients come in."""
+        """The socket for clients."""
 
         def open(self) -> socket.socket: ...
         def shut(self) -> None: ...
@@ -48,7 +48,7 @@ STOP_MESSAGE = "the runner was told to stop"
 
 
 class Ended:
-    """An attempt that is over and that nobody has acked."""
+    """An ended attempt that has not been acknowledged."""
 
     __slots__ = ("journal", "name", "run")
     live = False
@@ -119,13 +119,13 @@ class Runner:
         return self._slots
 
     def _leave_locks(self) -> None:
-        """In a forked child: close what only the runner and the attempts may hold."""
+        """In a forked child: close locks that only the runner and the attempts may hold."""
         self.gpus.leave()
         for fd in self._slots.descriptors if self._slots is not None else ():
             os.close(fd)
 
     def run(self, serve: Callable[[Connection, dict[str, Any]], Answer]) -> None:
-        """Serve until told to stop or idle for long enough."""
+        """Serve until stopped, or idle for long enough."""
         self._serve = serve
         wake = self._catch_signals()
         self.loop.watch(wake, READ, lambda _mask: self._signalled(wake))
@@ -144,7 +144,7 @@ class Runner:
             self._slots.touch()
 
     def look_again(self) -> None:
-        """Try to read what could not be read before."""
+        """Try again to read attempts that could not be read before."""
         if self.unreadable:
             self._take_over(self._recover(sorted(self.unreadable)))
 
@@ -156,7 +156,7 @@ class Runner:
             self.guard(lost, lambda one=lost: one.keep(self))
 
     def adopt(self, attempt: Attempt) -> None:
-        """Take a new attempt into the books, before it is started."""
+        """Register a new attempt before it is started."""
         self.attempts[attempt.name] = attempt
         self.live[attempt.name] = attempt
 
@@ -174,14 +174,14 @@ class Runner:
             attempt.journal.close()
 
     def forget(self, name: str) -> None:
-        """An ended attempt was acked."""
+        """Drop an ended attempt that was acknowledged."""
         journal = self.attempts.pop(name).journal
         if journal in self._unwritten:
             self._unwritten.remove(journal)
         journal.close()
 
     def doom(self, line: str) -> None:
-        """The machine will be taken away: launch nothing more, and tell every controller."""
+        """The machine will be preempted: launch nothing more, and notify every controller."""
         self.doomed = line
         self.spool.log(line)
         for connection in self.connections:
@@ -189,7 +189,7 @@ class Runner:
                 connection.send(jsontext.encode({"notice": "doomed", "doomed": line}))
 
     def strays(self, attempt: Attempt) -> list[int]:
-        """Orphans of that attempt, among our own children."""
+        """Orphans of that attempt among this runner's children."""
         if not self._subreaper:
             return [
                 found.pid
@@ -207,14 +207,14 @@ class Runner:
         return found
 
     def oom_kills(self, fresh: bool = False) -> int:
-        """How often the kernel killed for memory. A second old is good enough for the beginning of an attempt."""
+        """The number of out-of-memory kills. A value one second old is good enough for the start of an attempt."""
         now = time.monotonic()
         if fresh or now - self._oom[0] > OOM_FRESH_S:
             self._oom = (now, process_tree.oom_kills())
         return self._oom[1]
 
     def cgroup(self, attempt: Attempt) -> process_tree.Cgroup | None:
-        """A control group with the attempt's tree in it, where the host allows one."""
+        """A control group with the attempt's process tree, if the host allows one."""
         if self._cgroups is None:
             return None
         spool = zlib.crc32(os.fsencode(self.spool.folder))
@@ -232,14 +232,14 @@ class Runner:
         return group
 
     def limit_files(self, pid: int) -> None:
-        """Give a task the limit that we were started with, not our raised one."""
+        """Give a task the original limit of open files, not the runner's raised one."""
         try:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, self._files)
         except (ProcessLookupError, PermissionError):
             pass
 
     def _find_owner(self, pid: int, ending: Attempt) -> str | None:
-        """To whose tree an orphan belongs: by its mark, session, control group or variables; else to the only one it can belong to."""
+        """The attempt that an orphan belongs to: by its mark, session, control group or environment; else the only possible one."""
         found = process_tree.stat_of(pid)
         if found is None or found.dead:
             return None
@@ -292,7 +292,7 @@ class Runner:
                 self.guard(attempt, attempt.sweep)
 
     def guard(self, attempt: Attempt | Lost, call: Callable[[], None]) -> None:
-        """Do something for an attempt; what goes wrong ends that attempt, not the runner."""
+        """Run an action for an attempt; an error ends that attempt, not the runner."""
         try:
             call()
         except Exception as error:  # boundary: an attempt
@@ -321,7 +321,7 @@ class Runner:
             attempt.stop("runner_lost", STOP_MESSAGE)
 
     def _shut(self) -> None:
-        """Let nobody in any more: who comes now waits for the next runner."""
+        """Accept no more clients; new ones wait for the next runner."""
         self._is_open = False
         self._door.shut()
         self.loop.forget(self._listener.fileno())
@@ -332,14 +332,14 @@ class Runner:
             pass
 
     def _reopen(self) -> None:
-        """There is no room on the disk for an end that only we know: who comes can have it from us."""
+        """The disk has no space for an end record that only this runner knows: accept clients again, so that they can get it."""
         self._is_open = True
         self._door.reopen()
         self.loop.watch(self._listener.fileno(), READ, self._accept)
-        self.spool.log("cannot end: the disk has no room for %d end records" % len(self._unwritten))
+        self.spool.log("cannot end: no disk space for %d end records" % len(self._unwritten))
 
     def _settle(self) -> None:
-        """Before each sleep: send what waits, and set the timers that the state asks for."""
+        """Before each sleep: send what is queued, and set the timers."""
         for connection in list(self.connections):
             connection.flush()
         if self.live or self._unwritten:
@@ -377,7 +377,7 @@ class Runner:
     def _idle(self) -> None:
         if not self.connections and not self.live:
             self.spool.mark_reapable(self.now())
-            self.spool.log("idle for %g s: done" % self._idle_s)
+            self.spool.log("idle for %g s: ending" % self._idle_s)
             self.stop()
 
     def _accept(self, _mask: int) -> None:
@@ -394,7 +394,7 @@ class Runner:
         self.connections.add(Connection(sock, self.loop, self._serve, self._closed, self._accepted))
 
     def _relisten(self) -> None:
-        """Somebody cleaned up the folder of our socket, as a logout does with the runtime folder."""
+        """Listen again after the socket's folder was cleaned up, as a logout does with the runtime folder."""
         self.loop.forget(self._listener.fileno())
         self._listener.close()
         self._listener = self._door.open()

@@ -1,7 +1,7 @@
-"""Files below a folder in which a task writes, or wrote: reached by descriptors, one step at a time.
+"""Safe access to files below a folder in which a task writes or wrote: through descriptors, one path component at a time.
 
-No step follows a link, and what is open stays what it was, whatever is put into its place meanwhile. So nothing outside of the folder
-is ever read, written or removed, even while somebody swaps files and folders for links.
+No step follows a link, and an open descriptor stays valid if the path is replaced. So nothing outside the folder is ever read,
+written or removed, even while a task replaces files and folders by links.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def open_folder(path: str, folder: int | None = None) -> int:
-    """Open a folder that is no link.
+    """Open a folder that is not a link.
 
     Raises:
-        OSError: it is missing, a link, or no folder.
+        OSError: it is missing, a link, or not a folder.
     """
     return os.open(path, FOLDER_FLAGS, dir_fd=folder)
 
@@ -33,7 +33,7 @@ def open_regular(path: str, folder: int | None = None) -> int:
     """Open a regular file without following a link or waiting for a FIFO.
 
     Raises:
-        OSError: it is missing, or no regular file.
+        OSError: it is missing, or not a regular file.
     """
     fd = os.open(path, READ_FLAGS, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -43,10 +43,10 @@ def open_regular(path: str, folder: int | None = None) -> int:
 
 
 def parts_of(path: str) -> list[str]:
-    """The steps of a relative path.
+    """The components of a relative path.
 
     Raises:
-        OSError: it could lead out of the folder in which it begins.
+        OSError: it could lead out of its folder.
     """
     parts = path.split("/")
     if "\0" in path or any(part in ("", ".", "..") for part in parts):
@@ -58,10 +58,10 @@ def enter(here: int, parts: Sequence[str], make: bool = False) -> int:
     """Open the folder to which `parts` lead; the caller closes it.
 
     Args:
-        make: folders that are missing are made.
+        make: create missing folders.
 
     Raises:
-        OSError: a step is missing, a link, or no folder.
+        OSError: a component is missing, a link, or not a folder.
     """
     fd = os.dup(here)
     for part in parts:
@@ -82,7 +82,7 @@ def open_below(here: int, path: str) -> int:
     """Open the regular file `path` below the folder `here`.
 
     Raises:
-        OSError: there is none to which no link leads.
+        OSError: there is no such file that can be reached without links.
     """
     parts = parts_of(path)
     folder = enter(here, parts[:-1])
@@ -93,9 +93,9 @@ def open_below(here: int, path: str) -> int:
 
 
 def walk(here: int, most: int, deepest: int) -> tuple[list[tuple[str, os.stat_result]], int]:
-    """Regular files below as (relative path, what the system says of it), sorted, and how many entries were left out.
+    """Regular files below as (relative path, stat result), sorted, and how many entries were left out.
 
-    Once a folder has brought more than `most`, further folders are not looked into, and count as one.
+    Once there are more than `most`, further folders are not entered and count as one entry each.
     """
     found: list[tuple[str, os.stat_result]] = []
     left_out = _walk(here, "", deepest, most, found)
@@ -129,10 +129,10 @@ def _walk(here: int, above: str, levels: int, most: int, found: list[tuple[str, 
 
 
 def remove(path: str) -> OSError | None:
-    """Delete a folder and everything in it, as far as it goes; a link is deleted and not followed, missing parts are fine.
+    """Delete a folder and everything in it, as far as possible. Links are deleted, not followed; missing parts are ignored.
 
     Returns:
-        The first thing that could not be deleted; None when nothing is left.
+        The first entry that could not be deleted; None if nothing is left.
     """
     failed: list[OSError] = []
     _remove(path, None, [], failed, [])
@@ -142,9 +142,9 @@ def remove(path: str) -> OSError | None:
 def _remove(name: str, folder: int | None, above: list[int], failed: list[OSError], lifted: list[str]) -> None:
     """
     Args:
-        folder: where it lies.
-        above: the open folders above, from the first on.
-        lifted: gets the names of those that were moved up to the first folder.
+        folder: the folder's parent.
+        above: the open folders above it, from the topmost.
+        lifted: collects the names of folders that were moved up to the topmost folder.
     """
     try:
         os.unlink(name, dir_fd=folder)
@@ -172,7 +172,7 @@ def _remove(name: str, folder: int | None, above: list[int], failed: list[OSErro
 
 
 def _is_removed_empty(name: str, folder: int) -> bool:
-    """Most folders that tasks leave are empty."""
+    """Remove a folder if it is empty, as most folders of tasks are."""
     try:
         os.rmdir(name, dir_fd=folder)
     except OSError:
@@ -194,7 +194,7 @@ def _remove_all(here: int, above: list[int], failed: list[OSError], lifted: list
 
 
 def _lift(name: str, here: int, first: int, lifted: list[str]) -> bool:
-    """Move a folder that lies deep up to the first one: a task may have made thousands of levels. False: it is no folder."""
+    """Move a deep folder up to the topmost one: a task may have created thousands of levels. False if it is not a folder."""
     if not stat.S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
         return False
     fresh = ".evalfleet-%s" % binascii.hexlify(os.urandom(8)).decode()
@@ -204,7 +204,7 @@ def _lift(name: str, here: int, first: int, lifted: list[str]) -> bool:
 
 
 def _open_closed(name: str, folder: int | None) -> int:
-    """Open a folder that the task may have closed, and open it to us."""
+    """Open a folder, and restore its permissions if the task removed them."""
     try:
         here = open_folder(name, folder)
     except PermissionError:

@@ -1,4 +1,4 @@
-"""Moves of small state machines, along the edges of their tables only."""
+"""Transitions of small state machines, only along the edges of their tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def moved(edges: Edges, before: str, after: str) -> str:
-    """Return `after`. Staying is no move. Raises ValueError where there is no such edge."""
+    """Return `after`. Staying in a state is not a transition. Raises ValueError if there is no such edge."""
     if before != after and (before, after) not in edges:
-        raise ValueError("there is no way from %s to %s" % (before, after))
+        raise ValueError("there is no transition from %s to %s" % (before, after))
     return after

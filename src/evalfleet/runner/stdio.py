@@ -1,4 +1,4 @@
-"""Standard input and output as a connection to the runner."""
+"""Connects standard input and output to the runner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PIECE = 1 << 18
 
 
 def stdio(folder: str, idle_s: float, version: str) -> int:
-    """Start a runner if none runs, and join standard input and output to its socket until either side ends."""
+    """Start a runner if none runs, and connect standard input and output to its socket until either side ends."""
     try:
         line = serve(folder, idle_s, version)
     except OSError as error:
@@ -28,10 +28,9 @@ def stdio(folder: str, idle_s: float, version: str) -> int:
 
 
 def join(source: int, sink: int, peer: int) -> None:
-    """Pass bytes both ways until the source or the peer ends.
+    """Copy bytes in both directions until the source or the peer ends.
 
-    Neither way waits for the other: a runner that reads nothing until its events are read would otherwise hold up those
-    very events.
+    Neither direction waits for the other: a runner that reads nothing until its events are read would otherwise block those events.
     """
     for fd in (source, sink, peer):
         os.set_blocking(fd, False)
@@ -53,7 +52,7 @@ def join(source: int, sink: int, peer: int) -> None:
 
 
 def _read(fd: int) -> bytes | None:
-    """What there is; nothing at the end, None where there is nothing yet."""
+    """The available bytes; empty at the end, None if there are none yet."""
     try:
         return os.read(fd, PIECE)
     except BlockingIOError:
@@ -61,7 +60,7 @@ def _read(fd: int) -> bytes | None:
 
 
 def _write(fd: int, data: bytes) -> bytes | None:
-    """What is left to write."""
+    """Write, and return what is left to write."""
     try:
         return data[os.write(fd, data) :] or None
     except BlockingIOError:

@@ -96,7 +96,7 @@ def test_what_stays_on_hosts_of_a_deleted_pool_is_said(fleet: Fleet, hosts: Call
     (spool / "attempts" / "of_somebody_else").mkdir()
     boxes[1].close()
     left = fleet.json("pool", "delete", "lab")["left"]
-    assert left["a"] == "1 attempts lie there that nobody has collected"
+    assert left["a"] == "1 attempts there have not been collected"
     assert "b" in left
     assert spool.exists()
 

@@ -172,7 +172,7 @@ def test_who_is_on_it_keeps_an_attempt_away(machine: Machine, client: RunnerClie
     end = client.end("large")
     assert (end["cause"], "has 80000 MB left of 80000" in end["message"]) == ("gpu_taken", True)
     end = client.end("gone")
-    assert (end["cause"], end["message"]) == ("gpu_taken", "GPU GPU-z is not on this host now; it has GPU-a")
+    assert (end["cause"], end["message"]) == ("gpu_taken", "GPU GPU-z is not on this host, which has GPU-a")
     assert client.run("free", "true", gpus=[{"uuid": "GPU-a"}])["cause"] == "exited"
 
 
@@ -183,7 +183,7 @@ def test_a_whole_card_is_not_shared_and_a_cancelled_attempt_frees_it(client: Run
         end = client.run(f"second-{memory_mb}", "true", gpus=[{"uuid": "GPU-a", "memory_mb": memory_mb}])
         assert (end["cause"], end["message"]) == (
             "gpu_taken",
-            "GPU GPU-a is leased by attempt first, not to be shared",
+            "GPU GPU-a is leased by attempt first, and cannot be shared",
         )
     client.must("cancel", run="r", epoch=1, attempt="first")
     assert client.end("first")["cause"] == "cancelled"
@@ -233,7 +233,7 @@ def test_memory_that_does_not_come_back_is_told(machine: Machine, client: Runner
     machine.describe(used_mb=30600)
     client.must("cancel", run="r", epoch=1, attempt="leak")
     end = client.end("leak")
-    reason = "30600 MB of its memory are in use, and 650 were before"
+    reason = "30600 MB of its memory are in use, but only 650 were before"
     assert end["gpus_dirty"] == [{"uuid": "GPU-a", "index": 0, "reason": reason, "pids": []}]
     assert not machine.is_locked()
 

@@ -76,7 +76,7 @@ def test_a_notice_reaches_everybody_and_ends_launching(spool: RunnerSpool, imds:
         one.launch("a.1.1", a_spec("sleep", "60"))
         imds.wait_asked("scheduledevents", 1)
         imds.events = [preempt("other"), preempt(NAME, kind="Reboot"), preempt("other", NAME.upper())]
-        assert notice(two) == ("the cloud takes spot-3 away, not before Mon, 19 Sep 2022 18:29:47 GMT (event 602D9444)")
+        assert notice(two) == ("the cloud preempts spot-3, not before Mon, 19 Sep 2022 18:29:47 GMT (event 602D9444)")
         one.event("a.1.1", "started")
         refused = one.ask("launch", attempt="a.2.1", run="r", epoch=1, spec=a_spec("true"), secrets={})
         assert (refused["error"], "spot-3" in refused["message"]) == ("draining", True)
@@ -112,7 +112,7 @@ def test_a_service_that_stutters_is_asked_again(tmp_path: Path) -> None:
             imds.wait_asked_in_all("metadata", times)
             imds.body, imds.status, imds.events = None, 200, [preempt(NAME, EventStatus="Started", NotBefore="")]
         for _, spool, client, _ in watching:
-            assert notice(client) == "the cloud takes spot-3 away, now (event 602D9444)"
+            assert notice(client) == "the cloud preempts spot-3, now (event 602D9444)"
             assert spool.log().count("no answer about notices") == 1, "said once, not with every try"
 
 
@@ -199,7 +199,7 @@ async def test_an_emulated_vm_tells_that_it_is_evicted(home: Path, capsys: pytes
             since = anyio.current_time()
             await here.vms.simulate_eviction("spot")
             with anyio.fail_after(20):
-                assert "the cloud takes spot away, not before" in await host.preemption_notice()
+                assert "the cloud preempts spot, not before" in await host.preemption_notice()
             with capsys.disabled():
                 print(f" [from the notice to `doomed`: {anyio.current_time() - since:.2f} s]", end="")
             assert not host.is_lost

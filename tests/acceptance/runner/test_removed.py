@@ -36,7 +36,10 @@ def tree(folder: Path) -> list[str]:
 def test_only_what_runners_made_is_removed(spool: RunnerSpool) -> None:
     said = remove(str(spool.folder), ["mine"])
     assert said["removed"] is False
-    assert "holds other things (files, homes.json.old, runner-notes.pyz, ...); what is ours is removed" in said["why"]
+    assert (
+        "also holds other files (files, homes.json.old, runner-notes.pyz, ...); only those of the runner were removed"
+        in said["why"]
+    )
     assert tree(spool.folder) == ["files/data.csv", "homes.json.old", "runner-notes.pyz", "thesis.tex"]
     remove(str(spool.folder), ["mine"])
     assert len(tree(spool.folder)) == 4

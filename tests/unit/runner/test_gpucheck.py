@@ -56,7 +56,7 @@ def test_memory_that_nobody_explains(fields: JsonObject, leases: dict[str, int |
     [
         ({}, None, {}, None),
         ({}, 80000, {}, None),
-        ({}, 80001, {}, "has 80000 MB left of 80000, and 80001 are asked for"),
+        ({}, 80001, {}, "has 80000 MB left of 80000, but 80001 MB are requested"),
         ({}, 40000, {"a": 40000}, None),
         ({}, 40001, {"a": 40000}, "has 40000 MB left"),
         ({"used_mb": 60000, "processes": [process(1, 60000, "a")]}, 40000, {"a": 40000}, "has 20000 MB left"),
@@ -88,7 +88,7 @@ def test_a_number_from_outside_of_the_container_that_came_with_our_attempt_is_no
     ("fields", "alone", "words"),
     [
         ({"used_mb": 664}, True, None),
-        ({"used_mb": 665}, True, "665 MB of its memory are in use, and 600 were before"),
+        ({"used_mb": 665}, True, "665 MB of its memory are in use, but only 600 were before"),
         ({"used_mb": 9000}, False, None),
         ({"used_mb": None}, True, None),
         ({"used_mb": 600, "processes": [process(1, attempt="a")]}, False, "process 1 (python, 1000 MB) is still on it"),

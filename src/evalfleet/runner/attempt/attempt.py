@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .spec import Spec
 
     class Keeper(Protocol):
-        """What an attempt needs of the runner that keeps it."""
+        """What an attempt needs from its runner."""
 
         loop: Loop
         devnull: int
@@ -127,7 +127,7 @@ class Attempt:
             feed.push(line)
 
     def start(self, secrets: dict[str, str]) -> None:
-        """Start the process, once a slot and its GPUs are free if it needs such. What cannot be executed ends the attempt; nothing is
+        """Start the process, after waiting for a slot and GPUs if it needs them. A failure to start ends the attempt; nothing is
         raised."""
         if self.state != WAITING:
             return  # it was stopped before it began
@@ -154,7 +154,7 @@ class Attempt:
         self._lease.begin()
 
     def _free_slot(self) -> None:
-        """Its tree is dead, or never was. Who still has the lock inherited it, and keeps the slot."""
+        """Release the slot after the process tree is dead. A process that inherited the lock and still lives keeps the slot."""
         if self._slot is not None:
             self._slot.give_back()
 
@@ -181,14 +181,14 @@ class Attempt:
         self.emit("started", {"pid": self.pid, "start_time": born, "boot_id": self._keeper.boot_id})
 
     def _unstarted(self, cause: str, message: str | None) -> None:
-        """There never was a process."""
+        """End an attempt whose process never started."""
         self._end.update(cause=cause, message=message)
         if self._lease is not None:
             self._lease.give_back()
         self._finish()
 
     def stop(self, cause: str, message: str | None = None) -> None:
-        """Begin to end the tree, unless that has begun."""
+        """Begin to end the process tree, unless that has begun."""
         if self.state == WAITING:
             self._unstarted(cause, message)
         if self.state == SWEEPING and self._doubt_until and cause == "runner_lost":
@@ -206,7 +206,7 @@ class Attempt:
             self._kill()
 
     def fail(self, message: str) -> None:
-        """The runner itself stumbled over this attempt: end it with what is known."""
+        """An error in the runner itself: end the attempt with what is known."""
         if self.state in (RUNNING, ENDING) and self.pid:
             self.stop("runner_lost", message)
         elif self.state == COLLECTING and self._leavings is not None:
@@ -222,7 +222,7 @@ class Attempt:
             self._close({"result_error": message})
 
     def exited(self, status: int, cpu_s: float, max_rss_kb: int) -> None:
-        """The leader was reaped; its group was killed before, while its number could not be re-used."""
+        """The leader was reaped. Its group was killed before, while its pid could not be reused."""
         now = time.monotonic()
         end = self._end
         if self.state == RUNNING:
@@ -241,7 +241,7 @@ class Attempt:
         self.sweep()
 
     def sweep(self) -> None:
-        """Kill what remains of the tree; finish when nothing does."""
+        """Kill what remains of the process tree; finish when nothing is left."""
         if self.state != SWEEPING:
             return
         strays = self._keeper.strays(self)
@@ -256,7 +256,7 @@ class Attempt:
             return
         if strays or members:
             left = ", ".join(str(pid) for pid in sorted({*strays, *members}))
-            self._end["message"] = "not killable within %d s: process %s" % (SWEEP_S, left)
+            self._end["message"] = "could not be killed within %d s: process %s" % (SWEEP_S, left)
         if self._lease is None:
             self._finish()
             return
@@ -269,7 +269,7 @@ class Attempt:
         self._finish()
 
     def tick(self, now: float) -> None:
-        """Look at the events file and the clocks."""
+        """Check the events file and the limits."""
         if self.state == RUNNING:
             self._follow(now)
             cause = self._limits.broken(now)
@@ -286,12 +286,12 @@ class Attempt:
             self.sweep()
         elif self.state == WAITING:
             if now >= self.start_by and not self.feeds:
-                self._unstarted("expired", "nobody was there for it any more, and it had not begun")
+                self._unstarted("expired", "its controller disconnected before it could start")
         elif self.state == SAVING:
             self._hand_in()  # again, if that failed: nobody else would
 
     def next_at(self) -> float:
-        """When the next limit falls due."""
+        """The time of the next limit."""
         return self._limits.next_at() if self.state == RUNNING else self._kill_at
 
     def _spawn(self, env: dict[str, str], inherited: list[int]) -> None:
@@ -371,7 +371,7 @@ class Attempt:
             self.emit("progress", dict(fields, lines=lines[first : first + BATCH_LINES]))
 
     def _finish(self) -> None:
-        """The tree is dead: gather what it left."""
+        """The process tree is dead: collect its result and artifacts."""
         self._move(COLLECTING)
         self._free_slot()
         now = time.monotonic()
@@ -404,7 +404,7 @@ class Attempt:
             done(None)
 
     def _close(self, collected: dict[str, Any]) -> None:
-        """Write the end record; it is told once it is on the disk."""
+        """Write the end record; it is sent once it is on disk."""
         self._free_slot()
         end = self._end
         end.update(collected)
@@ -421,7 +421,7 @@ class Attempt:
         self._hand_in()
 
     def _hand_in(self) -> None:
-        """Have the end record saved, unless that is on its way. May be called again after it raised."""
+        """Save the end record, unless that is in progress. May be called again after it raised."""
         if not self._is_held:
             self.journal.hold("ended", self._end)
             self._is_held = True

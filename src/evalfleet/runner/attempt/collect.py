@@ -1,4 +1,4 @@
-"""What a dead attempt left: its result, its artifacts, and the secrets in them."""
+"""Reads the result and artifacts of a dead attempt, and removes secrets from them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WRITTEN = ("events.jsonl", "task.json")  # besides its result and artifacts, wha
 
 
 def read_result(path: str, folder: int | None = None) -> tuple[Any, bool, str | None]:
-    """The parsed result, whether there is one, and why a present one could not be read."""
+    """The parsed result, whether there is one, and why it could not be read, if so."""
     try:
         fd = open_regular(path, folder)
     except FileNotFoundError:
@@ -72,12 +72,12 @@ def read_result(path: str, folder: int | None = None) -> tuple[Any, bool, str | 
 
 
 def clean_file(name: str, redactor: Redactor, folder: int | None = None) -> tuple[int | None, bool]:
-    """Redact a text file; only look into a binary one.
+    """Redact a text file; only search a binary one.
 
-    A copy without the secrets takes the file's place. The file itself is not written into: it may have another name elsewhere.
+    A copy without the secrets replaces the file. The file itself is not modified: it may have a second hard link elsewhere.
 
     Returns:
-        The file's new size where it was replaced, and whether it still holds a secret.
+        The file's new size if it was replaced, and whether it still holds a secret.
 
     Raises:
         OSError: it could not be read or replaced. It may hold a secret.
@@ -133,7 +133,7 @@ def _rewrite(fd: int, path: str, folder: int | None, redactor: Redactor) -> int:
 
 
 class Leavings:
-    """What lies in a dead attempt's folder, found with one walk. Holds the folder open until `close`."""
+    """The files in a dead attempt's folder, found in one walk. Keeps the folder open until `close`."""
 
     def __init__(self, folder: str, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -160,10 +160,10 @@ class Leavings:
         self._here = self._artifacts = -1
 
     def verdict(self, unknown_secrets: bool = False) -> dict[str, Any]:
-        """Read the result, and take secrets out of it and its file: at most a mebibyte, so nobody waits for it.
+        """Read the result, and remove secrets from it and its file: at most 1 MiB, so this is fast.
 
         Args:
-            unknown_secrets: the attempt had secrets that nobody can tell any more: nothing it wrote is trusted.
+            unknown_secrets: the attempt had secrets that are no longer known: nothing it wrote is trusted.
         """
         result, has_result, error = None, False, None
         if self._here >= 0:
@@ -174,7 +174,7 @@ class Leavings:
             if len(jsontext.encode(result)) > MAX_CLEAN_RESULT:
                 result, has_result, error = None, False, "it is too large once its secrets are replaced"
         if unknown_secrets and has_result:
-            result, has_result, error = None, False, "not read: its secrets died with the runner"
+            result, has_result, error = None, False, "not read: the runner that knew its secrets died"
         return {"result": result, "has_result": has_result, "result_error": error}
 
     def _clean_result(self) -> None:
@@ -186,7 +186,7 @@ class Leavings:
             self._give_up("result.json")
 
     def _give_up(self, name: str) -> None:
-        """A file that may hold a secret and cannot be cleaned goes; should that fail as well, nobody takes it."""
+        """Remove a file that may hold a secret and cannot be cleaned; if that fails too, mark it as not to be collected."""
         self._unclean.append(name)
         try:
             os.unlink(name, dir_fd=self._here)
@@ -194,7 +194,7 @@ class Leavings:
             pass
 
     def size(self) -> int:
-        """How many bytes `collect` has to go through."""
+        """How many bytes `collect` has to read."""
         total = sum(size for _, size in self._files)
         if self._redactor:
             for name in WRITTEN:
@@ -205,7 +205,7 @@ class Leavings:
         return total
 
     def heavy(self) -> bool:
-        """Whether collecting would stop the other attempts for long."""
+        """Whether collecting would delay the other attempts noticeably."""
         return self.size() > INLINE_BYTES or len(self._files) > INLINE_FILES
 
     def patience_s(self) -> float:
@@ -213,7 +213,7 @@ class Leavings:
         return PATIENCE_S + self.size() / SLOWEST + len(self._files)
 
     def collect(self, unknown_secrets: bool = False) -> dict[str, Any]:
-        """List the artifacts, remove secrets, and bring the files to the disk.
+        """List the artifacts, remove secrets, and fsync the files.
 
         Args:
             unknown_secrets: as for `verdict`.
@@ -229,7 +229,7 @@ class Leavings:
         return self._record(self._list(self._artifacts, unknown_secrets) if self._files else [])
 
     def uncollected(self, why: str) -> dict[str, Any]:
-        """The record when collecting failed: of an attempt with secrets nothing is kept that was not cleaned."""
+        """The record if collecting failed: of an attempt with secrets, only cleaned files are kept."""
         if not self._redactor:
             return self._record([_entry(path, size, False) for path, size in self._files])
         if self._here >= 0:
@@ -286,10 +286,10 @@ class Leavings:
         return record
 
     def _artifact(self, here: int, path: str, size: int, unknown_secrets: bool) -> dict[str, Any]:
-        """Clean one file, and bring it to the disk.
+        """Clean and fsync one file.
 
         Raises:
-            OSError: it cannot be kept: it may hold a secret, or is none of ours any more.
+            OSError: it cannot be kept: it may hold a secret, or was replaced meanwhile.
         """
         holds = unknown_secrets
         if self._redactor:
@@ -309,10 +309,10 @@ class Leavings:
         return _entry(path, size, holds)
 
     def _renamed(self, here: int, path: str) -> str:
-        """Take a secret out of a file's path; the new path.
+        """Remove a secret from a file's path; returns the new path.
 
         Raises:
-            OSError: it is still in it.
+            OSError: the path still holds it.
         """
         clean = self._redactor.text(path)
         if clean == path:
@@ -353,7 +353,7 @@ def _sync_folder(here: int, path: str) -> None:
 
 
 def sync(path: str) -> None:
-    """Bring a folder to the disk, as far as it goes."""
+    """Fsync a folder; errors are ignored."""
     try:
         fd = open_folder(path)
     except OSError:

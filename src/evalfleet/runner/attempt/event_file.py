@@ -25,7 +25,7 @@ MAX_STEP = 1 << 53
 
 
 class Events:
-    """Follows the file by polling; never blocks, follows no link, survives any content."""
+    """Follows the file by polling. Never blocks, follows no links, and tolerates any content."""
 
     def __init__(self, path: str, redactor: Redactor) -> None:
         self._path = path
@@ -47,7 +47,7 @@ class Events:
         self.dropped = 0
 
     def poll(self, now: float, limit: int = READ_BYTES) -> int:
-        """Read what was appended. Returns the number of event lines; they wait in `batch`."""
+        """Read what was appended. Returns the number of event lines, which are kept in `batch`."""
         try:
             found = os.lstat(self._path)
         except OSError:
@@ -72,7 +72,7 @@ class Events:
         return count
 
     def drain(self, now: float) -> int:
-        """The last look; a last line without its newline counts too."""
+        """Read the file one last time; a last line without a newline counts too."""
         count = self.poll(now, DRAIN_BYTES)
         if self._partial:
             count += self._line(self._partial, now)

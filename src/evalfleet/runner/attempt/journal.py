@@ -18,7 +18,7 @@ FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 class Journal:
     """Append-only; one write per event.
 
-    When the disk is full, events wait in ``backlog`` (in order, as if they were written) and are written when there is room.
+    If the disk is full, events wait in ``backlog`` (in order, as if written) until there is space.
     """
 
     def __init__(self, path: str, attempt: str, now: Callable[[], float], next_event: int = 0, size: int = 0) -> None:
@@ -42,22 +42,22 @@ class Journal:
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def file(self) -> list[int]:
-        """Which file it is, whatever its path: a move keeps that, a copy does not."""
+        """The identity of the file (device and inode): it survives a move, but not a copy."""
         found = os.fstat(self._fd)
         return [found.st_dev, found.st_ino]
 
     def resume(self) -> None:
-        """Open the journal of a runner that died; what follows `size` is a torn line and is cut off."""
+        """Open the journal of a runner that died; anything after `size` is an incomplete line and is cut off."""
         self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
         os.ftruncate(self._fd, self.size)
 
     def append(self, kind: str, fields: dict[str, Any]) -> bytes:
-        """Write one event and return its line. Never raises for a full disk: see `error`."""
+        """Write one event and return its line. Does not raise if the disk is full: see `error`."""
         self.hold(kind, fields)
         return self.release()
 
     def hold(self, kind: str, fields: dict[str, Any]) -> None:
-        """Write one event that no reader sees before `release`: it has to be on the disk first."""
+        """Write one event that readers do not see before `release`: it must be on disk first."""
         event = {"attempt": self.attempt, "event": self.next, "at": round(self._now(), 6), "type": kind}
         event.update(fields)
         self._held = jsontext.encode(event)
@@ -65,14 +65,14 @@ class Journal:
         self.flush()
 
     def release(self) -> bytes:
-        """Show the event that was held, and return its line."""
+        """Make the held event visible, and return its line."""
         line, self._held = self._held, b""
         self.next += 1
         self.size += len(line)
         return line
 
     def flush(self) -> bool:
-        """Write what waits. True when nothing waits any more."""
+        """Write the backlog. True if nothing is left in it."""
         while self.backlog:
             line = self.backlog[0]
             try:
@@ -103,7 +103,7 @@ class Journal:
             self._fd = -1
 
     def read(self, offset: int, limit: int = 1 << 18) -> bytes:
-        """Whole lines from `offset` on, about `limit` bytes of them and at least one; empty at the end.
+        """Whole lines from `offset`, about `limit` bytes and at least one line; empty at the end.
 
         Raises:
             OSError: the file is gone.
@@ -123,7 +123,7 @@ class Journal:
             os.close(fd)
 
     def piece(self, offset: int, limit: int) -> bytes:
-        """At most `limit` bytes from `offset` on, also of what waits to be written.
+        """At most `limit` bytes from `offset`, including the backlog.
 
         Raises:
             OSError: the file is gone.
@@ -138,7 +138,7 @@ class Journal:
         return data + self.piece(self._written, limit - len(data)) if data and len(data) < limit else data
 
     def offset_of(self, event: int) -> int:
-        """Where event number `event` begins; the journal's size if it has not happened yet.
+        """The offset of event number `event`; the journal's size if there is no such event yet.
 
         Raises:
             OSError: the file is gone.

@@ -1,4 +1,4 @@
-"""The clocks of one attempt. Pure: the monotonic time is an argument."""
+"""The limits of one attempt. Pure: the monotonic time is an argument."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _CENT_FRACTION = 1e-9  # sums of floats must not end an attempt that costs exact
 
 
 class Limits:
-    """Wall, stall and start limit, and what the attempt may cost: its time at the worker's price, and what it reports.
+    """Wall, stall and start limit, and the cost limit: the attempt's time at the worker's price plus what it reports.
 
-    Both clocks start with the process; with a start limit they start at ``ready``. Without one, ``ready`` starts them anew.
-    What it may cost includes the time that ending it may take.
+    Both clocks start with the process; with a start limit they start at ``ready``. Without one, ``ready`` restarts them.
+    The cost limit includes the time that ending the attempt may take.
     """
 
     def __init__(self, spec: Spec, now: float) -> None:
@@ -30,7 +30,7 @@ class Limits:
         self.progressed_at = now
 
     def reported(self, usd: float) -> None:
-        """The task has reported so much in all."""
+        """The task has reported this total cost."""
         left = self._most_usd - usd
         if left < -_CENT_FRACTION:
             self._dear_at = self._launched
@@ -48,14 +48,14 @@ class Limits:
         return max(0.0, now - self.progressed_at)
 
     def next_at(self) -> float:
-        """When the next limit falls due if nothing happens until then."""
+        """The time of the next limit if nothing happens before."""
         if self._begun is None:
             return min(self._start_by, self._dear_at)
         wall = min(self._begun + self._timeout_s, self._dear_at)
         return wall if self._stall_s is None else min(wall, self.progressed_at + self._stall_s)
 
     def broken(self, now: float) -> str | None:
-        """The cause for which the attempt must end now, if any."""
+        """The cause if the attempt must end now."""
         if now < self.next_at():
             return None
         if now >= self._dear_at:

@@ -30,7 +30,7 @@ class Output:
         self._tail = b""
 
     def read(self) -> int | None:
-        """Take one chunk. Returns its size, 0 at the end, None when there is nothing now."""
+        """Read one chunk. Returns its size, 0 at the end, None if there is nothing now."""
         try:
             chunk = os.read(self.fd, CHUNK)
         except BlockingIOError:
@@ -41,7 +41,7 @@ class Output:
         return len(chunk)
 
     def drain(self) -> int:
-        """Take what the dead tree left in the pipe, and close. Returns how many bytes came."""
+        """Read what the dead process tree left in the pipe, and close it. Returns the number of bytes."""
         total = 0
         for _ in range(DRAIN_READS):
             count = self.read()
@@ -88,9 +88,9 @@ class Output:
 def last_lines(data: bytes, lines: int = 20, characters: int = 6000) -> str:
     """The end of a log as text.
 
-    Of what comes before the last `lines` only lines that begin at the margin are kept, as many again: in a long traceback with
-    its causes those are the exceptions, without frames. A very long line keeps its beginning and its end. What is too much
-    goes from the front, whole lines at a time.
+    Before the last `lines`, up to as many unindented lines are kept: in a long traceback with its causes, those are the exceptions
+    without their frames. A very long line keeps its start and its end. If the text is still too long, whole lines are dropped from
+    the front.
     """
     said = [_shortened(line.rstrip("\r")) for line in data.decode("utf-8", "replace").strip("\n").split("\n")]
     older = [line for line in said[:-lines] if line and not line[0].isspace()]

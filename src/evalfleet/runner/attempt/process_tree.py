@@ -1,6 +1,6 @@
-"""Process trees: who belongs to an attempt, and how it is killed.
+"""Process trees: which processes belong to an attempt, and how they are killed.
 
-A pid alone names nobody: pid, start time and boot id together do.
+A pid alone does not identify a process: pid, start time and boot id together do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def become_subreaper() -> bool:
-    """Orphans below this process become its children, so that it can find and reap them."""
+    """Make orphans below this process its children, so that it can find and reap them."""
     try:
         import ctypes  # not every Python has it
 
@@ -32,7 +32,7 @@ def become_subreaper() -> bool:
 
 
 def read(path: str, limit: int = 1 << 20) -> bytes:
-    """A small file of /proc or /sys; empty when it is gone or closed to us."""
+    """Read a small file of /proc or /sys; empty if it is gone or not readable."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -56,7 +56,7 @@ def boot_id() -> str:
 
 
 class Stat:
-    """The few fields of /proc/<pid>/stat that tell who a process is."""
+    """The fields of /proc/<pid>/stat that identify a process."""
 
     __slots__ = ("flags", "group", "parent", "pid", "session", "start_time", "state")
 
@@ -76,12 +76,12 @@ class Stat:
 
     @property
     def is_kernel(self) -> bool:
-        """Whether it is a thread of the kernel; these have no variables."""
+        """Whether it is a kernel thread; those have no environment."""
         return bool(self.flags & PF_KTHREAD)
 
     @property
     def is_copy(self) -> bool:
-        """Whether it still runs the program of the process that it was forked from."""
+        """Whether it still runs the program of its parent (forked, but not yet exec'ed)."""
         return bool(self.flags & PF_FORKNOEXEC)
 
     def age_s(self) -> float:
@@ -94,15 +94,15 @@ def stat_of(pid: int) -> Stat | None:
 
 
 def boottime_ns() -> int:
-    """The clock by which the kernel notes when a process was born."""
+    """The clock of the kernel's process start times."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def start_time(pid: int, after_ns: int) -> int:
-    """When a child that was born between `after_ns` and now was born, in the kernel's ticks; 0 if it is gone already.
+    """Start time, in kernel ticks, of a child that was started between `after_ns` and now; 0 if it is gone already.
 
-    Both moments mostly lie in the same tick, which then is the answer. /proc need not be asked: for a process that is
-    just replacing itself by another program that takes as long as starting it.
+    Both times are mostly in the same tick, which is then the answer without /proc: reading /proc of a process in the middle of an
+    exec takes as long as starting it.
     """
     tick_ns = 1_000_000_000 // CLOCK_TICKS
     first, last = after_ns // tick_ns, boottime_ns() // tick_ns
@@ -113,7 +113,7 @@ def start_time(pid: int, after_ns: int) -> int:
 
 
 def is_same(pid: int, start_time: int, boot: str) -> bool:
-    """Whether that very process still runs."""
+    """Whether exactly that process still runs."""
     found = stat_of(pid)
     return boot == boot_id() and found is not None and not found.dead and found.start_time == start_time
 
@@ -124,7 +124,7 @@ def environment(pid: int) -> dict[bytes, bytes]:
 
 
 def marks(pid: int, attempt: str, folder: str) -> bool:
-    """Whether the process carries the mark of that attempt in that very spool."""
+    """Whether the process carries the mark of that attempt in that spool."""
     found = environment(pid)
     return found.get(b"EVALFLEET_ATTEMPT") == attempt.encode() and found.get(b"EVALFLEET_TASK") == os.fsencode(
         folder + "/task.json"
@@ -132,10 +132,10 @@ def marks(pid: int, attempt: str, folder: str) -> bool:
 
 
 class Mark:
-    """A number that a process hands down to all that come from it, whatever these do with their session and variables.
+    """A number that all descendants of a process inherit, whatever they do with their session and environment.
 
-    It is the soft limit for the time that a process may compute with real-time priority: above 100 years, so it limits nobody, and
-    children and the programs that they execute inherit it. It comes from the attempt's folder: two spools never have the same.
+    It is stored in the soft limit for real-time CPU time (RLIMIT_RTTIME): above 100 years, so it has no effect, and inherited across
+    fork and exec. It is derived from the attempt's folder: two spools never share one.
     """
 
     _before: tuple[int, int] | None = None  # our own limits: nobody changes them but we
@@ -145,7 +145,7 @@ class Mark:
         self.number = MARKED + ((zlib.crc32(name) << 20) ^ zlib.crc32(name[::-1] + b"evalfleet")) % MARKED
 
     def __enter__(self) -> None:
-        """Whoever is born within carries it."""
+        """Processes started inside the block carry it."""
         if Mark._before is None:
             Mark._before = resource.getrlimit(resource.RLIMIT_RTTIME)
         self._set(self.number, Mark._before[1])
@@ -165,7 +165,7 @@ class Mark:
 
 
 def mark_of(pid: int) -> int | None:
-    """The number that a process carries, if it carries one."""
+    """The number that a process carries, if any."""
     data = read("/proc/%d/limits" % pid, 1 << 16)
     place = data.find(b"Max realtime timeout")
     word = data[place + 20 :].split(None, 1)[0] if place >= 0 else b""
@@ -173,7 +173,7 @@ def mark_of(pid: int) -> int | None:
 
 
 def is_ours(pid: int) -> bool:
-    """Whether it runs as the same user as we do."""
+    """Whether it runs as the same user as this process."""
     try:
         return os.stat("/proc/%d" % pid).st_uid == os.geteuid()
     except OSError:
@@ -185,7 +185,7 @@ def command_line(pid: int) -> bytes:
 
 
 def children(pid: int) -> list[int]:
-    """Living and dead children of a process."""
+    """Children of a process, including zombies."""
     path = "/proc/%d/task/%d/children" % (pid, pid)
     data = read(path)
     if data or os.path.exists(path):
@@ -202,7 +202,7 @@ def everybody() -> Iterable[Stat]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Everybody below a process, itself first. Other children of its threads are found as well."""
+    """A process and all its descendants, itself first. Children of other threads are included."""
     found = [pid]
     for parent in found:
         for thread in _threads(parent):
@@ -218,7 +218,7 @@ def _threads(pid: int) -> list[str]:
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    """Signal one process; fine when it is gone."""
+    """Signal one process; ignores one that is gone."""
     if pid <= 1:
         return  # 0 and below would mean us and many others
     try:
@@ -228,7 +228,7 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def kill_group(group: int, number: int = signal.SIGKILL) -> None:
-    """Signal a process group; fine when it is gone."""
+    """Signal a process group; ignores one that is gone."""
     if group <= 1:
         return
     try:
@@ -238,20 +238,20 @@ def kill_group(group: int, number: int = signal.SIGKILL) -> None:
 
 
 def oom_kills() -> int:
-    """How often the kernel of this host killed somebody for memory."""
+    """The number of out-of-memory kills on this host."""
     data = read("/proc/vmstat")
     place = data.find(b"\noom_kill ")
     return int(data[place + 10 :].split(None, 1)[0]) if place >= 0 else 0
 
 
 class Cgroup:
-    """The control group of one attempt. Empty operations where the host allows none."""
+    """The control group of one attempt. Does nothing if the host does not allow control groups."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def adopt(self, leader: int) -> None:
-        """Move a tree into the group, until nobody new turns up.
+        """Move a process tree into the group, until no new process appears.
 
         Raises:
             OSError: the group cannot be made or entered.
@@ -293,7 +293,7 @@ class Cgroup:
         return place >= 0 and int(data[place + 9 :].split(None, 1)[0]) > 0
 
     def remove(self) -> None:
-        """As far as it goes: an empty group that stays costs nothing."""
+        """Remove the group; errors are ignored, because an empty group costs nothing."""
         for folder, _, _ in os.walk(self.path, topdown=False):
             try:
                 os.rmdir(folder)
@@ -302,7 +302,7 @@ class Cgroup:
 
 
 def cgroup_base() -> str | None:
-    """The folder of this process's own control group, if groups may be made in it. v2 first, then v1's freezer or pids."""
+    """The folder of this process's control group, if groups can be created in it. v2 first, then v1's freezer or pids."""
     mounts: dict[str, str] = {}
     for line in read("/proc/self/mountinfo").decode("utf-8", "replace").splitlines():
         left, _, right = line.partition(" - ")

@@ -1,4 +1,4 @@
-"""What a launch asks for, checked."""
+"""Validates the spec of a launch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROGRAM = os.path.dirname(
 
 
 class Refusal(Exception):
-    """A request that cannot be granted. Becomes the error answer."""
+    """A refused request. Becomes the error answer."""
 
     def __init__(self, error: str, message: str, **fields: Any) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ def text(message: dict[str, Any], name: str) -> str:
 
 
 def number(message: dict[str, Any], name: str, default: float | None = None) -> float | None:
-    """A positive number of seconds, or the default where it is absent or null."""
+    """A positive number of seconds, or the default if it is absent or null."""
     value = message.get(name)
     if value is None:
         return default
@@ -56,7 +56,7 @@ def number(message: dict[str, Any], name: str, default: float | None = None) -> 
 
 
 def limit(message: dict[str, Any], name: str) -> float:
-    """Any number; without end where it is absent or null."""
+    """Any number; infinite if it is absent or null."""
     value = message.get(name)
     if value is None:
         return float("inf")
@@ -66,7 +66,7 @@ def limit(message: dict[str, Any], name: str) -> float:
 
 
 def amount(message: dict[str, Any], name: str) -> float | None:
-    """Dollars, 0 or more; None where it is absent or null."""
+    """Dollars, 0 or more; None if it is absent or null."""
     value = message.get(name)
     if value is None:
         return None
@@ -90,7 +90,7 @@ def attempt_name(message: dict[str, Any]) -> str:
 
 
 def variables(message: dict[str, Any], name: str) -> dict[str, str]:
-    """Environment variables: text to text, in names that a process can be given."""
+    """Environment variables: text to text, with valid names."""
     if message.get(name) is None:
         return {}
     values = as_object(message[name])
@@ -98,7 +98,7 @@ def variables(message: dict[str, Any], name: str) -> dict[str, str]:
         raise bad("%s must map names to text" % name)
     for key, value in values.items():
         if not VARIABLE.fullmatch(key):
-            raise bad("%s: %r is not a variable's name" % (name, key))
+            raise bad("%s: %r is not a valid variable name" % (name, key))
         if not isinstance(value, str) or "\0" in value or not _encodable(value):
             raise bad("%s: %s must be text without NUL" % (name, key))
     return values
@@ -117,7 +117,7 @@ def _command(message: dict[str, Any]) -> list[str]:
     if not command or not command[0]:
         raise bad("spec.command must be a list with at least the program")
     if not all(isinstance(word, str) and "\0" not in word and _encodable(word) for word in command):
-        raise bad("spec.command must be texts without NUL")
+        raise bad("spec.command must be a list of text without NUL")
     return command
 
 
@@ -137,7 +137,7 @@ def _files(message: dict[str, Any]) -> dict[str, str]:
 
 
 def _gpus(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """The leased GPUs as `{uuid, index, memory_mb}`; memory None: the whole card."""
+    """The leased GPUs as `{uuid, index, memory_mb}`; memory None means the whole GPU."""
     rows = as_list(message.get("gpus") or [])
     if rows is None:
         raise bad("spec.gpus must be a list of objects")
@@ -156,7 +156,7 @@ def _gpus(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class Spec:
-    """One launch's spec. ``fields`` is the dictionary that it came as."""
+    """The spec of one launch. ``fields`` is the original dictionary."""
 
     def __init__(self, value: Any) -> None:
         fields = as_object(value)
@@ -194,13 +194,13 @@ class Spec:
             raise bad('spec.around must be "server" or null')
 
     def words(self) -> list[str]:
-        """What is executed: the command, or the program around it."""
+        """The command line to execute: the command, or the program around it."""
         if self.around is None:
             return self.command
         return [sys.executable, "-I", "-S", PROGRAM, "around", "--", *self.command]
 
     def environment(self, folder: str, name: str, secrets: dict[str, str]) -> dict[str, str]:
-        """The variables of an attempt of that name, whose files lie there."""
+        """The environment of an attempt with that name and folder."""
         env = {"PATH": DEFAULT_PATH, "PYTHONUNBUFFERED": "1"}
         if self.host_env:
             env.update(os.environ)  # the runner kept only a few plain variables of its own
@@ -217,5 +217,5 @@ class Spec:
         return env
 
     def task(self) -> dict[str, Any]:
-        """What the task's own JSON file says."""
+        """The content of the task's JSON file."""
         return {name: self.fields.get(name) for name in ("key", "domain", "number", "payload")}

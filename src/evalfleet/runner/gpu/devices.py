@@ -1,6 +1,6 @@
-"""The GPUs of this host, as the runner's loop knows them. Loads nothing for hosts that have none.
+"""The GPUs of this host, for the runner's loop. Loads nothing on hosts without GPUs.
 
-A file `gpus.json` in the spool takes the driver's place, for tests and for machines without a GPU; it is read at each look.
+A file `gpus.json` in the spool replaces the driver, for tests and for machines without a GPU; it is read at each probe.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def stand_in(spool: str) -> str:
 
 
 def may_have_gpus() -> bool:
-    """Whether it is worth the while to start anything for them."""
+    """Whether this host shows signs of GPUs, so that probing is worthwhile."""
     if os.environ.get(LIBRARY) or any(os.path.exists(path) for path in SIGNS):
         return True
     folders = os.environ.get("PATH", os.defpath).split(":")
@@ -42,13 +42,13 @@ def may_have_gpus() -> bool:
 
 
 class Gpus:
-    """Looks at them, tells of them, leases them to attempts. Used in the loop's thread; nothing in it waits."""
+    """Probes, reports and leases the GPUs. Used in the loop's thread; no method waits."""
 
     def __init__(self, loop: Loop, spool: str, connected: Callable[[], bool], pids: set[int]) -> None:
         """
         Args:
-            connected: whether anybody would hear of them.
-            pids: where the process that looks is kept, so that nobody takes it for a stray.
+            connected: whether a client is connected.
+            pids: the set for the probe process's pid, so that it is not taken for a stray.
         """
         self.loop = loop
         self.spool = spool
@@ -62,7 +62,7 @@ class Gpus:
         self._problem: str | None = None  # why the GPUs of a host with signs of a driver cannot be seen
 
     def tell(self, done: Callable[[dict[str, Any]], None], wait: bool) -> None:
-        """What `hello` and `inventory` say of them: at once where it is known, or after the first look if that may wait."""
+        """The GPU fields of `hello` and `inventory`: at once if they are known, else after the first probe if the caller may wait."""
         told = self._known()
         if told is not None or not wait:
             done(told or _facts(None, []))
@@ -79,7 +79,7 @@ class Gpus:
         self.look(answer)
 
     def look(self, done: Callable[[list[Row] | None], None]) -> None:
-        """Every GPU as it is after this call; None where the driver does not answer."""
+        """The state of every GPU after this call; None if the driver does not answer."""
         rows = self._stand_in()
         if rows is not None:
             done(rows)
@@ -95,7 +95,7 @@ class Gpus:
         go: Callable[[dict[str, str], list[int]], None],
         refuse: Callable[[str], None],
     ) -> Lease:
-        """A lease of what the spec names, not begun. See `Lease`."""
+        """A lease of the GPUs in the spec, not begun. See `Lease`."""
         from .lease import Lease
 
         return Lease(self.desk(), attempt, spec, go, refuse)
@@ -113,12 +113,12 @@ class Gpus:
             self._desk.locks.touch()
 
     def leave(self) -> None:
-        """In a forked child: close what only the runner and the attempts may hold."""
+        """In a forked child: close locks that only the runner and the attempts may hold."""
         for fd in self._desk.locks.descriptors if self._desk is not None else ():
             os.close(fd)
 
     def _known(self) -> dict[str, Any] | None:
-        """What can be told without waiting; None: nothing yet."""
+        """What is known without waiting; None if nothing is yet."""
         rows = self._stand_in()
         if rows is not None:
             return _facts("file", self.desk().told(rows))
@@ -156,7 +156,7 @@ class Gpus:
         return self._watch
 
     def _keep_fresh(self) -> None:
-        """Look every now and then while somebody listens."""
+        """Probe from time to time while a client is connected."""
         if self._refresh is None:
             self._refresh = self.loop.at(time.monotonic() + REFRESH_S, self._look_again)
 

@@ -1,4 +1,4 @@
-"""Leases of GPUs on this host: lock, look, start one after the other, and see that they are left clean."""
+"""Leases of GPUs on this host: lock, probe, start one attempt after the other, and check that each GPU is left clean."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SHOWING_AGAIN_S = 0.5
 LEAVING_S = 1.5  # a process that was killed is on its GPU for some moments more
 LEAVING_AGAIN_S = 0.15
 ORPHAN_S = 0.2
-UNANSWERED = "the driver of the GPUs does not answer"
+UNANSWERED = "the GPU driver does not answer"
 
 
 class Card:
-    """What this runner knows of one GPU while it has leases on it."""
+    """The runner's state of one GPU while it has leases on it."""
 
     def __init__(self) -> None:
         self.leases: list[Lease] = []  # in the order of their coming
@@ -41,7 +41,7 @@ class Card:
         return {lease.attempt: lease.memory_of(self) for lease in self.leases if lease.state in (STARTING, STARTED)}
 
     def adopted(self, row: Row) -> frozenset[int]:
-        """Processes that cannot be seen here and that came while our attempts were on it."""
+        """Processes that are not visible here and that appeared while our attempts used the GPU."""
         if not self.running():
             return frozenset()
         hidden = (process["pid"] for process in row["processes"] or () if process["hidden"])
@@ -61,7 +61,7 @@ class Desk:
         return self._cards.setdefault(uuid, Card())
 
     def told(self, rows: list[Row]) -> list[Row]:
-        """Rows for whoever asks: with who is foreign, what is unexplained, and who outside has the lock."""
+        """Complete rows for a report: with foreign processes, unexplained memory, and who else holds the lock."""
         return [self._told(row) for row in rows]
 
     def _told(self, row: Row) -> Row:
@@ -79,7 +79,7 @@ class Desk:
         )
 
     def next_turns(self) -> None:
-        """Let those begin to start up whose turn has come on every one of their GPUs."""
+        """Start the leases whose turn has come on all of their GPUs."""
         for lease in [lease for card in self._cards.values() for lease in card.leases]:
             if lease.state == WAITING and lease.has_turn():
                 lease.check()
@@ -92,7 +92,7 @@ class Desk:
             del self._cards[uuid]
 
     def _watch_showing(self) -> None:
-        """While somebody waits for a start-up on its GPU: look whether its memory has shown."""
+        """While another lease waits for a start-up on its GPU: check whether that memory is in use yet."""
         if not self._watching and any(lease.blocks() for card in self._cards.values() for lease in card.leases):
             self._watching = True
             self.gpus.loop.at(time.monotonic() + SHOWING_AGAIN_S, lambda: self.gpus.look(self._looked))
@@ -118,8 +118,8 @@ class Lease:
     ) -> None:
         """
         Args:
-            go: gets the variables and the open locks that the attempt's process inherits.
-            refuse: gets the reason why it must not start.
+            go: called with the variables and the open locks that the attempt's process inherits.
+            refuse: called with the reason why it must not start.
         """
         self.attempt = attempt
         self.state = WAITING
@@ -141,7 +141,7 @@ class Lease:
         self.state = states.moved(EDGES, self.state, state)
 
     def begin(self) -> None:
-        """Take the locks and wait for the turn."""
+        """Take the locks and wait for its turn."""
         for uuid in sorted(self._wanted):
             try:
                 self._fds.append(self._desk.locks.take(uuid, self.attempt))
@@ -153,7 +153,7 @@ class Lease:
                 (lease for lease in self._desk.card(uuid).leases if memory is None or lease.is_whole(uuid)), None
             )
             if other is not None:
-                self._give_up("GPU %s is leased by attempt %s, not to be shared" % (uuid, other.attempt))
+                self._give_up("GPU %s is leased by attempt %s, and cannot be shared" % (uuid, other.attempt))
                 return
             self._cards[uuid] = self._desk.card(uuid)
             self._cards[uuid].leases.append(self)
@@ -166,20 +166,20 @@ class Lease:
         return next(self._wanted[uuid] for uuid, one in self._cards.items() if one is card)
 
     def has_turn(self) -> bool:
-        """Whether nobody who came earlier is still starting up, or waits to, on one of the GPUs."""
+        """Whether no earlier lease on one of the GPUs is starting up, or waiting to."""
         return all(
             next((lease for lease in card.leases if lease.state != STARTED), None) is self
             for card in self._cards.values()
         )
 
     def blocks(self) -> bool:
-        """Whether somebody waits until this one has started up."""
+        """Whether another lease waits until this one has started up."""
         return self.state == STARTING and any(
             lease.state == WAITING for card in self._cards.values() for lease in card.leases
         )
 
     def check(self) -> None:
-        """Look at the GPUs afresh; then go, or refuse."""
+        """Probe the GPUs again; then start, or refuse."""
         self._move(LOOKING)
         self._refuse_at = time.monotonic() + LEAVING_S
         self._gpus.look(self._looked)
@@ -221,7 +221,7 @@ class Lease:
         for uuid, card in self._cards.items():
             row = found.get(uuid)
             if row is None:
-                return "GPU %s is not on this host now; it has %s" % (uuid, ", ".join(sorted(found)) or "none")
+                return "GPU %s is not on this host, which has %s" % (uuid, ", ".join(sorted(found)) or "none")
             others = {name: memory for name, memory in card.running().items() if name != self.attempt}
             text = check.refusal(row, self._wanted[uuid], others, card.adopted(row))
             if text is not None:
@@ -229,7 +229,7 @@ class Lease:
         return None
 
     def showing(self, found: dict[str, Row]) -> None:
-        """What a look found while it starts up. Its own moment is the latest at which that is over."""
+        """Use a probe during start-up. The start-up ends at its own deadline at the latest."""
         if self.state != STARTING:
             return
         now = time.monotonic()
@@ -242,13 +242,13 @@ class Lease:
             self._move(STARTED)
 
     def ready(self) -> None:
-        """The attempt said that it is ready: it has started up."""
+        """The attempt reported that it is ready: its start-up is over."""
         if self.state == STARTING:
             self._move(STARTED)
             self._desk.next_turns()
 
     def give_back(self) -> None:
-        """Without a look: nothing was started, or nobody can wait."""
+        """Release without a probe: nothing was started, or there is no time to wait."""
         if self.state != GIVEN_BACK:
             self._leave()
 
@@ -257,7 +257,7 @@ class Lease:
         self._refuse(reason)
 
     def settle(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
-        """The attempt's tree is dead: wait until its GPUs are clean, then give them back. `done` gets those that are not."""
+        """The attempt's process tree is dead: wait until its GPUs are clean, then release them. `done` gets those that are not."""
         deadline = time.monotonic() + self._settle_s
         self._move(STARTED)
         self._desk.next_turns()
@@ -283,7 +283,7 @@ class Lease:
         for uuid, card in self._cards.items():
             row = found.get(uuid)
             if row is None:
-                reason = UNANSWERED if rows is None else "it is not there any more"
+                reason = UNANSWERED if rows is None else "it is no longer there"
                 dirty.append({"uuid": uuid, "index": None, "reason": reason, "pids": []})
                 continue
             alone = set(card.running()) <= {self.attempt}
@@ -294,7 +294,7 @@ class Lease:
         return dirty
 
     def _leave(self) -> list[dict[str, Any]]:
-        """Give everything back; returns the GPUs whose lock somebody of ours still has."""
+        """Release everything; returns the GPUs whose lock a process of ours still holds."""
         self._move(GIVEN_BACK)
         dirty: list[dict[str, Any]] = []
         for uuid in self._cards:

@@ -1,10 +1,10 @@
 """File locks on GPUs that all homes and users of a host share.
 
-A runner opens the file of a GPU once and locks it; every attempt on that GPU inherits the very same open file. So the lock
-lasts as long as any process of theirs lives, also when the runner is dead: an orphan keeps its GPU fenced. It is given up by
-closing, never by unlocking, which would take it from the orphans too.
+A runner opens the file of a GPU once and locks it; every attempt on that GPU inherits the same open file. So the lock lasts as
+long as any of their processes lives, even after the runner has died: an orphan keeps its GPU locked. It is released by closing,
+never by unlocking, which would release it for the orphans too.
 
-How such files are opened in a folder that is open to everybody: see `lockfile`.
+`host.lock_file` opens such files safely in a folder that all users can write.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_NOTE = 4096
 
 
 class Held(Exception):
-    """The lock cannot be had. `words` say who has it, or why; `pids` are known holders; `ours`: they are this spool's."""
+    """The lock is not available. `words` say who has it, or why; `pids` are known holders; `ours`: they belong to this spool."""
 
     def __init__(self, words: str, pids: list[int] | None = None, ours: bool = False) -> None:
         super().__init__(words)
@@ -42,7 +42,7 @@ class Held(Exception):
 
 
 def folder_for(spool: str) -> str:
-    """Where the locks of the spool's GPUs lie. Those of a stand-in lie beside the file, whose GPUs nobody else has."""
+    """The folder of the locks. For GPUs from a `gpus.json` it is beside that file."""
     path = stand_in(spool)
     if os.path.exists(path):
         return os.path.join(os.path.dirname(os.path.realpath(path)), BESIDE_STAND_IN)
@@ -61,10 +61,10 @@ class Locks:
         return [fd for fd, _ in self._held.values()]
 
     def take(self, uuid: str, attempt: str) -> int:
-        """The descriptor that an attempt on that GPU inherits.
+        """Lock a GPU, and return the descriptor that an attempt inherits.
 
         Raises:
-            Held: somebody else has it, or its file cannot be trusted.
+            Held: another process has it, or its file cannot be trusted.
         """
         known = self._held.get(uuid)
         if known is None:
@@ -76,7 +76,7 @@ class Locks:
         return fd
 
     def drop(self, uuid: str, attempt: str) -> bool:
-        """An attempt does not need it any more. True: it was the last one here, and whoever still has the lock should not."""
+        """An attempt no longer needs it. True if it was the last one here, so that no process should hold the lock any longer."""
         known = self._held.get(uuid)
         if known is None or attempt not in known[1]:
             return False
@@ -90,18 +90,18 @@ class Locks:
         return True
 
     def touch(self) -> None:
-        """Show whoever cleans up the folder that the files are in use."""
+        """Update the files' times, so that a cleanup of the folder spares them."""
         lock_file.touch(folder_for(self._spool), self.descriptors)
 
     def outsider(self, uuid: str) -> str | None:
-        """Who outside of this runner has it, in words."""
+        """Who else holds the lock, in words; None if no other process does."""
         if uuid in self._held:
             return None
         found = holder(folder_for(self._spool), uuid, self._spool, names=False)
         return found.words if found is not None else None
 
     def _note(self, fd: int, attempts: set[str]) -> None:
-        """Write down who we are, for people and for the next runner of the spool."""
+        """Write who holds the lock, for people and for the next runner of the spool."""
         note = {"spool": self._spool, "runner": os.getpid(), "uid": os.getuid(), "attempts": sorted(attempts)[:16]}
         try:
             os.ftruncate(fd, 0)
@@ -111,10 +111,10 @@ class Locks:
 
 
 def holder(folder: str, uuid: str, spool: str, names: bool = True) -> Held | None:
-    """Who has the lock of a GPU; None if nobody. Asked with a shared lock: two who look do not see each other.
+    """Who holds the lock of a GPU; None if it is free. Tested with a shared lock, so that two tests do not see each other.
 
     Args:
-        names: find the processes, which means a look at everybody's open files.
+        names: also find the processes, which means scanning the open files of all processes.
     """
     try:
         fd = lock_file.opened(folder, _name(uuid), make=False)
@@ -132,10 +132,10 @@ def holder(folder: str, uuid: str, spool: str, names: bool = True) -> Held | Non
 
 
 def end_orphans(spool: str, uuid: str, patience_s: float) -> Held | None:
-    """Kill who keeps a lock of this spool that its runner has given up or died with; who is left is returned.
+    """Kill processes that keep a lock of this spool after its runner released it or died; returns who is left.
 
-    Only that lock's own open file counts, which nobody has but the processes of this spool's attempts, whatever became of
-    their marks. Only our own user's processes are touched: anybody may write the note that says whose the lock is.
+    Only processes with that lock's open file count, which only attempts of this spool have, with or without a mark. Only processes of
+    our own user are killed: any user can write the note that names the holder.
     """
     folder = folder_for(spool)
     deadline = time.monotonic() + patience_s
@@ -152,13 +152,13 @@ def end_orphans(spool: str, uuid: str, patience_s: float) -> Held | None:
 
 
 def lock(folder: str, uuid: str, words: str) -> int:
-    """Lock a GPU for a program that is no attempt. No runner takes it for an orphan of its own, for no spool is named.
+    """Lock a GPU for a program that is not an attempt. No spool is named, so no runner takes it for an orphan of its own.
 
     Args:
-        words: who it is, for people.
+        words: name of the holder, shown to people.
 
     Raises:
-        Held: somebody else has it, or its file cannot be trusted.
+        Held: another process has it, or its file cannot be trusted.
     """
     fd = _locked(folder, uuid, "")
     try:
@@ -171,7 +171,7 @@ def lock(folder: str, uuid: str, words: str) -> int:
 
 def _locked(folder: str, uuid: str, spool: str) -> int:
     """Raises Held."""
-    found = Held("its lock file %s was replaced again and again" % os.path.join(folder, uuid + ".lock"))
+    found = Held("its lock file %s keeps being replaced" % os.path.join(folder, uuid + ".lock"))
     for attempt in range(TRIES):
         if attempt:
             time.sleep(PAUSE_S)
@@ -221,7 +221,7 @@ def _uid_of(pid: int) -> int:
 
 
 def _unusable(folder: str, uuid: str, error: OSError) -> str:
-    return "nobody can be asked: its lock file %s cannot be used (%s); an administrator must repair %s, mode 1777" % (
+    return "an unknown holder: its lock file %s cannot be used (%s); an administrator must repair %s, mode 1777" % (
         os.path.join(folder, uuid + ".lock"),
         error.strerror or error,
         folder,

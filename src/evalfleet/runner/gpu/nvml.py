@@ -1,7 +1,7 @@
-"""NVIDIA's own library by ctypes: nothing needs to be installed for it.
+"""NVIDIA's management library (NVML) through ctypes, without any package.
 
-A call that a device does not support, or that the driver is too old for, gives None and never 0. Where a GPU is split by
-MIG, its parts are the devices: nothing can run on the whole.
+A call that the device or driver does not support gives None, never 0. If a GPU is split by MIG, its parts are the devices:
+nothing can run on the whole GPU.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Memory(ctypes.Structure):
 
 
 class Memory2(ctypes.Structure):
-    """Tells what the driver keeps for itself apart, as nvidia-smi does."""
+    """Reports the driver's reserved memory separately, as nvidia-smi does."""
 
     _fields_ = [
         ("version", ctypes.c_uint),
@@ -83,7 +83,7 @@ class OldProcess(ctypes.Structure):
 
 
 class Nvml:
-    """The library, opened once for the life of the process. Raises OSError where there is none, or no driver."""
+    """The library, loaded once per process. Raises OSError if there is no library or no driver."""
 
     def __init__(self, library: str | None = None) -> None:
         named = library or os.environ.get(LIBRARY)
@@ -94,14 +94,14 @@ class Nvml:
         self._linked: list[str] = []
 
     def rows(self) -> list[dict[str, Any]]:
-        """Every device that says who it is, in the order of the PCI bus.
+        """Every device that reports its uuid, in PCI bus order.
 
         Raises:
             OSError: the driver went away.
         """
         count = ctypes.c_uint(0)
         if self._ask("nvmlDeviceGetCount_v2", ctypes.byref(count)) != 0:
-            raise OSError("NVML does not tell the number of GPUs")
+            raise OSError("NVML does not report the number of GPUs")
         handles = [self._handle(index) for index in range(count.value)]
         cards = [(self._pci(handle), index, handle) for index, handle in enumerate(handles) if handle is not None]
         if all(place is not None for place, _, _ in cards):
@@ -123,7 +123,7 @@ class Nvml:
         return [dict(row, links=self._links.get(row["uuid"], {})) for row in rows]
 
     def _ask(self, name: str, *arguments: Any) -> int | None:
-        """What the call returned; None where the library does not have it."""
+        """The result of a call; None if the library does not support it."""
         call = getattr(self._nvml, name, None)
         return None if call is None else call(*arguments)
 
@@ -180,14 +180,14 @@ class Nvml:
         return rows
 
     def _of_part(self, part: ctypes.c_void_p, processes: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
-        """Those of the whole GPU's processes that are on the part."""
+        """The processes of the whole GPU that run on this part."""
         number = ctypes.c_uint(0)
         if processes is None or self._ask("nvmlDeviceGetGpuInstanceId", part, ctypes.byref(number)) != 0:
             return None
         return [process for process in processes if process["instance"] == number.value]
 
     def _processes(self, handle: ctypes.c_void_p) -> list[dict[str, Any]] | None:
-        """Who computes on it, then who only draws; None where it does not tell."""
+        """Compute processes, then graphics processes; None if it does not report them."""
         computing = self._list("nvmlDeviceGetComputeRunningProcesses", handle)
         if computing is None:
             return None
@@ -217,7 +217,7 @@ class Nvml:
         return text.value.decode("utf-8", "replace") if self._ask(name, handle, text, ctypes.c_uint(96)) == 0 else None
 
     def _link(self, cards: list[tuple[str, ctypes.c_void_p]]) -> None:
-        """How near the whole GPUs are to each other. It does not change as long as they are the same."""
+        """How closely two GPUs are connected. Constant while the GPUs are the same."""
         uuids = [uuid for uuid, _ in cards]
         if uuids == self._linked:
             return
@@ -239,16 +239,14 @@ class Nvml:
 
 
 def _open(names: tuple[str, ...]) -> ctypes.CDLL:
-    """The first that can be loaded. Raises OSError with what the loader said of the first."""
+    """The first library that can be loaded. Raises OSError with the loader's message about the first."""
     said: list[str] = []
     for name in names:
         try:
             return ctypes.CDLL(name)
         except OSError as error:
             said.append(str(error))
-    raise OSError(
-        "NVIDIA's library cannot be loaded (%s); if it lies elsewhere, name its file in %s" % (said[0], LIBRARY)
-    )
+    raise OSError("NVIDIA's library cannot be loaded (%s); if it is elsewhere, set %s to its path" % (said[0], LIBRARY))
 
 
 def _process(found: Any) -> dict[str, Any]:

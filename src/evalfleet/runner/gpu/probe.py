@@ -1,6 +1,6 @@
-"""One look at the GPUs of this host, and at whose the processes on them are.
+"""Probes the GPUs of this host, and finds out which attempts the processes on them belong to.
 
-No driver means no GPUs; it never means that some are free. What a GPU does not tell is None, not 0.
+No driver means no GPUs, never free GPUs. A value that a GPU does not report is None, not 0.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ KNOWN = ("index", "uuid", "name", "pci", "memory_mb", "used_mb", "reserved_mb", 
 
 
 class Look:
-    """Looks at the GPUs through NVIDIA's library. Raises OSError where it cannot be loaded or finds no driver."""
+    """Probes the GPUs through NVIDIA's library. Raises OSError if it cannot be loaded or finds no driver."""
 
     def __init__(self, spool: str, runner: int) -> None:
         """
         Args:
-            runner: the process below which everybody is an attempt's.
+            runner: the runner's pid; all processes below it belong to attempts.
         """
         try:
             from .nvml import Nvml
@@ -41,7 +41,7 @@ class Look:
 
 
 def read_stand_in(spool: str, runner: int) -> list[dict[str, Any]] | None:
-    """The rows of the file, as a driver would tell them; None where there is no such file. A damaged one has no GPUs."""
+    """The rows of the file, as a driver would report them; None if there is no such file. A damaged file has no GPUs."""
     try:
         with open(stand_in(spool), "rb") as file:
             rows = as_list(json.loads(file.read())) or []
@@ -54,14 +54,14 @@ def read_stand_in(spool: str, runner: int) -> list[dict[str, Any]] | None:
 
 
 class Whose:
-    """Tells the processes of this spool's attempts from others."""
+    """Distinguishes the processes of this spool's attempts from others."""
 
     def __init__(self, spool: str, runner: int) -> None:
         self._marked = os.fsencode(os.path.join(spool, "attempts")) + b"/"
         self._runner = runner
 
     def told(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The row with every field, and with what is known of its processes."""
+        """The row with every field, and with what is known about its processes."""
         full: dict[str, Any] = dict.fromkeys(KNOWN)
         full.update(row)
         full["links"] = as_object(row.get("links")) or {}

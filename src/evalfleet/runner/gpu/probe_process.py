@@ -1,7 +1,7 @@
-"""A child process that looks at the GPUs, so that a driver that hangs holds up nobody but it.
+"""A child process that probes the GPUs, so that a driver that hangs blocks only this child.
 
-Made when it is needed first, and again when it died. It has nothing of the runner's open: were it stuck in the driver, it
-would else keep the locks of a runner that is gone.
+It is started on first use, and again if it died. It keeps none of the runner's files open: if it were stuck in the driver, it
+would otherwise hold the locks of a runner that is gone.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ LOOK_S = 10.0  # a driver that nobody keeps loaded takes seconds to wake up
 
 
 class Watch:
-    """Asks the child, one look at a time. Used in the loop's thread."""
+    """Asks the child, one probe at a time. Used in the loop's thread."""
 
     def __init__(self, loop: Loop, spool: str, pids: set[int]) -> None:
         """
         Args:
-            pids: where the child's number is kept while it lives, so that nobody takes it for a stray.
+            pids: the set that holds the child's pid while it lives, so that it is not taken for a stray.
         """
         self._loop = loop
         self._spool = spool
@@ -47,7 +47,7 @@ class Watch:
         self.last_at = float("-inf")
 
     def ask(self, done: Done) -> None:
-        """Have a look that begins after now; `done` gets `{"from", "rows"}`, or None if nothing came.
+        """Request a probe that begins after this call; `done` gets `{"from", "rows"}`, or None if there is no answer.
 
         Without a driver `from` is None, and `problem` says why.
         """
@@ -56,7 +56,7 @@ class Watch:
             self._begin()
 
     def close(self) -> None:
-        """Let the child go; a later look makes a new one."""
+        """End the child; a later probe starts a new one."""
         if self._pid:
             self._loop.forget(self._reader)
             os.close(self._reader)
@@ -129,7 +129,7 @@ def _become_child(keep: set[int]) -> None:
 
 
 def _serve(spool: str, runner: int, orders: int, answers: int) -> None:
-    """Answer each byte with a look, until the runner is gone."""
+    """Answer each byte with a probe, until the runner is gone."""
     from .probe import Look
 
     look: Look | None = None

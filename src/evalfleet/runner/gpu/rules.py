@@ -1,4 +1,4 @@
-"""What may start on a GPU, and when it is clean again. Pure: rows of a look in, words out."""
+"""Decides whether an attempt may start on a GPU, and whether the GPU is clean afterwards. Pure: rows of a probe in, text out."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ def called(row: Row) -> str:
 
 
 def computing(row: Row) -> list[Row]:
-    """Processes that compute on it. A screen that is drawn there keeps nobody away."""
+    """Processes that compute on it. Graphics processes do not count."""
     return [process for process in row["processes"] or () if process["kind"] != "graphics"]
 
 
 def foreign(row: Row, adopted: frozenset[int] = NOBODY) -> list[Row]:
-    """Those that are no attempt's of this spool.
+    """The processes that do not belong to an attempt of this spool.
 
     Args:
-        adopted: processes that nobody can see, and that came with our attempts: inside of a container numbers may be those of
-            the host outside.
+        adopted: processes that are not visible here and that appeared with our attempts: inside a container, pids may be those of the
+            host.
     """
     return [process for process in computing(row) if not process["ours"] and process["pid"] not in adopted]
 
 
 def unexplained_mb(row: Row, leases: Leases, adopted: frozenset[int] = NOBODY) -> int | None:
-    """Memory in use that no process and no lease explains; 0 where it is not more than an idle card's. None: not known."""
+    """Memory in use that no process and no lease explains; 0 if it is no more than an idle GPU uses. None if unknown."""
     used = row["used_mb"]
     if used is None:
         return None
@@ -57,24 +57,22 @@ def _idle_mb(row: Row) -> int:
 
 
 def refusal(row: Row, memory_mb: int | None, others: Leases, adopted: frozenset[int] = NOBODY) -> str | None:
-    """Why an attempt that leased so much of it must not start now; None if it may.
+    """Why an attempt that leased this much of it must not start now; None if it may.
 
     Args:
         others: the other attempts of this runner on it.
     """
     strangers = foreign(row, adopted)
     if strangers:
-        return "%s is taken by %s; wait for their end, or leave that GPU out" % (called(row), named(strangers))
+        return "%s is taken by %s; wait until they end, or exclude that GPU" % (called(row), named(strangers))
     guests = [process for process in computing(row) if process["ours"] and _is_guest(process, others)]
     if guests:
-        text = "%s is taken by %s of an attempt that did not lease it; that attempt must keep to CUDA_VISIBLE_DEVICES"
+        text = "%s is taken by %s of an attempt that did not lease it; that attempt must respect CUDA_VISIBLE_DEVICES"
         return text % (called(row), named(guests))
     hidden = unexplained_mb(row, others, adopted)
     if hidden:
-        text = (
-            "%s has %d MB in use that no process here and no lease explains: somebody outside of this container or user"
-        )
-        return (text + " may be on it; free them, or leave that GPU out") % (called(row), hidden)
+        text = "%s has %d MB in use that no process here and no lease explains: a process outside this container or of another user"
+        return (text + " may be using it; free that memory, or exclude that GPU") % (called(row), hidden)
     return _too_small(row, memory_mb, others)
 
 
@@ -96,12 +94,12 @@ def _too_small(row: Row, memory_mb: int | None, others: Leases) -> str | None:
     free = total - taken - drawn
     if memory_mb <= free:
         return None
-    text = "%s has %d MB left of %d, and %d are asked for; ask for less, or wait for the others on it"
+    text = "%s has %d MB left of %d, but %d MB are requested; request less, or wait for the other attempts on it"
     return text % (called(row), max(0, free), total, memory_mb)
 
 
 def named(processes: list[Row]) -> str:
-    """Processes for people."""
+    """Processes as text for people."""
     words: list[str] = []
     for process in processes[:8]:
         memory = "" if process["memory_mb"] is None else ", %d MB" % process["memory_mb"]
@@ -110,19 +108,19 @@ def named(processes: list[Row]) -> str:
 
 
 def variables(rows: list[Row], style: str) -> dict[str, str]:
-    """How CUDA finds them. It counts the fastest first, unless it is told to count as we do; parts that MIG made have no
-    place in that order."""
+    """The variables by which CUDA finds the GPUs. By default CUDA counts the fastest first, so the order is set too; MIG parts have no
+    index in that order."""
     by_index = style == "index" and not any(row["mig"] for row in rows)
     places = [str(row["index"]) if by_index else row["uuid"] for row in rows]
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(places)}
 
 
 def left_behind(row: Row, attempt: str, baseline_mb: int | None, alone: bool, adopted: frozenset[int]) -> str | None:
-    """What an attempt whose tree is dead has left on a GPU; None if it is clean.
+    """What a dead attempt has left on a GPU; None if it is clean.
 
     Args:
-        baseline_mb: used before the first of our attempts came; None: not known.
-        alone: nobody else of ours is on it.
+        baseline_mb: memory used before our first attempt; None if unknown.
+        alone: no other attempt of ours uses it.
     """
     rest = [process for process in computing(row) if process["attempt"] == attempt]
     if rest:
@@ -136,11 +134,11 @@ def left_behind(row: Row, attempt: str, baseline_mb: int | None, alone: bool, ad
     used -= sum(process["memory_mb"] for process in strangers)
     if used <= baseline_mb + SLACK_MB:
         return None
-    return "%d MB of its memory are in use, and %d were before" % (used, baseline_mb)
+    return "%d MB of its memory are in use, but only %d were before" % (used, baseline_mb)
 
 
 class Showing:
-    """Whether the memory of an attempt that starts up has shown: half of its lease, or some that grows no more."""
+    """Whether an attempt that starts up has allocated its memory: half of its lease, or an amount that no longer grows."""
 
     def __init__(self, memory_mb: int | None) -> None:
         self._enough = None if memory_mb is None else max(SLACK_MB, memory_mb // 2)
@@ -158,7 +156,7 @@ class Showing:
 
 
 def used_by(row: Row, attempt: str, before_mb: int | None) -> int | None:
-    """Memory of an attempt: of its processes, or what the card's use has grown by where those are not told."""
+    """Memory of an attempt: of its processes, or the growth of the GPU's used memory if processes are not reported."""
     own = [process["memory_mb"] for process in computing(row) if process["attempt"] == attempt]
     if own and all(memory is not None for memory in own):
         return sum(own)

@@ -1,4 +1,4 @@
-"""The states of a lease of GPUs on their host."""
+"""The states of a GPU lease on its host."""
 
 from __future__ import annotations
 

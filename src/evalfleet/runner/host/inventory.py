@@ -1,4 +1,4 @@
-"""What this host has."""
+"""The resources of this host."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def inventory(spool: str) -> dict[str, Any]:
 
 
 def memory_mb() -> int:
-    """Memory of the host, or the limit of the control group that we live in."""
+    """Memory of the host, or the limit of our control group."""
     match = re.search(rb"^MemTotal:\s+(\d+) kB", process_tree.read("/proc/meminfo"), re.MULTILINE)
     total = int(match.group(1)) >> 10 if match else 0
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
@@ -42,7 +42,7 @@ def memory_mb() -> int:
 
 
 def has_kvm() -> bool:
-    """Whether virtual machines really get hardware help: the device may be there without the processor's feature."""
+    """Whether hardware virtualization works: the device may exist without the processor's feature."""
     flags = re.search(rb"^(flags|Features)\s*:.*\b(svm|vmx)\b", process_tree.read("/proc/cpuinfo"), re.MULTILINE)
     if flags is None:
         return False
@@ -54,7 +54,7 @@ def has_kvm() -> bool:
 
 
 def has_docker() -> bool:
-    """Whether a docker daemon takes connections from us."""
+    """Whether a Docker daemon accepts our connections."""
     for path in DOCKER_SOCKETS:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(0.2)

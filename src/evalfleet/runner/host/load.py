@@ -1,6 +1,6 @@
-"""How busy this host is: processors, memory, the disk of the spool, network. Read from /proc, when somebody asks.
+"""How busy this host is: CPU, memory, the spool's disk, network. Read from /proc on request.
 
-Nothing is measured while nobody asks, so an idle machine stays idle. What cannot be read is None, not 0.
+Nothing is measured without a request, so an idle machine stays idle. A value that cannot be read is None, not 0.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MEMORY_LIMITS = (
 
 
 class HostLoad:
-    """Shares are over the time since the last look; the first look only remembers the counters."""
+    """Shares are averages since the last reading; the first reading only stores the counters."""
 
     def __init__(self, spool: str, proc: str = "/proc") -> None:
         self._spool = spool
@@ -40,7 +40,7 @@ class HostLoad:
         self._told: dict[str, Any] | None = None
 
     def look(self) -> dict[str, Any] | None:
-        """The load by now; None where there is nothing to compare with yet."""
+        """The current load; None at the first reading."""
         now = time.monotonic()
         passed_s = now - self._looked_at
         if passed_s < FRESH_S:
@@ -63,7 +63,7 @@ class HostLoad:
 
 
 def ticks(text: bytes) -> tuple[int, int] | None:
-    """Of all processors together: busy clock ticks, and all of them. Time that a host took away counts as busy."""
+    """Busy clock ticks and all clock ticks of all CPUs together. Steal time counts as busy."""
     match = re.match(rb"cpu +([\d ]+)\n", text)
     if match is None:
         return None
@@ -75,7 +75,7 @@ def ticks(text: bytes) -> tuple[int, int] | None:
 
 
 def traffic(text: bytes) -> tuple[int, int] | None:
-    """Bytes received and sent by the devices that lead out of the machine."""
+    """Bytes received and sent by the network devices that lead out of the machine."""
     received = sent = 0
     for line in text.decode("utf-8", "replace").splitlines()[2:]:
         name, colon, rest = line.partition(":")
@@ -88,7 +88,7 @@ def traffic(text: bytes) -> tuple[int, int] | None:
 
 
 def memory_share(text: bytes) -> float | None:
-    """What is used and cannot be had back, as a share of the memory, or of the limit that we live under."""
+    """Used memory that cannot be reclaimed, as a share of the memory or of our control group's limit."""
     found = {name: int(value) for name, value in re.findall(rb"^(MemTotal|MemAvailable):\s+(\d+) kB", text, re.M)}
     total, free = found.get(b"MemTotal"), found.get(b"MemAvailable")
     if not total or free is None:
@@ -103,7 +103,7 @@ def memory_share(text: bytes) -> float | None:
 
 
 def disk_share(folder: str) -> float | None:
-    """Of what a plain user may fill."""
+    """The used share of the disk space that is available to an ordinary user."""
     try:
         disk = os.statvfs(folder)
     except OSError:

@@ -1,6 +1,6 @@
 """Lock files in a folder of the host that all homes and users share.
 
-The folder is open to everybody. A file in it is used only if it is a plain one, and no link is followed.
+All users can write to the folder. A file in it is used only if it is a regular file; links are not followed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ MOST_TEXT = 200
 def opened(folder: str, name: str, make: bool, alone: bool = True) -> int:
     """
     Args:
-        alone: it must have no second name. Anybody can give it one; without this, nothing may be written where `is_alone` denies.
+        alone: it must have no second hard link. Any user can create one; without this, write only if `is_alone`.
 
-    Raises OSError: it is not there, or nothing that can be trusted.
+    Raises OSError: it is missing or cannot be trusted.
     """
     base = _open_folder(folder, make)
     try:
@@ -54,7 +54,7 @@ def opened(folder: str, name: str, make: bool, alone: bool = True) -> int:
 
 
 def _made(name: str, flags: int, base: int) -> int:
-    """Open to everybody from the first moment on: who is killed on the way leaves none that only he can open."""
+    """Create it with open permissions from the start: a kill must not leave a file that only one user can open."""
     umask = os.umask(0)  # no other thread of a runner makes files
     try:
         return os.open(name, flags | os.O_CREAT | os.O_EXCL, EVERYBODY, dir_fd=base)
@@ -63,12 +63,12 @@ def _made(name: str, flags: int, base: int) -> int:
 
 
 def is_alone(fd: int) -> bool:
-    """Whether it has no second name, by which it could be any file of ours."""
+    """Whether it has no second hard link, by which it could be any file of ours."""
     return os.fstat(fd).st_nlink == 1
 
 
 def _open_folder(folder: str, make: bool) -> int:
-    """Raises OSError: somebody could play tricks with it."""
+    """Raises OSError: another user could tamper with it."""
     if make:
         try:
             os.mkdir(folder, 0o700)
@@ -86,7 +86,7 @@ def _open_folder(folder: str, make: bool) -> int:
 
 
 def is_current(fd: int, folder: str, name: str) -> bool:
-    """Whether the name still leads to the file that was locked."""
+    """Whether the path still leads to the file that was locked."""
     try:
         found = os.lstat(os.path.join(folder, name))
     except OSError:
@@ -96,7 +96,7 @@ def is_current(fd: int, folder: str, name: str) -> bool:
 
 
 def touch(folder: str, held: Iterable[int]) -> None:
-    """Show whoever cleans up the folder that it and these files are in use: without the name, others would lock another file."""
+    """Update the times of the folder and these files, so that a cleanup spares them: after a deletion, others would lock a new file."""
     for where in (folder, *held):
         try:
             os.utime(where)
@@ -105,7 +105,7 @@ def touch(folder: str, held: Iterable[int]) -> None:
 
 
 def holders(fd: int) -> list[int]:
-    """The processes whose descriptor carries the lock, as far as we may see."""
+    """The processes whose descriptor holds the lock, as far as they are visible."""
     wanted = os.fstat(fd)
     found: list[int] = []
     for name in os.listdir("/proc"):
@@ -128,6 +128,6 @@ def holders(fd: int) -> list[int]:
 
 
 def plain(value: Any) -> str:
-    """Text of a file that anybody may write."""
+    """Printable text from a file that any user can write."""
     text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else "unknown"
     return "".join(letter if letter.isprintable() else "?" for letter in text)[:MOST_TEXT]

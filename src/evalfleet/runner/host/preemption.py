@@ -1,7 +1,7 @@
-"""Notice that the cloud takes this machine away, as the metadata service inside a VM gives it (Azure's Scheduled Events).
+"""Preemption notices from the metadata service inside a VM (Azure's Scheduled Events).
 
-A thread asks about once per second, because the notice of an eviction is 30 seconds long and the first answer may take two
-minutes. Nothing is answered to an event: that would end the notice at once, and the time belongs to the tasks.
+A thread asks about once per second, because an eviction is announced only 30 seconds ahead and the first answer may take two
+minutes. Events are not acknowledged: that would end the notice at once, and the tasks need the time.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ LARGEST = 1 << 20
 
 
 class Notices:
-    """Watches from its making on, and tells once. Used in the loop's thread; only `_work` runs in another.
+    """Watches from the start, and reports once. Used in the loop's thread; only `_work` runs in another.
 
-    That thread may be anywhere when the loop's thread forks: what it uses is loaded before it starts, and no forked child
-    asks the network.
+    That thread may be at any point when the loop's thread forks: it imports everything before it starts, and no forked child uses
+    the network.
     """
 
     def __init__(self, loop: Loop, log: Callable[[str], None], tell: Callable[[str], None]) -> None:
         """
         Args:
             log: may be called by any thread.
-            tell: called in the loop's thread with the line that says what happens and when.
+            tell: called in the loop's thread with a line that says what happens and when.
         """
         self._loop = loop
         self._log = log
@@ -84,10 +84,10 @@ class Notices:
 
 
 def ask(base: str, path: str, patience_s: float) -> dict[str, Any]:
-    """One answer of the metadata service. Straight to it: no proxy would know which machine asks.
+    """One answer of the metadata service, asked directly: behind a proxy it could not tell which machine asks.
 
     Raises:
-        OSError, ValueError, http.client.HTTPException: there is none that could be understood.
+        OSError, ValueError, http.client.HTTPException: there is no valid answer.
     """
     where = urllib.parse.urlsplit(base)
     connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=CONNECT_S)
@@ -103,12 +103,12 @@ def ask(base: str, path: str, patience_s: float) -> dict[str, Any]:
         raise ValueError("status %d: %r" % (answer.status, data[:200]))
     found = jsontext.as_object(jsontext.parse(data))
     if found is None:
-        raise ValueError("the answer is no object")
+        raise ValueError("the answer is not an object")
     return found
 
 
 def name_in(document: dict[str, Any]) -> str:
-    """The name of this machine, from what the service says of it."""
+    """The name of this machine in the service's answer."""
     name = (jsontext.as_object(document.get("compute")) or {}).get("name")
     if not isinstance(name, str) or not name:
         raise ValueError("the answer does not name the machine")
@@ -116,12 +116,12 @@ def name_in(document: dict[str, Any]) -> str:
 
 
 def preemption(document: dict[str, Any], name: str) -> str | None:
-    """The line about the event that takes this machine away, if there is one. Others are about its neighbours, or harmless."""
+    """A line about the event that preempts this machine, if there is one. Other events concern other machines, or are harmless."""
     for entry in jsontext.as_list(document.get("Events")) or []:
         event = jsontext.as_object(entry) or {}
         machines = jsontext.as_list(event.get("Resources")) or []
         if event.get("EventType") == "Preempt" and name.lower() in [str(machine).lower() for machine in machines]:
             due = event.get("NotBefore")
             when = "not before %s" % due if due and event.get("EventStatus") != "Started" else "now"
-            return "the cloud takes %s away, %s (event %s)" % (name, when, event.get("EventId"))
+            return "the cloud preempts %s, %s (event %s)" % (name, when, event.get("EventId"))
     return None

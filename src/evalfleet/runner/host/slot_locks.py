@@ -1,10 +1,10 @@
-"""Slots of this host as lock files that all homes and users share, and the line of those who wait for one.
+"""The slots of this host as lock files that all homes and users share, and the queue for them.
 
-Slot n is the file `n.lock`. A runner opens and locks it; the attempt on it inherits the open file. So a slot is taken for as
-long as any process of the attempt lives, also when the runner is dead.
+Slot n is the file `n.lock`. A runner opens and locks it; the attempt on it inherits the open file. So a slot is taken as long
+as any process of the attempt lives, even if the runner is dead.
 
-Who waits holds a lock on a ticket, a file of its own. Tickets are served in the order of their making, which the kernel notes:
-nobody can give himself an earlier one. A ticket whose holder died is not locked and does not count.
+A waiting run holds a lock on a ticket, a file of its own. Tickets are served in the order of their creation times, which the kernel
+sets and no user can forge. A ticket whose holder died is not locked and does not count.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def folder() -> str:
 
 
 class Slot:
-    """One that we hold."""
+    """A slot that this runner holds."""
 
     def __init__(self, number: int, fd: int) -> None:
         self.number = number
@@ -40,7 +40,7 @@ class Slot:
 
 
 class Ticket:
-    """Our place in the line."""
+    """Our place in the queue."""
 
     def __init__(self, name: str, fd: int) -> None:
         self.name = name
@@ -66,14 +66,14 @@ class SlotLocks:
         return list(self._held)
 
     def touch(self) -> None:
-        """Show whoever cleans up the folder that the slots are in use. A ticket would lose its place by that; it is drawn again."""
+        """Update the slots' times, so that a cleanup of the folder spares them. Not the tickets, which would lose their place."""
         if self._held:
             lock_file.touch(self._folder, [slot.fd for slot in self._held.values()])
 
     def take(self, slots: int, run: str) -> Slot | None:
-        """A free one of the first `slots`; None if there is none. The last ones first: who counts fewer has only the first.
+        """Take a free one of the first `slots`; None if there is none. Highest first: homes that count fewer slots have only the lowest.
 
-        One that cannot be used is passed over; if none is left, `trouble` says why.
+        A slot whose file cannot be used is skipped; if none is left, `trouble` says why.
         """
         self.trouble = None
         for number in range(slots, 0, -1):
@@ -87,12 +87,12 @@ class SlotLocks:
         return None
 
     def drop(self, slot: Slot) -> None:
-        """By closing, never by unlocking, which would take it from processes that are left, too."""
+        """Release a slot by closing, never by unlocking, which would release it for surviving processes too."""
         del self._held[slot.number]
         os.close(slot.fd)
 
     def others(self, slots: int) -> tuple[int, list[str]]:
-        """How many of the first `slots` somebody else has, and who, in words."""
+        """How many of the first `slots` other runners have, and who they are, in words."""
         count = 0
         who: list[str] = []
         for number in range(1, slots + 1):
@@ -114,7 +114,7 @@ class SlotLocks:
         return count, who
 
     def draw(self, run: str) -> Ticket | None:
-        """A place at the end of the line; None if none can be had."""
+        """Take a place at the end of the queue; None if that is not possible."""
         for _ in range(TRIES):
             name = "%d-%s%s" % (os.getuid(), os.urandom(8).hex(), TICKET)
             fd = self._locked(name, fcntl.LOCK_EX)
@@ -130,7 +130,7 @@ class SlotLocks:
         os.close(ticket.fd)
 
     def line(self) -> list[str]:
-        """The names of the tickets that count, first come first."""
+        """The names of the valid tickets, in order."""
         found: list[tuple[int, str]] = []
         try:
             names = [name for name in os.listdir(self._folder) if name.endswith(TICKET)]
@@ -160,7 +160,7 @@ class SlotLocks:
         return False
 
     def _locked(self, name: str, how: int) -> int | None:
-        """None: somebody else has it, or `trouble` says why nobody can be asked."""
+        """None if another process has it, or if it cannot be used: then `trouble` says why."""
         for _ in range(TRIES):
             try:
                 fd = lock_file.opened(self._folder, name, make=True, alone=False)
@@ -180,7 +180,7 @@ class SlotLocks:
         return None
 
     def _note(self, fd: int, run: str) -> None:
-        """Who we are, for people."""
+        """Write who holds the slot, for people."""
         try:
             if not lock_file.is_alone(fd):
                 return  # perhaps somebody gave the name to another file of ours

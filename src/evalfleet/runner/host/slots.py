@@ -1,9 +1,9 @@
-"""Who gets the slots of this host next, among the runs of this runner and of all others on the host.
+"""Shares the slots of this host among the runs of this runner and of all other runners on the host.
 
-A run says how many slots it could use in all; so many are kept for it, as far as they are free and its turn has come. A launch
-takes one that is kept, or waits for one. Turns are by run: who was served goes to the end of the line, so that a run of many
-tasks and one of few get slots in turn. A slot is never left free for somebody who does not take it: each one in the line may
-take it a moment later than the one before.
+A run says how many slots it could use in total; that many are kept for it as they become free and its turn comes. A launch takes a
+kept slot, or waits for one. Turns are by run: a run that was served goes to the end of the queue, so that a run with many tasks and
+one with few get slots in turn. A slot never stays free for a run that does not take it: each run in the queue may take it a moment
+later than the one before.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KEPT_S = 5.0  # how long a slot is kept for a run that starts nothing, while oth
 
 
 class Lease:
-    """The slot of one attempt: `begin`, then `go` is called, sooner or later; `give_back` ends it at any moment."""
+    """The slot of one attempt: `begin`, then `go` is called sooner or later; `give_back` ends it at any time."""
 
     def __init__(self, slots: Slots, run: str, limit: int, go: Callable[[int], None]) -> None:
         self._slots = slots
@@ -54,7 +54,7 @@ class Lease:
 
 
 class Line:
-    """One run at this host."""
+    """The slots and demand of one run on this host."""
 
     def __init__(self, run: str) -> None:
         self.run = run
@@ -79,12 +79,12 @@ class Line:
 
 
 class Slots:
-    """All of a runner. Used in the loop's thread; nothing in it waits."""
+    """All slots of a runner. Used in the loop's thread; no method waits."""
 
     def __init__(self, loop: Loop, spool: str, live: Mapping[str, Named]) -> None:
         """
         Args:
-            live: the attempts that are not over.
+            live: the live attempts.
         """
         self._loop = loop
         self._locks = SlotLocks(spool)
@@ -102,7 +102,7 @@ class Slots:
         return self._locks.descriptors
 
     def want(self, connection: Connection, run: str, limit: int, wanted: int) -> dict[str, Any]:
-        """A run says how many slots it could use in all, from now on; how it stands is returned, and told whenever it changes."""
+        """Set how many slots a run could use in total. Returns the run's slots, and reports them whenever they change."""
         line = self._line(run, limit)
         line.connection, line.wanted = connection, wanted
         self._serve()
@@ -110,14 +110,14 @@ class Slots:
         return line.told
 
     def leave(self, connection: Connection) -> None:
-        """Whoever said so is gone: what is kept for its run is free. Attempts that wait still do."""
+        """The controller that asked is gone: release the slots kept for its run. Waiting attempts still wait."""
         for line in list(self._lines.values()):
             if line.connection is connection:
                 line.connection, line.wanted = None, 0
                 self._serve()
 
     def lease(self, run: str, limit: int, go: Callable[[int], None]) -> Lease:
-        """A slot for an attempt, not begun. `go` gets the open file that its process inherits."""
+        """A slot for an attempt, not begun. `go` is called with the open file that its process inherits."""
         return Lease(self, run, limit, go)
 
     def begin(self, lease: Lease) -> None:
@@ -142,7 +142,7 @@ class Slots:
         return line
 
     def _serve(self) -> None:
-        """Hand out what is free, by turns; then let those wait who must, and tell whom it concerns."""
+        """Hand out free slots in turn; then queue the runs that must wait, and report the changes."""
         for line in self._lines.values():
             self._trim(line)
         served: set[str] = set()
@@ -168,7 +168,7 @@ class Slots:
         self._serve()
 
     def _trim(self, line: Line) -> None:
-        """Start who waits on what is kept; and keep nothing that is not wanted, or that nobody uses while others wait."""
+        """Start waiting attempts on kept slots; release kept slots that are not wanted, or not used while others wait."""
         while line.kept and line.waiting:
             self._start(line, line.kept.pop())
         idle = bool(line.kept) and time.monotonic() - line.kept_at > KEPT_S and self._others_wait(line)
@@ -218,7 +218,7 @@ class Slots:
         return False
 
     def _own(self, line: Line) -> int:
-        """How many of the first slots are ours, whichever run's."""
+        """How many of the first slots this runner holds, over all runs."""
         return sum(1 for slot in self._locks.numbers if slot <= line.limit)
 
     def _leave_line(self, line: Line) -> None:

@@ -1,8 +1,8 @@
-"""Why a watched server failed: from how it ended and what it said. Pure.
+"""Why a watched server failed, from its exit and its output. Pure.
 
-The words are data: each row has a kind, what its lines look like, and whether they count only before the server was ready. The
-first kind with a line that fits decides. A server that dies often says the cause first and then, much louder, what follows
-from it; so the order of the rows is that of causes, and within a kind the last line counts.
+The patterns are data: each row has a kind, a pattern, and whether it counts only before the server was ready. The first kind with a
+matching line decides. A dying server often prints the cause first and then, at greater length, its consequences; so the rows are
+ordered from causes to consequences, and within a kind the last line counts.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ LONGEST_LINE = 170  # of the evidence: what to change must find its place behind
 USAGE_STATUS = (2, 64)  # what argparse and sysexits say of wrong arguments
 
 ADVICE = {
-    OUT_OF_MEMORY: "let it hold less, or ask for more gpus or memory",
-    DISK_FULL: "make room on the host",
-    PORT_TAKEN: "write {port} where the server is told its port",
-    BAD_FLAG: "correct it, or forbid the combination",
-    DOWNLOAD: "check its name, its access and the network",
+    OUT_OF_MEMORY: "lower its memory use, or request more gpus or memory",
+    DISK_FULL: "free disk space on the host",
+    PORT_TAKEN: "use {port} as the port in server.command",
+    BAD_FLAG: "correct it, or exclude this combination",
+    DOWNLOAD: "check the name, the access rights and the network",
     STARTUP_TIMEOUT: "raise server.ready_timeout if it only loads slowly",
     CRASH: "see artifacts/server.log",
     LAUNCH_FAILED: "check server.command and PATH on the host",
@@ -112,7 +112,7 @@ _DETAILS = re.compile(r"validation errors? for")
 
 
 class Trouble:
-    """What a server failed by: a kind, and one line that shows it and says what to change."""
+    """Why a server failed: a kind, and one line with the evidence and what to change."""
 
     __slots__ = ("evidence", "kind")
 
@@ -128,13 +128,13 @@ def trouble(kind: str, line: str, how: str) -> Trouble:
 
 
 def ended(status: int, lines: Sequence[str], *, ready: bool, oom: bool) -> Trouble:
-    """What made a server end that was not told to.
+    """Why a server ended by itself.
 
     Args:
         status: as `Popen.returncode` has it: negative for a signal.
-        lines: what it said last.
+        lines: its last lines of output.
         ready: whether it had been ready.
-        oom: whether the kernel killed somebody for memory meanwhile.
+        oom: whether there was an out-of-memory kill meanwhile.
     """
     how = "server: %s %s" % (shown_status(status), "while it was used" if ready else "before it was ready")
     for kind, pattern, only_before in _ROWS:
@@ -144,7 +144,7 @@ def ended(status: int, lines: Sequence[str], *, ready: bool, oom: bool) -> Troub
         if place is not None:
             return trouble(kind, _line(lines, place, pattern), how)
     if oom and (status in (-signal.SIGKILL, 128 + signal.SIGKILL) or _last(lines, _KILLED) is not None):
-        return trouble(OUT_OF_MEMORY, "killed by the kernel for want of memory", how)
+        return trouble(OUT_OF_MEMORY, "killed by the kernel: out of memory", how)
     if status in USAGE_STATUS and not ready:
         return trouble(BAD_FLAG, _speaking(lines), how)
     if status == 127 and not ready:
@@ -154,7 +154,7 @@ def ended(status: int, lines: Sequence[str], *, ready: bool, oom: bool) -> Troub
 
 
 def late(seconds: float, last_answer: str, lines: Sequence[str]) -> Trouble:
-    """It was not ready in time."""
+    """The failure of a server that was not ready in time."""
     how = "server: not ready within %g s; %s" % (seconds, last_answer)
     return trouble(STARTUP_TIMEOUT, _speaking(lines), how)
 
@@ -176,7 +176,7 @@ def _last(lines: Sequence[str], pattern: re.Pattern[str]) -> int | None:
 
 
 def _line(lines: Sequence[str], place: int, pattern: re.Pattern[str]) -> str:
-    """The line without what is before its point, where it is long; with those that follow, where they say what it is."""
+    """The line, without its start if it is long, and with the lines that follow if they hold the details."""
     line = _LABEL.sub("", lines[place].strip())
     found = pattern.search(line)
     if found and len(line) > LONGEST_LINE and found.start() > LONGEST_LINE // 2:
@@ -187,7 +187,7 @@ def _line(lines: Sequence[str], place: int, pattern: re.Pattern[str]) -> str:
 
 
 def _speaking(lines: Sequence[str]) -> str:
-    """The line that says most about an end without a known cause: the last error that has a cause, else the last line."""
+    """The most useful line about an end without a known cause: the last error with a cause, else the last line."""
     for place in range(len(lines) - 1, -1, -1):
         found = _ERROR.search(lines[place])
         if found and not _HOLLOW.search(lines[place], found.start()):

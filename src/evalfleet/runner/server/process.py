@@ -24,16 +24,16 @@ LOCKS = "EVALFLEET_GPU_LOCK_FDS"
 
 
 def inherited() -> tuple[int, ...]:
-    """The descriptors of the GPU locks that the runner gave us. Whoever has one keeps the GPU fenced."""
+    """The descriptors of the GPU locks from the runner. A process that holds one keeps the GPU locked."""
     words = os.environ.get(LOCKS, "").split(",")
     return tuple(int(word) for word in words if word.strip().isdigit())
 
 
 class Port:
-    """A free port that nobody else is given while we hold it.
+    """A free port that the kernel gives to no other program while we hold it.
 
-    Its socket is bound and never listens. The kernel then gives the port to nobody who asks for any port, neither to listen nor to
-    connect; and a server that sets SO_REUSEADDR or SO_REUSEPORT, as nearly all do, can listen on it nevertheless.
+    Its socket is bound but never listens. The kernel then does not pick the port for other programs, neither to listen nor to connect;
+    but a server that sets SO_REUSEADDR or SO_REUSEPORT, as nearly all do, can listen on it.
     """
 
     def __init__(self) -> None:
@@ -44,12 +44,12 @@ class Port:
         self.number: int = self._socket.getsockname()[1]
 
     def release(self) -> None:
-        """For a server that cannot share it."""
+        """Release the port, for a server that cannot share it."""
         self._socket.close()
 
 
 class Log:
-    """Copies a server's output into its file, and remembers the end of it."""
+    """Copies a server's output into a file, and keeps its last lines."""
 
     def __init__(self, fd: int, path: str) -> None:
         self.size = 0
@@ -61,12 +61,12 @@ class Log:
         self._thread.start()
 
     def lines(self) -> list[str]:
-        """The last lines, whole ones."""
+        """The last complete lines."""
         text = self._tail[-TAIL_BYTES:].decode("utf-8", "replace")
         return [line for line in text.replace("\r", "\n").split("\n") if line.strip()]
 
     def finish(self) -> None:
-        """The server is gone: wait a moment for its last words."""
+        """The server has ended: wait a moment for the rest of its output."""
         self._thread.join(LAST_WORDS_S)
 
     def _copy(self) -> None:
@@ -99,10 +99,10 @@ class Log:
 
 
 class Server:
-    """A started server: leader of a process group of its own, inside of the attempt's tree."""
+    """A started server: the leader of its own process group, inside the attempt's process tree."""
 
     def __init__(self, command: Sequence[str], env: dict[str, str], log_path: str) -> None:
-        """Raises OSError where it cannot be executed."""
+        """Raises OSError if it cannot be executed."""
         reader, writer = os.pipe()
         try:
             self.process = subprocess.Popen(
@@ -126,7 +126,7 @@ class Server:
         return self.process.poll()
 
     def stop(self, timeout_s: float) -> None:
-        """Ask the whole group to end, and kill what does not within that time."""
+        """Ask the whole group to end, and kill what does not end in time."""
         process_tree.kill_group(self.process.pid, signal.SIGTERM)
         deadline = time.monotonic() + timeout_s
         while not self._empty() and time.monotonic() < deadline:
@@ -140,7 +140,7 @@ class Server:
         self.log.finish()
 
     def _empty(self) -> bool:
-        """Whether nobody of the group is left. Orphans of it are our children, as we are their subreaper: reap them."""
+        """Whether the group is empty. Its orphans are our children, because we are their subreaper: reap them."""
         if self.process.poll() is None:
             return False
         try:
@@ -156,7 +156,7 @@ class Server:
 
 
 def end_everybody(at_most_s: float = 2.0) -> None:
-    """Kill whoever is left below this process, also those who left their group and session."""
+    """Kill all processes left below this one, including those that left their group and session."""
     deadline = time.monotonic() + at_most_s
     while time.monotonic() < deadline:
         left = [pid for pid in process_tree.descendants(os.getpid())[1:] if _lives(pid)]

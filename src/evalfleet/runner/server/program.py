@@ -1,10 +1,10 @@
-"""The program around a trial's command that needs a server.
+"""Runs a trial's command together with the server that it needs.
 
-It starts the server, waits until that is ready, runs the command, watches both, and stops the server. It is part of the runner's
-archive, because that is on every host already, and runs in the attempt's own process tree.
+This program starts the server, waits until it is ready, runs the command, watches both, and stops the server. It is part of the
+runner's archive, which is on every host already, and runs in the attempt's own process tree.
 
-A server that fails decides the attempt: the result then says how, in place of whatever the command wrote. Otherwise the result
-and the exit status are the command's alone.
+If the server fails, the attempt fails: the result then says how, in place of the command's own. Otherwise the result and the exit
+status are the command's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TAIL_LINES = 20
 
 
 class Settings:
-    """What the trial says of its server; {port} is still in it."""
+    """The server's settings in the trial; {port} is not replaced yet."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
         self.command: list[str] = fields["command"]
@@ -53,7 +53,7 @@ class Settings:
 
 
 class Told(Exception):
-    """A signal told us to end."""
+    """A signal asked this program to end."""
 
 
 class Serving:
@@ -67,7 +67,7 @@ class Serving:
         os.set_blocking(self._waker, False)
 
     def run(self) -> int:
-        """Returns the exit status. All of the tree below is gone then."""
+        """Returns the exit status, after all processes below have ended."""
         process_tree.become_subreaper()
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
@@ -113,7 +113,7 @@ class Serving:
             server = Server(command, dict(env, **own), self._artifacts + "/server.log")
         except OSError as error:
             line = "%s: %r" % (error.strerror or error, command[0])
-            return failure.trouble(failure.LAUNCH_FAILED, line, "server: could not be executed")
+            return failure.trouble(failure.LAUNCH_FAILED, line, "server: cannot be executed")
         try:
             trouble = self._deploy(server, url, deadline)
             if trouble is not None:
@@ -124,7 +124,7 @@ class Serving:
             server.stop(self._patience_s(server))
 
     def _patience_s(self, server: Server) -> float:
-        """How long the server may take to end. What a dead one left behind gets no time."""
+        """How long the server may take to end. Leftovers of a dead server get no time."""
         if server.status() is not None:
             return 0.0
         return min(self._settings.stop_timeout_s, TOLD_S) if self._told else self._settings.stop_timeout_s
@@ -180,7 +180,7 @@ class Serving:
         return failure.ended(status, server.log.lines(), ready=ready, oom=oom)
 
     def _sleep(self, at_most_s: float) -> None:
-        """Until a child ends, a signal comes, the probe succeeds, or the time is over. Raises Told."""
+        """Sleep until a child ends, a signal arrives, the probe succeeds, or the time is over. Raises Told."""
         if select.select([self._wake], [], [], at_most_s)[0]:
             os.read(self._wake, 4096)
         if self._told:
@@ -191,7 +191,7 @@ class Serving:
             file.write(json.dumps(line) + "\n")
 
     def _failed(self, trouble: Trouble) -> int:
-        """Let the result say how the server failed; what the command wrote is kept beside it."""
+        """Write a result that says how the server failed; the command's own result is kept beside it."""
         path = os.environ["EVALFLEET_RESULT"]
         try:
             os.rename(path, self._artifacts + "/result-of-command.json")
@@ -205,7 +205,7 @@ class Serving:
 
 
 def _print_tail(path: str) -> None:
-    """The end of the server's log belongs to what one reads first."""
+    """Print the end of the server's log, so that it appears in the attempt's output."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
@@ -216,7 +216,7 @@ def _print_tail(path: str) -> None:
 
 
 def _end(command: subprocess.Popen[bytes], patience_s: float) -> None:
-    """End a command that still runs, with those below it."""
+    """End a command that still runs, with all its child processes."""
     if command.poll() is not None:
         return
     process_tree.kill(command.pid, signal.SIGTERM)

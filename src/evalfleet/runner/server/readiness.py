@@ -1,4 +1,4 @@
-"""Asks a starting server whether it is ready, beside whoever watches it."""
+"""Asks a starting server whether it is ready, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANSWER_S = 5.0  # a server that loads may accept, and answer late
 
 
 class Probe:
-    """Asks until an answer is 2xx. `ready` is set then, and `on_ready` called; `last` says what came last."""
+    """Asks until an answer is 2xx; then `ready` is set and `on_ready` called. `last` describes the last answer."""
 
     def __init__(self, url: str, on_ready: Callable[[], object]) -> None:
         self.ready = threading.Event()
@@ -45,7 +45,7 @@ class Probe:
 
 
 def answer(url: str) -> int:
-    """The status of one GET. Asked directly: a proxy of the environment knows nothing of a server on this machine.
+    """The status of one GET, sent directly: a proxy from the environment cannot reach a server on this machine.
 
     Raises OSError, HTTPException.
     """
@@ -59,7 +59,7 @@ def answer(url: str) -> int:
 
 
 def is_listened(url: str) -> bool:
-    """Whether somebody accepts connections there already."""
+    """Whether a program already accepts connections there."""
     parts = urllib.parse.urlsplit(url)
     try:
         socket.create_connection((parts.hostname or "", parts.port or 80), timeout=1.0).close()

@@ -1,8 +1,7 @@
-"""Brings what ended attempts wrote to the disk, beside the loop.
+"""Runs fsync for ended attempts in threads, beside the loop.
 
-An fsync waits for the disk while the processor idles. Done in threads, the waits of several attempts overlap with each other
-(the kernel commits them together) and with the work of the loop. The threads do nothing but fsync: they hold no lock when the
-loop's thread forks.
+An fsync waits for the disk while the CPU idles. In threads, the waits of several attempts overlap with each other (the kernel
+commits them together) and with the work of the loop. The threads only fsync: they hold no lock when the loop's thread forks.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ THREADS = 4
 
 
 class Syncer:
-    """Does saving work in threads and calls back in the loop's thread, in whatever order the disk is done.
+    """Saves in threads and calls back in the loop's thread, in the order in which the disk finishes.
 
-    The threads are started with the runner: later a moment may come in which the host allows no more of them. Where there is
-    none, the work is done in the loop's thread: slower for the others, but it is done.
+    The threads are started with the runner, because the host may not allow more threads later. Without any, the work is done in the
+    loop's thread, which delays the other attempts.
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -41,7 +40,7 @@ class Syncer:
         self._start_threads()
 
     def add(self, save: Callable[[], None], saved: Callable[[], None]) -> None:
-        """Have `save` done, which must not raise, and `saved` called when it is."""
+        """Run `save`, which must not raise, and call `saved` afterwards."""
         self._waiting.append((save, saved))
         self._start_threads()
         if self._threads:

@@ -1,8 +1,8 @@
-"""A spool that is moved while its runner lives, mostly with the home around it.
+"""Handles a spool that is moved while its runner lives, usually together with the home.
 
-Tasks that run know the paths of their files. So the runner makes the old folders anew with nothing in them but a link to the spool,
-and takes both away when it ends; through it the tasks, the runner itself and whoever knows only the old place find everything.
-The folder around is never a link itself: what somebody puts there, such as a backup, stays there and does not get into what was moved.
+Running tasks know the old paths of their files. So the runner creates the old folders again with only a link to the spool, and
+removes both when it ends; the link leads the tasks, the runner and other programs that use the old path to the files. The parent
+folder is never a link itself: files that are put there, such as a backup, stay there and do not end up in the moved home.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Mover:
         self._said = ""
 
     def follow(self) -> None:
-        """Look whether the folder is where it was; never fails."""
+        """Check whether the spool is where it was; never fails."""
         try:
             if self._is_there() or os.fstat(self._fd).st_nlink == 0:
                 return
@@ -34,7 +34,7 @@ class Mover:
             self._say("the spool is not where it was: %s" % error)
 
     def leave(self) -> None:
-        """Take away what we made, as far as it is still that and nobody has put anything there."""
+        """Remove the link and folders that were created, if they are unchanged and hold nothing else."""
         self._unlink()
         made, self._made = self._made, []
         try:
@@ -54,7 +54,7 @@ class Mover:
             pass
 
     def _is_there(self) -> bool:
-        """Also where something else is there by now."""
+        """Also true if something else is there by now."""
         try:
             os.stat(self._folder)
         except FileNotFoundError:
@@ -82,7 +82,7 @@ class Mover:
             self._made.append((path, _file(path)))
 
     def _say(self, words: str) -> None:
-        """Once: it is looked at several times a second."""
+        """Log a message once: the check runs several times a second."""
         if words != self._said:
             self._said = words
             self._log(words)

@@ -1,4 +1,4 @@
-"""Stored files that nobody needs any more: they are put again by whoever does."""
+"""Removes stored files that are no longer used. A controller that needs one puts it again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERY_S = 86400.0
 
 
 class Pruner:
-    """Prunes now, and once per day while the runner lives. In the loop's thread: nothing is put meanwhile."""
+    """Prunes now, and once per day while the runner lives. Runs in the loop's thread, so no file is put meanwhile."""
 
     def __init__(self, spool: Spool, loop: Loop, wall: Callable[[], float]) -> None:
         self._spool = spool
@@ -36,11 +36,13 @@ class Pruner:
             self._spool.log("cannot prune: %s" % error)
             return
         if count:
-            self._spool.log("pruned %d files (%d bytes) that nobody used for %d days" % (count, size, KEPT_S // 86400))
+            self._spool.log(
+                "pruned %d files (%d bytes) that were not used for %d days" % (count, size, KEPT_S // 86400)
+            )
 
 
 def prune(spool: Spool, now: float) -> tuple[int, int]:
-    """Remove what is old, what no attempt here names, and what no connected controller counts on; how many, and their bytes.
+    """Remove files that are old and that neither an attempt here nor a connected controller needs; returns their number and bytes.
 
     Args:
         now: by the host's wall clock, as the files' own times are.
@@ -61,7 +63,7 @@ def prune(spool: Spool, now: float) -> tuple[int, int]:
 
 
 def _used(spool: Spool) -> set[str]:
-    """What the attempts of the spool were launched with."""
+    """The files that the attempts of the spool were launched with."""
     used: set[str] = set()
     for name in os.listdir(spool.attempts):
         try:

@@ -1,4 +1,4 @@
-"""What a new runner does about the attempts of one that died."""
+"""Recovers the attempts of a runner that died."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .spool import Spool
 
     class Keeper(Protocol):
-        """What a lost attempt needs of the runner that keeps it."""
+        """What a lost attempt needs from its new runner."""
 
         def ended(self, attempt: Lost) -> None: ...
         def save(self, save: Callable[[], None], saved: Callable[[], None]) -> None: ...
@@ -39,7 +39,7 @@ MESSAGE = "the runner died under the attempt"
 
 
 class Found:
-    """What lies in a spool."""
+    """The attempts found in a spool."""
 
     def __init__(self) -> None:
         self.ended: list[Ended] = []
@@ -48,10 +48,10 @@ class Found:
 
 
 class Lost:
-    """An attempt without an end record: its processes are dead, and what it left is still to be gathered.
+    """An attempt without an end record: its processes are dead, and its files are still to be collected.
 
-    Little is gathered at once; much beside the other attempts, while the runner serves: it may take longer than anybody waits for a
-    runner to start. It is live until its end is on the disk.
+    A few files are collected at once; many are collected while the runner already serves, because that may take longer than a client
+    waits for a runner to start. The attempt is live until its end is on disk.
     """
 
     live = True
@@ -96,7 +96,7 @@ class Lost:
     # What the runner asks of whatever is live
 
     def tick(self, now: float) -> None:
-        """Go on with what is left to do; again after it raised."""
+        """Continue with what is left to do. May be called again after it raised."""
         if now < self._again_at or self._keeper is None:
             return
         self._again_at = now + AGAIN_S
@@ -110,7 +110,7 @@ class Lost:
         return self._again_at
 
     def sweep(self) -> None:
-        """Nothing of it lives."""
+        """Nothing to do: its processes are dead."""
 
     def stop(self, _cause: str, _message: str | None = None) -> None:
         """It is over."""
@@ -119,7 +119,7 @@ class Lost:
         """`tick` tries again."""
 
     def keep(self, keeper: Keeper) -> None:
-        """From now on this runner has it, and ends it at once if that takes no time."""
+        """Hand it to this runner, which ends it at once if that is quick."""
         self._keeper = keeper
         leavings = Leavings(self.folder, Redactor(self.secrets))
         if leavings.heavy():
@@ -133,7 +133,7 @@ class Lost:
     # Its processes
 
     def leads(self, found: process_tree.Stat, boot: str) -> bool:
-        """Whether a process is in the session or group whose leader is the very process that was journalled."""
+        """Whether a process is in the session or group of the process in the journal."""
         leader = self.started.get("pid")
         if leader not in (found.group, found.session) or self.started.get("boot_id") != boot or self.copied:
             return False
@@ -144,7 +144,7 @@ class Lost:
         return marked is None or marked == os.fsencode(self.folder + "/task.json")
 
     def learn_secrets(self, pid: int) -> None:
-        """A living process of the tree still knows the secrets; nobody else does."""
+        """Read the secrets from a living process of the attempt; they are stored nowhere else."""
         known = process_tree.environment(pid)
         for name in self.secret_names:
             if name.encode() in known and name not in self.secrets:
@@ -154,7 +154,7 @@ class Lost:
 
     @property
     def _is_in_doubt(self) -> bool:
-        """Whether it had secrets that nobody can tell any more."""
+        """Whether it had secrets that are no longer known."""
         return any(name not in self.secrets for name in self.secret_names)
 
     def _collect(self, keeper: Keeper) -> None:
@@ -205,9 +205,9 @@ class Lost:
 
 
 def recover(spool: Spool, now: Callable[[], float], names: Iterable[str] | None = None) -> Found:
-    """Find the attempts of the spool, and end the processes of those that a dead runner left. `now` is the runner's clock.
+    """Find the attempts of the spool, and end the processes of those whose runner died. `now` is the runner's clock.
 
-    Never fails because of one of them. One that cannot be read may have ended well: its folder is left alone.
+    One bad attempt never makes it fail. An attempt that cannot be read may have ended well: its folder is not touched.
 
     Args:
         names: look at these only.
@@ -236,13 +236,13 @@ def recover(spool: Spool, now: Callable[[], float], names: Iterable[str] | None 
 
 
 def _is_copy(file: list[int], path: str) -> bool:
-    """Whether a journal is not the file that it says it is."""
+    """Whether a journal is a copy: it is not the file that it names."""
     found = os.stat(path)
     return file != [found.st_dev, found.st_ino]
 
 
 def _group_in(path: str) -> str:
-    """The path of a control group, as it was noted; empty where it was not."""
+    """The recorded path of the control group; empty if there is none."""
     try:
         with open(open_regular(path), "rb") as file:
             return file.read(4096).decode("utf-8", "replace")
@@ -251,10 +251,10 @@ def _group_in(path: str) -> str:
 
 
 def _load(name: str, folder: str, now: Callable[[], float]) -> Ended | Lost | None:
-    """None: it was never launched.
+    """Load an attempt; None if it was never launched.
 
     Raises:
-        OSError: that cannot be said.
+        OSError: it cannot be read.
     """
     path = folder + "/journal.jsonl"
     try:
@@ -271,9 +271,9 @@ def _load(name: str, folder: str, now: Callable[[], float]) -> Ended | Lost | No
 
 
 def _good_lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
-    """The events up to the first line that a crash tore or spoiled, and how many bytes they take.
+    """The events before the first incomplete or damaged line, and their size in bytes.
 
-    Of an ended attempt only the first and the last one are read.
+    For an ended attempt, only the first and the last event are read.
     """
     raw = data.split(b"\n")
     if len(raw) > 2 and not raw[-1]:
@@ -299,7 +299,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
 
 
 def _kill(lost: list[Lost], age_s: float) -> None:
-    """Kill until a look at every process finds none of theirs. `age_s`: how long ago the first of them was launched."""
+    """Kill until a scan of all processes finds none of theirs. `age_s`: how long ago the first of them was launched."""
     begun = time.monotonic()
     for attempt in lost:
         if attempt.cgroup:
@@ -317,7 +317,7 @@ def _kill(lost: list[Lost], age_s: float) -> None:
 
 
 def _free_gpus(lost: list[Lost], spool: Spool) -> None:
-    """End who still has the lock of a lost attempt's GPU, and note who cannot be ended."""
+    """Kill processes that still hold the lock of a lost attempt's GPU, and record those that cannot be killed."""
     for attempt in lost:
         for uuid in attempt.gpus:
             from ..gpu.locks import end_orphans  # few hosts have GPUs
@@ -329,7 +329,7 @@ def _free_gpus(lost: list[Lost], spool: Spool) -> None:
 
 
 def _survivors(lost: list[Lost], age_s: float) -> tuple[list[tuple[int, Lost]], bool]:
-    """Living processes of lost attempts, and whether there may be more. Looks at each process once, however many were lost."""
+    """Living processes of lost attempts, and whether there may be more. Scans each process once, however many attempts were lost."""
     boot = process_tree.boot_id()
     leaders = {attempt.started.get("pid"): attempt for attempt in lost}
     tasks = {os.fsencode(attempt.folder + "/task.json"): attempt for attempt in lost}
@@ -354,10 +354,10 @@ def _survivors(lost: list[Lost], age_s: float) -> tuple[list[tuple[int, Lost]], 
 
 
 def _may_become_one(found: process_tree.Stat, known: dict[bytes, bytes], age_s: float) -> bool:
-    """Whether a process without a mark may be on its way to one.
+    """Whether a process without a mark may be about to get one.
 
-    While a program is replaced by another, its variables cannot be read; and a child that the dead runner had not yet turned into the
-    command of an attempt still looks like that runner.
+    During an exec the environment of a process cannot be read; and a child of the dead runner that has not exec'ed its command yet
+    still looks like that runner.
     """
     if found.is_kernel or found.age_s() > age_s + 1.0 or not process_tree.is_ours(found.pid):
         return False

@@ -23,7 +23,7 @@ COPY_BYTES = 1 << 20
 
 
 def write_atomically(path: str, data: bytes) -> None:
-    """Replace a file so that a reader sees the old or the new one, also after a crash or on a full disk.
+    """Replace a file so that a reader sees either the old or the new content, even after a crash or on a full disk.
 
     Raises:
         OSError: the old one is still there.
@@ -45,13 +45,13 @@ def write_atomically(path: str, data: bytes) -> None:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """A nearly full disk takes a part and says so only in the count."""
+    """Write all data: on a nearly full disk one write may store only a part, without an error."""
     while data:
         data = data[os.write(fd, data) :]
 
 
 def sync_folder(folder: str) -> None:
-    """A new name is kept over a power cut only once its folder is on the disk."""
+    """Fsync a folder: a new file name survives a power cut only after that."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -99,7 +99,7 @@ class Spool:
         self.wanted: set[str] = set()  # files that connected controllers were told of
 
     def foreign(self) -> str | None:
-        """A folder of somebody else that has the name of one of ours: a runner would clear it up as its own."""
+        """A folder that has the name of one of ours but was not created by a runner, which would delete its content."""
         if os.path.lexists(self.path("runner.lock")):
             return None  # a runner was here before, and what is in them is its own
         for folder in (self.attempts, self.files, self._trash):
@@ -112,16 +112,16 @@ class Spool:
             os.makedirs(folder, mode=0o700, exist_ok=True)
 
     def load(self) -> None:
-        """Read the fences. A damaged file is an error: without fences an old controller could act.
+        """Read the fences. A damaged file is an error: without fences, an old controller could issue commands.
 
-        What connections of an earlier runner left half put is removed.
+        Files that clients of an earlier runner put only in part are removed.
         """
         for name in os.listdir(self.files):
             if name.startswith("."):
                 failed: list[OSError] = []
                 _try_to(os.unlink, os.path.join(self.files, name), failed)
                 for error in failed:
-                    self.log("a piece of a file stays: %s" % error)
+                    self.log("cannot remove a partial file: %s" % error)
         try:
             with open(self._epochs_path, "rb") as file:
                 self._epochs = {str(run): int(epoch) for run, epoch in json.load(file).items()}
@@ -137,7 +137,7 @@ class Spool:
             self._homes = {}  # the next command of each run says whose it is
 
     def age_s(self) -> float | None:
-        """For how long the spool has been here: its lock is made once and never written."""
+        """The age of the spool: its lock file is created once and never written."""
         import time
 
         try:
@@ -152,13 +152,13 @@ class Spool:
         return os.path.join(self.attempts, name)
 
     def claim(self, run: str, home: str, former: list[str]) -> None:
-        """Keep to which home a run belongs. A copy of a home has the same runs; only one of both may act.
+        """Record which home a run belongs to. A copy of a home has the same runs; only one of the two may issue commands.
 
         Args:
-            former: homes whose place that one took.
+            former: ids of homes that this home replaced.
 
         Raises:
-            Refusal: it belongs to another one.
+            Refusal: the run belongs to another home.
         """
         known = self._homes.get(run)
         if known == home:
@@ -166,7 +166,7 @@ class Spool:
         if known is not None and known not in former:
             raise Refusal(
                 "foreign_home",
-                "run %s belongs to home %s here, and this is home %s: one is a copy of the other, or has taken its place"
+                "run %s belongs to home %s here, but this is home %s: one is a copy of the other, or has replaced it"
                 % (run, known[:12], home[:12]),
             )
         self._homes.pop(run, None)
@@ -183,7 +183,7 @@ class Spool:
         """
         known = self._epochs.get(run, -1)
         if epoch < known:
-            raise Refusal("stale_epoch", "run %s is at epoch %d; this command is of epoch %d" % (run, known, epoch))
+            raise Refusal("stale_epoch", "run %s is at epoch %d; this command is from epoch %d" % (run, known, epoch))
         if epoch == known and self._is_fenced:
             return
         self._epochs.pop(run, None)
@@ -195,10 +195,10 @@ class Spool:
         self._is_fenced = True
 
     def discard(self, name: str) -> None:
-        """Take an attempt's folder away; never fails.
+        """Remove an attempt's folder; never fails.
 
-        It goes into the trash whole, so that half of it is never taken for an attempt. What cannot be deleted there (a file of
-        another user, as a container leaves them) stays and is logged; each new runner tries again.
+        The folder is first moved into the trash, so that a partly deleted one is never taken for an attempt. What cannot be deleted there
+        (a file of another user, as containers leave them) stays and is logged; each new runner tries again.
         """
         folder, target = self.attempt(name), os.path.join(self._trash, name)
         turn = 0
@@ -222,10 +222,10 @@ class Spool:
 
     def _report(self, path: str, error: OSError | None) -> None:
         if error is not None:
-            self.log("%s stays in part: %s" % (path, error))
+            self.log("%s could not be deleted completely: %s" % (path, error))
 
     def log(self, text: str) -> None:
-        """One line into the runner's log; never fails. The log and its predecessor are capped."""
+        """Write one line to the runner's log; never fails. The log and its predecessor are capped in size."""
         import time
 
         line = "%s %s\n" % (time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), text.rstrip())
@@ -241,7 +241,7 @@ class Spool:
             pass
 
     def mark_reapable(self, now: float) -> None:
-        """Leave word that nobody needs the host any more, and since when. The next runner takes it away."""
+        """Record that the host is no longer needed, and since when. The next runner removes the record."""
         try:
             with open(self.path("reapable"), "w", encoding="utf-8") as file:
                 file.write("%f\n" % now)
@@ -252,10 +252,10 @@ class Spool:
         return os.path.exists(os.path.join(self.files, digest))
 
     def put(self, digest: str, offset: int, data: bytes, last: bool, who: int) -> bool:
-        """Store one piece of a file. True when the file is there already and nothing was written.
+        """Store one piece of a file. True if the file is there already and nothing was written.
 
         Raises:
-            Refusal: a piece is missing, or the whole does not have that sum.
+            Refusal: a piece is missing, or the file does not have that sum.
         """
         if not SHA256.fullmatch(digest):
             raise bad("sha256 must be 64 hexadecimal digits")
@@ -283,7 +283,7 @@ class Spool:
         return False
 
     def _touch(self, digest: str) -> None:
-        """It is used: pruning looks at the time of its last change."""
+        """Mark a file as used: pruning checks its modification time."""
         os.utime(os.path.join(self.files, digest))
 
     def stage(self, folder: str, spec: Spec) -> None:
@@ -305,7 +305,7 @@ class Spool:
 
 
 def write_task(folder: str, spec: Spec) -> None:
-    """What EVALFLEET_TASK points at."""
+    """Write the file that EVALFLEET_TASK points to."""
     fd = os.open(folder + "/task.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         write_all(fd, jsontext.encode(spec.task()))
@@ -337,10 +337,10 @@ def _copy(source: str, target: str) -> None:
 
 
 def fetch(folder: str, path: str, offset: int, limit: int) -> tuple[bytes, int]:
-    """A piece of a regular file below a folder, and the file's size. No link is followed on the way.
+    """A piece of a regular file below a folder, and the file's size. Follows no links.
 
     Raises:
-        Refusal: the path leaves the folder, or is no regular file.
+        Refusal: the path leads out of the folder, or is not a regular file.
     """
     opened: list[int] = []
     try:
@@ -359,10 +359,10 @@ def fetch(folder: str, path: str, offset: int, limit: int) -> tuple[bytes, int]:
 
 
 def verify_private(folder: str) -> None:
-    """Refuse a runtime folder that somebody else could have prepared.
+    """Refuse a runtime folder that another user could have prepared.
 
     Raises:
-        PermissionError: it is not a folder of ours, closed to others.
+        PermissionError: it is not a folder of this user, closed to others.
     """
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:

@@ -1,8 +1,8 @@
-"""Shows a visitor the files of an attempt while it still writes them, and leads to the screen that it may have.
+"""Shows the files of an attempt while it still runs, and connects to its screen, if it has one.
 
-Its text is handed to the host's Python, as that of `visiting`; it is not part of the zipapp, starts no runner and writes nothing. After
-it comes one line of JSON with its orders, then one line per question, each answered by one line. What a visitor names is an attempt
-and a file below its folder: nothing outside is ever opened, and no link is followed on the way.
+Like `logs`, it is sent to the host's Python as text; it is not part of the zipapp, starts no runner and writes nothing. It is followed
+by one line of JSON with its orders, then one line per request, each answered by one line. A request names an attempt and a file
+below its folder: nothing outside is ever opened, and links are not followed.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ def answer(attempts: str, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def entered(attempts: str, name: str) -> int:
-    """The folder of an attempt, opened."""
+    """Open the folder of an attempt."""
     if not ATTEMPT.fullmatch(name):
-        raise ValueError("that names no attempt")
+        raise ValueError("that is not the name of an attempt")
     return os.open(os.path.join(attempts, name), FOLDER)
 
 
 def look(here: int) -> dict[str, Any]:
-    """How far everything is: sizes of the logs and event lines, all artifacts, whether there is a screen."""
+    """The current state: sizes of the logs and event lines, all artifacts, whether there is a screen."""
     logs = {stream: size_of(here, stream + ".log") for stream in STREAMS}
     files: list[tuple[str, int, float]] = []
     try:
@@ -98,7 +98,7 @@ def size_of(here: int, name: str) -> int:
 
 
 def walk(here: int, above: str, files: list[tuple[str, int, float]], depth: int) -> None:
-    """Regular files below; owns the descriptor. A task that leaves a million is cut off, and one whose names are no text is skipped."""
+    """Regular files below; takes ownership of the descriptor. The number of files is limited; names that are not UTF-8 are skipped."""
     try:
         names = sorted(os.listdir(here))
         for name in names:
@@ -121,7 +121,7 @@ def read(here: int, asked: dict[str, Any]) -> dict[str, Any]:
     """A piece of a file, and the file's size."""
     parts: list[str] = asked["path"].split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise ValueError("that is no path of a file here")
+        raise ValueError("that is not a valid path")
     opened: list[int] = []
     try:
         for part in parts[:-1]:
@@ -131,7 +131,7 @@ def read(here: int, asked: dict[str, Any]) -> dict[str, Any]:
         opened.append(fd)
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
-            raise ValueError("that is no regular file")
+            raise ValueError("that is not a regular file")
         data = os.pread(fd, min(asked["limit"], MOST_BYTES), asked["offset"])
         return {"data": base64.b64encode(data).decode(), "size": found.st_size}
     finally:
@@ -147,7 +147,7 @@ def has_screen(here: int) -> bool:
 
 
 def screens(attempts: str) -> list[str]:
-    """The attempts that have a screen, the latest first."""
+    """The attempts that have a screen, newest first."""
     found: list[tuple[float, str]] = []
     try:
         names = os.listdir(attempts)
@@ -164,14 +164,14 @@ def screens(attempts: str) -> list[str]:
 
 
 def relay(attempts: str, name: str) -> None:
-    """Become the connection to the attempt's screen: standard input goes there, what comes from there is standard output."""
+    """Connect standard input and output to the attempt's screen."""
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         here = entered(attempts, name)
         # The very socket that was looked at, whatever is put into its place meanwhile; and its path may be long.
         fd = os.open(SCREEN, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):
-            raise ValueError("what is there is no socket")
+            raise ValueError("that is not a socket")
         peer.connect("/proc/self/fd/%d" % fd)
     except (OSError, ValueError) as error:
         say(MARK + json.dumps({"missing": str(getattr(error, "strerror", None) or error)}))

@@ -1,7 +1,7 @@
-"""What a visitor of a host is shown: what the runner logs, what live attempts print, and what the screen looks like.
+"""Shows the runner's log, the output of live attempts, and pictures of the screen.
 
-Its text is handed to the host's Python; it is not part of the zipapp, starts no runner and writes nothing. After it comes one
-line of JSON with its orders. It answers with a marked line, because a login shell may say things first, and then with lines of
+It is sent to the host's Python as text; it is not part of the zipapp, starts no runner and writes nothing. It is followed by one line
+of JSON with its orders. It answers with a marked line, because a login shell may print other lines first, and then with lines of
 JSON until it is done or its standard input ends.
 """
 
@@ -55,7 +55,7 @@ def say(**line: Any) -> None:
 
 
 def live(folder: str) -> list[str]:
-    """The attempts without an end record, in their order."""
+    """The attempts without an end record, in order."""
     try:
         names = sorted(os.listdir(os.path.join(folder, "attempts")))
     except OSError:
@@ -64,7 +64,7 @@ def live(folder: str) -> list[str]:
 
 
 def is_over(journal: str) -> bool:
-    """Whether the journal's last line is the end record. It may be long; its kind stands at its beginning."""
+    """Whether the journal's last line is the end record. The line may be long; its type is at its start."""
     head = b""
     try:
         with open(journal, "rb") as file:
@@ -86,7 +86,7 @@ def is_over(journal: str) -> bool:
 
 
 class Source:
-    """A log that grows: told in whole lines."""
+    """A growing log, reported in whole lines."""
 
     def __init__(self, folder: str, path: str, source: str, stream: str) -> None:
         self.path = path
@@ -96,7 +96,7 @@ class Source:
         self._stream = stream
 
     def skip(self, lines: int) -> None:
-        """Go to where the last lines begin."""
+        """Skip to the last lines."""
         try:
             with open(self._file, "rb") as file:
                 end = file.seek(0, os.SEEK_END)
@@ -109,7 +109,7 @@ class Source:
         self.offset = end - (len(data) - len(data.rstrip(b"\n"))) - len(b"\n".join(wanted)) if wanted else end
 
     def tell(self, last: bool) -> None:
-        """Say what is new; also half a line if it is the last time."""
+        """Report what is new, including an incomplete line if it is the last time."""
         try:
             with open(self._file, "rb") as file:
                 if os.fstat(file.fileno()).st_size < self.offset:
@@ -140,7 +140,7 @@ def sources(folder: str) -> Iterator[Source]:
 
 
 def tail(folder: str, orders: dict[str, Any]) -> None:
-    """The last lines of every log; with `follow` what comes then, and `seen` says what is known already."""
+    """The last lines of every log; with `follow` also new lines. `seen` says what the caller has already."""
     seen: dict[str, int] = orders["seen"]
     follow: bool = orders["follow"]
     known: dict[str, Source] = {}
@@ -171,7 +171,7 @@ def _hung_up() -> bool:
 
 
 def picture(folder: str, orders: dict[str, Any]) -> None:
-    """The screen of a container's Windows, else the newest picture that a live attempt left."""
+    """The screen of Windows in a container, else the newest picture of a live attempt."""
     tried: list[str] = []
     for container in orders["containers"]:
         try:
@@ -200,10 +200,10 @@ def _of_guest(orders: dict[str, Any], container: str) -> bytes:
     except FileNotFoundError:
         raise ValueError("there is no %s" % docker) from None
     if running.strip() != b"true":
-        raise ValueError("it does not run")
+        raise ValueError("it is not running")
     data = _docker(docker, "exec", container, orders["python"], "-c", GET, orders["url"])
     if not data.startswith(PNG):
-        raise ValueError("%s answered with something that is no PNG" % orders["url"])
+        raise ValueError("the answer of %s is not a PNG" % orders["url"])
     return data
 
 
@@ -222,7 +222,7 @@ def _docker(program: str, *words: str) -> bytes:
 
 
 def _pictures(folder: str, attempts: list[str]) -> Iterator[tuple[float, str, str]]:
-    """When each was written, where it lies, whose it is. Links are not followed."""
+    """Time, path and attempt of each picture. Follows no links."""
     for name in attempts:
         for place, _, files in os.walk(os.path.join(folder, "attempts", name, "artifacts")):
             for file in files:
@@ -235,7 +235,7 @@ def _pictures(folder: str, attempts: list[str]) -> Iterator[tuple[float, str, st
 
 
 def _whole(path: str) -> tuple[bytes, float] | None:
-    """The picture and when it was written; None if it is none, or not yet whole."""
+    """The picture and when it was written; None if it is not a picture, or not complete yet."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

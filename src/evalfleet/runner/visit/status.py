@@ -1,6 +1,6 @@
-"""What a visitor of the host may do with the runner of a spool: look at it, ask it to end, end it by force, remove its spool.
+"""Operations on the runner of a spool from outside: inspect it, ask it to end, kill it, remove its spool.
 
-Nothing here starts a runner, nor changes a spool that somebody needs. Each function returns the line that the visitor reads.
+No function starts a runner or changes a spool that is in use. Each returns the line of JSON that is printed.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ STORED = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{64}\.[0-9]+")
 
 
 def look(folder: str) -> dict[str, Any]:
-    """``held``: a runner has the spool; ``answers``: it listens, and says so; ``runner``: where it is; ``host``: what is here;
-    ``reapable_for_s``: since when nobody needs this host, if that is so."""
+    """``held``: a runner has the spool; ``answers``: it answers a ping; ``runner``: where it is; ``host``: its resources;
+    ``reapable_for_s``: for how long this host has not been needed, if so."""
     spool = Spool(folder)
     held = is_held(spool)
     line = running(spool) if held else None
@@ -52,7 +52,7 @@ def look(folder: str) -> dict[str, Any]:
 
 
 def retire(folder: str) -> dict[str, Any]:
-    """End the runner if it has neither live attempts nor another connection. ``ended`` tells."""
+    """End the runner if it has neither live attempts nor another connection. ``ended`` says whether it did."""
     spool = Spool(folder)
     line = running(spool) if is_held(spool) else None
     answer = _ask(line, {"do": "shutdown", "if_idle": True}) if line is not None else None
@@ -61,7 +61,7 @@ def retire(folder: str) -> dict[str, Any]:
 
 
 def kill(folder: str) -> dict[str, Any]:
-    """End the runner at once. Its tasks are ended by the next one, which calls them lost."""
+    """Kill the runner. The next runner ends its tasks and reports them as lost."""
     spool = Spool(folder)
     line = running(spool) if is_held(spool) else None
     if line is None:
@@ -71,14 +71,14 @@ def kill(folder: str) -> dict[str, Any]:
 
 
 def remove(folder: str, homes: Collection[str]) -> dict[str, Any]:
-    """End the runner if it is idle, and remove what runners made in the folder, unless somebody may still need it. The folder may be
-    one that people use for other things, too: nothing else in it is touched, and it goes only when it is empty.
+    """End the runner if it is idle, and remove what runners created in the folder, unless it may still be needed. The folder may also hold
+    other files: these are not touched, and the folder is removed only if it is empty.
 
     Args:
-        homes: the ids of the home that asks. Runs of others have their fences here, without which an old controller could act.
+        homes: the ids of the caller's home. Runs of other homes have their fences here, which protect them from old controllers.
 
     Returns:
-        ``removed`` tells whether the folder is gone, else ``why`` not.
+        ``removed`` says whether the folder is gone, else ``why`` not.
     """
     spool = Spool(folder)
     if is_held(spool) and not retire(folder)["ended"]:
@@ -93,7 +93,7 @@ def remove(folder: str, homes: Collection[str]) -> dict[str, Any]:
         return {"removed": False, "why": "a runner is at work there"}
     left = os.listdir(spool.attempts) if os.path.isdir(spool.attempts) else []
     if left:
-        return {"removed": False, "why": "%d attempts lie there that nobody has collected" % len(left)}
+        return {"removed": False, "why": "%d attempts there have not been collected" % len(left)}
     if not _is_for(spool, homes):
         return {"removed": False, "why": "another home has runs there"}
     safe_files.remove(spool.path("trash"))
@@ -106,7 +106,7 @@ def remove(folder: str, homes: Collection[str]) -> dict[str, Any]:
 
 
 def _is_for(spool: Spool, homes: Collection[str]) -> bool:
-    """Whether all runs that were here, as far as runners noted whose they are, belong to these homes."""
+    """Whether all runs with a recorded home belong to these homes."""
     try:
         with open(spool.path("homes.json"), "rb") as file:
             return all(home in homes for home in json.load(file).values())
@@ -126,7 +126,10 @@ def _remove_ours(spool: Spool, ours: re.Pattern[str]) -> dict[str, Any]:
         return {"removed": True}
     rest = sorted(os.listdir(spool.folder))
     shown = ", ".join(rest[:3]) + (", ..." if len(rest) > 3 else "")
-    return {"removed": False, "why": "%s holds other things (%s); what is ours is removed" % (spool.folder, shown)}
+    return {
+        "removed": False,
+        "why": "%s also holds other files (%s); only those of the runner were removed" % (spool.folder, shown),
+    }
 
 
 def _try_rmdir(path: str) -> bool:
@@ -140,7 +143,7 @@ def _try_rmdir(path: str) -> bool:
 
 
 def _reapable_for_s(spool: Spool) -> float | None:
-    """How long ago the last runner ended for want of controllers and work; None if it did not, but died, or never was."""
+    """How long ago the last runner ended because it was idle; None if it died, or there was none."""
     try:
         with open(spool.path("reapable"), encoding="utf-8") as file:
             since = float(file.read())
@@ -164,7 +167,7 @@ def is_held(spool: Spool) -> bool:
 
 
 def _ask(line: dict[str, Any], message: dict[str, Any]) -> dict[str, Any] | None:
-    """The runner's answer; None if there is none in time."""
+    """The runner's answer; None if it does not answer in time."""
     deadline = time.monotonic() + ANSWER_S
     data = b""
     try:
