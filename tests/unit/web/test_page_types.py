@@ -44,7 +44,7 @@ def test_a_stale_file_is_refused_and_written_anew(tmp_path: Path) -> None:
 
 def test_what_the_page_reads_is_there_as_it_is() -> None:
     text = FILE.read_text()
-    assert "  bars: [number, number, number, number | null, " in text, "tuples stay tuples"
+    assert "  bars: ([number, number, number, number | null, " in text, "tuples stay tuples"
     assert "  ci95_valid: [number, number] | null;" in text
     assert '"running"' in text.partition("export type TaskState = ")[2].partition(";")[0]
     assert "export interface NewRun" not in text, "what is sent to the server is not an answer"
