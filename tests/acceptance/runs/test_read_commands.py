@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -265,12 +266,15 @@ def test_watch_prints_lines_into_a_pipe(home: Path) -> None:
     builder = RunBuilder(home, ["a_1"]).begin()
     command = [sys.executable, "-m", "evalfleet", "watch", "--home", str(home)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watcher:
-        time.sleep(1.0)
+        assert watcher.stdout is not None
+        while not select.select([watcher.stdout], [], [], 0.2)[0]:  # it prints what comes after its start
+            builder.store.events.note(builder.run.id, "run.requested", {"verb": "amend", "by": "ann"})
         builder.attempt("a_1", 1.0)
         builder.complete()
         shown, _ = watcher.communicate(timeout=30)
     builder.close()
     assert watcher.returncode == 0
+    assert "amend by ann" in shown
     assert "[1/1] passed         a_1  score 1" in shown
     assert "run completed" in shown
     assert "Valid score  100.0%" in shown
