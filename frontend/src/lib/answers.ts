@@ -117,6 +117,19 @@ export interface AttemptRow {
 
 export type AttemptState = "collecting" | "ended" | "leased" | "running" | "starting";
 
+export interface BackendList {
+  backends: BackendRow[];
+}
+
+/** A kind of pool. */
+export interface BackendRow {
+  name: string;
+  title: string;
+  creates_machines: boolean;
+  options: string[];
+  broken: string | null;
+}
+
 export interface BenchmarkList {
   benchmarks: BenchmarkRow[];
 }

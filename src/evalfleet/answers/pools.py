@@ -74,6 +74,20 @@ class PoolList(Answer, frozen=True, kw_only=True):
     pools: list[PoolCount]
 
 
+class BackendRow(Answer, frozen=True, kw_only=True):
+    """A kind of pool."""
+
+    name: str
+    title: str
+    creates_machines: bool  # whether its machines are created by orders, and cost money meanwhile
+    options: list[str]  # those of a new pool that it takes
+    broken: str | None  # why it cannot be used here
+
+
+class BackendList(Answer, frozen=True, kw_only=True):
+    backends: list[BackendRow]
+
+
 class CreatedPool(Answer, frozen=True, kw_only=True):
     pool: str
     backend: str

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from evalfleet import config
-from evalfleet.answers.pools import PoolFacts
+from evalfleet.answers.pools import BackendRow, PoolFacts
 from evalfleet.config.pools import PoolOptions, given, merged, script
 from evalfleet.errors import InputError
 from evalfleet.model import Pool, PoolHost
@@ -35,6 +35,25 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     machines: list[str] = []  # those that it is about
     again: bool = False  # machines in quarantine may prove themselves again
     creates: bool = True  # machines that are missing are created
+
+
+def backends() -> list[BackendRow]:
+    """The kinds of pools that can be created here: the built-in ones, then those of plug-ins."""
+    return [_backend(name) for name in registry.names()]
+
+
+def _backend(name: str) -> BackendRow:
+    try:
+        kind = registry.find(name)
+    except InputError as error:
+        return BackendRow(name=name, title=name, creates_machines=False, options=[], broken=str(error))
+    return BackendRow(
+        name=name,
+        title=kind.title,
+        creates_machines=kind.creates_machines,
+        options=list(kind.options),
+        broken=None,
+    )
 
 
 def kind_of_new(

@@ -82,6 +82,12 @@ def routes(site: Site) -> list[Route]:
         *_pools(Pools(site)),
         *_gpus(Gpus(site)),
         _get(
+            f"{API}/backends",
+            Choices(site).backends,
+            pool_answers.BackendList,
+            "the kinds of pools, and the options that each takes",
+        ),
+        _get(
             f"{API}/benchmarks",
             Choices(site).benchmarks,
             server.BenchmarkList,

@@ -124,6 +124,7 @@ def send_a_test_message(view: View, messages: list[dict[str, Any]]) -> None:
 
 def make_and_delete_a_pool(server: Served, view: View) -> None:
     view.go("/pools/new")
+    view.until("document.querySelector('[name=hosts]')", "the fields of the first kind of pool")
     view.fill(name="lab", hosts="[[host]]\nname = ")
     view.click("Create the pool")
     view.until("document.querySelector('.refused')", "what the server said against it")

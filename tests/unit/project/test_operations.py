@@ -78,7 +78,7 @@ TABLE: dict[str, tuple[str | No, str | No, str | No]] = {
     "list trials": ("study/export", "GET /studies/RUN", "StudyHandle.trials"),
     "add trials": ("study/add-trials", "POST /studies/RUN/add-trials", "StudyHandle.add_trials"),
     "retry failed trials": ("study/retry-failed", "POST /studies/RUN/retry-failed", "StudyHandle.retry_failed"),
-    "create a pool": ("pool pool/create", "POST /pools", "create_pool"),
+    "create a pool": ("pool pool/create", "POST /pools GET /backends", "create_pool"),
     "list pools": ("pool/list", "GET /pools", "list_pools"),
     "see a pool": ("pool/status", "GET /pools/POOL", "open_pool PoolHandle.status"),
     "scale a pool": ("pool/scale", "POST /pools/POOL/scale", "PoolHandle.scale"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.support.web_client import Client, serving
 from evalfleet.config.core_tables import AzureTable
 from evalfleet.daemon.pool_children import PoolChildren, PoolStanding, standings
 from evalfleet.model import DesiredState, HostState, Policy
+from evalfleet.pools.kinds import registry
 from evalfleet.store.open import open_store
 from evalfleet.testing.store import cases
 from evalfleet.web.server import Options
@@ -84,6 +86,22 @@ async def test_a_pool_of_machines_that_exist(home: Path, client: Client):
         asked = [event.data for event in store.events.of_run("pool:lab") if event.type == "pool.requested"]
     assert [one["verb"] for one in asked] == ["create", "replace", "delete"]
     assert all(one["by"].startswith("token boss") for one in asked)
+
+
+async def test_kinds_of_pools_are_listed_with_the_options_that_they_take(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    broken = EntryPoint("moon", "no_such_module:KIND", registry.GROUP)
+    monkeypatch.setattr(registry, "_plugins", lambda: {"moon": broken})
+    found = {row.pop("name"): row for row in (await client.get("backends"))["backends"]}
+    assert list(found) == ["ssh", "azure-vm", "moon"]
+    assert found["ssh"] == {
+        "title": "Machines that exist (SSH)", "creates_machines": False, "options": ["hosts", "trust_first_use"],
+        "broken": None,
+    }  # fmt: skip
+    assert found["azure-vm"]["creates_machines"]
+    assert {"workers", "size", "spot"} <= set(found["azure-vm"]["options"])
+    assert "no_such_module" in found["moon"]["broken"]
 
 
 async def test_wishes_for_rented_machines_are_written_and_told(home: Path):

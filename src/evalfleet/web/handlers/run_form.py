@@ -1,14 +1,16 @@
-"""What the form of a new run offers: benchmarks and agents."""
+"""What the forms of new runs and pools offer: benchmarks, agents and kinds of pools."""
 
 from __future__ import annotations
 
 from aiohttp import web
 
 from evalfleet.agents import registry as agents
+from evalfleet.answers.pools import BackendList
 from evalfleet.answers.server import BenchmarkList, BenchmarkRow
 from evalfleet.benchmarks import registry as benchmarks
 from evalfleet.benchmarks.base import Benchmark, OwnAgents
 from evalfleet.config import Settings
+from evalfleet.operations.pools import backends
 from evalfleet.web.answers import answered
 from evalfleet.web.context import Site
 
@@ -23,6 +25,10 @@ class Choices:
         del request
         settings = self._site.settings
         return await answered(self._site, ("benchmarks",), lambda _: BenchmarkList(benchmarks=listed(settings)))
+
+    async def backends(self, request: web.Request) -> web.Response:
+        del request
+        return await answered(self._site, ("backends",), lambda _: BackendList(backends=backends()))
 
 
 def listed(settings: Settings) -> list[BenchmarkRow]:
