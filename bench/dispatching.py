@@ -12,7 +12,7 @@ from processes import write_tasks
 from table import Line, expect
 
 from evalfleet.azure.provider import AzureProvider
-from evalfleet.pools.reach import ssh_spec
+from evalfleet.pools.machine.reach import ssh_spec
 from evalfleet.pools.settings import settings_of
 from evalfleet.store.open import open_reader
 

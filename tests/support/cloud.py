@@ -22,8 +22,8 @@ from evalfleet.azure.vms import Network, Vms
 from evalfleet.emulator import server
 from evalfleet.emulator.scenario import Scenario
 from evalfleet.emulator.server import Emulator, Options
-from evalfleet.pools import host_key
 from evalfleet.pools.cloud.records import MachineSpec, Progress, Verb
+from evalfleet.pools.machine import host_key
 
 PATIENCE_S = 60
 LOGIN: Any = asyncssh.generate_private_key("ssh-ed25519")

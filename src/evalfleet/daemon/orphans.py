@@ -45,7 +45,7 @@ class Orphans:
 
     async def _look(self) -> None:
         """Report what two checks in a row found: a resource that is being created or deleted is not an orphan."""
-        from evalfleet.pools.reaper import purposeless
+        from evalfleet.pools.cloud.reaper import purposeless
 
         owned: list[Resource] = []
         for kind in self._kinds:

@@ -11,12 +11,12 @@ from evalfleet import config
 from evalfleet.core.hosts.lifecycle import HOUR_S, total_usd
 from evalfleet.layout import Home
 from evalfleet.model import DesiredState, Pool, PoolHost
+from evalfleet.pools.cloud.offers import candidates
 from evalfleet.pools.cloud.problems import Action, Cause, Problem, Refusal
 from evalfleet.pools.cloud.protocol import Cloud, CloudProvider
+from evalfleet.pools.cloud.purchases import Purchases
 from evalfleet.pools.cloud.records import LABEL_OWNER, Offering
-from evalfleet.pools.login_key import login_key
-from evalfleet.pools.offers import candidates
-from evalfleet.pools.purchases import Purchases
+from evalfleet.pools.machine.login_key import login_key
 from evalfleet.pools.record import PoolRecord
 from evalfleet.pools.settings import settings_of
 from evalfleet.store.home.facts import Identity

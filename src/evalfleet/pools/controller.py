@@ -20,12 +20,12 @@ from evalfleet.errors import EvalfleetError
 from evalfleet.model import DesiredState, HostState, HostWork, Pool, PoolHost
 from evalfleet.pools.busy import waits_for
 from evalfleet.pools.cloud.problems import Action, Refusal
+from evalfleet.pools.cloud.quota import note_quota
 from evalfleet.pools.cloud.records import Kind, MachineView
 from evalfleet.pools.context import PoolContext
 from evalfleet.pools.deadlines import let_stop, move_deadlines
 from evalfleet.pools.machine.controller import MachineController, seen
 from evalfleet.pools.machine.facts import facts_of
-from evalfleet.pools.quota import note_quota
 from evalfleet.pools.registry_file import registry_text, write_registry
 from evalfleet.pools.replacement import set_aside
 from evalfleet.pools.size import PoolSize

@@ -16,9 +16,9 @@ from evalfleet.azure.requests.image import ImageSpec
 from evalfleet.azure.responses import VmView
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario
+from evalfleet.pools.cloud.offers import Closed
 from evalfleet.pools.cloud.problems import Action, Cause, Refusal
 from evalfleet.pools.cloud.records import LABEL_IMAGE, Offering, Progress, Verb
-from evalfleet.pools.offers import Closed
 
 pytestmark = pytest.mark.anyio
 

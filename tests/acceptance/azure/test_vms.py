@@ -22,10 +22,10 @@ from evalfleet.emulator import server
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario, Times
 from evalfleet.emulator.server import Options
-from evalfleet.pools import host_key
+from evalfleet.pools.cloud.offers import Closed, Plan, Try, candidates, next_offer
 from evalfleet.pools.cloud.problems import Action, Cause, Refusal
 from evalfleet.pools.cloud.records import LABEL_POOL, LABEL_WORKER, HostKey, Verb, expires_of
-from evalfleet.pools.offers import Closed, Plan, Try, candidates, next_offer
+from evalfleet.pools.machine import host_key
 
 pytestmark = pytest.mark.anyio
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from evalfleet.azure.error_causes import ErrorFacts, classify, facts_of
 from evalfleet.azure.provider import AzureProvider
-from evalfleet.pools import offers
+from evalfleet.pools.cloud import offers
+from evalfleet.pools.cloud.offers import Closed, Plan, Stop, Try, candidates, next_offer
 from evalfleet.pools.cloud.problems import ACTIONS, Action, Cause, Problem
 from evalfleet.pools.cloud.records import Offering
-from evalfleet.pools.offers import Closed, Plan, Stop, Try, candidates, next_offer
 
 PROVIDER = AzureProvider()
 

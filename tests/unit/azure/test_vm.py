@@ -16,8 +16,8 @@ from evalfleet.azure import sizes
 from evalfleet.azure.requests import vm
 from evalfleet.azure.settings import AzureSettings
 from evalfleet.errors import ConfigError, NotFound
-from evalfleet.pools import host_key
 from evalfleet.pools.cloud.records import LABEL_RUN, HostKey, MachineSpec, expires_of
+from evalfleet.pools.machine import host_key
 
 KEY = HostKey(public="ssh-ed25519 AAAA", private="PRIVATE-HALF\n")
 SPEC = MachineSpec(

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from evalfleet.azure.responses import resource
+from evalfleet.pools.cloud.reaper import Finding, Purposes, findings, others
 from evalfleet.pools.cloud.records import LABEL_IMAGE, LABEL_OWNER, LABEL_POOL, Resource
 from evalfleet.pools.context import PoolContext
-from evalfleet.pools.reaper import Finding, Purposes, findings, others
 from evalfleet.store.home.facts import Facts, Former, Identity
 
 NOW = 1_800_000_000.0

@@ -49,7 +49,7 @@ def command(
     """Estimate time, machine hours and cost of a run, for several numbers of workers."""
     from evalfleet import config, layout
     from evalfleet.azure import estimate, prices, settings, sizes
-    from evalfleet.pools.offers import Offering
+    from evalfleet.pools.cloud.offers import Offering
 
     ours = config.load(home)
     kind = sizes.find(size)

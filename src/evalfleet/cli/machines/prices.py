@@ -63,7 +63,7 @@ def _refresh(settings: Settings, regions: list[str], sizes: list[str]) -> None:
 
 
 def _rows(known: PriceTable, regions: list[str], sizes: list[str]) -> list[dict[str, Any]]:
-    from evalfleet.pools.offers import Offering
+    from evalfleet.pools.cloud.offers import Offering
 
     rows: list[dict[str, Any]] = []
     for region in regions:

@@ -11,8 +11,8 @@ from evalfleet.cli.shared.options import force_option, home_option, json_option
 
 if TYPE_CHECKING:
     from evalfleet.config import Settings
+    from evalfleet.pools.cloud.reaper import Finding
     from evalfleet.pools.kinds.cloud import CloudKind
-    from evalfleet.pools.reaper import Finding
     from evalfleet.store.store import Store
 
 _HOME = "home"  # stands for the run in events that belong to none
@@ -106,8 +106,8 @@ def _in_clouds(
 
     from evalfleet.layout import Home
     from evalfleet.operations.pools import Order, reconcile
-    from evalfleet.pools import reaper
     from evalfleet.pools.busy import waiting
+    from evalfleet.pools.cloud import reaper
 
     elsewhere = _elsewhere(settings, store)
 

@@ -44,7 +44,7 @@ def _yes(value: bool) -> str:
 
 def _rows(region: str, known: PriceTable) -> list[dict[str, Any]]:
     from evalfleet.azure.sizes import SIZES
-    from evalfleet.pools.offers import Offering
+    from evalfleet.pools.cloud.offers import Offering
 
     rows: list[dict[str, Any]] = []
     for size in SIZES.values():

@@ -20,7 +20,7 @@ from evalfleet.hosts.access import Absent, Reachable
 from evalfleet.hosts.base import Fleet
 from evalfleet.model import JsonObject, Pool, PoolHost, Run
 from evalfleet.pools.cloud.protocol import CloudProvider
-from evalfleet.pools.reach import reached
+from evalfleet.pools.machine.reach import reached
 from evalfleet.pools.settings import NAME_PREFIX, PoolSettings, settings_of
 from evalfleet.store.reader import StoreReader
 from evalfleet.validation import suggestion

@@ -7,15 +7,15 @@ from msgspec.structs import replace
 
 from evalfleet.core.hosts.lifecycle import HOUR_S
 from evalfleet.model import DesiredState, HostState
+from evalfleet.pools.cloud.offers import Plan, Stop
 from evalfleet.pools.cloud.problems import Refusal
 from evalfleet.pools.cloud.records import MachineSpec, Offering, Verb
 from evalfleet.pools.context import PoolContext
-from evalfleet.pools.host_key import fresh_host_key
 from evalfleet.pools.machine.deadline import MachineDeadline
 from evalfleet.pools.machine.facts import Operation, mark_of
+from evalfleet.pools.machine.host_key import fresh_host_key
 from evalfleet.pools.machine.operation import MachineOperation
 from evalfleet.pools.machine.record import MachineRecord
-from evalfleet.pools.offers import Plan, Stop
 
 _ORDER_S = 120.0  # for an order and its deadline, where we are interrupted
 _FULL_SPREAD_S = 5.0  # pauses that only spread requests are as long as planned where polling takes so long

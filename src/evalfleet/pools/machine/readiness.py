@@ -26,11 +26,10 @@ from evalfleet.hosts.ssh.login.host_keys import HostKeys
 from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
 from evalfleet.hosts.ssh.tools import CHECKS_S, INSTALL_S, first_failed, prepare_host
 from evalfleet.model import Tools
-from evalfleet.pools import host_key
 from evalfleet.pools.context import PoolContext
-from evalfleet.pools.machine import readiness_scripts
+from evalfleet.pools.machine import host_key, readiness_scripts
+from evalfleet.pools.machine.reach import ssh_spec
 from evalfleet.pools.machine.record import MachineRecord
-from evalfleet.pools.reach import ssh_spec
 
 DEADLINES_S = {
     "ssh": 300.0,

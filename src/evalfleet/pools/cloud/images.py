@@ -17,7 +17,7 @@ from evalfleet.model import Pool, PoolHost
 from evalfleet.pools.cloud.protocol import CloudProvider, MakesImages
 from evalfleet.pools.cloud.records import Image, ImageRequest
 from evalfleet.pools.kinds.registry import cloud_of
-from evalfleet.pools.reach import ssh_spec
+from evalfleet.pools.machine.reach import ssh_spec
 from evalfleet.pools.settings import settings_of
 from evalfleet.store.open import open_store
 

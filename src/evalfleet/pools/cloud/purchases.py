@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from evalfleet.pools.cloud.offers import Closed, Plan, Step, Stop, next_offer
 from evalfleet.pools.cloud.problems import Action, Problem
 from evalfleet.pools.cloud.records import Offering
-from evalfleet.pools.offers import Closed, Plan, Step, Stop, next_offer
 from evalfleet.pools.record import PoolRecord
 
 SLOW_START = 3  # creations at a time until the first machine is there

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from evalfleet.errors import StoreUnwritable
 from evalfleet.layout import Home
-from evalfleet.pools.host_key import fresh_host_key
+from evalfleet.pools.machine.host_key import fresh_host_key
 
 
 class LoginKey(Struct, frozen=True, kw_only=True):
