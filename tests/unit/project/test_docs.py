@@ -420,6 +420,8 @@ SNIPPETS = {
     "solve.mjs": "write-a-task",
     "patient_agent.py": "write-an-agent",
     "curl_agent.sh": "write-an-agent",
+    "plugin/evalfleet_sums/process_trees.py": "write-a-backend",
+    "plugin/tests/test_process_trees.py": "write-a-backend",
 }
 
 

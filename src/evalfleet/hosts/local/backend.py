@@ -1,4 +1,4 @@
-"""This machine as a pool: one host per home, with one runner that all runs of the home share.
+"""This machine as a host: one runner per spool, which all runs of the home share.
 
 Tasks are processes of the runner, not of the controller, so they continue when the controller is killed. Files are not copied:
 the folder of an ended attempt is renamed into the home (see `hosts.local.collect`).
@@ -22,12 +22,13 @@ from evalfleet.core.hosts.health import OtherWay
 from evalfleet.errors import BackendError, RunnerUnavailable
 from evalfleet.hosts.base import HostInfo, Inbox, gpus_of, single_error
 from evalfleet.hosts.local.collect import bring
-from evalfleet.hosts.local.launcher import RunnerInfo, runner_info, start_runner, write_runner
+from evalfleet.hosts.local.launcher import RunnerInfo, plain_environment, runner_info, start_runner, write_runner
 from evalfleet.hosts.protocol.link import PROTOCOL, RunnerLink
 from evalfleet.hosts.protocol.runner_host import RunnerHost, into
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject
 from evalfleet.runner.attempt.process_tree import is_same
+from evalfleet.runner.host import slot_locks
 
 HOST = "local"
 _CONNECT_S = 10.0
@@ -38,19 +39,21 @@ _ENDED_S = 5.0
 class LocalSettings(Struct, frozen=True, kw_only=True):
     python: str
     idle_s: float
+    name: str = HOST  # of the host
     price_usd_per_hour: float = 0.0
     memory_mb: int | None = None  # None: what the machine has
     slots: int | None = None  # None: as many as runs ask for
+    slot_locks: Path | None = None  # where the slots are counted; None: with those of all homes of this machine
 
 
 class LocalBackend:
     """Implements `Backend`."""
 
-    name = HOST
     is_remote = False
     canary = None
 
     def __init__(self, home: Home, settings: LocalSettings) -> None:
+        self.name = settings.name
         self.slots = settings.slots
         self._home = home
         self._settings = settings
@@ -62,11 +65,11 @@ class LocalBackend:
             async with self._connected(runner, inbox) as link:
                 inventory = await self._introduce(link, runner, run_id, epoch)
                 info = HostInfo(
-                    name=HOST,
+                    name=self.name,
                     memory_mb=self._settings.memory_mb or inventory.get("memory_mb"),
                     gpus=len(inventory.get("gpus") or ()),
                     price_usd_per_hour=self._settings.price_usd_per_hour,
-                    devices=gpus_of(HOST, inventory.get("gpus") or ()),
+                    devices=gpus_of(self.name, inventory.get("gpus") or ()),
                 )
                 yield LocalHost(self._home, link, inbox, info, run_id, epoch, slots=self.slots)
 
@@ -105,19 +108,24 @@ class LocalBackend:
 
     async def _current_runner(self) -> RunnerInfo:
         """A runner of this version. One of another version is used only while it is busy and its protocol is compatible."""
-        start = self._settings
-        runner = await start_runner(self._home.spool, start.python, start.idle_s)
+        runner = await self._start()
         _, version = await anyio.to_thread.run_sync(write_runner, self._home.spool)
         if runner.version == version:
             return runner
         if await self._end_if_idle(runner):
-            return await start_runner(self._home.spool, start.python, start.idle_s)
+            return await self._start()
         if runner.protocol != PROTOCOL:
             raise RunnerUnavailable(
                 f"the runner in {self._home.spool} is of another evalfleet version (protocol {runner.protocol}) "
                 f"and still has tasks; wait for them, or finish them with that version"
             )
         return runner
+
+    async def _start(self) -> RunnerInfo:
+        settings, environment = self._settings, plain_environment()
+        if settings.slot_locks is not None:
+            environment[slot_locks.VARIABLE] = str(settings.slot_locks)
+        return await start_runner(self._home.spool, settings.python, settings.idle_s, environment=environment)
 
     async def _end_if_idle(self, runner: RunnerInfo) -> bool:
         """Ask the runner to end if it is idle; True if it has ended."""

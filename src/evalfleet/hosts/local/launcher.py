@@ -83,7 +83,7 @@ async def start_runner(
     except OSError as error:
         raise RunnerUnavailable(f"cannot write the runner to {spool}: {error.strerror}") from error
     command = [python, "-I", "-S", str(program), "serve", "--spool", str(spool), "--idle", f"{idle_s:g}"]
-    env = _plain_environment() if environment is None else environment
+    env = plain_environment() if environment is None else environment
     try:
         with anyio.fail_after(timeout_s):
             done = await anyio.run_process(command, env=env, check=False)
@@ -133,5 +133,5 @@ def is_held(lock: Path) -> bool:
     return False
 
 
-def _plain_environment() -> dict[str, str]:
+def plain_environment() -> dict[str, str]:
     return {name: value for name, value in config.environment().items() if name in KEPT}

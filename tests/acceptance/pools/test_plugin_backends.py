@@ -1,0 +1,72 @@
+"""The backends of the example plug-in, installed as pip does it: pools are created, used and deleted by the commands."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.fleet import Fleet
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the plug-in, as pip installs it."""
+    folder = tmp_path_factory.mktemp("plugin")
+    shutil.copytree(ROOT / "examples" / "plugin", folder / "source")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    done = subprocess.run(
+        [*pip, "--disable-pip-version-check", "--target", str(folder / "site"), str(folder / "source")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "site"
+
+
+@pytest.fixture
+def plugged(fleet: Fleet, installed: Path) -> Fleet:
+    fleet.env["PYTHONPATH"] = str(installed)
+    return fleet
+
+
+def test_a_run_uses_a_pool_of_process_trees(plugged: Fleet):
+    made = plugged.json("pool", "create", "trees", "--backend", "process-trees", "--option", "count=2")
+    assert made == {"pool": "trees", "backend": "process-trees", "hosts": 2, "workers": 2}
+    # A run begins with one attempt. After it two tasks wait for each other: they are at work at the same time, one on
+    # each host.
+    meet = "touch $1.here; for _ in $(seq 600); do [ -e $2.here ] && exit 0; sleep 0.05; done; kill $$"
+    rows = [
+        {"key": one, "command": ["/bin/sh", "-c", meet, "meet", str(plugged.folder / one), str(plugged.folder / two)]}
+        for one, two in (("a", "b"), ("b", "a"))
+    ]
+    first = {"key": "first", "command": ["true"]}
+    summary = plugged.json("run", plugged.tasks([first, *rows]), "--pool", "trees", "--workers", "2")
+    met = {row["worker"][: len("trees-1")] for row in summary["results"] if row["key"] != "first"}
+    assert (summary["tasks"]["done"], met) == (3, {"trees-1", "trees-2"})
+    assert (plugged.home / "trees" / "trees-1" / "spool").is_dir()
+
+    assert plugged.json("pool", "delete", "trees") == {"deleted": "trees", "left": {}}
+    assert list((plugged.home / "trees").iterdir()) == []
+    assert plugged.left_processes() == []
+    assert Path(plugged.json("logs", "latest", "a")["folder"]).is_dir(), "what was collected stays"
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (("--option", "count=none"), "option count: must be a whole number from 1 to 64"),
+        (("--option", "cout=2"), "option cout: is not known"),
+        (("--size", "large"), "size: is not for process-trees, which takes: options"),
+    ],
+)
+def test_bad_options_create_no_pool(plugged: Fleet, option: tuple[str, ...], said: str):
+    done = plugged.command("pool", "create", "trees", "--backend", "process-trees", *option)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert plugged.json("pool", "list")["pools"] == []
