@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.support import sshd
 from tests.support.fleet import Fleet
 
 ROOT = Path(__file__).parents[3]
@@ -69,4 +71,22 @@ def test_a_run_uses_a_pool_of_process_trees(plugged: Fleet):
 def test_bad_options_create_no_pool(plugged: Fleet, option: tuple[str, ...], said: str):
     done = plugged.command("pool", "create", "trees", "--backend", "process-trees", *option)
     assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert plugged.json("pool", "list")["pools"] == []
+
+
+def test_a_run_uses_a_pool_of_the_toy_cloud(plugged: Fleet):
+    sshd.require()
+    if os.getuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    made = plugged.json("pool", "create", "play", "--backend", "toy", "--workers", "2")
+    try:
+        assert [host["state"] for host in made["hosts"]] == ["ready", "ready"]
+        rows = [{"key": key, "command": ["/bin/sh", "-c", "echo $HOME"]} for key in ("a", "b", "c")]
+        summary = plugged.json("run", plugged.tasks(rows), "--pool", "play", "--workers", "2")
+        assert summary["tasks"]["done"] == 3
+        said = Path(plugged.json("logs", "latest", "a")["folder"]) / "stdout.log"
+        assert said.read_text().startswith(str(plugged.home / "toy")), "it ran on a machine of the cloud"
+    finally:
+        plugged.json("pool", "delete", "play", "--yes", "--force")
+    assert [path.name for path in (plugged.home / "toy").iterdir()] == [".lock"]
     assert plugged.json("pool", "list")["pools"] == []
