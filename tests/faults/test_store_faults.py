@@ -281,7 +281,7 @@ def test_changed_sees_the_commits_of_other_processes(tmp_path: Path, start: Star
     reader = open_reader(tmp_path)
     assert reader is not None
     assert not reader.changed()
-    process = start('open_store(home).note(sys.argv[2], "test.noted", {})', tmp_path, run.id)
+    process = start('open_store(home).events.note(sys.argv[2], "test.noted", {})', tmp_path, run.id)
     ended(process)
     assert reader.changed()
     assert store.changed()

@@ -152,7 +152,7 @@ def test_a_sender_that_is_killed_is_replaced_at_once(fleet: Fleet, receiver: Rec
 def test_a_dead_sender_does_not_keep_the_claim(tmp_path: Path):
     code = (
         "import os, sys; from pathlib import Path; from evalfleet.store.open import open_store; "
-        "assert open_store(Path(sys.argv[1])).claim_alerts('dead', 3600); os.kill(os.getpid(), 9)"
+        "assert open_store(Path(sys.argv[1])).daemon.claim_alerts('dead', 3600); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "home")], check=False)
     assert done.returncode == -signal.SIGKILL
