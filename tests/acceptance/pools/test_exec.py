@@ -98,7 +98,7 @@ def test_a_slow_line_is_no_lost_host(fleet: Fleet, hosts: Hosts):
         (("ssh", "--json", "box1"), "--json needs a command"),
         (("exec", "--"), "which command?"),
         (("exec", "lab", "uptime"), "pool exec lab -- uptime"),
-        (("exec", "lab", "two", "--", "uptime"), "one pool at most"),
+        (("exec", "lab", "two", "--", "uptime"), "at most one pool"),
         (("exec", "attic", "--", "uptime"), "no pool 'attic'"),
         (("exec", "--worker", "bx1", "--", "uptime"), 'did you mean "box1"?'),
         (("exec", "--timeout", "soon", "--", "uptime"), "is not a duration"),

@@ -87,7 +87,7 @@ def test_wishes_of_a_command_that_was_killed_are_carried_out(tmp_path: Path):
         command.wait()
         onlooker = serve(here.fleet, "--no-drive")
         reply = onlooker.ask(f"/api/v1/pools/{NAME}/stop", "POST", {})
-        assert (reply.status, "keeps no pools" in reply.json["error"]["message"]) == (409, True)
+        assert (reply.status, "manages no pools" in reply.json["error"]["message"]) == (409, True)
         assert onlooker.ask("/api/v1/pools", "POST", {**NEW, "name": "other"}).status == 409
         server = serve(here.fleet)
         until(server, "ready")

@@ -190,7 +190,7 @@ async def test_what_is_wrong_with_a_pool_is_said(home: Path):
 WRONG_HOSTS = [
     ("[[host]\n", "not valid TOML"),
     ("", "there are no hosts"),
-    ('[[host]]\naddress = "a b"', "is not a host's name"),
+    ('[[host]]\naddress = "a b"', "is not a host name or address"),
     ('[[host]]\naddress = "x"\nkey = "../../../no/such/key"', "there is no file"),
     ('[[host]]\naddress = "x"\nname = "local"', "this machine"),
 ]
@@ -223,7 +223,7 @@ async def test_machines_and_pools_that_are_not_there_are_missed(home: Path):
 
 async def test_a_server_that_keeps_no_pools_refuses_before_it_writes(home: Path, client: Client):
     reply = await client.ask("/api/v1/pools", "POST", data=VMS)
-    assert (reply.status, "keeps no pools" in reply.json["error"]["message"]) == (409, True)
+    assert (reply.status, "manages no pools" in reply.json["error"]["message"]) == (409, True)
     assert (await client.get("pools"))["pools"] == []
 
 
