@@ -49,7 +49,8 @@ def emulator() -> Iterator[Emulator]:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=null, env=env)
     assert process.stdout is not None
     try:
-        yield Emulator(process.pid, json.loads(process.stdout.readline()))
+        told = json.loads(process.stdout.readline())
+        yield Emulator(process.pid, {name: value for name, value in told.items() if name != "schema"})
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(END_S)

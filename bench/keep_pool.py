@@ -36,8 +36,8 @@ async def settle(home: Path, vms: int) -> dict[str, object]:
         begun = time.perf_counter()
         await thread.call(store.pools.create, NAME, "azure-vm", wanted.to_json())
         with anyio.fail_after(LIMIT_S):
-            async with own_pool(settings, store, thread, NAME, "bench") as steward:
-                await steward.settle()
+            async with own_pool(settings, store, thread, NAME, "bench") as controller:
+                await controller.settle()
         wall_s = time.perf_counter() - begun
         return {"wall_s": wall_s, "states": Counter(str(host.state) for host in store.hosts.of_pool(NAME))}
     finally:

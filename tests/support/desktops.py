@@ -5,12 +5,13 @@ from __future__ import annotations
 # A terminal on a real desktop, which writes down the line that is typed into it: its argument names the file.
 DESKTOP = """
 import os, pathlib, sys, tempfile, time
-from evalfleet.environments import desktop
+from evalfleet.environments.desktop import environment as desktop
+from evalfleet.environments.desktop.sandbox import Mode
 from evalfleet.environments.base import Size
 folder = pathlib.Path(os.environ["EVALFLEET_RESULT"]).parent
 typed = sys.argv[1]
 with tempfile.TemporaryDirectory() as place, desktop.launched(
-    pathlib.Path(place), size=Size(width=640, height=400), mode=desktop.Mode.PLAIN, view=folder / "vnc.sock"
+    pathlib.Path(place), size=Size(width=640, height=400), mode=Mode.PLAIN, view=folder / "vnc.sock"
 ) as one:
     one.launch(["xterm", "-maximized", "-e", "sh", "-c", f"read line; echo $line > {typed}"])
     while not os.path.exists(typed):
