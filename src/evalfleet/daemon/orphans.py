@@ -31,7 +31,7 @@ class Orphans:
         self._told: frozenset[str] = frozenset()
 
     async def serve(self) -> None:
-        self._kinds = [kind for kind in clouds() if kind.provider.is_configured(self._settings)]
+        self._kinds = [kind for kind in clouds(skip_broken=True) if kind.provider.is_configured(self._settings)]
         if not self._kinds:
             return
         while True:

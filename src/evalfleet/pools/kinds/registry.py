@@ -66,9 +66,19 @@ def cloud_of(pool: Pool) -> CloudKind:
     return cast("CloudKind", kind)
 
 
-def clouds() -> list[CloudKind]:
-    """All kinds that create machines."""
-    found = [find(name) for name in names()]
+def clouds(*, skip_broken: bool = False) -> list[CloudKind]:
+    """All kinds that create machines.
+
+    Args:
+        skip_broken: leave out plug-ins that cannot be loaded; else they raise InputError.
+    """
+    found: list[PoolKind] = []
+    for name in names():
+        try:
+            found.append(find(name))
+        except InputError:
+            if not skip_broken:
+                raise
     return [cast("CloudKind", kind) for kind in found if kind.creates_machines]
 
 
