@@ -32,15 +32,20 @@ def store(home: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def controller(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A program in the place of all controllers, which only writes down that it was started, and may be held."""
     program = tmp_path / "controller"
-    hold = '[ ! -p "$EVALFLEET_HOME/hold" ] || read _ < "$EVALFLEET_HOME/hold"'
+    held = '[ ! -p "$EVALFLEET_HOME/hold" ] || read _ < "$EVALFLEET_HOME/hold"'
     end = '[ ! -e "$EVALFLEET_HOME/crash" ] || { rm "$EVALFLEET_HOME/crash"; exit 70; }'
-    program.write_text(f'#!/bin/sh\nshift 2\necho "$*" >> "$EVALFLEET_HOME/started"; {hold}; {end}\n')
+    program.write_text(f'#!/bin/sh\nshift 2\necho "$*" >> "$EVALFLEET_HOME/started"; {held}; {end}\n')
     program.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(program))
-    return program
+    yield program
+    hold = home / "hold"
+    if hold.exists():  # what still waits there sees the end of the pipe, and ends
+        fd = os.open(hold, os.O_RDWR)
+        hold.unlink()
+        os.close(fd)
 
 
 @asynccontextmanager
