@@ -11,8 +11,8 @@ from tests.support.engine_play import PATIENT
 from evalfleet.engine.controller import take
 from evalfleet.engine.dispatcher import Dispatcher
 from evalfleet.engine.orders import Orders
+from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.engine.settings import EngineSettings
-from evalfleet.engine.workers import WorkerTable
 from evalfleet.hosts.base import HostInfo, Observation
 from evalfleet.model import Attempt, Policy, Run, TaskSpec
 from evalfleet.store.open import open_store

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from evalfleet.engine.admission import Admission
-from evalfleet.engine.attempt_end import AttemptEnds
-from evalfleet.engine.budget import RunBudget
-from evalfleet.engine.canaries import Canaries
-from evalfleet.engine.gpu_queue import GpuQueue
-from evalfleet.engine.host_membership import HostMembership
-from evalfleet.engine.launch import launch_of
-from evalfleet.engine.live_attempts import LiveAttempts
+from evalfleet.engine.attempts.end import AttemptEnds
+from evalfleet.engine.attempts.launch import launch_of
+from evalfleet.engine.attempts.live import LiveAttempts
+from evalfleet.engine.attempts.progress import ProgressBuffer
+from evalfleet.engine.attempts.returned import ReturnedAttempts
+from evalfleet.engine.hosts.canaries import Canaries
+from evalfleet.engine.hosts.membership import HostMembership
+from evalfleet.engine.hosts.reachability import Reachability
 from evalfleet.engine.orders import Ended, LiveAttempt, Mode, Orders, taken_over
-from evalfleet.engine.progress import ProgressBuffer
-from evalfleet.engine.reachability import Reachability
+from evalfleet.engine.placement.admission import Admission
+from evalfleet.engine.placement.budget import RunBudget
+from evalfleet.engine.placement.gpu_queue import GpuQueue
+from evalfleet.engine.placement.shared_slots import SharedSlots
+from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.engine.requests import asked, barred, pause_reason
-from evalfleet.engine.returned_attempts import ReturnedAttempts
 from evalfleet.engine.run_breaker import RunBreaker
 from evalfleet.engine.settings import EngineSettings
-from evalfleet.engine.shared_slots import SharedSlots
-from evalfleet.engine.workers import WorkerTable
 from evalfleet.errors import MissingSecret
 from evalfleet.hosts.base import HostInfo, Launch, Observation
 from evalfleet.model import AttemptState, JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb

@@ -29,8 +29,8 @@ from evalfleet.engine.hosts.host_events import HostEvents
 from evalfleet.engine.hosts.metrics import HostMetrics
 from evalfleet.engine.hosts.sessions import HostSessions
 from evalfleet.engine.orders import Mode, Orders
+from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.engine.settings import EngineSettings
-from evalfleet.engine.workers import WorkerTable
 from evalfleet.errors import BackendError, Owned, StoreUnwritable
 from evalfleet.hosts.base import Backend, Fleet, Inbox
 from evalfleet.layout import Home

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from evalfleet import config
-from evalfleet.engine.least_budget import require_budget
+from evalfleet.engine.placement.least_budget import require_budget
 from evalfleet.hosts.base import HostInfo
 from evalfleet.model import Policy, Run, TaskSpec
 from evalfleet.store.store import Store

@@ -17,7 +17,7 @@ from evalfleet.core.failures.attribution import History, Where, attribute
 from evalfleet.core.failures.end_record import end_from_json
 from evalfleet.core.failures.judge import Builtin, Pattern, judge
 from evalfleet.core.failures.kinds import JUDGE_VERSION, outcome_of
-from evalfleet.engine.attempt_end import where_of
+from evalfleet.engine.attempts.end import where_of
 from evalfleet.engine.controller import engine_settings
 from evalfleet.engine.supervisor import owner_name
 from evalfleet.errors import Owned, WrongState

@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 
 from evalfleet import config
 from evalfleet.core.secret_names import warning
-from evalfleet.engine.least_budget import require_budget
+from evalfleet.engine.placement.least_budget import require_budget
 from evalfleet.errors import InputError
 from evalfleet.model import Distribution, Run, RunState
 from evalfleet.operations.program_check import Programs

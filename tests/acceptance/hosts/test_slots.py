@@ -14,7 +14,7 @@ import pytest
 from tests.support import sshd
 from tests.support.fleet import Fleet, fleet_at, wait_for
 
-from evalfleet.engine.launch import canary_of
+from evalfleet.engine.attempts.launch import canary_of
 from evalfleet.hosts.base import CanarySpec, Inbox
 from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 from evalfleet.layout import Home

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from tests.support.engine_books import SECOND, Books
 
-from evalfleet.engine.least_budget import require_budget
+from evalfleet.engine.placement.least_budget import require_budget
 from evalfleet.errors import InputError
 from evalfleet.model import Outcome, RunState, TaskSpec, TaskState
 

@@ -12,9 +12,9 @@ from tests.support.engine_play import PATIENT, QUICK, Watched, end_all, host
 
 from evalfleet.core.hosts.health import OtherWay
 from evalfleet.engine.controller import take
+from evalfleet.engine.placement.workers import WorkerTable, host_of
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.supervisor import Ending, Supervisor
-from evalfleet.engine.workers import WorkerTable, host_of
 from evalfleet.hosts.base import FixedFleet
 from evalfleet.layout import Home
 from evalfleet.model import Distribution, Kind, Outcome, Policy, RunState, TaskSpec

@@ -213,7 +213,7 @@ async def test_a_verdict_that_nobody_brought_stays_where_it_is(home: Path):
 def dispatcher_of(play: Play) -> Dispatcher:
     from random import Random
 
-    from evalfleet.engine.workers import WorkerTable
+    from evalfleet.engine.placement.workers import WorkerTable
 
     run = play.run
     made = Dispatcher(play.store, run, PATIENT, lambda _: {}, Random(1), WorkerTable(8, [("a", 1), ("b", 1)]))

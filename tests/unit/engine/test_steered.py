@@ -12,7 +12,7 @@ from tests.support.engine_play import PATIENT, Play, host, opened, played, until
 
 from evalfleet.engine.controller import take
 from evalfleet.engine.dispatcher import Dispatcher
-from evalfleet.engine.workers import WorkerTable
+from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.hosts.base import HostInfo, Observation
 from evalfleet.model import RunState, TaskState, Verb
 from evalfleet.store.open import open_store

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalfleet.engine.launch import launch_of
+from evalfleet.engine.attempts.launch import launch_of
 from evalfleet.errors import InputError
 from evalfleet.report.studies.study import as_flags
 from evalfleet.store.open import open_store

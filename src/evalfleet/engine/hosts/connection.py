@@ -13,11 +13,11 @@ import anyio
 from msgspec.structs import replace
 
 from evalfleet.core.hosts import health
+from evalfleet.engine.attempts.returned import LeftoverAttempts
 from evalfleet.engine.dispatcher import Dispatcher
 from evalfleet.engine.hosts.session import HostSession
-from evalfleet.engine.returned_attempts import LeftoverAttempts
+from evalfleet.engine.placement.workers import Absence
 from evalfleet.engine.settings import EngineSettings
-from evalfleet.engine.workers import Absence
 from evalfleet.errors import BackendError, RunnerRefused, RunnerUnavailable
 from evalfleet.hosts.base import Host, Inbox, Known, Launch, Observation, single_error
 from evalfleet.model import AttemptState, JsonObject

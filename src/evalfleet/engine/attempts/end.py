@@ -12,12 +12,12 @@ from evalfleet.core.failures.end_record import end_from_json
 from evalfleet.core.failures.judge import Builtin, Pattern, judge
 from evalfleet.core.failures.kinds import JUDGE_VERSION, RULES, outcome_of
 from evalfleet.core.failures.retry import Fail, Hold, Retry, decide, is_spent
-from evalfleet.engine.budget import RunBudget
-from evalfleet.engine.gpu_queue import GpuQueue
+from evalfleet.engine.attempts.other_hosts import OtherHosts
 from evalfleet.engine.orders import Ended, LiveAttempt, Mode, Orders
-from evalfleet.engine.other_hosts import OtherHosts
+from evalfleet.engine.placement.budget import RunBudget
+from evalfleet.engine.placement.gpu_queue import GpuQueue
+from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.engine.run_breaker import RunBreaker
-from evalfleet.engine.workers import WorkerTable
 from evalfleet.hosts.base import Observation
 from evalfleet.model import Attempt, Blame, EndRecord, Failure, Kind, Outcome, Run, TaskState, Verdict
 from evalfleet.store.attempts.records import Finish, Finished, Judged

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from evalfleet.engine.canaries import is_canary
+from evalfleet.engine.hosts.canaries import is_canary
 from evalfleet.engine.orders import Mode
 from evalfleet.errors import NotFound
 from evalfleet.hosts.base import Known

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 from evalfleet.engine.orders import LiveAttempt
-from evalfleet.engine.workers import WorkerTable
+from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.hosts.base import HostInfo, Room
 from evalfleet.model import Run
 from evalfleet.store.store import Store

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from evalfleet.engine.admission import Admission
-from evalfleet.engine.canaries import Canaries
-from evalfleet.engine.reachability import Reachability
-from evalfleet.engine.workers import Absence, WorkerTable
+from evalfleet.engine.hosts.canaries import Canaries
+from evalfleet.engine.hosts.reachability import Reachability
+from evalfleet.engine.placement.admission import Admission
+from evalfleet.engine.placement.workers import Absence, WorkerTable
 from evalfleet.hosts.base import CanarySpec
 from evalfleet.store.store import Store
 

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from evalfleet.core.failures.attribution import History
 from evalfleet.core.gpus.allocation import Grant
 from evalfleet.core.placement import Assignment, Candidate, HostRoom, Placement, Slot, place, split
-from evalfleet.engine.gpu_queue import GpuQueue
+from evalfleet.engine.attempts.other_hosts import OtherHosts
+from evalfleet.engine.attempts.returned import ReturnedAttempts
 from evalfleet.engine.orders import LiveAttempt
-from evalfleet.engine.other_hosts import OtherHosts
-from evalfleet.engine.returned_attempts import ReturnedAttempts
-from evalfleet.engine.workers import WorkerTable
+from evalfleet.engine.placement.gpu_queue import GpuQueue
+from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.hosts.base import HostInfo
 from evalfleet.model import Distribution, Run, Task
 from evalfleet.store.attempts.records import Claim, Claimed

@@ -18,7 +18,7 @@ from evalfleet.core.failures.attribution import SILENT, History
 from evalfleet.core.failures.retry import Fail, Retry, decide, is_spent
 from evalfleet.core.placement import HostRoom, holds
 from evalfleet.engine.orders import LiveAttempt
-from evalfleet.engine.workers import WorkerTable
+from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.model import Distribution, Kind, Requests, Run, Task, TaskState
 from evalfleet.store.store import Store
 

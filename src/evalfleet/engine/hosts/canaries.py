@@ -13,10 +13,10 @@ from evalfleet.core.failures.attribution import SILENT, History
 from evalfleet.core.failures.end_record import end_from_json
 from evalfleet.core.failures.judge import judge
 from evalfleet.core.hosts.quarantine import Quarantine, Terms
-from evalfleet.engine.launch import canary_of
+from evalfleet.engine.attempts.launch import canary_of
+from evalfleet.engine.attempts.other_hosts import OtherHosts
 from evalfleet.engine.orders import Orders
-from evalfleet.engine.other_hosts import OtherHosts
-from evalfleet.engine.workers import Absence, WorkerTable
+from evalfleet.engine.placement.workers import Absence, WorkerTable
 from evalfleet.hosts.base import CanarySpec, Observation
 from evalfleet.model import Attempt, AttemptState, Failure, JsonObject, Kind, Policy, Run, Verdict
 from evalfleet.store.store import Store
