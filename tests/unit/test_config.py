@@ -181,7 +181,10 @@ def test_tables_of_both_files_and_the_environment_are_put_together(tmp_path: Pat
     [
         ('off = ["nonsense"]', "there is no rule 'nonsense'"),
         ('[alerts.rules.nonsense]\naction = "pause"', "there is no rule 'nonsense'"),
-        ('[alerts.rules.idle_pool]\naction = "pause"', "alerts.rules.idle_pool.action: pause does not fit"),
+        (
+            '[alerts.rules.idle_pool]\naction = "pause"',
+            "alerts.rules.idle_pool.action: pause is not an action of this rule",
+        ),
         ('[alerts.rules.budget]\naction = "dance"', "alerts.rules"),
         ('webhook = "https://hooks.example/secret"', "alerts.webhook: must be the name of a variable"),
         ('quiet = "at night"', "alerts.quiet"),

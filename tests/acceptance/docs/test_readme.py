@@ -44,7 +44,7 @@ def is_make(block: str) -> bool:
 
 
 def name_of(text: str) -> str:
-    match = re.match(r"(?:#|//) ([\w.-]+)\n", text)
+    match = re.match(r"(?:#|//) ([\w./-]+)\n", text)
     return match[1] if match else ""
 
 
@@ -93,7 +93,9 @@ def follow(fleet: Fleet, page: Path) -> list[str]:
     said: list[str] = []
     for language, text in blocks_of(page):
         if language in FILES:
-            (fleet.folder / name_of(text)).write_text(text, "utf-8")
+            file = fleet.folder / name_of(text)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, "utf-8")
         elif language == "sh" and not is_make(text):
             said.append(bash(fleet, text))
     return said

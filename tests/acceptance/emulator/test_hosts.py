@@ -334,8 +334,8 @@ async def test_the_ladder_of_waa_finds_its_container_there():
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ({"op": "vm.create", "preset": "no_kvm"}, "is of host.boot"),
-        ({"op": "host.exec", "preset": "pull_fails"}, "is of host.docker"),
+        ({"op": "vm.create", "preset": "no_kvm"}, "is for host.boot"),
+        ({"op": "host.exec", "preset": "pull_fails"}, "is for host.docker"),
         ({"op": "host.boot", "preset": "throttled"}, "is an answer of Azure"),
     ],
 )

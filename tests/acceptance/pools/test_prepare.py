@@ -167,7 +167,7 @@ def test_what_cannot_be_brought_is_refused_before_anything_is_written(fleet: Fle
     done = fleet.command(*run, "--agent", "oracle", "--file", "none.txt")
     assert "--file none.txt: there is no such file or folder" in done.stderr
     done = fleet.command(*run, "--agent", "oracle", "--file", "../elsewhere/far.py")
-    assert "only what lies below it can be brought" in done.stderr
+    assert "only files below it can be copied to hosts" in done.stderr
     assert not fleet.home.exists()
 
 

@@ -78,7 +78,7 @@ def test_a_tunnel_leads_to_a_machine_behind_the_host_from_a_port_of_our_choice(f
         free, used = _free_port(), taken.getsockname()[1]
         with going_on(fleet, "pool", "tunnel", "a", f"127.0.0.1:{page}:{free}", "--json") as (_, output):
             told = json.loads(output.readline())
-            assert told == {"host": "a", "target": f"127.0.0.1:{page}", "address": f"127.0.0.1:{free}"}
+            assert told == {"schema": 2, "host": "a", "target": f"127.0.0.1:{page}", "address": f"127.0.0.1:{free}"}
             assert got(told["address"]) == b"/x" * 50_000
         refused = fleet.command("pool", "tunnel", "a", f"{page}:{used}")
         assert (refused.returncode, "cannot use port" in refused.stderr) == (2, True)

@@ -218,7 +218,7 @@ def test_a_server_with_a_fixed_port_that_is_taken(trial: Trial):
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         assert trial.run("--port", str(stranger.getsockname()[1]), command=sleep())[0] == 1
     kind, evidence = trial.failed()
-    assert (kind, "Address already in use" in evidence, "write {port}" in evidence) == ("port_taken", True, True)
+    assert (kind, "Address already in use" in evidence, "use {port}" in evidence) == ("port_taken", True, True)
     assert trial.log().count("loading on port") == 3
 
 

@@ -38,7 +38,7 @@ def mixed(home: Path):
 def test_status_lists_runs_newest_first(home: Path, mixed: RunBuilder) -> None:
     mixed.time += 10
     second = mixed.store.runs.submit(EVIL, mixed.run.policy, [], folder="/", base_env={})
-    done = evalfleet(home, "status")
+    done = evalfleet(home, "status", env={**os.environ, "COLUMNS": "120"})
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].split() == ["run", "name", "state", "tasks", "passed", "failed", "held", "valid", "cost", "age"]

@@ -79,7 +79,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"toml": STUDY.replace("trials = 7", 'files = ["../secret.py"]')}, "secret.py"),
     ({"toml": STUDY, "trials": 0}, "trials: must be a whole number from 1 to 100000"),
     ({"toml": STUDY, "parallel": -1}, "parallel: must be"),
-    ({"toml": STUDY, "gpus": "0,x"}, '"0,x" is no list of indices'),
+    ({"toml": STUDY, "gpus": "0,x"}, '"0,x" is not a list of indices'),
     ({"toml": STUDY, "gpus": [-1]}, "gpus"),
     ({"toml": STUDY, "name": " "}, "name: must be a text"),
     ({"toml": STUDY, "name": "a\0b"}, "name: must be a text"),

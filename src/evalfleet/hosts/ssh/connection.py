@@ -52,7 +52,7 @@ async def connected(
             try:
                 tunnel = await stack.enter_async_context(_open(hop, None, keys, keepalive, tunnel, spec.connect_s))
             except BackendError as error:
-                raise type(error)(f"jump host jump host on the way to {last.login}: {error}") from error
+                raise type(error)(f"jump host on the way to {last.login}: {error}") from error
         yield await stack.enter_async_context(_open(last, spec.host_key, keys, keepalive, tunnel, spec.connect_s))
 
 
