@@ -165,12 +165,13 @@ class PoolController:
         hosts = await context.record.hosts()
         # After the hosts: why one of them was given up is written before its row is closed.
         pool = await self._size.begin(await context.refresh())
+        given_up = self._given_up  # before the work: a host is not given up on account of work that is read too early
         self._work = await context.record.call(self._store.hosts.work)
         strays = await self._drop_strays(views, hosts)
         if not pool.deleting and not await self._size.is_spent(pool, hosts):
             if self._serves:
                 idle = [host for host in hosts if host.name not in self._reconciling]
-                await set_aside(context, idle, self._given_up, self._work)
+                await set_aside(context, idle, given_up, self._work)
                 hosts = await context.record.hosts()
             busy = {host.name for host in hosts if self._has_work(host.name)}
             await self._size.balance(pool, hosts, busy, len(self._reconciling))
