@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 
 import pytest
 from tests.acceptance.pools.test_work import begun, claimed
 from tests.support.web_site import NAME, Site, site
 
 from evalfleet.emulator.scenario import Scenario
+from evalfleet.model import HostWork
 from evalfleet.pools import commands
 from evalfleet.testing.store import cases
 
@@ -60,6 +62,33 @@ async def test_a_machine_on_which_another_run_works_is_left(tmp_path: Path) -> N
             claimed(here, begun(here), ONE)
             served.say(given_up={ONE: SILENT})
             served.say()
+            await here.looked()
+            assert here.states() == {ONE: "ready"}
+
+
+async def test_a_claim_that_comes_while_the_work_is_read_holds_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site(tmp_path) as here:
+        here.wants(workers=1)
+        async with here.served() as served:
+            await here.until(lambda: here.count("ready") == 1)
+            run = begun(here)
+            is_read, may_go_on = Event(), Event()
+            work = here.kept.hosts.work
+
+            def read_early() -> dict[str, list[HostWork]]:
+                found = work()
+                is_read.set()
+                assert may_go_on.wait(30)
+                return found
+
+            monkeypatch.setattr(here.kept.hosts, "work", read_early)
+            await here.until(is_read.is_set)
+            claimed(here, run, ONE)
+            served.say(given_up={ONE: SILENT})
+            served.say()
+            may_go_on.set()
             await here.looked()
             assert here.states() == {ONE: "ready"}
 
