@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,10 @@ from evalfleet.answers.studies import StudyFacts, StudyRow, Trial
 from evalfleet.api.handle import RunHandle
 from evalfleet.api.tasks import Folder
 from evalfleet.api.twins import in_thread
-from evalfleet.errors import NotFound
 from evalfleet.operations import studies
 from evalfleet.operations.studies import MoreTrials, StudyOptions
 from evalfleet.report.reader import opened
-from evalfleet.report.studies.find import NO_STUDY, find_study
-from evalfleet.report.studies.study import study_facts, study_rows
+from evalfleet.report.studies.study import opened_study, study_facts, study_rows
 from evalfleet.store.open import open_store
 
 
@@ -57,20 +56,15 @@ def submit_study(
         found, place = studies.study_in_file(os.fspath(study), parallel=parallel, trials=trials)
         place = place if folder is None else str(Path(folder).absolute())
     options = StudyOptions(name=name, pool=pool, budget_usd=budget_usd, gpus=studies.gpu_indices(list(gpus)))
-    store = open_store(machine.home)
-    try:
+    with closing(open_store(machine.home)) as store:
         return StudyHandle(machine, studies.submit(machine, store, found, options, folder=place))
-    finally:
-        store.close()
 
 
 def open_study(study: str = "latest", *, home: Folder | None = None) -> StudyHandle:
     """A study of the home, by its id, a unique prefix of it, its name, or "latest". Raises NotFound, AmbiguousId, InputError."""
     machine = config.load(home)
-    with opened(machine.home) as reader:
-        if reader is None:
-            raise NotFound(NO_STUDY)
-        return StudyHandle(machine, find_study(reader, study))
+    with opened_study(machine.home, study) as (_, found):
+        return StudyHandle(machine, found)
 
 
 def list_studies(*, home: Folder | None = None) -> list[StudyRow]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -145,11 +146,8 @@ def _warn(note: str) -> None:
 
 def _stored(machine: config.Settings, submission: taskfile.Submission, options: RunOptions) -> RunHandle:
     submitting.require_secrets(submission)  # before a home is made
-    store = open_store(machine.home)
-    try:
+    with closing(open_store(machine.home)) as store:
         run, answer = submitting.submit(machine, store, submission, options)
-    finally:
-        store.close()
     if answer.warning is not None:
         _warn(answer.warning)
     return RunHandle(machine, run)

@@ -23,8 +23,8 @@ class _Commands(MutableMapping[str, click.Command]):
             return self._added[name]
         from importlib import import_module
 
-        command: click.Command = import_module(self._modules[name]).command
-        return command
+        found = vars(import_module(self._modules[name])).values()
+        return next(one for one in found if isinstance(one, click.Command) and one.name == name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._modules or name in self._added
@@ -47,7 +47,7 @@ class LazyGroup(click.Group):
     """
     Args:
         sections: headings, and below each one a line of help per command, in the order in which they are shown.
-        modules: the module of each command, which exposes it as `command`.
+        modules: the module that holds each command.
     """
 
     def __init__(
@@ -84,7 +84,13 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name.ljust(widest), text) for name, text in section.items()])
 
 
-def subgroup(name: str, package: str, table: Mapping[str, str], *, help: str) -> LazyGroup:
-    """A group whose commands are modules of one package."""
-    modules = {command: f"{package}.{command.replace('-', '_')}" for command in table}
+def subgroup(
+    name: str, package: str, table: Mapping[str, str], *, help: str, held: Mapping[str, str] | None = None
+) -> LazyGroup:
+    """A group whose commands lie in one package.
+
+    Args:
+        held: the modules of commands that share one with others; every other command has a module of its own name.
+    """
+    modules = {command: f"{package}.{(held or {}).get(command, command)}" for command in table}
     return LazyGroup(name, sections={"Commands": table}, modules=modules, help=help)

@@ -1,6 +1,6 @@
 """The program's entry: the table of commands, and the boundary where errors become exit codes.
 
-A command's module is imported only when that command runs. It exposes a click command as `command`; a command that returns a
+A command's module is imported only when that command runs. It holds the click command of that name; a command that returns a
 number ends the program with it.
 """
 
@@ -69,15 +69,18 @@ COMMANDS: dict[str, dict[str, str]] = {
 }
 NAMES: tuple[str, ...] = tuple(name for section in COMMANDS.values() for name in section)
 _FOLDERS = {
-    "runs": "run resume retry tune pause amend cancel hold release quarantine unquarantine judge import",
+    "runs": "run resume retry tune judge import",
     "results": "status watch report compare export tasks logs artifacts events",
     "machines": "gpus estimate sizes prices quota reap emulator prepare",
     "home": "serve alerts token agents benchmarks doctor version",
 }
+_STEERING = "pause amend cancel hold release quarantine unquarantine"
 MODULES: dict[str, str] = {
     "pool": "evalfleet.cli.pools.group",
     "study": "evalfleet.cli.studies.group",
-} | {name: f"evalfleet.cli.{folder}.{name}" for folder, names in _FOLDERS.items() for name in names.split()}
+    **{name: f"evalfleet.cli.{folder}.{name}" for folder, names in _FOLDERS.items() for name in names.split()},
+    **dict.fromkeys(_STEERING.split(), "evalfleet.cli.runs.steer"),
+}
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended

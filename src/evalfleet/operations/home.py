@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from evalfleet.errors import NotFound
@@ -18,8 +18,5 @@ def opened_for_writing(home: Path, text: str) -> Generator[tuple[Store, Run]]:
     """The store, and the run that `text` names. Makes no home where there is none. Raises NotFound, AmbiguousId."""
     if not (home / FILE).exists():
         raise NotFound(f"there is no run in {home} yet; `evalfleet run TASKS.toml` creates one")
-    store = open_store(home)
-    try:
+    with closing(open_store(home)) as store:
         yield store, store.runs.find(text)
-    finally:
-        store.close()

@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -83,12 +83,9 @@ def import_folder(
     if not isinstance(reader, ReadsResults):
         raise InputError(sentence(f"there is no format {format!r}{suggestion(format, formats(settings))}"))
     tree = reader.read_results(os.fspath(folder))
-    store = open_store(settings.home)
-    try:
+    with closing(open_store(settings.home)) as store:
         label, source = name or f"{format}-{tree.model}", os.path.abspath(folder)
         done = import_tasks(store, settings.home, tree.tasks, name=label, source=source)
-    finally:
-        store.close()
     verdicts = sum(task.score is not None for task in tree.tasks)
     return ImportedFolder(
         run=done.run.id,

@@ -14,8 +14,7 @@ from evalfleet.cli.shared.document import document
 
 # What prints one object per line, or parameters alone; the rest are documents.
 LINES = {
-    "studies/export.py",
-    "studies/best.py",
+    "studies/show.py",
     "results/events.py",
     "results/logs.py",
     "pools/shared/multi_tail.py",

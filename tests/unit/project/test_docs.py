@@ -7,7 +7,6 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -384,7 +383,7 @@ def options(command: click.Command) -> set[str]:
 @pytest.mark.parametrize("name", entry.NAMES)
 def test_command_line_has_every_option(name: str):
     text = section(page("reference/cli.md"), name)
-    real = options(import_module(entry.MODULES[name]).command) - {"--json", "--home"}
+    real = options(entry.cli.commands[name]) - {"--json", "--home"}
     assert {option for option in names(text) if option.startswith("-")} == real
     assert f"`evalfleet {name}" in text
 
@@ -396,7 +395,7 @@ def test_command_line_has_no_other_command():
 
 def test_every_command_has_the_common_options():
     for name in entry.NAMES:
-        command = import_module(entry.MODULES[name]).command
+        command = entry.cli.commands[name]
         for one in command.commands.values() if isinstance(command, click.Group) else [command]:
             assert {"--json", "--home"} <= options(one), one.name
 

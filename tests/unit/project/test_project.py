@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +91,7 @@ def test_wheel_has_the_sql_and_the_type_marker(tmp_path: Path):
 
 @pytest.mark.parametrize("name", entry.NAMES)
 def test_every_command_of_the_table(name: str):
-    command = import_module(entry.MODULES[name]).command
+    command = entry.cli.commands[name]
     assert isinstance(command, click.Command)
     assert command.name == name
     assert command.get_short_help_str()

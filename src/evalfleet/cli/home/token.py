@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import click
@@ -36,11 +37,8 @@ def new(name: str, role: str, days: float | None, as_json: bool, home: str | Non
         raise InputError(f"{name!r} cannot name a token; use up to 100 printable characters")
     if name == tokens.START_NAME:
         raise InputError(f"{name!r} is the name of the tokens that `evalfleet serve` makes; choose another")
-    store = open_store(config.load(home).home)
-    try:
+    with closing(open_store(config.load(home).home)) as store:
         made = tokens.make(store, name, Role(role), None if days is None else days * 86_400)
-    finally:
-        store.close()
     if as_json:
         click.echo(document({**_row(made.token), "token": made.text}))
     else:
@@ -80,11 +78,8 @@ def revoke(token: str, as_json: bool, home: str | None) -> None:
     from evalfleet import config
     from evalfleet.store.open import open_store
 
-    store = open_store(config.load(home).home)
-    try:
+    with closing(open_store(config.load(home).home)) as store:
         gone = store.tokens.revoke(token)
-    finally:
-        store.close()
     click.echo(document({"revoked": gone.id}) if as_json else f"token {gone.id} ({gone.name}) is revoked")
 
 

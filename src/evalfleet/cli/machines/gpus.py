@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -113,8 +114,7 @@ def _release(settings: Settings, text: str) -> None:
     from evalfleet.errors import AmbiguousId, NotFound
     from evalfleet.store.open import open_store
 
-    store = open_store(settings.home)
-    try:
+    with closing(open_store(settings.home)) as store:
         apart = [card for card in store.gpus.cards() if card.quarantine is not None]
         found = [card for card in apart if card.uuid == text] or [card for card in apart if card.uuid.startswith(text)]
         if not found:
@@ -126,5 +126,3 @@ def _release(settings: Settings, text: str) -> None:
             )
         store.gpus.unquarantine(found[0].host, found[0].uuid, owner_name())
         click.echo(f"GPU {found[0].index} of {found[0].host} ({found[0].uuid}) is out of quarantine")
-    finally:
-        store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -44,8 +45,7 @@ def command(dry_run: bool, owners: tuple[str, ...], force: bool, as_json: bool, 
     from evalfleet.store.open import open_store
 
     settings = config.load(home)
-    store = open_store(settings.home)
-    try:
+    with closing(open_store(settings.home)) as store:
         kinds = [kind for kind in clouds() if kind.provider.is_configured(settings)]
         if not kinds:
             click.echo("no cloud is set up here; only hosts are looked at", err=True)
@@ -59,8 +59,6 @@ def command(dry_run: bool, owners: tuple[str, ...], force: bool, as_json: bool, 
             names = sorted(row["name"] for row in gone)
             data = {"found": len(gone), "left": left, "names": names[:_NAMED], "by": "evalfleet reap"}
             store.events.note(_HOME, "reap.found", data)
-    finally:
-        store.close()
     if as_json:
         said = {"dry_run": dry_run, "resources": gone, "left": left, "runners": runners, "others": others}
         click.echo(document(said))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import click
 
 from evalfleet.cli.pools.shared.options import worker_option
@@ -32,15 +34,12 @@ def command(name: str | None, worker: str | None, image: str, as_json: bool, hom
     from evalfleet.store.open import open_store
 
     settings = config.load(home)
-    store = open_store(settings.home)
-    try:
+    with closing(open_store(settings.home)) as store:
         pool = meant(store, name)
         names, loads = machines(store, pool, worker), store.hosts.live_counts()
         ready = [
             host for host in store.hosts.of_pool(pool.name) if host.name in names and host.state is HostState.READY
         ]
-    finally:
-        store.close()
     if not ready:
         raise WrongState(
             f"pool {pool.name!r} has no machine that is ready to be baked; `evalfleet pool status` shows why"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import click
@@ -33,14 +34,11 @@ def command(name: str, backend: str | None, replace: bool, as_json: bool, home: 
     from evalfleet.store.open import open_store
 
     settings = config.load(home)
-    store = open_store(settings.home)
-    try:
+    with closing(open_store(settings.home)) as store:
         pool = create(settings, store, name, given(options), backend=backend, replace=replace)
         kind = kind_of(pool)
         if kind.creates_machines:
             return made_true(settings, store, Order(pool=name), as_json=as_json)
-    finally:
-        store.close()
     _show(name, kind.name, len(kind.hosts(pool, ())), kind.slots(pool), as_json)
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -37,15 +38,12 @@ def command(name: str | None, worker: str | None, yes: bool, force: bool, as_jso
     from evalfleet.store.open import open_store
 
     settings = config.load(home)
-    store = open_store(settings.home)
-    try:
+    with closing(open_store(settings.home)) as store:
         pool = chosen(name, store.pools.all())
         if worker is None and not creates_machines(pool):
             _forget(settings, store, pool, as_json=as_json)
             return 0
         return _end(settings, store, pool, worker, yes=yes, force=force, as_json=as_json)
-    finally:
-        store.close()
 
 
 def _forget(settings: Settings, store: Store, pool: Pool, *, as_json: bool) -> None:

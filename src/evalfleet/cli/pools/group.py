@@ -27,5 +27,6 @@ command = subgroup(
     "pool",
     "evalfleet.cli.pools",
     COMMANDS,
+    held={"list": "status", **dict.fromkeys(("scale", "stop", "start", "settle"), "change")},
     help="Manage named sets of machines; `evalfleet run … --pool NAME` uses one.",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -34,8 +35,7 @@ def command(name: str | None, benchmark: str | None, wheels: Path | None, as_jso
 
     settings = config.load(home)
     tools = tools_of(registry.find(benchmark, settings), settings) if benchmark else None
-    store = open_store(settings.home)
-    try:
+    with closing(open_store(settings.home)) as store:
         pool = chosen(name, store.pools.all())
         if creates_machines(pool):
             if benchmark is not None:
@@ -43,8 +43,6 @@ def command(name: str | None, benchmark: str | None, wheels: Path | None, as_jso
             code = made_true(settings, store, Order(pool=pool.name, again=True), as_json=as_json)
             if code != 0 or tools is None:
                 return code
-    finally:
-        store.close()
     if tools is None:
         raise click.UsageError("--benchmark: name the benchmark to prepare the hosts for.")
     return on_hosts(settings, home, pool.name, tools, wheels, as_json)

@@ -1,4 +1,4 @@
-"""`evalfleet pool status`."""
+"""`evalfleet pool list` and `status`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,32 @@ if TYPE_CHECKING:
     from evalfleet.store.reader import StoreReader
 
 
+@click.command("list")
+@json_option
+@home_option
+def list_pools(as_json: bool, home: str | None) -> None:
+    """List the pools."""
+    from evalfleet.answers.pools import PoolList
+    from evalfleet.report.pools import pool_count, pool_facts
+
+    with opened(home) as (reader, pools):
+        rows = [pool_count(pool_facts(reader, pool)) for pool in pools] if reader is not None else []
+    if as_json:
+        print_document(PoolList(pools=rows))
+        return
+    for row in rows:
+        cost = "" if row.cost_usd is None else f"  ${row.cost_usd:.2f} so far"
+        click.echo(f"{row.name:<20} {row.backend:<9} {row.hosts:>3} hosts  {row.workers:>3} workers{cost}")
+    if not rows:
+        click.echo("no pools yet; `evalfleet pool create NAME --backend ssh --hosts hosts.toml` makes one")
+
+
 @click.command("status")
 @click.argument("name", required=False)
 @click.option("--probe", is_flag=True, help="Connect to every host now.")
 @json_option
 @home_option
-def command(name: str | None, probe: bool, as_json: bool, home: str | None) -> int:
+def show(name: str | None, probe: bool, as_json: bool, home: str | None) -> int:
     """Show a pool's hosts: workers, price, and what runs there. NAME may be left out when there is one pool.
 
     With --probe each host has 20 seconds to answer. Exit codes: 1 where one does not, which is named; else 0.

@@ -35,8 +35,8 @@ def command(
     asked to do it. Exit codes as `evalfleet run`; of a study as `evalfleet tune`.
     """
     from evalfleet import config
+    from evalfleet.cli.shared.document import say
     from evalfleet.cli.shared.drive import Show, drive_and_report
-    from evalfleet.cli.shared.steer import say
     from evalfleet.engine.controller import reopen
     from evalfleet.errors import Refused
     from evalfleet.operations.home import opened_for_writing

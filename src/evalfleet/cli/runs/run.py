@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -80,8 +81,7 @@ def command(
     remote = (pool or machines.backend) is not None
     submission = overrides.applied(submission_of(source, chosen, settings, overrides.timeout_s, remote=remote))
     require_secrets(submission)  # before a home is made
-    store = open_store(settings.home)
-    try:
+    with closing(open_store(settings.home)) as store:
         if machines.backend:
             run, answer = submit_on_own(settings, store, submission, machines, **wanted)
         else:
@@ -94,8 +94,6 @@ def command(
         show = Show(as_json=as_json, verbose=verbose, thresholds=thresholds)
         with page_beside(settings) if serve else nullcontext():
             return drive_and_report(settings, store, take(store, run), show)
-    finally:
-        store.close()
 
 
 def _tell(run: Run, tasks: int, *, detach: bool, as_json: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import click
 
 from evalfleet.cli.shared.document import document
@@ -57,8 +59,7 @@ def command(
     options = studies.StudyOptions(
         name=name, pool=pool, budget_usd=budget_usd, gpus=studies.gpu_indices(gpus, "--gpus")
     )
-    store = open_store(settings.home)
-    try:
+    with closing(open_store(settings.home)) as store:
         if go_on:
             found = studies.newest_of_name(store, name or study.name)
             return drive_study(settings, store, found, as_json=as_json, verbose=verbose, parallel=parallel)
@@ -70,5 +71,3 @@ def command(
         if not as_json:
             click.echo(f"study {run.id} ({printable(run.name)}): {plan(study)}, {run.policy.workers} at a time")
         return drive_study(settings, store, run, as_json=as_json, verbose=verbose)
-    finally:
-        store.close()

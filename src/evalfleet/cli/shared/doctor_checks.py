@@ -277,14 +277,11 @@ def _quick_check(path: Path) -> tuple[str | None, int]:
     """What SQLite says of every page, "ok" or the first damage, None if there was no time; and the schema's version."""
     version = 0
     try:
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_CHECK_S)
-        try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_CHECK_S)) as connection:
             version = connection.execute("pragma user_version").fetchone()[0]
             deadline = time.monotonic() + _CHECK_S
             connection.set_progress_handler(lambda: int(time.monotonic() > deadline), 1000)
             return str(connection.execute("pragma quick_check(1)").fetchone()[0]), version
-        finally:
-            connection.close()
     except sqlite3.Error as error:
         slow = getattr(error, "sqlite_errorcode", 0) in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_BUSY)
         return None if slow else str(error), version

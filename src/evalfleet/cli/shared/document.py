@@ -20,3 +20,8 @@ def document(answer: Struct | Mapping[str, Any]) -> str:
 
 def print_document(answer: Struct | Mapping[str, Any]) -> None:
     click.echo(document(answer))
+
+
+def say(as_json: bool, answer: Struct | Mapping[str, Any], text: str) -> None:
+    """Print an answer: for programs as JSON, for people as `text`."""
+    click.echo(document(answer) if as_json else text)

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-import click
-from msgspec import Struct
-
 from evalfleet import config
-from evalfleet.cli.shared.document import print_document
+from evalfleet.cli.shared.document import say
 from evalfleet.errors import Refused
 from evalfleet.model import Run, TaskState
 from evalfleet.operations.home import opened_for_writing
@@ -17,13 +14,6 @@ from evalfleet.operations.steer import Changed, ChangedTasks
 from evalfleet.store.store import Store
 
 C = TypeVar("C", bound=Changed)
-
-
-def say(as_json: bool, answer: Struct, text: str) -> None:
-    if as_json:
-        print_document(answer)
-    else:
-        click.echo(text)
 
 
 def changed(

@@ -19,5 +19,9 @@ command = subgroup(
     "study",
     "evalfleet.cli.studies",
     COMMANDS,
+    held={
+        **dict.fromkeys(("list", "show", "best", "export"), "show"),
+        **dict.fromkeys(("pause", "resume", "add-trials", "retry-failed"), "steer"),
+    },
     help="Show and control studies; `evalfleet tune STUDY.toml` creates one.",
 )

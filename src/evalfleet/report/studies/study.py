@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from evalfleet.answers.studies import (
@@ -19,8 +21,9 @@ from evalfleet.answers.studies import (
     TrialCounts,
 )
 from evalfleet.answers.studies import Trial as TrialRow
-from evalfleet.errors import InputError
+from evalfleet.errors import InputError, NotFound
 from evalfleet.model import Run, RunState
+from evalfleet.report.reader import opened
 from evalfleet.report.studies.trials import deciding, trial_row
 from evalfleet.store.reader import StoreReader
 from evalfleet.tune.confirmation import Confirmation, confirmation
@@ -34,7 +37,30 @@ from evalfleet.tune.study import Study, study_of
 from evalfleet.tune.tasks import trials_of
 from evalfleet.tune.trial import Progress, Role, Trial
 
+NO_STUDY = "there is no study yet; `evalfleet tune STUDY.toml` makes one"
+
 Found = TypeVar("Found", bound=StudyFound)
+
+
+def find_study(store: StoreReader, text: str) -> Run:
+    """The study that `text` names; of several with one name the newest. Raises NotFound, AmbiguousId, InputError."""
+    studies = [run for run in store.runs.newest() if run.policy.study is not None]
+    if not studies:
+        raise NotFound(NO_STUDY)
+    if text == "latest":
+        return studies[0]
+    found = next((run for run in studies if run.name == text), None) or store.runs.find(text)
+    study_in(found)
+    return found
+
+
+@contextmanager
+def opened_study(home: Path, text: str) -> Generator[tuple[StoreReader, Run]]:
+    """A reader, and the study that `text` names. Raises NotFound, AmbiguousId, InputError."""
+    with opened(home) as reader:
+        if reader is None:
+            raise NotFound(NO_STUDY)
+        yield reader, find_study(reader, text)
 
 
 def study_in(run: Run) -> Study:

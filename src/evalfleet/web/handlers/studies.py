@@ -13,8 +13,7 @@ from evalfleet.errors import InputError
 from evalfleet.model import Run, RunState
 from evalfleet.operations import steer, studies
 from evalfleet.operations.studies import StudyOptions
-from evalfleet.report.studies.find import find_study
-from evalfleet.report.studies.study import study_facts, study_rows
+from evalfleet.report.studies.study import find_study, study_facts, study_rows
 from evalfleet.store.store import Store
 from evalfleet.tune.study import Study
 from evalfleet.web import params

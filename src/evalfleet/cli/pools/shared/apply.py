@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -62,13 +63,10 @@ def ordered(
     from evalfleet.store.open import open_store
 
     settings = config.load(home)
-    store = open_store(settings.home)
-    try:
+    with closing(open_store(settings.home)) as store:
         pool = meant(store, name)
         require_account(settings, pool)
         return made_true(settings, store, order(store, pool), as_json=as_json)
-    finally:
-        store.close()
 
 
 def made_true(settings: Settings, store: Store, order: Order, *, as_json: bool) -> int:
