@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import sshd
+from tests.support.fake_backend import FakeBackend
 from tests.support.fleet import wait_for
 
 from evalfleet.hosts.base import Backend
@@ -15,7 +16,6 @@ from evalfleet.hosts.local.backend import LocalBackend, LocalSettings
 from evalfleet.hosts.local.launcher import runner_info
 from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 from evalfleet.layout import Home
-from evalfleet.testing.backend import FakeBackend
 from evalfleet.testing.backend_contract import BackendContract, launch
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.chat import ChatServer, completion, script
 
 from evalfleet.agents.base import AgentClass, Brief, Observation
 from evalfleet.agents.llm.agent import Llm
@@ -18,7 +19,6 @@ from evalfleet.benchmarks.miniwob.benchmark import Miniwob
 from evalfleet.config import Settings
 from evalfleet.testing.agent_contract import AgentContract
 from evalfleet.testing.benchmark_contract import BenchmarkContract
-from evalfleet.testing.chat import ChatServer, completion, script
 from evalfleet.testing.pages import looking
 
 

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from tests.support.guest_client import GuestClient
 
 from evalfleet.actions import Press
 from evalfleet.environments.base import Environment, Size
@@ -19,7 +20,6 @@ from evalfleet.environments.desktop import sandbox
 from evalfleet.environments.desktop.sandbox import Mode
 from evalfleet.environments.guest.server import Guest
 from evalfleet.testing.environment_contract import EnvironmentContract, mark, wait_until
-from evalfleet.testing.guest_client import GuestClient
 
 __all__ = ["mark"]
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import anyio
 from msgspec.structs import replace
+from tests.support.fake_backend import FakeBackend
+from tests.support.fake_fleet import FakeFleet
 
 from evalfleet.core.breaker import Limits
 from evalfleet.core.hosts.health import OtherWay, Patience
@@ -18,8 +20,6 @@ from evalfleet.layout import Home
 from evalfleet.model import Attempt, Event, Policy, Requests, Run, RunState, TaskSpec, TaskState
 from evalfleet.store.open import open_reader, open_store
 from evalfleet.store.reader import StoreReader
-from evalfleet.testing.backend import FakeBackend
-from evalfleet.testing.fleet import FakeFleet
 
 QUICK = EngineSettings(
     lease_s=0.3,

@@ -16,17 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from evalfleet.agents.base import Brief, Decision
-from evalfleet.agents.llm import endpoint as endpoint_module
-from evalfleet.agents.llm import http_post
-from evalfleet.agents.llm.agent import Llm
-from evalfleet.agents.llm.endpoint import TRIES, Answer, Endpoint
-from evalfleet.agents.llm.governor import Limits
-from evalfleet.agents.llm.governor_file import Governor, pace_file
-from evalfleet.agents.llm.options import LlmOptions
-from evalfleet.errors import AgentFailed, ServiceFailed, ServiceRefused
-from evalfleet.testing.chat import (
+from tests.support.chat import (
     Behaviour,
     Bucket,
     Caller,
@@ -41,6 +31,16 @@ from evalfleet.testing.chat import (
     trickle,
     trickle_headers,
 )
+
+from evalfleet.agents.base import Brief, Decision
+from evalfleet.agents.llm import endpoint as endpoint_module
+from evalfleet.agents.llm import http_post
+from evalfleet.agents.llm.agent import Llm
+from evalfleet.agents.llm.endpoint import TRIES, Answer, Endpoint
+from evalfleet.agents.llm.governor import Limits
+from evalfleet.agents.llm.governor_file import Governor, pace_file
+from evalfleet.agents.llm.options import LlmOptions
+from evalfleet.errors import AgentFailed, ServiceFailed, ServiceRefused
 from evalfleet.testing.pages import looking
 
 KEY = "sk-test-correct-horse"

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.chat import Asked, Behaviour, Bucket, ChatServer, completion, refusal, script
 from tests.support.fleet import Fleet
 
 from evalfleet import config
 from evalfleet.benchmarks.miniwob.benchmark import Miniwob
-from evalfleet.testing.chat import Asked, Behaviour, Bucket, ChatServer, completion, refusal, script
 
 KEY = "sk-test-correct-horse-battery"
 MISSING = [need for need in Miniwob(config.Settings(home=Path())).requirements() if not need.present]

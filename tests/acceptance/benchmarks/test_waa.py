@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples.fake_waa.arena import Arena, arena
+from examples.fake_waa.client import score_of
 from tests.support.fleet import Fleet, wait_for
 
 from evalfleet.benchmarks.waa.catalogue import index
 from evalfleet.runner.attempt.process_tree import stat_of
-from evalfleet.testing.waa.arena import Arena, arena
-from evalfleet.testing.waa.client import score_of
 
 KEY = "sk-very-hidden-0123456789"
 PAD, OTHER = (f"notepad/{task}" for task in index()["notepad"])

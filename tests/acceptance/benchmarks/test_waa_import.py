@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples.fake_waa import client
+from examples.fake_waa.client import score_of
 from tests.support.fleet import Fleet
 
 from evalfleet.benchmarks.waa.catalogue import index
-from evalfleet.testing.waa import client
-from evalfleet.testing.waa.client import score_of
 
 DOMAINS = {domain: list(index()[domain]) for domain in ("clock", "notepad")}
 BROKEN = DOMAINS["clock"][0]

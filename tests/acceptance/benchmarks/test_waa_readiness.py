@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from examples.fake_waa.arena import Arena, arena
 from msgspec.structs import asdict, replace
 
 from evalfleet import config
@@ -20,7 +21,6 @@ from evalfleet.benchmarks.waa import docker_install, readiness
 from evalfleet.benchmarks.waa.image import Layers, registry_of
 from evalfleet.benchmarks.waa.settings import WaaSettings
 from evalfleet.core.readiness import ReadinessCheck, Update
-from evalfleet.testing.waa.arena import Arena, arena
 
 PASSWORD = "a-password-that-nobody-sees"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples.fake_waa.arena import arena
 from tests.support import sshd
 from tests.support.alert_receiver import Receiver, configured
 from tests.support.fleet import Fleet, wait_for
@@ -22,7 +23,6 @@ from tests.support.web_server import Served, serve
 from tests.support.wheelhouse import base_python, wheelhouse
 
 from evalfleet.core.alerts.rules import RULES
-from evalfleet.testing.waa.arena import arena
 
 pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(400)]
 

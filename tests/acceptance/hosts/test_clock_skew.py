@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from tests.support import sshd
 from tests.support.fleet import Fleet, wait_for
+from tests.support.runner import RunnerSpool, a_spec
 from tests.support.skewed_clock import SkewedPython
 
 from evalfleet.hosts.base import Inbox, Observation
 from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 from evalfleet.layout import Home
 from evalfleet.testing.backend_contract import Watcher, launch
-from evalfleet.testing.runner import RunnerSpool, a_spec
 
 OFF_S = (600.0, -600.0)
 NEAR_S = 0.2  # what a moment may be off after a loaded machine's round trip; the clocks differ by 3000 times that

@@ -14,6 +14,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.support import sshd
+from tests.support.runner import a_spec
 
 from evalfleet.core.hosts.health import OtherWay
 from evalfleet.hosts.base import Host, Inbox, Launch
@@ -22,7 +23,6 @@ from evalfleet.hosts.ssh.collect import Caps
 from evalfleet.layout import Home
 from evalfleet.runner.build import build
 from evalfleet.testing.backend_contract import Watcher
-from evalfleet.testing.runner import a_spec
 
 pytestmark = pytest.mark.anyio
 

@@ -10,6 +10,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from tests.support import sshd
+from tests.support.fake_fleet import FakeFleet
 from tests.support.fleet import wait_for
 
 from evalfleet.core.hosts.health import Patience
@@ -22,7 +23,6 @@ from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 from evalfleet.layout import Home
 from evalfleet.model import Outcome, Policy, TaskSpec
 from evalfleet.store.open import open_reader, open_store
-from evalfleet.testing.fleet import FakeFleet
 
 pytestmark = pytest.mark.anyio
 

@@ -11,12 +11,12 @@ import subprocess
 import uuid
 from pathlib import Path
 
+from examples.fake_waa.arena import arena
 from tests.support import machines
 from tests.support.fleet import DEADLINE_S, Fleet, wait_for
 from tests.support.machines import Hosts, pool, until
 
 from evalfleet.testing.pages import picture
-from evalfleet.testing.waa.arena import arena
 
 
 def slow_task(fleet: Fleet, *more: str) -> str:

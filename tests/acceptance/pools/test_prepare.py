@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples.fake_waa.arena import arena
+from examples.fake_waa.client import score_of
 from tests.support import sshd
 from tests.support.fleet import Fleet, wait_for
 from tests.support.sshd import Sshd
@@ -21,8 +23,6 @@ import evalfleet
 from evalfleet import config
 from evalfleet.benchmarks.desk.benchmark import Desk
 from evalfleet.benchmarks.miniwob.benchmark import Miniwob
-from evalfleet.testing.waa.arena import arena
-from evalfleet.testing.waa.client import score_of
 
 HERE = config.Settings(home=Path())
 MISSING = [need for need in Miniwob(HERE).requirements() if not need.present]

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.runner import RunnerClient, RunnerSpool, a_spec, wait_until
 
 from evalfleet.runner.attempt.output import LINE_CHARACTERS
-from evalfleet.testing.runner import RunnerClient, RunnerSpool, a_spec, wait_until
 
 
 @pytest.fixture

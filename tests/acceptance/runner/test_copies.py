@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from evalfleet.testing.runner import RunnerSpool, a_spec, is_alive, wait_until
+from tests.support.runner import RunnerSpool, a_spec, is_alive, wait_until
 
 
 @pytest.fixture

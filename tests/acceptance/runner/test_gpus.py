@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from tests.support import nvidia
+from tests.support.runner import RunnerClient, RunnerSpool, a_spec, is_alive, wait_until
 
 from evalfleet.model import JsonObject
-from evalfleet.testing.runner import RunnerClient, RunnerSpool, a_spec, is_alive, wait_until
 
 # Leaves its group and session twice, drops every variable, and keeps what it inherited open.
 HIDING = """

@@ -11,12 +11,12 @@ import anyio
 import pytest
 from anyio.abc import ByteStream
 from anyio.streams.stapled import StapledByteStream
+from tests.support.runner import RunnerSpool, a_spec
 
 from evalfleet.errors import RunnerRefused, RunnerUnavailable
 from evalfleet.hosts.local.launcher import runner_info, start_runner
 from evalfleet.hosts.protocol.link import Refusal, RunnerLink, raise_refusal
 from evalfleet.model import EndRecord, JsonObject
-from evalfleet.testing.runner import RunnerSpool, a_spec
 
 pytestmark = pytest.mark.anyio
 

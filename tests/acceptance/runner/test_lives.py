@@ -15,10 +15,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from tests.support.runner import PATIENCE_S, RunnerSpool, a_spec, is_alive, wait_until
 
 from evalfleet.model import JsonObject
 from evalfleet.runner.spool.recovery import UNCLEAR_S
-from evalfleet.testing.runner import PATIENCE_S, RunnerSpool, a_spec, is_alive, wait_until
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from tests.support import imds as service
 from tests.support import sshd
 from tests.support.cloud import LOGIN, cloud
 from tests.support.imds import NAME, Imds, preempt
+from tests.support.runner import RunnerClient, RunnerSpool, a_spec, wait_until
 
 from evalfleet.azure.settings import ADMIN_USER
 from evalfleet.hosts.base import Inbox
@@ -21,7 +22,6 @@ from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 from evalfleet.hosts.ssh.login.hosts_file import Login, SshHostSpec
 from evalfleet.layout import Home
 from evalfleet.testing.backend_contract import Watcher, launch
-from evalfleet.testing.runner import RunnerClient, RunnerSpool, a_spec, wait_until
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from evalfleet.testing.runner import RunnerClient, RunnerSpool, a_spec, is_alive, wait_until
+from tests.support.runner import RunnerClient, RunnerSpool, a_spec, is_alive, wait_until
 
 WEEK_S = 7 * 86400
 

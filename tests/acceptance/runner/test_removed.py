@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.runner import RunnerSpool, a_spec
 
 from evalfleet.runner.visit.status import remove
-from evalfleet.testing.runner import RunnerSpool, a_spec
 
 
 @pytest.fixture

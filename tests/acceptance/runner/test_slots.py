@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.runner import RunnerClient, RunnerSpool, a_spec, is_alive, wait_until
 
 from evalfleet.model import JsonObject
 from evalfleet.runner.host import lock_file
-from evalfleet.testing.runner import RunnerClient, RunnerSpool, a_spec, is_alive, wait_until
 
 Maker = Callable[[str], RunnerSpool]
 

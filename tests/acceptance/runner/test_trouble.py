@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-from evalfleet.testing.runner import RunnerClient, RunnerSpool, a_spec, is_alive, wait_until
+from tests.support.runner import RunnerClient, RunnerSpool, a_spec, is_alive, wait_until
 
 NAMELESS = """
 import os, sys, time

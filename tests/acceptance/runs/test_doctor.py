@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 from tests.support.fleet import Fleet, fleet_at, wait_for
+from tests.support.runner import RunnerSpool, a_spec, is_alive
 
 from evalfleet.cli.shared import doctor_checks
 from evalfleet.hosts.local import orphans
 from evalfleet.store.open import open_store
-from evalfleet.testing.runner import RunnerSpool, a_spec, is_alive
 from evalfleet.testing.store import cases
 
 NAMES = ["python", "sqlite", "home", "file system", "disk", "open files", "database", "spool", "write lock"]

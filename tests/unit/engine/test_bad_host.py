@@ -8,11 +8,11 @@ import anyio
 import pytest
 from msgspec.structs import replace
 from tests.support.engine_play import PATIENT, Play, end_all, host, opened, played
+from tests.support.fake_backend import FakeBackend
 
 from evalfleet.core.hosts.quarantine import Terms
 from evalfleet.engine.controller import take
 from evalfleet.model import Blame, Distribution, Outcome, RunState, Task, TaskState
-from evalfleet.testing.backend import FakeBackend
 
 pytestmark = pytest.mark.anyio
 

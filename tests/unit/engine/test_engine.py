@@ -10,6 +10,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 from tests.support.engine_play import opened, until
+from tests.support.fake_backend import FakeBackend
 
 from evalfleet.core.breaker import Limits
 from evalfleet.core.hosts.health import OtherWay, Patience
@@ -23,7 +24,6 @@ from evalfleet.model import Attempt, Outcome, Policy, Requests, Run, RunState, T
 from evalfleet.store.attempts.records import Claim
 from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
-from evalfleet.testing.backend import FakeBackend
 
 pytestmark = pytest.mark.anyio
 

@@ -8,6 +8,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 from tests.support.engine_play import PATIENT, QUICK, Play, end_all, host, played
+from tests.support.fake_fleet import FakeFleet
 
 from evalfleet.core.hosts.health import OtherWay
 from evalfleet.engine.controller import take
@@ -17,7 +18,6 @@ from evalfleet.layout import Home
 from evalfleet.model import Distribution, Kind, Outcome, Policy, Requests, RunState, TaskSpec
 from evalfleet.store.open import open_reader, open_store
 from evalfleet.testing.clock import FakeClock
-from evalfleet.testing.fleet import FakeFleet
 
 pytestmark = pytest.mark.anyio
 

@@ -15,12 +15,12 @@ import hypothesis
 from anyio.abc import TaskGroup
 from hypothesis import strategies as st
 from tests.support.engine_play import QUICK, Play, end_all, host
+from tests.support.fake_backend import FakeBackend
 
 from evalfleet.core.hosts.health import OtherWay
 from evalfleet.engine.controller import take
 from evalfleet.hosts.base import CanarySpec
 from evalfleet.model import AttemptState, Outcome, RunState, TaskState
-from evalfleet.testing.backend import FakeBackend
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 LONG = int(os.environ.get("FLEET_EXAMPLES", "0"))

@@ -12,6 +12,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 from tests.support.engine_play import PATIENT, end_all, until
+from tests.support.fake_backend import FakeBackend
 
 from evalfleet.answers.gpus import GpuList
 from evalfleet.core.gpus.cards import Card
@@ -23,7 +24,6 @@ from evalfleet.model import Attempt, Kind, Outcome, PauseCause, Policy, Requests
 from evalfleet.report.gpus import gpus_facts
 from evalfleet.store.open import open_reader, open_store
 from evalfleet.store.store import Store
-from evalfleet.testing.backend import FakeBackend
 
 pytestmark = pytest.mark.anyio
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.support.engine_play import PATIENT, QUICK, Watched, end_all, host
+from tests.support.fake_backend import FakeBackend
 
 from evalfleet.core.hosts.health import OtherWay
 from evalfleet.engine.controller import take
@@ -19,7 +20,6 @@ from evalfleet.hosts.base import FixedFleet
 from evalfleet.layout import Home
 from evalfleet.model import Distribution, Kind, Outcome, Policy, RunState, TaskSpec
 from evalfleet.store.open import open_store
-from evalfleet.testing.backend import FakeBackend
 
 pytestmark = pytest.mark.anyio
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.support.engine_play import PATIENT, Play, host, opened, played
+from tests.support.fake_backend import FakeBackend
 
 from evalfleet.model import Task, TaskState
-from evalfleet.testing.backend import FakeBackend
 
 pytestmark = pytest.mark.anyio
 

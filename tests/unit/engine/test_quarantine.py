@@ -8,6 +8,8 @@ import anyio
 import pytest
 from msgspec.structs import replace
 from tests.support.engine_play import PATIENT, Play, end_all, host, played
+from tests.support.fake_backend import FakeBackend
+from tests.support.fake_fleet import FakeFleet
 
 from evalfleet.core.hosts.quarantine import Terms
 from evalfleet.engine.controller import take
@@ -17,9 +19,7 @@ from evalfleet.hosts.base import CanarySpec, HostInfo, Observation
 from evalfleet.layout import Home
 from evalfleet.model import Event, Outcome, Policy, RunState, TaskSpec
 from evalfleet.store.open import open_reader, open_store
-from evalfleet.testing.backend import FakeBackend
 from evalfleet.testing.clock import FakeClock
-from evalfleet.testing.fleet import FakeFleet
 
 pytestmark = pytest.mark.anyio
 

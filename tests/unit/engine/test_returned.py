@@ -9,6 +9,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 from tests.support.engine_play import PATIENT, QUICK, Play, end_all, host, played, until
+from tests.support.fake_backend import FakeBackend, FakeHost
 
 from evalfleet.engine.controller import take
 from evalfleet.engine.dispatcher import Dispatcher
@@ -17,7 +18,6 @@ from evalfleet.engine.orders import Mode
 from evalfleet.hosts.base import HostInfo, Observation
 from evalfleet.model import Outcome, RunState, TaskState, Verb
 from evalfleet.store.open import open_store
-from evalfleet.testing.backend import FakeBackend, FakeHost
 
 pytestmark = pytest.mark.anyio
 
@@ -147,7 +147,7 @@ async def test_a_host_that_keeps_what_nobody_needs_costs_no_other_attempt(home: 
 
 
 def replace_attempt(backend: FakeBackend, run_id: str):
-    from evalfleet.testing.backend import FakeAttempt
+    from tests.support.fake_backend import FakeAttempt
 
     return FakeAttempt(run_id, "sleep", live=False)
 

@@ -321,7 +321,7 @@ def test_guest_protocol_has_every_request_action_and_error():
     kinds = {kind.__name__.lower(): [each.name for each in fields(kind)] for kind in get_args(actions.Action)}
     assert told == kinds
     errors_told = {row[1].strip("`"): row[0] for row in rows(section(text, "Errors"))}
-    for kind, (status, _) in messages._KINDS.items():
+    for kind, (status, _) in messages.KINDS.items():
         assert errors_told[kind] == str(status)
 
 

@@ -10,10 +10,10 @@ import tempfile
 from pathlib import Path
 
 import hypothesis
+from tests.support.store.machine import StoreMachine
 
 from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
-from evalfleet.testing.store.machine import StoreMachine
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 LONG = int(os.environ.get("STORE_EXAMPLES", "0"))

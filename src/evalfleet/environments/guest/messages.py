@@ -1,4 +1,4 @@
-"""The JSON messages between guest and client, and the names of errors in them."""
+"""The JSON messages of a guest, and the names of errors in them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, cast
 from msgspec import Struct, to_builtins
 
 from evalfleet.actions import Action, from_json
-from evalfleet.environments.base import LARGEST_FILE, Executed, Probe, Size
+from evalfleet.environments.base import LARGEST_FILE, Executed, Probe
 from evalfleet.errors import EnvironmentFailed, EpisodeOver, EvalfleetError, InputError
 
 LARGEST_UPLOAD = LARGEST_FILE
 LARGEST_BODY = 16 << 20
 LONGEST_EXECUTION_S = 3600.0
-_KINDS: dict[str, tuple[int, type[EvalfleetError]]] = {
+KINDS: dict[str, tuple[int, type[EvalfleetError]]] = {
     "input": (400, InputError),
     "over": (410, EpisodeOver),
     "environment": (503, EnvironmentFailed),
@@ -36,20 +36,10 @@ class Order(Struct, frozen=True, kw_only=True):
 
 def status_of(error: EvalfleetError) -> tuple[int, str]:
     """Return the HTTP status and the kind that an error is told as."""
-    for name, (status, kind) in _KINDS.items():
+    for name, (status, kind) in KINDS.items():
         if isinstance(error, kind):
             return status, name
     return 500, "guest"
-
-
-def error_of(status: int, body: bytes) -> EvalfleetError:
-    """Return the error that a guest told of."""
-    try:
-        told: Any = json.loads(body)
-        kind, said = str(told["kind"]), str(told["error"])[:1000]
-    except (ValueError, KeyError, TypeError):
-        return EnvironmentFailed(f"the guest answered with status {status}")
-    return _KINDS[kind][1](said) if kind in _KINDS else EnvironmentFailed(f"the guest refused: {said}")
 
 
 def action_of(body: bytes) -> Action:
@@ -73,42 +63,19 @@ def order_of(body: bytes) -> Order:
         raise InputError(f"timeout_s must be a number above 0 and at most {LONGEST_EXECUTION_S:g}.")
     return Order(
         command=cast("list[str]", command),
-        stdin=_bytes(given, "stdin"),
+        stdin=bytes_of(given, "stdin"),
         env=cast("dict[str, str]", env),
         timeout_s=float(timeout_s),
     )
 
 
-def order_to_json(command: list[str], stdin: bytes, env: Mapping[str, str], timeout_s: float) -> dict[str, Any]:
-    return {"command": command, **_text("stdin", stdin), "env": dict(env), "timeout_s": timeout_s}
-
-
 def executed_to_json(done: Executed) -> dict[str, Any]:
-    outputs = {**_text("stdout", done.stdout), **_text("stderr", done.stderr)}
+    outputs = {**text_of("stdout", done.stdout), **text_of("stderr", done.stderr)}
     return {"code": done.code, **outputs, "timed_out": done.timed_out, "cut": done.cut}
-
-
-def executed_of(told: Any) -> Executed:
-    """Return what a guest told of a program. Raises ValueError or the like for what is not that."""
-    return Executed(
-        code=int(told["code"]),
-        stdout=_bytes(told, "stdout"),
-        stderr=_bytes(told, "stderr"),
-        timed_out=bool(told.get("timed_out", False)),
-        cut=bool(told.get("cut", False)),
-    )
 
 
 def probe_to_json(probe: Probe) -> dict[str, Any]:
     return to_builtins(probe)
-
-
-def probe_of(told: Any) -> Probe:
-    """Return what a guest said of itself. Raises ValueError or the like for what is not that."""
-    screen = Size(width=int(told["screen"]["width"]), height=int(told["screen"]["height"]))
-    return Probe(
-        kind=str(told["kind"]), ready=bool(told["ready"]), waits_for=str(told.get("waits_for", "")), screen=screen
-    )
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -121,7 +88,7 @@ def _object(body: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-def _text(name: str, data: bytes) -> dict[str, str]:
+def text_of(name: str, data: bytes) -> dict[str, str]:
     """Return bytes as text where they are text, so that people can read along."""
     try:
         return {name: data.decode("utf-8")}
@@ -129,7 +96,7 @@ def _text(name: str, data: bytes) -> dict[str, str]:
         return {f"{name}_base64": base64.b64encode(data).decode()}
 
 
-def _bytes(told: Mapping[str, Any], name: str) -> bytes:
+def bytes_of(told: Mapping[str, Any], name: str) -> bytes:
     try:
         if f"{name}_base64" in told:
             return base64.b64decode(told[f"{name}_base64"], validate=True)

@@ -20,6 +20,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec import Struct
+from tests.support.store.model import Model, ModelAttempt
+from tests.support.store.replay import Replay
 
 from evalfleet.core import transitions
 from evalfleet.errors import Owned
@@ -28,8 +30,6 @@ from evalfleet.store.attempts.records import Progress
 from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
 from evalfleet.testing.store import cases
-from evalfleet.testing.store.model import Model, ModelAttempt
-from evalfleet.testing.store.replay import Replay
 
 A, T = AttemptState, TaskState
 TASKS = 5

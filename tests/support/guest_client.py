@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from evalfleet.actions import Action, to_json
-from evalfleet.environments.base import LONGEST_WAIT_S, Executed, Probe
+from evalfleet.environments.base import LONGEST_WAIT_S, Executed, Probe, Size
 from evalfleet.environments.guest import messages as words
-from evalfleet.errors import EnvironmentFailed, InputError
+from evalfleet.errors import EnvironmentFailed, EvalfleetError, InputError
 
 _BLOCK = 1 << 18
 _LARGEST_ANSWER = words.LARGEST_UPLOAD + (1 << 20)
@@ -42,7 +42,7 @@ class GuestClient:
 
     def probe(self) -> Probe:
         try:
-            return words.probe_of(self._json("GET", "/probe"))
+            return _probe_of(self._json("GET", "/probe"))
         except (ValueError, KeyError, TypeError):
             raise EnvironmentFailed("the guest's answer to /probe is not a probe") from None
 
@@ -60,9 +60,9 @@ class GuestClient:
         env: Mapping[str, str] | None = None,
         timeout_s: float = 60.0,
     ) -> Executed:
-        order = words.order_to_json(list(command), stdin, env or {}, timeout_s)
+        order = _order_to_json(list(command), stdin, env or {}, timeout_s)
         try:
-            return words.executed_of(self._json("POST", "/execute", order, more_s=timeout_s))
+            return _executed_of(self._json("POST", "/execute", order, more_s=timeout_s))
         except (ValueError, KeyError, TypeError):
             raise EnvironmentFailed("the guest's answer to /execute does not tell how the program ended") from None
 
@@ -104,7 +104,7 @@ class GuestClient:
         finally:
             connection.close()
         if answer.status != 200:
-            raise words.error_of(answer.status, data)
+            raise _error_of(answer.status, data)
         return data
 
 
@@ -135,3 +135,36 @@ def _quoted(path: str) -> str:
         return quote(path, safe="/")
     except UnicodeEncodeError:
         raise InputError(f"{path!r} is not a path") from None
+
+
+def _error_of(status: int, body: bytes) -> EvalfleetError:
+    """Return the error that a guest told of."""
+    try:
+        told: Any = json.loads(body)
+        kind, said = str(told["kind"]), str(told["error"])[:1000]
+    except (ValueError, KeyError, TypeError):
+        return EnvironmentFailed(f"the guest answered with status {status}")
+    return words.KINDS[kind][1](said) if kind in words.KINDS else EnvironmentFailed(f"the guest refused: {said}")
+
+
+def _order_to_json(command: list[str], stdin: bytes, env: Mapping[str, str], timeout_s: float) -> dict[str, Any]:
+    return {"command": command, **words.text_of("stdin", stdin), "env": dict(env), "timeout_s": timeout_s}
+
+
+def _executed_of(told: Any) -> Executed:
+    """Return what a guest told of a program. Raises ValueError or the like for what is not that."""
+    return Executed(
+        code=int(told["code"]),
+        stdout=words.bytes_of(told, "stdout"),
+        stderr=words.bytes_of(told, "stderr"),
+        timed_out=bool(told.get("timed_out", False)),
+        cut=bool(told.get("cut", False)),
+    )
+
+
+def _probe_of(told: Any) -> Probe:
+    """Return what a guest said of itself. Raises ValueError or the like for what is not that."""
+    screen = Size(width=int(told["screen"]["width"]), height=int(told["screen"]["height"]))
+    return Probe(
+        kind=str(told["kind"]), ready=bool(told["ready"]), waits_for=str(told.get("waits_for", "")), screen=screen
+    )

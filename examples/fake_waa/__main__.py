@@ -1,4 +1,4 @@
-"""`python -m evalfleet.testing.waa DIR`: a stand-in to try `evalfleet run waa` with, until Ctrl-C."""
+"""`python -m examples.fake_waa DIR`: a stand-in to try `evalfleet run waa` with, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from evalfleet.testing.waa.arena import arena
+from examples.fake_waa.arena import arena
 
 
 def main() -> None:
     if len(sys.argv) != 2:
-        raise SystemExit("usage: python -m evalfleet.testing.waa DIR    (a new folder)")
+        raise SystemExit("usage: python -m examples.fake_waa DIR    (a new folder)")
     folder = Path(sys.argv[1]).absolute()
     if folder.exists():
         raise SystemExit(f"{folder} is there already; name a new folder")

@@ -1,6 +1,6 @@
 """The daemon behind the stand-in's `docker`: the emulator's fake Docker on one machine that is a folder, and Windows.
 
-    python -m evalfleet.testing.waa.daemon FOLDER CONTAINER…
+    python daemon.py FOLDER CONTAINER…
 
 The containers run from the beginning. These files in FOLDER make things go wrong: `registry-password` (a pull wants a
 login with it), `pulls/<n>-<fault>` (spoils one pull: `fail`, or `hang` until the client is gone), `broken-<container>`

@@ -11,13 +11,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from examples.fake_waa.daemon import IMAGE
 from msgspec import Struct
 
 from evalfleet.benchmarks.waa.catalogue import ALL, FOLDER, index
 from evalfleet.emulator.docker import state
 from evalfleet.emulator.docker.state import Image
 from evalfleet.emulator.machines import programs
-from evalfleet.testing.waa.daemon import IMAGE
 
 _HERE = Path(__file__).parent
 _START_S = 30.0
@@ -55,7 +55,7 @@ class Arena(Struct, frozen=True, kw_only=True):
         return "[waa]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in table.items())
 
     def fail(self, task: str, *faults: str) -> None:
-        """Let the next calls of that task (an id) fail, each in its way; see `evalfleet.testing.waa.client`."""
+        """Let the next calls of that task (an id) fail, each in its way; see `examples.fake_waa.client`."""
         folder = self.client / "faults" / task
         folder.mkdir(parents=True, exist_ok=True)
         for number, fault in enumerate(faults, len(list(folder.iterdir())) + 1):
@@ -110,7 +110,7 @@ def arena(folder: Path, containers: tuple[str, ...], *, pause_s: float = 0.05) -
     commands.mkdir(parents=True)
     programs.install(commands, ("docker",))
     daemon = subprocess.Popen(
-        [sys.executable, "-m", "evalfleet.testing.waa.daemon", str(commands), *containers], start_new_session=True
+        [sys.executable, str(_HERE / "daemon.py"), str(commands), *containers], start_new_session=True
     )
     try:
         port = _port(commands / "guest-port", daemon)
