@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,11 @@ def open_gate(fleet: Fleet) -> None:
 
 
 def drive_until(run: evalfleet.RunHandle, condition: Callable[[], object]) -> None:
-    while not condition():
+    for patience in count(1):  # a busy machine may need longer than one look to begin
+        if condition():
+            return
         with suppress(TimeoutError):
-            run.wait(timeout=0.3)
+            run.wait(timeout=0.3 * patience)
 
 
 def by_key(run: evalfleet.RunHandle) -> dict[str, evalfleet.TaskResult]:

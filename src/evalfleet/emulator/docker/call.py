@@ -33,6 +33,7 @@ class Call(Struct):
     password: str | None
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    dies_after_s: float | None = None  # the container that it starts, by a fault
 
     def send(self, stream: int, data: bytes) -> None:
         if not self.writer.is_closing():

@@ -95,8 +95,7 @@ class Dockerd:
         if fault.exit is not None:
             return call.complain(fault.stderr, fault.exit)
         if fault.preset == "container_dies":
-            name = call.asked.option("--name") or (call.asked.words or [""])[0]
-            call.machine.start_soon(self._die, call.machine, name, fault.seconds or 0.0)
+            call.dies_after_s = fault.seconds or 0.0
             return None
         if fault.preset == "pull_fills_disk":
             condition = call.machine.condition
@@ -104,8 +103,12 @@ class Dockerd:
             await call.machine.show_disk()
         return mishap(call, DOCKER[fault.preset]) if fault.preset else None
 
+    def _started(self, call: Call, name: str) -> None:
+        if call.dies_after_s is not None:
+            call.machine.start_soon(self._die, call.machine, name, call.dies_after_s)
+
     async def _die(self, machine: DockerMachine, name: str, seconds: float) -> None:
-        await asyncio.sleep(max(seconds, 0.05))  # not before it runs
+        await asyncio.sleep(seconds)
         await self._kill(machine, name)
 
     async def kill(self, vm: str, name: str) -> None:
@@ -155,7 +158,9 @@ class Dockerd:
         call.machine.changed("container.started", name)
         if "--detach" in asked.options or not command:
             await call.machine.open_guest()
+            self._started(call, name)
             return call.say(made.id)
+        self._started(call, name)
         made.exit_code = await self._execute(call, made, made.command)
         made.running = False
         with call.change() as shelf:
@@ -172,6 +177,7 @@ class Dockerd:
                 container.running, container.boot, container.started_at = True, machine.boots, machine.now()
             machine.changed("container.started", name)
         await machine.open_guest()
+        self._started(call, name)
         return call.say(name)
 
     async def _stop(self, call: Call) -> int:

@@ -26,7 +26,10 @@ class RunQueries:
         return rows.run(found[0])
 
     def find(self, text: str) -> Run:
-        """A run by its id, a unique prefix of its id, its unique name, or `latest`. Raises NotFound, AmbiguousId."""
+        """A run by its id, its unique name, a unique prefix of its id, or `latest`. Raises NotFound, AmbiguousId.
+
+        What fits whole goes before a prefix: the ids of runs are random, and one may begin with another run's name.
+        """
         if text == "latest":
             found = self._db.rows("select_latest_run")
             if not found:
@@ -35,7 +38,7 @@ class RunQueries:
         if not text:
             raise NotFound("no run is named; give its id, its name, or `latest`")
         found = self._db.rows("select_runs_like", prefix=beginning_with(text), name=text)
-        exact = [row for row in found if row["id"] == text] or found
+        exact = [row for row in found if row["id"] == text] or [row for row in found if row["name"] == text] or found
         if not exact:
             raise NotFound(f"there is no run {text!r}; `evalfleet status` lists the runs")
         if len(exact) > 1:

@@ -51,6 +51,11 @@ class ReadingContract:
             with pytest.raises(NotFound):
                 store.runs.find(text)
 
+    def test_a_name_goes_before_the_beginning_of_another_runs_id(self, store: Store) -> None:
+        other = cases.submit(store)
+        named = store.runs.submit(other.id[:1], Policy(), [cases.task_spec("task")], folder="/tmp", base_env={})
+        assert store.runs.find(other.id[:1]).id == named.id
+
     def test_tasks_come_in_order_however_many(self, store: Store) -> None:
         run = cases.submit(store, 1203)
         assert [task.number for task in store.tasks.all(run.id)] == list(range(1, 1204))

@@ -6,7 +6,8 @@ values (:id, :name, 'queued', :open, :policy, :folder, :base_env, :now);
 select * from run where id = :id;
 
 -- name: select_runs_like
-select * from run where id like :prefix escape '\' or name = :name order by created_at desc, rowid desc limit 20;
+select * from run where id like :prefix escape '\' or name = :name
+order by id = :name desc, name = :name desc, created_at desc, rowid desc limit 20;
 
 -- name: select_latest_run
 select * from run order by created_at desc, rowid desc limit 1;
