@@ -98,9 +98,6 @@ class FolderMachine(Struct, frozen=True, kw_only=True):
     def takes_password(self, password: str) -> bool:
         return password == (self.folder / "registry-password").read_text("utf-8")
 
-    def outside(self, path: Path) -> Path:
-        return path
-
     async def spawn(self, argv: Sequence[str], environ: Mapping[str, str], folder: str) -> Process:
         env = {"PATH": config.environment()["PATH"], **environ}
         return await asyncio.create_subprocess_exec(

@@ -123,11 +123,9 @@ class Cloud:
 
 
 @asynccontextmanager
-async def cloud(
-    scenario: Scenario | None = None, *, speed: float = 0, hosts: str = "inprocess", **more: Any
-) -> AsyncGenerator[Cloud]:
+async def cloud(scenario: Scenario | None = None, *, speed: float = 0, **more: Any) -> AsyncGenerator[Cloud]:
     """Run an emulator; the group and the pool's network in eastus are there already."""
-    options = Options(speed=speed, scenario=scenario or Scenario(), hosts=hosts, **more)
+    options = Options(speed=speed, scenario=scenario or Scenario(), **more)
     async with server.running(options) as emulator, connected(emulator.settings(), emulator) as here:
         yield here
 

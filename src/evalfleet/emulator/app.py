@@ -34,14 +34,14 @@ from evalfleet.emulator.machines.machines import Machines
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def build(world: EmulatorContext, gateway: str | None) -> tuple[web.Application, Machines, Dockerd, Guests]:
+def build(world: EmulatorContext) -> tuple[web.Application, Machines, Dockerd, Guests]:
     """Put the services together."""
     network = Network(world)
     vms = VirtualMachines(world, network)
     snapshots = Snapshots(world, vms.machines)
     galleries = Galleries(world, snapshots)
     vms.machines.images = galleries.content
-    guests = Guests(world, vms.machines, gateway)
+    guests = Guests(world, vms.machines)
     dockerd = Dockerd(lambda name: VmDocker(world, vms.machines, guests, vms.machines.named(name)))
     routes: Routes = {
         **Providers(world).routes(),

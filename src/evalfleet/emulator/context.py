@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -20,7 +20,6 @@ from evalfleet.emulator.bill import Bill
 from evalfleet.emulator.clock import Clock
 from evalfleet.emulator.faults import Fault, Faults, error_of, is_late
 from evalfleet.emulator.journal import Journal
-from evalfleet.emulator.machines.host import Host, HostSpec
 from evalfleet.emulator.scenario import Scenario
 
 
@@ -31,9 +30,9 @@ class Dropped(Exception):
 class Addresses:
     """Public addresses of VMs: one of loopback each, and the same port on all, as a real one has."""
 
-    def __init__(self, port: int, first: str = "127.10.0.1") -> None:
+    def __init__(self, port: int) -> None:
         self.port = port
-        self._next = itertools.count(int(ipaddress.IPv4Address(first)))
+        self._next = itertools.count(int(ipaddress.IPv4Address("127.10.0.1")))
 
     def take(self) -> str:
         return str(ipaddress.IPv4Address(next(self._next)))
@@ -49,7 +48,6 @@ class EmulatorContext:
         scenario: Scenario,
         folder: Path,
         tasks: TaskGroup,
-        make_host: Callable[[EmulatorContext, HostSpec], Host],
         addresses: Addresses,
         seed: int,
         traffic: IO[str] | None = None,
@@ -72,12 +70,8 @@ class EmulatorContext:
         self.links = scenario.link
         # Providers that are not registered, in lower case, and how far that is.
         self.unregistered = {space.lower(): "NotRegistered" for space in scenario.unregistered}
-        self._make_host = make_host
         for fault in scenario.fault:
             self.faults.add(fault)
-
-    def make_host(self, spec: HostSpec) -> Host:
-        return self._make_host(self, spec)
 
     def fault_of(self, op: str, attributes: Mapping[str, str]) -> Fault | None:
         """Take the fault that hits this operation, and tell about it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -18,10 +18,6 @@ from evalfleet.emulator import app, tls, work_folder
 from evalfleet.emulator.arm.identity import TENANT
 from evalfleet.emulator.clock import Clock
 from evalfleet.emulator.context import Addresses, EmulatorContext
-from evalfleet.emulator.machines import netns
-from evalfleet.emulator.machines.host import Host, HostSpec
-from evalfleet.emulator.machines.inprocess import InprocessHost
-from evalfleet.emulator.machines.netns import NetnsHost
 from evalfleet.emulator.scenario import Eviction, Scenario
 from evalfleet.errors import InputError
 
@@ -38,7 +34,6 @@ class Options(Struct, frozen=True, kw_only=True):
 
     port: int = 0
     speed: float = 100.0
-    hosts: str = "inprocess"
     scenario: Scenario = field(default_factory=Scenario)
     seed: int | None = None
     traffic: Path | None = None  # where every exchange is written down
@@ -69,36 +64,25 @@ class Emulator(Struct, frozen=True, kw_only=True):
         }
 
 
-class Hosting(Struct, frozen=True, kw_only=True):
-    """How VMs run in this emulator."""
-
-    make_host: Callable[[EmulatorContext, HostSpec], Host]
-    addresses: Addresses
-    imds: str | None = None  # where IMDS listens besides
-    gateway: str | None = None  # the emulator's address as its machines see it, where they have a network of their own
-
-
 @asynccontextmanager
 async def running(options: Options) -> AsyncGenerator[Emulator]:
     """Run an emulator until the block ends; then no host, process or file of it is left."""
-    hosting = _netns if options.hosts == "netns" else _inprocess
-    with work_folder.opened() as folder, _written(options.traffic) as traffic:
-        async with hosting() as how, anyio.create_task_group() as tasks:
+    with work_folder.opened() as folder, _written(options.traffic) as traffic, _reserved_port() as ssh_port:
+        async with anyio.create_task_group() as tasks:
             world = EmulatorContext(
                 clock=Clock(options.speed),
                 scenario=options.scenario,
                 folder=folder,
                 tasks=tasks,
-                make_host=how.make_host,
-                addresses=how.addresses,
+                addresses=Addresses(ssh_port),
                 seed=options.scenario.seed if options.seed is None else options.seed,
                 traffic=traffic,
             )
-            application, machines, dockerd, guests = app.build(world, how.gateway)
+            application, machines, dockerd, guests = app.build(world)
             secure, certificate = tls.made(folder) if options.tls else (None, None)
             async with (
-                _listening(application, options.port, how.imds, secure) as (url, plain),
-                _docker(dockerd, guests, how) as docker_at,
+                _listening(application, options.port, secure) as (url, plain),
+                _docker(dockerd, guests) as docker_at,
             ):
                 world.base_url, world.plain_url, world.docker_at = url, plain, docker_at
                 for eviction in options.scenario.eviction:
@@ -124,35 +108,17 @@ def _written(path: Path | None) -> Generator[IO[str] | None]:
         yield file
 
 
-@asynccontextmanager
-async def _inprocess() -> AsyncGenerator[Hosting]:
-    def make(world: EmulatorContext, spec: HostSpec) -> Host:
-        return InprocessHost(spec, world.command_asked)
-
-    # Kept bound, so that no other emulator gives its hosts the same port.
+@contextmanager
+def _reserved_port() -> Generator[int]:
+    """A port for the hosts' SSH servers. Kept bound, so that no other emulator gives its hosts the same one."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as reserved:
         reserved.bind((LOOPBACK, 0))
-        yield Hosting(make_host=make, addresses=Addresses(reserved.getsockname()[1]))
-
-
-@asynccontextmanager
-async def _netns() -> AsyncGenerator[Hosting]:
-    reason = netns.missing()
-    if reason is not None:
-        raise InputError(f"--hosts netns: {reason}.")
-
-    def make(world: EmulatorContext, spec: HostSpec) -> Host:
-        return NetnsHost(spec)
-
-    async with netns.network():
-        yield Hosting(
-            make_host=make, addresses=Addresses(netns.PORT, netns.FIRST), imds=netns.IMDS, gateway=netns.GATEWAY
-        )
+        yield reserved.getsockname()[1]
 
 
 @asynccontextmanager
 async def _listening(
-    application: web.Application, port: int, imds: str | None, secure: ssl.SSLContext | None
+    application: web.Application, port: int, secure: ssl.SSLContext | None
 ) -> AsyncGenerator[tuple[str, str]]:
     """Serve; the address for clients, and the one without TLS that machines ask for their metadata, as on Azure."""
     runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
@@ -164,8 +130,6 @@ async def _listening(
         if secure is not None:
             await web.TCPSite(runner, LOOPBACK, 0).start()
             url, plain = f"https://{tls.NAME}:{runner.addresses[0][1]}", f"http://{LOOPBACK}:{runner.addresses[1][1]}"
-        if imds is not None:
-            await web.TCPSite(runner, imds, 80).start()
         yield url, plain
     finally:
         with anyio.CancelScope(shield=True):
@@ -173,11 +137,10 @@ async def _listening(
 
 
 @asynccontextmanager
-async def _docker(dockerd: Dockerd, guests: Guests, how: Hosting) -> AsyncGenerator[str]:
-    address = how.gateway or LOOPBACK
-    listener = await asyncio.start_server(dockerd.serve, address, 0)
+async def _docker(dockerd: Dockerd, guests: Guests) -> AsyncGenerator[str]:
+    listener = await asyncio.start_server(dockerd.serve, LOOPBACK, 0)
     try:
-        yield f"{address}:{listener.sockets[0].getsockname()[1]}"
+        yield f"{LOOPBACK}:{listener.sockets[0].getsockname()[1]}"
     finally:
         listener.close()
         guests.close()

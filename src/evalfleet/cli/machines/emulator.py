@@ -24,13 +24,6 @@ if TYPE_CHECKING:
     show_default=True,
     help="How many times faster than real time; 0: no waiting.",
 )
-@click.option(
-    "--hosts",
-    type=click.Choice(["inprocess", "netns"]),
-    default="inprocess",
-    show_default=True,
-    help="How VMs are emulated.",
-)
 @click.option("--scenario", type=click.Path(path_type=Path), metavar="FILE", help="File with quotas, times and faults.")
 @click.option("--seed", type=int, help="Seed for everything random.  [default: the scenario's, else 0]")
 @click.option(
@@ -42,7 +35,6 @@ if TYPE_CHECKING:
 def command(
     port: int,
     speed: float,
-    hosts: str,
     scenario: Path | None,
     seed: int | None,
     traffic: Path | None,
@@ -65,7 +57,7 @@ def command(
         ) from None
 
     chosen = scenarios.load(scenario) if scenario else scenarios.Scenario()
-    options = Options(port=port, speed=speed, hosts=hosts, scenario=chosen, seed=seed, traffic=traffic, tls=tls)
+    options = Options(port=port, speed=speed, scenario=chosen, seed=seed, traffic=traffic, tls=tls)
     anyio.run(_run, options, as_json)
 
 

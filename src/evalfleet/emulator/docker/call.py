@@ -92,7 +92,7 @@ def config_file(call: Call) -> Path:
     """Where the caller's Docker keeps its logins."""
     default = os.path.join(call.environ.get("HOME", "/"), ".docker")
     folder = call.asked.option("--config") or call.environ.get("DOCKER_CONFIG") or default
-    return call.machine.outside(Path(folder)) / "config.json"
+    return Path(folder) / "config.json"
 
 
 def auths(file: Path) -> dict[str, Any]:

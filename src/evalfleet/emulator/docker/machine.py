@@ -45,10 +45,6 @@ class DockerMachine(Protocol):
 
     def takes_password(self, password: str) -> bool: ...
 
-    def outside(self, path: Path) -> Path:
-        """Return where a path of the machine's lies on this one."""
-        ...
-
     async def spawn(self, argv: Sequence[str], environ: Mapping[str, str], folder: str) -> Process:
         """Start a program on it, with pipes for all three streams.
 

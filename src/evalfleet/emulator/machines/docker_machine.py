@@ -56,12 +56,9 @@ class VmDocker(Struct, frozen=True):
     def takes_password(self, password: str) -> bool:
         return True
 
-    def outside(self, path: Path) -> Path:
-        return self.machine.host.outside(path)
-
     async def spawn(self, argv: Sequence[str], environ: Mapping[str, str], folder: str) -> Process:
         # In a container Windows has an address of its own; here it has the machine's.
-        words = [word.replace(GUEST, self.guests.address(self.machine)) for word in argv]
+        words = [word.replace(GUEST, self.machine.address) for word in argv]
         return await self.machine.host.spawn(words, environ, folder)
 
     async def open_guest(self) -> None:

@@ -20,19 +20,14 @@ _SCREEN = "<!doctype html><title>{name}</title><h1>{name}</h1><p>An emulated Win
 class Guests:
     """One guest per machine: it answers while a container of the machine runs, some time after its start."""
 
-    def __init__(self, world: EmulatorContext, machines: Machines, shared: str | None) -> None:
+    def __init__(self, world: EmulatorContext, machines: Machines) -> None:
         self._world = world
         self._machines = machines
-        self._shared = shared  # one address for all, where callers are told apart by theirs
         self._servers: dict[str, list[asyncio.Server]] = {}
-
-    def address(self, machine: Machine) -> str:
-        """Return where programs of the machine find their guest."""
-        return self._shared or machine.address
 
     async def open(self, machine: Machine) -> None:
         """Listen for a machine; once is enough."""
-        address = self.address(machine)
+        address = machine.address
         if address not in self._servers:
             self._servers[address] = []
             for port in (PORT, SCREEN_PORT):
@@ -47,7 +42,7 @@ class Guests:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         own, port = writer.get_extra_info("sockname")[:2]
         try:
-            machine = self._machines.at(writer.get_extra_info("peername")[0] if self._shared else own)
+            machine = self._machines.at(own)
             if self.answers(machine):
                 await reader.readline()
                 body = _PROBE if port == PORT else _SCREEN.format(name=machine.name).encode()

@@ -1,7 +1,6 @@
 """The metadata service inside a VM: instance data and scheduled events.
 
-On Azure it answers at 169.254.169.254, and so it does for hosts with a network of their own, known by their addresses.
-Commands of the others find its address, which names the VM, in `EVALFLEET_IMDS`.
+On Azure it answers at 169.254.169.254. Commands of an emulated VM find its address, which names the VM, in `EVALFLEET_IMDS`.
 """
 
 from __future__ import annotations
@@ -28,9 +27,6 @@ class Imds:
             web.get("/imds/{vm}/metadata/instance", self._instance),
             web.get("/imds/{vm}/metadata/scheduledevents", self._events),
             web.post("/imds/{vm}/metadata/scheduledevents", self._approve),
-            web.get("/metadata/instance", self._instance),
-            web.get("/metadata/scheduledevents", self._events),
-            web.post("/metadata/scheduledevents", self._approve),
         ]
 
     def _machine(self, request: web.Request) -> Machine:
@@ -38,8 +34,7 @@ class Imds:
             raise ArmError(400, "BadRequest", "Bad request: the header 'Metadata: true' is missing.")
         if "api-version" not in request.query:
             raise ArmError(400, "BadRequest", "Bad request: api-version is missing.")
-        named = request.match_info.get("vm")
-        return self._machines.named(named) if named else self._machines.at(request.remote or "")
+        return self._machines.named(request.match_info["vm"])
 
     async def _instance(self, request: web.Request) -> web.Response:
         machine = self._machine(request)

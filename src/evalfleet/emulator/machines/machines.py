@@ -110,7 +110,7 @@ class Machines:
             properties["networkProfile"]["networkInterfaces"] = made
         self._make_disk(call, body)
         spec = self._host_spec(body, custom_data, image)
-        machine = Machine(body, self._world.make_host(spec), spec.address)
+        machine = Machine(body, Host(spec, self._world.command_asked), spec.address)
         machine.condition.disk_gb = float(properties["storageProfile"]["osDisk"]["diskSizeGB"])
         self._known[body["id"].lower()] = machine
         return machine

@@ -7,23 +7,23 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-EVERYWHERE = ("kvm-ok", "df", "date", "docker", "systemctl")
-FOLDER_ONLY = ("sudo", "apt-get")  # where the machine is no more than a folder of this one, and must not change it
+# `sudo` and `apt-get`, because the machine is no more than a folder of this one, and must not change it.
+ALL = ("kvm-ok", "df", "date", "docker", "systemctl", "sudo", "apt-get")
 
 
 @cache
-def _text(name: str, python: str) -> str:
+def _text(name: str) -> str:
     folder = resources.files("evalfleet.emulator") / "programs"
     if name == "docker":
         # -I and -S: it needs nothing installed, and starts in a hundredth of a second.
-        return f"#!{python} -IS\n" + (folder / "docker.py").read_text("utf-8")
+        return f"#!{sys.executable} -IS\n" + (folder / "docker.py").read_text("utf-8")
     return (folder / f"{name}.sh").read_text("utf-8")
 
 
-def install(folder: Path, names: tuple[str, ...], python: str = sys.executable) -> None:
-    """Write the programs that are missing; one that somebody put there stays. `python` is one that the machine has."""
+def install(folder: Path, names: tuple[str, ...]) -> None:
+    """Write the programs that are missing; one that a person put there stays."""
     for name in names:
         file = folder / name
         if not file.exists():
-            file.write_text(_text(name, python), "utf-8")
+            file.write_text(_text(name), "utf-8")
             file.chmod(0o755)

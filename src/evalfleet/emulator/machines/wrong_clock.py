@@ -14,8 +14,8 @@ from pathlib import Path
 FOLDER = Path("etc", "evalfleet")
 
 
-async def install(base: Path, seen_in: Path, skew_s: float) -> Path | None:
-    """Make the library below `base`, which the machine's programs know as `seen_in`; its path there, if they have it."""
+async def install(base: Path, skew_s: float) -> Path | None:
+    """Make the library below `base`. Returns its path; None where the machine's programs do not have it."""
     compiler = shutil.which("cc")
     if not skew_s or compiler is None:
         return None
@@ -25,7 +25,7 @@ async def install(base: Path, seen_in: Path, skew_s: float) -> Path | None:
         library.parent.mkdir(parents=True, exist_ok=True)
         source = resources.files("evalfleet.emulator") / "programs" / "clock.c"
         process = await asyncio.create_subprocess_exec(
-            *(compiler, "-shared", "-fPIC", "-O1", f"-DSKEW={round(skew_s)}", f'-DSELF="{seen_in / name}"'),
+            *(compiler, "-shared", "-fPIC", "-O1", f"-DSKEW={round(skew_s)}", f'-DSELF="{library}"'),
             *("-o", str(partial), str(source), "-ldl"),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
@@ -34,4 +34,4 @@ async def install(base: Path, seen_in: Path, skew_s: float) -> Path | None:
         if await process.wait():
             return None
         os.replace(partial, library)
-    return seen_in / name
+    return library
