@@ -49,8 +49,7 @@ def emulator() -> Iterator[Emulator]:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=null, env=env)
     assert process.stdout is not None
     try:
-        told = json.loads(process.stdout.readline())
-        yield Emulator(process.pid, {name: value for name, value in told.items() if name != "schema"})
+        yield Emulator(process.pid, json.loads(process.stdout.readline())["variables"])
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(END_S)

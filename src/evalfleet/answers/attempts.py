@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from msgspec import field
+
 from evalfleet.answers.base import Answer
 from evalfleet.answers.summary import TaskRow
-from evalfleet.model import AttemptState, Failure, JsonObject, Outcome, Requests, TaskState, Verdict
+from evalfleet.model import AttemptState, Blame, Failure, JsonObject, Kind, Outcome, Requests, TaskState, Verdict
 
 
 class Frame(Answer, frozen=True, kw_only=True):
@@ -77,10 +79,36 @@ class TaskFacts(TaskRow, frozen=True, kw_only=True):
     attempt_list: list[AttemptRow]
 
 
-class Artifact(Answer, frozen=True, kw_only=True):
-    path: str
+class ArtifactFile(Answer, frozen=True, kw_only=True):
+    """A file that an attempt left."""
+
+    path: str  # below the folder of its artifacts
     size: int
+
+
+class ArtifactList(Answer, frozen=True, kw_only=True):
+    run: str
+    key: str
+    attempt: int
+    artifacts: list[ArtifactFile]
+
+
+class Artifact(ArtifactFile, frozen=True, kw_only=True):
     secret: bool
+
+
+class AttemptLog(Answer, frozen=True, kw_only=True):
+    """What an attempt wrote, as `evalfleet logs --json` prints it."""
+
+    run: str
+    key: str
+    attempt: int
+    state: AttemptState
+    outcome: Outcome | None
+    worker: str
+    folder: str
+    stdout: str | None  # None: not asked for
+    stderr: str | None
 
 
 class LogSizes(Answer, frozen=True, kw_only=True):
@@ -114,3 +142,40 @@ class LogPiece(Answer, frozen=True, kw_only=True):
     size: int
     live: bool
     text: str
+
+
+class Judgement(Answer, frozen=True, kw_only=True):
+    """What an attempt was judged: a verdict with score and success, or a failure with kind, blame and evidence."""
+
+    outcome: Outcome | None
+    score: float | None = None
+    success: bool | None = None
+    kind: Kind | None = None
+    blame: Blame | None = None
+    evidence: str | None = None
+
+
+class TaskMove(Answer, frozen=True, kw_only=True):
+    from_: TaskState = field(name="from")
+    to: TaskState
+
+
+class JudgedAttempt(Answer, frozen=True, kw_only=True):
+    """An attempt that is judged otherwise today."""
+
+    key: str
+    attempt: int
+    from_: Judgement = field(name="from")
+    to: Judgement
+    task: TaskMove | None  # where the state of its task changes
+    applied: bool
+
+
+class JudgedRun(Answer, frozen=True, kw_only=True):
+    """As `evalfleet judge --json` prints it."""
+
+    run: str
+    judge_version: int
+    dry_run: bool
+    changes: list[JudgedAttempt]
+    tasks: dict[str, int]  # by state, after the changes; and `total`

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
+
+from msgspec import field
 
 from evalfleet.answers.alerts import Alert, Severity
 from evalfleet.answers.base import Answer, Range
 from evalfleet.answers.studies import StudyFound
 from evalfleet.answers.summary import FailureKind, Reason, Scores, Summary, TaskCounts, TaskRow
-from evalfleet.model import JsonObject, Policy, RunState, TaskState
+from evalfleet.model import Failure, JsonObject, Policy, RunState, TaskState
 
 Look = Literal["pass", "wrong", "own", "infra", "off", "live"]
 """How an attempt is coloured."""
@@ -109,6 +111,30 @@ class RunFacts(Summary, frozen=True, kw_only=True):
 class TaskPage(Answer, frozen=True, kw_only=True):
     tasks: list[TaskRow]
     next: str | None
+
+
+class TaskResult(Answer, frozen=True, kw_only=True):
+    """The state of one task."""
+
+    key: str
+    domain: str
+    state: TaskState
+    score: float | None  # of its verdict, 0 to 1
+    success: bool | None
+    steps: int | None
+    metrics: dict[str, Any] = field(default_factory=dict[str, Any])
+    duration_s: float | None  # of the attempt that decided it
+    attempts: int
+    worker: str | None
+    failure: Failure | None  # kind, blame and evidence, where it has no verdict
+    reason: str | None  # why it failed or is held
+
+
+class TaskList(Answer, frozen=True, kw_only=True):
+    """As `evalfleet tasks --json` prints it."""
+
+    run: str
+    tasks: list[TaskResult]
 
 
 class TaskGrid(Answer, frozen=True, kw_only=True):

@@ -11,8 +11,9 @@ import anyio
 import anyio.to_thread
 
 from evalfleet import config
+from evalfleet.answers.attempts import ArtifactFile as Artifact
 from evalfleet.answers.comparison import Comparison
-from evalfleet.answers.runs import RunRow
+from evalfleet.answers.runs import RunRow, TaskResult
 from evalfleet.answers.server import Exported
 from evalfleet.answers.summary import Summary
 from evalfleet.api.tasks import Folder
@@ -24,12 +25,11 @@ from evalfleet.hosts.base import single_error
 from evalfleet.layout import Home
 from evalfleet.model import Event, Run, RunState
 from evalfleet.operations import attempt_files, runs, steer
-from evalfleet.operations.attempt_files import Artifact
 from evalfleet.operations.home import opened_for_writing
 from evalfleet.operations.import_results import import_folder
 from evalfleet.operations.rejudge import Rejudged, judge_run
 from evalfleet.operations.steer import Amended, Pausing
-from evalfleet.operations.tasks import TaskResult, list_tasks, task_filter
+from evalfleet.operations.tasks import list_tasks, task_filter
 from evalfleet.report.compare import compare
 from evalfleet.report.exports.folder import FORMATS, export
 from evalfleet.report.html.page import page

@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from evalfleet import config
+from evalfleet.answers.attempts import ArtifactFile
 from evalfleet.errors import NotFound
 from evalfleet.hosts.attempt_files import files_inside, open_inside
 from evalfleet.layout import Home
@@ -20,13 +21,6 @@ from evalfleet.store.reader import StoreReader
 STREAMS = ("stdout", "stderr")
 _BLOCK = 1 << 16
 _MOST_FILES = 100_000
-
-
-class Artifact(Struct, frozen=True, kw_only=True):
-    """A file that an attempt left."""
-
-    path: str  # below the folder of its artifacts
-    size: int
 
 
 def find_attempt(store: StoreReader, run: Run, key: str, number: int | None = None) -> Attempt:
@@ -74,11 +68,11 @@ def log(home: Home, key: str, attempt: Attempt, stream: str) -> str:
     return b"".join(Tail(home, key, attempt).read(stream)).decode("utf-8", "replace")
 
 
-def artifacts(home: Home, key: str, attempt: Attempt) -> list[Artifact]:
+def artifacts(home: Home, key: str, attempt: Attempt) -> list[ArtifactFile]:
     """The attempt's artifacts, sorted by path. A name that is not text is left out: no front end could show it."""
     found = files_inside(folder_of(home, key, attempt), "artifacts", _MOST_FILES)
     named = sorted((path, known.st_size) for path, known in found if _is_text(path))
-    return [Artifact(path=path, size=size) for path, size in named]
+    return [ArtifactFile(path=path, size=size) for path, size in named]
 
 
 def _is_text(path: str) -> bool:

@@ -6,32 +6,16 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
+from evalfleet.answers.runs import TaskResult
 from evalfleet.errors import InputError
-from evalfleet.model import Failure, Run, Task, TaskState
+from evalfleet.model import Run, Task, TaskState
 from evalfleet.store.reader import StoreReader
 from evalfleet.validation import sentence, suggestion
 
 FAILED = (TaskState.FAILED, TaskState.HELD)
 """The states of tasks that have ended without a verdict."""
-
-
-class TaskResult(Struct, frozen=True, kw_only=True):
-    """The state of one task."""
-
-    key: str
-    domain: str
-    state: TaskState
-    score: float | None  # of its verdict, 0 to 1
-    success: bool | None
-    steps: int | None
-    metrics: dict[str, Any] = field(default_factory=dict[str, Any])
-    duration_s: float | None  # of the attempt that decided it
-    attempts: int
-    worker: str | None
-    failure: Failure | None  # kind, blame and evidence, where it has no verdict
-    reason: str | None  # why it failed or is held
 
 
 class TaskFilter(Struct, frozen=True, kw_only=True):

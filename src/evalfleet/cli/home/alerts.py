@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+from msgspec import convert
 
-from evalfleet.cli.shared.document import document
+from evalfleet.answers.alerts import Alert, AlertChannel, AlertList, AlertRule, ChannelTest, ChannelTests
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
@@ -43,48 +45,50 @@ def _test(settings: Settings, *, as_json: bool) -> int:
     sender = ChannelSender(settings.alerts)
     if not sender.channels:
         raise InputError("there is no channel; set `webhook` under [alerts] to the name of a variable with its address")
-    results = [{"channel": name, "error": sender.send(name, trial())} for name in sender.channels]
+    errors = {name: sender.send(name, trial()) for name in sender.channels}
     if as_json:
-        click.echo(document({"channels": [{**one, "ok": one["error"] is None} for one in results]}))
+        sent = [ChannelTest(channel=name, ok=error is None, error=error) for name, error in errors.items()]
+        print_document(ChannelTests(channels=sent))
     else:
-        for one in results:
-            click.echo(f"{one['channel']}: {one['error'] or 'sent'}")
-    return Refused.exit_code if any(one["error"] for one in results) else 0
+        for name, error in errors.items():
+            click.echo(f"{name}: {error or 'sent'}")
+    return Refused.exit_code if any(errors.values()) else 0
 
 
 def _list(settings: Settings, run: str | None, limit: int, *, firing: bool, as_json: bool) -> int:
     from evalfleet.daemon.alerts import state as alerts
     from evalfleet.report.reader import opened
 
-    rules = alerts.rules(settings.alerts)
+    rules = convert(alerts.rules(settings.alerts), list[AlertRule])
     with opened(settings.home) as store:
-        found: list[dict[str, Any]] = []
+        found: list[Alert] = []
         if store is not None:
             run_id = store.runs.find(run).id if run else None
-            found, _ = alerts.listed(store, run=run_id, state="firing" if firing else None, limit=limit, before=None)
+            rows, _ = alerts.listed(store, run=run_id, state="firing" if firing else None, limit=limit, before=None)
+            found = convert(rows, list[Alert])
     if as_json:
-        channels = [{"channel": name} for name in settings.alerts.channels]
-        click.echo(document({"alerts": found, "rules": rules, "channels": channels}))
+        channels = [AlertChannel(channel=name) for name in settings.alerts.channels]
+        print_document(AlertList(alerts=found, rules=rules, channels=channels))
         return 0
     for alert in found:
         click.echo(_line(alert))
     if not found:
         click.echo("no alerts yet")
     channels = ", ".join(settings.alerts.channels) or "none; see docs/howto/be-told.md"
-    on = [rule for rule in rules if rule["enabled"]]
+    on = [rule for rule in rules if rule.enabled]
     click.echo(
         f"\n{len(on)} rules, watched while a run or pool has a controller, or `evalfleet serve` runs; channels: {channels}"
     )
     for rule in on:
-        if rule["action"] != "notify":
-            click.echo(f"{rule['rule']}: {rule['action']}")
+        if rule.action != "notify":
+            click.echo(f"{rule.rule}: {rule.action}")
     return 0
 
 
-def _line(alert: dict[str, Any]) -> str:
+def _line(alert: Alert) -> str:
     from evalfleet.report import text
     from evalfleet.report.terminal import events
 
-    state = "firing" if alert["state"] == "firing" else "over"
-    at = events.clock(alert["fired_at"], date=True)
-    return f"{at}  {state:<6}  {alert['severity']:<8}  {text.printable(str(alert['message']))}"
+    state = "firing" if alert.state == "firing" else "over"
+    at = events.clock(alert.fired_at, date=True)
+    return f"{at}  {state:<6}  {alert.severity:<8}  {text.printable(alert.message)}"

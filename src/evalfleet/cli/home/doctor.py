@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.shared.document import document
+from evalfleet.answers.home import Health
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import adopt_option, home_option, json_option
 
 if TYPE_CHECKING:
@@ -42,16 +43,7 @@ def command(clean: bool, adopt: bool, as_json: bool, home: str | None) -> int:
     doctor_checks = [*broken, *_examine(settings)]
     problems = sum(check.level == "problem" for check in doctor_checks)
     if as_json:
-        answer = {
-            "home": str(settings.home),
-            "healthy": not problems,
-            "cleaned": done,
-            "checks": [
-                {"name": one.name, "level": one.level, "message": one.message, "remedy": one.remedy}
-                for one in doctor_checks
-            ],
-        }
-        click.echo(document(answer))
+        print_document(Health(home=str(settings.home), healthy=not problems, cleaned=done, checks=doctor_checks))
     else:
         from evalfleet.report.terminal import lines
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from evalfleet.answers.home import ServerAddress
 from evalfleet.cli.shared.document import document
 from evalfleet.cli.shared.options import home_option, json_option
 
@@ -100,7 +101,7 @@ async def _serve(settings: Settings, options: Options, open_page: bool, while_st
         click.echo(f"evalfleet: {text}", err=True)
 
     async with running(settings, options, notice) as server:
-        click.echo(document({"url": server.url, "address": server.address}) if as_json else server.address)
+        click.echo(document(ServerAddress(url=server.url, address=server.address)) if as_json else server.address)
         sys.stdout.flush()
         if open_page:
             _open(server.address)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Any
 
 import click
+from msgspec import convert
+from msgspec.structs import asdict
 
-from evalfleet.cli.shared.document import document
+from evalfleet.answers.home import NewToken, RevokedToken, TokenList, TokenRow
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 
 
@@ -40,7 +42,8 @@ def new(name: str, role: str, days: float | None, as_json: bool, home: str | Non
     with closing(open_store(config.load(home).home)) as store:
         made = tokens.make(store, name, Role(role), None if days is None else days * 86_400)
     if as_json:
-        click.echo(document({**_row(made.token), "token": made.text}))
+        row = convert(made.token, TokenRow, from_attributes=True)
+        print_document(NewToken(**asdict(row), token=made.text))
     else:
         click.echo(made.text)
         click.echo(f"token {made.token.id} ({name}): {role}; it is shown only now", err=True)
@@ -56,17 +59,16 @@ def list_(as_json: bool, home: str | None) -> None:
     from evalfleet.report.reader import opened
 
     with opened(config.load(home).home) as store:
-        rows = [_row(token) for token in store.tokens.all()] if store is not None else []
+        rows = convert(store.tokens.all() if store is not None else [], list[TokenRow], from_attributes=True)
         now = store.now() if store is not None else 0.0
     if as_json:
-        click.echo(document({"tokens": rows}))
+        print_document(TokenList(tokens=rows))
         return
     if not rows:
         click.echo("no tokens yet; `evalfleet token new NAME` creates one")
     for row in rows:
-        left = "no expiry" if row["expires_at"] is None else f"expires in {text.age(max(0.0, row['expires_at'] - now))}"
-        name = text.printable(row["name"])
-        click.echo(f"{row['id']}  {row['role']:<8}  {name:<24}  {left}")
+        left = "no expiry" if row.expires_at is None else f"expires in {text.age(max(0.0, row.expires_at - now))}"
+        click.echo(f"{row.id}  {row.role:<8}  {text.printable(row.name):<24}  {left}")
 
 
 @command.command("revoke")
@@ -80,14 +82,7 @@ def revoke(token: str, as_json: bool, home: str | None) -> None:
 
     with closing(open_store(config.load(home).home)) as store:
         gone = store.tokens.revoke(token)
-    click.echo(document({"revoked": gone.id}) if as_json else f"token {gone.id} ({gone.name}) is revoked")
-
-
-def _row(token: Any) -> dict[str, Any]:
-    return {
-        "id": token.id,
-        "name": token.name,
-        "role": str(token.role),
-        "created_at": token.created_at,
-        "expires_at": token.expires_at,
-    }
+    if as_json:
+        print_document(RevokedToken(revoked=gone.id))
+    else:
+        click.echo(f"token {gone.id} ({gone.name}) is revoked")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from evalfleet.cli.shared.document import document
+from evalfleet.answers.home import Versions
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 
 
@@ -18,19 +19,19 @@ def command(as_json: bool, home: str | None) -> None:
 
     import evalfleet
 
-    versions = {
-        "version": evalfleet.__version__,
-        "python": platform.python_version(),
-        "sqlite": sqlite3.sqlite_version,
-        "platform": platform.platform(),
-    }
-    commit = _checkout()
+    found = Versions(
+        version=evalfleet.__version__,
+        python=platform.python_version(),
+        sqlite=sqlite3.sqlite_version,
+        platform=platform.platform(),
+        checkout=_checkout(),
+    )
     if as_json:
-        click.echo(document(versions | ({"checkout": commit} if commit else {})))
-    else:
-        click.echo("evalfleet {version} (Python {python}, SQLite {sqlite}, {platform})".format(**versions))
-        if commit:
-            click.echo(f"runs from a checkout at {commit}")
+        print_document(found)
+        return
+    click.echo(f"evalfleet {found.version} (Python {found.python}, SQLite {found.sqlite}, {found.platform})")
+    if found.checkout:
+        click.echo(f"runs from a checkout at {found.checkout}")
 
 
 def _checkout() -> str | None:

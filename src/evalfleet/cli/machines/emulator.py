@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.shared.document import document
+from evalfleet.answers.home import EmulatorSettings
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 from evalfleet.errors import InputError
 
@@ -70,7 +71,7 @@ async def _run(options: Options, as_json: bool) -> None:
     async with server.running(options) as emulator:
         settings = emulator.settings()
         if as_json:
-            click.echo(document(settings))
+            print_document(EmulatorSettings(variables=settings))
         else:
             for name, value in settings.items():
                 click.echo(f"export {name}={value}")

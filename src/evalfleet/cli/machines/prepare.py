@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import convert
 
-from evalfleet.cli.shared.document import document
+from evalfleet.answers.machines import CheckRow, Prepared, PreparedHost, PreparedPool
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option, wheels_option
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ def _here(settings: Settings, benchmark: Benchmark, as_json: bool) -> int:
     checks = prepare(benchmark, lambda check: _show(check, as_json), _say, secrets)
     ready = all(check.holds for check in checks)
     if as_json:
-        click.echo(document({"benchmark": benchmark.name, "ready": ready, "checks": [check.row() for check in checks]}))
+        print_document(Prepared(benchmark=benchmark.name, ready=ready, checks=_rows(checks)))
     else:
         click.echo(f"{benchmark.name} is ready" if ready else f"{benchmark.name} is not ready")
     return 0 if ready else NOT_READY
@@ -78,12 +80,8 @@ def on_hosts(settings: Settings, home: str | None, name: str, tools: Tools, whee
     rows = anyio.run(_all, hosts, Home(settings.home), tools, parcel, as_json)
     ready = [host for host, checks in rows.items() if all(check.holds for check in checks)]
     if as_json:
-        told = [
-            {"host": host, "ready": host in ready, "checks": [check.row() for check in checks]}
-            for host, checks in rows.items()
-        ]
-        answer = {"benchmark": tools.benchmark, "pool": name, "ready": len(ready) == len(rows), "hosts": told}
-        click.echo(document(answer))
+        told = [PreparedHost(host=host, ready=host in ready, checks=_rows(checks)) for host, checks in rows.items()]
+        print_document(PreparedPool(benchmark=tools.benchmark, pool=name, ready=len(ready) == len(rows), hosts=told))
     else:
         others = sorted(rows.keys() - set(ready))
         lacking = f"; not ready: {', '.join(others)}" if others else ""
@@ -120,6 +118,10 @@ async def _all(
         for host in hosts:
             group.start_soon(prepare, host)
     return rows
+
+
+def _rows(checks: list[ReadinessCheck]) -> list[CheckRow]:
+    return convert([check.row() for check in checks], list[CheckRow])
 
 
 def _show(check: ReadinessCheck, as_json: bool, host: str = "") -> None:

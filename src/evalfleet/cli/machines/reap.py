@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.shared.document import document
+from evalfleet.answers.machines import Reaped, ReapedResource
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import force_option, home_option, json_option
 
 if TYPE_CHECKING:
@@ -49,30 +50,29 @@ def command(dry_run: bool, owners: tuple[str, ...], force: bool, as_json: bool, 
         kinds = [kind for kind in clouds() if kind.provider.is_configured(settings)]
         if not kinds:
             click.echo("no cloud is set up here; only hosts are looked at", err=True)
-            gone: list[dict[str, str]] = []
+            gone: list[ReapedResource] = []
             others: dict[str, int] = {}
             left = sum(creates_machines(pool) for pool in store.pools.all())  # nobody has seen what they have
         else:
             gone, left, others = _in_clouds(settings, store, kinds, owners, dry_run=dry_run, force=force)
         runners = [] if dry_run else _on_hosts(settings, store)
         if gone:
-            names = sorted(row["name"] for row in gone)
+            names = sorted(row.name for row in gone)
             data = {"found": len(gone), "left": left, "names": names[:_NAMED], "by": "evalfleet reap"}
             store.events.note(_HOME, "reap.found", data)
     if as_json:
-        said = {"dry_run": dry_run, "resources": gone, "left": left, "runners": runners, "others": others}
-        click.echo(document(said))
+        print_document(Reaped(dry_run=dry_run, resources=gone, left=left, runners=runners, others=others))
     else:
         _print_others(others)
         _print(gone, left, runners, dry_run=dry_run)
     return 3 if left and not dry_run else 0
 
 
-def _print(gone: list[dict[str, str]], left: int, runners: list[str], *, dry_run: bool) -> None:
+def _print(gone: list[ReapedResource], left: int, runners: list[str], *, dry_run: bool) -> None:
     from evalfleet.report.text import count
 
     for row in gone:
-        click.echo(f"{'would go' if dry_run else 'gone'}: {row['type']} {row['name']} ({row['region']}): {row['why']}")
+        click.echo(f"{'would go' if dry_run else 'gone'}: {row.type} {row.name} ({row.region}): {row.why}")
     for name in runners:
         click.echo(f"gone: the idle runner on {name}")
     if dry_run:
@@ -98,7 +98,7 @@ def _in_clouds(
     *,
     dry_run: bool,
     force: bool,
-) -> tuple[list[dict[str, str]], int, dict[str, int]]:
+) -> tuple[list[ReapedResource], int, dict[str, int]]:
     """What is or would be deleted, how many could not be, and how many resources of other homes were left alone."""
     import anyio
 
@@ -140,7 +140,7 @@ def _in_clouds(
 
     found, left, others = anyio.run(act)
     rows = [
-        {"type": each.resource.type, "name": each.resource.name, "region": each.resource.region, "why": each.why}
+        ReapedResource(type=each.resource.type, name=each.resource.name, region=each.resource.region, why=each.why)
         for each in found
     ]
     return rows, left, others

@@ -6,8 +6,9 @@ from contextlib import closing
 
 import click
 
+from evalfleet.answers.machines import BakedImage
 from evalfleet.cli.pools.shared.options import worker_option
-from evalfleet.cli.shared.document import document
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 
 
@@ -51,7 +52,10 @@ def command(name: str | None, worker: str | None, image: str, as_json: bool, hom
             click.echo(line)
 
     baked = anyio.run(bake, settings, pool, host, image, tell)
-    made = {"image": baked.name, "version": baked.version, "id": baked.id, "source": host.name}
-    said = f"image {made['image']} {made['version']} is ready; `evalfleet pool create NAME … --image {made['image']}` uses it"
-    click.echo(document(made) if as_json else said)
+    if as_json:
+        print_document(BakedImage(image=baked.name, version=baked.version, id=baked.id, source=host.name))
+    else:
+        click.echo(
+            f"image {baked.name} {baked.version} is ready; `evalfleet pool create NAME … --image {baked.name}` uses it"
+        )
     return 0

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
+from evalfleet.answers.pools import CreatedPool
 from evalfleet.cli.pools.shared.options import pool_options
-from evalfleet.cli.shared.document import document
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 
 
@@ -31,6 +32,7 @@ def command(name: str, backend: str | None, replace: bool, as_json: bool, home: 
     from evalfleet.cli.pools.shared.options import given
     from evalfleet.operations.pools import Order, create
     from evalfleet.pools.kinds.registry import kind_of
+    from evalfleet.report.text import count
     from evalfleet.store.open import open_store
 
     settings = config.load(home)
@@ -39,15 +41,10 @@ def command(name: str, backend: str | None, replace: bool, as_json: bool, home: 
         kind = kind_of(pool)
         if kind.creates_machines:
             return made_true(settings, store, Order(pool=name), as_json=as_json)
-    _show(name, kind.name, len(kind.hosts(pool, ())), kind.slots(pool), as_json)
-    return 0
-
-
-def _show(name: str, backend: str, hosts: int, workers: int, as_json: bool) -> None:
-    from evalfleet.report.text import count
-
+    hosts, workers = len(kind.hosts(pool, ())), kind.slots(pool)
     if as_json:
-        click.echo(document({"pool": name, "backend": backend, "hosts": hosts, "workers": workers}))
-        return
+        print_document(CreatedPool(pool=name, backend=kind.name, hosts=hosts, workers=workers, by=None))
+        return 0
     click.echo(f"pool {name}: {count(hosts, 'host')}, {count(workers, 'worker')}")
     click.echo(f"`evalfleet pool status {name} --probe` asks them; `evalfleet run TASKS --pool {name}` uses them")
+    return 0

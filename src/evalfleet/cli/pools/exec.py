@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
+from evalfleet.answers.machines import CommandOnPool
 from evalfleet.cli.pools.shared.hosts import found, require_library, say, worker_option
 from evalfleet.cli.pools.shared.pools import home_of
 from evalfleet.cli.pools.ssh import line_of
-from evalfleet.cli.shared.document import document
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 
 FAILED, LOST = 1, 3
@@ -69,7 +70,7 @@ def command(
 
     rows = anyio.run(Everywhere(hosts, home_of(home), line, timeout_s).run, not as_json)
     if as_json:
-        click.echo(document({"command": line, "hosts": {row.host: row.told() for row in rows}}))
+        print_document(CommandOnPool(command=line, hosts={row.host: row.told() for row in rows}))
     else:
         for row in rows:
             if row.ended.exit != 0:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import asdict
 
+from evalfleet.answers.machines import CommandOnHost
 from evalfleet.cli.pools.shared.hosts import one, require_library, say
 from evalfleet.cli.pools.shared.pools import home_of
-from evalfleet.cli.shared.document import document
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
@@ -118,5 +120,5 @@ def _collected(host: Reachable, home: Home, line: str) -> int:
     from evalfleet.cli.pools.shared.run_on_all import Everywhere
 
     (row,) = anyio.run(Everywhere([host], home, line, None).run, False)
-    click.echo(document({"host": row.host, **row.told()}))
+    print_document(CommandOnHost(host=row.host, **asdict(row.told())))
     return LOST if row.ended.exit is None else row.ended.exit

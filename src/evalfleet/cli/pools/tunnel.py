@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from evalfleet.answers.machines import OpenTunnel
 from evalfleet.cli.pools.shared.hosts import one, require_library, say
 from evalfleet.cli.pools.shared.pools import home_of
-from evalfleet.cli.shared.document import document
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ async def _serve(host: Reachable, home: Home, target: Target, local_port: int | 
             port: int = await group.start(Tunnel(host, home, target, say).serve, local_port)
             address = f"{LOCAL}:{port}"
             if as_json:
-                click.echo(document({"host": host.name, "target": str(target), "address": address}))
+                print_document(OpenTunnel(host=host.name, target=str(target), address=address))
             else:
                 click.echo(f"{address} leads to {target} of {host.name}; Ctrl-C ends it")
             await until_told()

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from evalfleet.answers.attempts import ArtifactList
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option, run_required
 
@@ -41,7 +42,7 @@ def command(run: str, key: str, path: str | None, number: int | None, as_json: b
             return
         files = artifacts(Home(settings.home), key, attempt)
     if as_json:
-        print_document({"run": found.id, "key": key, "attempt": attempt.number, "artifacts": files})
+        print_document(ArtifactList(run=found.id, key=key, attempt=attempt.number, artifacts=files))
     elif files:
         rows = [[Span(f"{one.size:,}"), Span(text.printable(one.path))] for one in files]
         write(table([Column("bytes", right=True), Column("file")], rows, columns()), colour=settings.colour)

@@ -6,11 +6,12 @@ import codecs
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.shared.document import document
+from evalfleet.answers.attempts import AttemptLog
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option, run_required
 from evalfleet.operations.attempt_files import STREAMS, Tail, find_attempt
 
@@ -156,16 +157,16 @@ def _now(store: StoreReader, attempt: Attempt) -> Attempt:
 
 
 def _print_object(run: Run, key: str, attempt: Attempt, tail: Tail, streams: tuple[str, ...]) -> None:
-
-    answer: dict[str, Any] = {
-        "run": run.id,
-        "key": key,
-        "attempt": attempt.number,
-        "state": str(attempt.state),
-        "outcome": attempt.outcome and str(attempt.outcome),
-        "worker": attempt.worker,
-        "folder": str(tail.folder()),
-    }
-    for stream in streams:
-        answer[stream] = b"".join(tail.read(stream)).decode("utf-8", "replace")
-    click.echo(document(answer))
+    texts = {stream: b"".join(tail.read(stream)).decode("utf-8", "replace") for stream in streams}
+    answer = AttemptLog(
+        run=run.id,
+        key=key,
+        attempt=attempt.number,
+        state=attempt.state,
+        outcome=attempt.outcome,
+        worker=attempt.worker,
+        folder=str(tail.folder()),
+        stdout=texts.get("stdout"),
+        stderr=texts.get("stderr"),
+    )
+    print_document(answer)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from evalfleet.answers.runs import TaskList, TaskResult
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option, run_argument
 from evalfleet.model import TaskState
 from evalfleet.operations.tasks import SORTS
 
 if TYPE_CHECKING:
-    from evalfleet.operations.tasks import TaskResult
     from evalfleet.report.terminal.lines import Line, Span
 
 _STATES = [str(state) for state in TaskState]
@@ -54,7 +54,7 @@ def command(
     with opened_run(settings.home, run) as (store, found):
         tasks = list_tasks(store, found, wanted)
     if as_json:
-        print_document({"run": found.id, "tasks": tasks})
+        print_document(TaskList(run=found.id, tasks=tasks))
     elif tasks:
         lines.write(_table(tasks, lines.columns()), colour=settings.colour)
     else:

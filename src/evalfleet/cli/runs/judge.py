@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evalfleet.cli.shared.document import document
+from evalfleet.answers.attempts import JudgedAttempt, JudgedRun, Judgement, TaskMove
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option, run_argument
 
 if TYPE_CHECKING:
-    from evalfleet.model import Run
-    from evalfleet.operations.rejudge import Change
+    from evalfleet.model import Outcome
+    from evalfleet.operations.rejudge import Change, Rejudged
     from evalfleet.report.terminal.lines import Line, Span
 
 _NONE = "-"
@@ -33,58 +34,49 @@ def command(run: str, dry_run: bool, as_json: bool, home: str | None) -> None:
 
     settings = config.load(home)
     judged = judge_run(settings, run, dry_run=dry_run)
-    found, changes, tasks = judged.run, judged.changes, judged.tasks
     if as_json:
-        click.echo(document(_answer(found, changes, tasks, dry_run=dry_run)))
+        print_document(_answer(judged, dry_run=dry_run))
         return
 
     from evalfleet.report.terminal import lines
 
-    lines.write(_shown(found, changes, tasks, dry_run=dry_run), colour=settings.colour)
+    lines.write(_shown(judged, dry_run=dry_run), colour=settings.colour)
 
 
-def _answer(run: Run, changes: list[Change], tasks: dict[str, int], *, dry_run: bool) -> dict[str, Any]:
+def _answer(judged: Rejudged, *, dry_run: bool) -> JudgedRun:
     from evalfleet.core.failures.kinds import JUDGE_VERSION
     from evalfleet.model import Failure
 
-    return {
-        "run": run.id,
-        "judge_version": JUDGE_VERSION,
-        "dry_run": dry_run,
-        "changes": [
-            {
-                "key": change.key,
-                "attempt": change.attempt.number,
-                "from": _judgement(change.attempt.failure, change.attempt.outcome),
-                "to": _judgement(change.judged, change.outcome),
-                "task": _moved(change),
-                "applied": not dry_run and isinstance(change.judged, Failure),
-            }
-            for change in changes
-        ],
-        "tasks": {"total": sum(tasks.values()), **tasks},
-    }
+    changes = [
+        JudgedAttempt(
+            key=change.key,
+            attempt=change.attempt.number,
+            from_=_judgement(change.attempt.failure, change.attempt.outcome),
+            to=_judgement(change.judged, change.outcome),
+            task=TaskMove(from_=change.move[0], to=change.move[1]) if change.move else None,
+            applied=not dry_run and isinstance(change.judged, Failure),
+        )
+        for change in judged.changes
+    ]
+    tasks = {"total": sum(judged.tasks.values()), **judged.tasks}
+    return JudgedRun(run=judged.run.id, judge_version=JUDGE_VERSION, dry_run=dry_run, changes=changes, tasks=tasks)
 
 
-def _judgement(judged: Any, outcome: str | None) -> dict[str, Any]:
+def _judgement(judged: Any, outcome: Outcome | None) -> Judgement:
     from evalfleet.model import Verdict
 
     if isinstance(judged, Verdict):
-        return {"outcome": outcome, "score": judged.score, "success": judged.success}
-    return {"outcome": outcome, "kind": judged.kind, "blame": judged.blame, "evidence": judged.evidence}
+        return Judgement(outcome=outcome, score=judged.score, success=judged.success)
+    return Judgement(outcome=outcome, kind=judged.kind, blame=judged.blame, evidence=judged.evidence)
 
 
-def _moved(change: Change) -> dict[str, str] | None:
-    move = change.move
-    return {"from": str(move[0]), "to": str(move[1])} if move else None
-
-
-def _shown(run: Run, changes: list[Change], tasks: dict[str, int], *, dry_run: bool) -> list[Line]:
+def _shown(judged: Rejudged, *, dry_run: bool) -> list[Line]:
     from evalfleet.core.failures.kinds import JUDGE_VERSION
     from evalfleet.model import Verdict
     from evalfleet.report import text
     from evalfleet.report.terminal.lines import Column, columns, line, table
 
+    run, changes, tasks = judged.run, judged.changes, judged.tasks
     verdicts = sum(isinstance(change.judged, Verdict) for change in changes)
     done = "would change" if dry_run else "changed"
     changed = text.count(len(changes) - verdicts, "judgement")
@@ -116,13 +108,13 @@ def _row(change: Change) -> list[Span]:
     from evalfleet.report import text
     from evalfleet.report.terminal.lines import Span, Style
 
-    moved = _moved(change)
+    moved = change.move
     return [
         Span(text.printable(change.key), Style.STRONG),
         Span(str(change.attempt.number)),
         Span(_words(change.attempt.failure, change.attempt.outcome)),
         Span(_words(change.judged, change.outcome)),
-        Span(f"{moved['from']} → {moved['to']}" if moved else _NONE, Style.WARN if moved else Style.FAINT),
+        Span(f"{moved[0]} → {moved[1]}" if moved else _NONE, Style.WARN if moved else Style.FAINT),
     ]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evalfleet.cli.shared.document import document
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import budget_option, home_option, json_option
 from evalfleet.cli.shared.output import lasting
 from evalfleet.cli.shared.own_machines import Machines, machine_options, submit_on_own
@@ -17,6 +17,7 @@ from evalfleet.cli.shared.thresholds import Thresholds, threshold_options
 
 if TYPE_CHECKING:
     from evalfleet.model import Run
+    from evalfleet.operations.submit import Submitted
 
 
 @click.command("run")
@@ -88,7 +89,7 @@ def command(
             run, answer = submit(settings, store, submission, RunOptions(pool=pool, **wanted))
         if answer.warning is not None:
             click.echo(f"evalfleet: warning: {answer.warning}", err=True)
-        _tell(run, len(submission.tasks), detach=detach, as_json=as_json)
+        _tell(run, answer, detach=detach, as_json=as_json)
         if detach:
             return 0
         show = Show(as_json=as_json, verbose=verbose, thresholds=thresholds)
@@ -96,14 +97,14 @@ def command(
             return drive_and_report(settings, store, take(store, run), show)
 
 
-def _tell(run: Run, tasks: int, *, detach: bool, as_json: bool) -> None:
+def _tell(run: Run, answer: Submitted, *, detach: bool, as_json: bool) -> None:
     """What was submitted; of a run that is driven here a program gets the summary alone."""
     from evalfleet.report.text import count, printable
 
-    name, tasks_ = printable(run.name), count(tasks, "task")
+    name, tasks = printable(run.name), count(answer.tasks, "task")
     if detach and as_json:
-        click.echo(document({"run": run.id, "name": run.name, "state": run.state, "tasks": tasks}))
+        print_document(answer)
     elif detach:
-        click.echo(f"{run.id}\nsubmitted {tasks_} as {name}; `evalfleet resume {run.id}` drives the run")
+        click.echo(f"{run.id}\nsubmitted {tasks} as {name}; `evalfleet resume {run.id}` drives the run")
     elif not as_json:
-        click.echo(f"run {run.id} ({name}): {tasks_} on {count(run.policy.workers, 'worker')}")
+        click.echo(f"run {run.id} ({name}): {tasks} on {count(run.policy.workers, 'worker')}")

@@ -6,7 +6,8 @@ from contextlib import closing
 
 import click
 
-from evalfleet.cli.shared.document import document
+from evalfleet.answers.studies import SubmittedStudy
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import budget_option, home_option, json_option
 from evalfleet.cli.shared.output import lasting
 
@@ -65,8 +66,12 @@ def command(
             return drive_study(settings, store, found, as_json=as_json, verbose=verbose, parallel=parallel)
         run = studies.submit(settings, store, study, options, folder=folder)
         if detach:
-            text = f"{run.id}\nsubmitted the study {printable(run.name)}; `evalfleet resume {run.id}` drives it"
-            click.echo(document({"run": run.id, "name": run.name, "state": run.state}) if as_json else text)
+            if as_json:
+                print_document(SubmittedStudy(run=run.id, name=run.name, state=run.state, folder=run.folder))
+            else:
+                click.echo(
+                    f"{run.id}\nsubmitted the study {printable(run.name)}; `evalfleet resume {run.id}` drives it"
+                )
             return 0
         if not as_json:
             click.echo(f"study {run.id} ({printable(run.name)}): {plan(study)}, {run.policy.workers} at a time")

@@ -15,11 +15,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from enum import StrEnum
 from pathlib import Path
 
-from msgspec import Struct
-
+from evalfleet.answers.home import Check, Level
 from evalfleet.errors import StoreCorrupt, StoreError, StoreForeign
 from evalfleet.report import text
 from evalfleet.store.database.file import FILE
@@ -62,21 +60,6 @@ _REMOTE_FUSE = (
     "fuse.blobfuse",
     "fuse.juicefs",
 )
-
-
-class Level(StrEnum):
-    OK = "ok"
-    WARNING = "warning"  # it works, and may stop to
-    PROBLEM = "problem"  # it does not work, or costs something for nothing
-
-
-class Check(Struct, frozen=True, kw_only=True):
-    """The result of one check, and how to fix a problem."""
-
-    name: str
-    level: Level = Level.OK
-    message: str
-    remedy: str | None = None  # one line; None where nothing need be done
 
 
 def warning(name: str, message: str, remedy: str) -> Check:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from evalfleet.answers.pools import DeletedPool, PoolFacts
 from evalfleet.cli.pools.shared.pools import chosen
-from evalfleet.cli.shared.document import document, print_document
+from evalfleet.cli.shared.document import print_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evalfleet.answers.pools import PoolFacts
     from evalfleet.config import Settings
     from evalfleet.model import Pool, PoolHost
     from evalfleet.operations.pools import Order
@@ -82,8 +82,8 @@ def made_true(settings: Settings, store: Store, order: Order, *, as_json: bool) 
     with alerts_beside(settings, lambda text: click.echo(f"evalfleet: {text}", err=True)):
         facts = anyio.run(partial(reconcile, settings, store, order, tell=teller))
     if facts is None:
-        name = order.pool
-        click.echo(document({"deleted": name}) if as_json else f"pool {name} is deleted: nothing of it is left")
+        gone = DeletedPool(deleted=order.pool, left={})
+        print_document(gone) if as_json else click.echo(f"pool {order.pool} is deleted: nothing of it is left")
         return 0
     return _shown(facts, as_json=as_json)
 

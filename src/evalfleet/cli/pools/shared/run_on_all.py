@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import anyio
 from msgspec import Struct
 
+from evalfleet.answers.machines import CommandEnd
 from evalfleet.cli.pools.shared.hosts import AT_ONCE, say
 from evalfleet.cli.pools.shared.prefixed_lines import Lines
 from evalfleet.errors import BackendError
@@ -30,9 +30,9 @@ class Row(Struct):
     stdout: bytes = b""
     stderr: bytes = b""
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> CommandEnd:
         out, err = (data.decode("utf-8", "replace") for data in (self.stdout, self.stderr))
-        return {"exit": self.ended.exit, "stdout": out, "stderr": err, "error": self.ended.error}
+        return CommandEnd(exit=self.ended.exit, stdout=out, stderr=err, error=self.ended.error)
 
 
 class Everywhere:

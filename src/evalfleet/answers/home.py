@@ -1,0 +1,109 @@
+"""What a home and this machine have: agents, benchmarks, tokens, versions, and what doctor finds."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from evalfleet.answers.base import Answer
+from evalfleet.model import Role
+
+
+class Need(Answer, frozen=True, kw_only=True):
+    """Something that an agent or a benchmark needs on this machine."""
+
+    what: str
+    present: bool
+    found: str | None = None  # where, or why not
+    install: str | None = None  # the command that brings it
+
+
+class AgentRow(Answer, frozen=True, kw_only=True):
+    name: str
+    title: str
+    ready: bool
+    broken: str | None = None  # why its package cannot be loaded
+    deterministic: bool = False
+    options: tuple[str, ...] = ()
+    secrets: tuple[Need, ...] = ()
+    modules: tuple[Need, ...] = ()
+
+
+class AgentList(Answer, frozen=True, kw_only=True):
+    agents: list[AgentRow]
+
+
+class BenchmarkTask(Answer, frozen=True, kw_only=True):
+    name: str
+    domain: str
+    oracle: bool  # whether the oracle can solve it
+
+
+class BenchmarkFacts(Answer, frozen=True, kw_only=True):
+    """As `evalfleet benchmarks NAME --json` prints it."""
+
+    name: str
+    title: str
+    ready: bool
+    requirements: list[Need]
+    tasks: list[BenchmarkTask]
+
+
+class TokenRow(Answer, frozen=True, kw_only=True):
+    id: str
+    name: str
+    role: Role
+    created_at: float
+    expires_at: float | None
+
+
+class NewToken(TokenRow, frozen=True, kw_only=True):
+    token: str  # its only copy
+
+
+class TokenList(Answer, frozen=True, kw_only=True):
+    tokens: list[TokenRow]
+
+
+class RevokedToken(Answer, frozen=True, kw_only=True):
+    revoked: str
+
+
+class Versions(Answer, frozen=True, kw_only=True):
+    version: str
+    python: str
+    sqlite: str
+    platform: str
+    checkout: str | None  # the commit, where it runs from a source tree
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"  # it works, and may stop to
+    PROBLEM = "problem"  # it does not work, or costs something for nothing
+
+
+class Check(Answer, frozen=True, kw_only=True):
+    """The result of one check of `evalfleet doctor`, and how to fix a problem."""
+
+    name: str
+    level: Level = Level.OK
+    message: str
+    remedy: str | None = None  # one line; None where nothing need be done
+
+
+class Health(Answer, frozen=True, kw_only=True):
+    """As `evalfleet doctor --json` prints it."""
+
+    home: str
+    healthy: bool
+    cleaned: list[str]
+    checks: list[Check]
+
+
+class ServerAddress(Answer, frozen=True, kw_only=True):
+    url: str
+    address: str  # with the token
+
+
+class EmulatorSettings(Answer, frozen=True, kw_only=True):
+    variables: dict[str, str]  # of the environment: they point evalfleet at the emulator
