@@ -1,4 +1,4 @@
-"""What commands did on machines: checks, programs, screens, ports, images, and what was reaped."""
+"""What commands did on machines (checks, programs, screens, ports, images, reaping), and what machines a cloud rents out."""
 
 from __future__ import annotations
 
@@ -91,3 +91,90 @@ class Reaped(Answer, frozen=True, kw_only=True):
     left: int  # could not be deleted
     runners: list[str]  # hosts whose idle runner was ended
     others: dict[str, int]  # resources of other homes, by the labels of these
+
+
+class SizeFacts(Answer, frozen=True, kw_only=True):
+    """A size of machine that a cloud rents out."""
+
+    name: str
+    vcpus: int
+    memory_gb: float
+    nested: bool  # KVM works inside
+    temporary_disk: bool
+    family: str  # sizes of one family share a quota
+
+
+class SizeRow(SizeFacts, frozen=True, kw_only=True):
+    usd_per_hour: float | None  # on demand; None: not known
+
+
+class SizeList(Answer, frozen=True, kw_only=True):
+    region: str
+    sizes: list[SizeRow]
+
+
+class PriceRow(Answer, frozen=True, kw_only=True):
+    size: str
+    region: str
+    usd_per_hour: float
+    spot_usd_per_hour: float | None
+    date: str  # the day that it was read
+
+
+class PriceList(Answer, frozen=True, kw_only=True):
+    prices: list[PriceRow]
+
+
+class QuotaCounter(Answer, frozen=True, kw_only=True):
+    name: str
+    used: int
+    limit: int
+
+
+class MissingQuota(Answer, frozen=True, kw_only=True):
+    """The numbers in a quota error."""
+
+    name: str
+    limit: int
+    usage: int
+    required: int
+
+    @property
+    def missing(self) -> int:
+        return max(0, self.usage + self.required - self.limit)
+
+    @property
+    def wanted(self) -> int:
+        return self.usage + self.required
+
+
+class RegionQuota(Answer, frozen=True, kw_only=True):
+    region: str
+    fits: int  # further machines
+    counters: list[QuotaCounter]
+    missing: list[str]  # what to ask for, where the machines that are needed do not fit
+
+
+class QuotaList(Answer, frozen=True, kw_only=True):
+    quotas: list[RegionQuota]
+
+
+class Estimate(Answer, frozen=True, kw_only=True):
+    """Time and money for one number of workers."""
+
+    workers: int
+    minutes: float
+    vm_hours: float
+    usd: float | None
+    missing: tuple[MissingQuota, ...] | None  # None: the quota was not asked for
+
+
+class EstimateList(Answer, frozen=True, kw_only=True):
+    tasks: int
+    size: str
+    region: str
+    spot: bool
+    usd_per_hour: float | None
+    price_date: str | None  # the day that the price was read; None: it was given, or is not known
+    estimates: list[Estimate]
+    advice: list[str]  # about the quota for the wanted number of workers

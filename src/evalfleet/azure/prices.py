@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlencode, urlsplit
 
-from msgspec import Struct
-
 from evalfleet.azure.sizes import SIZES
 from evalfleet.errors import CloudError, StoreUnwritable
+from evalfleet.pools.cloud.catalogue import ListPrice, PriceTable
 from evalfleet.pools.cloud.records import Offering
 
 API_VERSION = "2023-01-01-preview"
@@ -34,23 +33,6 @@ _DISK_USD_PER_MONTH = {
 }
 SNAPSHOT_USD_PER_GB_MONTH = 0.05  # of snapshots, and of each replica of an image
 HOURS_PER_MONTH = 730
-
-
-class Price(Struct, frozen=True, kw_only=True):
-    usd_per_hour: float
-    date: str  # the day it was read
-
-
-class PriceTable(Struct, frozen=True):
-    """Known prices."""
-
-    rows: Mapping[Offering, Price]
-
-    def find(self, offering: Offering) -> Price | None:
-        return self.rows.get(offering)
-
-    def regions(self) -> list[str]:
-        return sorted({offering.region for offering in self.rows})
 
 
 def disk_usd_per_hour(kind: str, size_gb: int) -> float:
@@ -71,7 +53,7 @@ def packaged() -> PriceTable:
     text = (resources.files("evalfleet.azure") / "prices.json").read_text("utf-8")
     content = json.loads(text)
     rows = {
-        Offering(size=size, region=region): Price(usd_per_hour=usd, date=content["date"])
+        Offering(size=size, region=region): ListPrice(usd_per_hour=usd, date=content["date"])
         for region, prices in content["regions"].items()
         for size, usd in zip(content["sizes"], prices, strict=True)
         if usd is not None
@@ -84,11 +66,11 @@ def load(path: Path) -> PriceTable:
     return PriceTable({**packaged().rows, **_stored(path)})
 
 
-def _stored(path: Path) -> dict[Offering, Price]:
+def _stored(path: Path) -> dict[Offering, ListPrice]:
     try:
         rows = cast("list[dict[str, Any]]", json.loads(path.read_text("utf-8"))["rows"])
         return {
-            Offering(size=row["size"], region=row["region"], spot=row["spot"]): Price(
+            Offering(size=row["size"], region=row["region"], spot=row["spot"]): ListPrice(
                 usd_per_hour=float(row["usd_per_hour"]), date=row["date"]
             )
             for row in rows
@@ -97,7 +79,7 @@ def _stored(path: Path) -> dict[Offering, Price]:
         return {}
 
 
-def store(path: Path, rows: Mapping[Offering, Price]) -> None:
+def store(path: Path, rows: Mapping[Offering, ListPrice]) -> None:
     """Write refreshed rows over those of the file, in one step.
 
     Raises:
@@ -150,20 +132,20 @@ def packaged_date() -> str:
 
 def refresh(
     base_url: str, regions: Iterable[str], today: str, *, sizes: Iterable[str] = tuple(SIZES), get: Fetch = fetch
-) -> dict[Offering, Price]:
+) -> dict[Offering, ListPrice]:
     """Ask the Retail Prices API for the sizes in the regions, on demand and spot. No account is needed.
 
     Raises:
         CloudError: it does not answer, or its pages do not end.
     """
-    rows: dict[Offering, Price] = {}
+    rows: dict[Offering, ListPrice] = {}
     wanted = tuple(sizes)
     for region in regions:
         for first in range(0, len(wanted), SIZES_PER_QUERY):
             for item in _items(query_url(base_url, region, wanted[first : first + SIZES_PER_QUERY]), get):
                 offering = offering_of(item)
                 if offering is not None:
-                    rows[offering] = Price(usd_per_hour=float(item["retailPrice"]), date=today)
+                    rows[offering] = ListPrice(usd_per_hour=float(item["retailPrice"]), date=today)
     return rows
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from msgspec import convert
+
+from evalfleet.answers.machines import MissingQuota, SizeFacts
+from evalfleet.azure import prices, quota, sizes
 from evalfleet.azure import settings as azure_settings
-from evalfleet.azure import sizes
 from evalfleet.azure.settings import ADMIN_USER, DEFAULT_REGIONS
 from evalfleet.config import Settings
 from evalfleet.errors import InputError
 from evalfleet.layout import Home
+from evalfleet.pools.cloud.catalogue import Allowance, PriceTable
 from evalfleet.pools.kinds.cloud import CloudKind
 
 if TYPE_CHECKING:
@@ -22,7 +27,7 @@ _REGION = re.compile(r"[a-z][a-z0-9]{1,39}")
 
 
 class AzureProvider:
-    """Implements `CloudProvider`."""
+    """Implements `CloudProvider` and `Catalogue`."""
 
     name = "azure-vm"
     title = "VMs that are made (Azure)"
@@ -59,6 +64,31 @@ class AzureProvider:
     def family(self, size: str) -> str:
         known = sizes.SIZES.get(size)
         return known.family if known else size
+
+    def sizes(self) -> list[SizeFacts]:
+        return convert(list(sizes.SIZES.values()), list[SizeFacts], from_attributes=True)
+
+    def prices(self, home: Home) -> PriceTable:
+        return prices.load(home.prices)
+
+    def refresh_prices(self, settings: Settings, home: Home, regions: Sequence[str], sizes: Sequence[str]) -> int:
+        today = datetime.now(UTC).strftime("%Y-%m-%d")
+        found = prices.refresh(azure_settings.prices_url(settings), regions, today, sizes=sizes)
+        prices.store(home.prices, found)
+        return len(found)
+
+    async def allowances(self, settings: Settings, size: str, regions: Sequence[str], *, spot: bool) -> list[Allowance]:
+        from evalfleet.azure import clients, vms
+
+        kind = sizes.find(size)
+        async with clients.opened(azure_settings.of(settings)) as opened:
+            cloud = vms.Vms(opened)
+            return [quota.allowance(await cloud.usages(region), kind, region, spot=spot) for region in regions]
+
+    def quota_advice(self, missing: MissingQuota, region: str) -> str:
+        from evalfleet.azure.error_causes import quota_message
+
+        return quota_message(missing, region)
 
     @asynccontextmanager
     async def open(self, settings: Settings, home: Home) -> AsyncGenerator[AzureCloud]:

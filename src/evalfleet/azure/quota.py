@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from evalfleet.answers.machines import QuotaCounter
 from evalfleet.azure.sizes import Size
-from evalfleet.pools.cloud.problems import MissingQuota
+from evalfleet.pools.cloud.catalogue import Allowance
 
 REGION_CORES = "cores"
 SPOT_CORES = "lowPriorityCores"
@@ -29,34 +30,26 @@ class Usage(Struct, frozen=True, kw_only=True):
 Usages = Mapping[str, Usage]
 
 
-def needed(size: Size, workers: int, *, spot: bool = False) -> dict[str, int]:
-    """Return the cores that so many workers take from each counter."""
-    cores = size.vcpus * workers
-    return {SPOT_CORES: cores} if spot else {size.family: cores, REGION_CORES: cores}
+def names(size: Size, *, spot: bool = False) -> tuple[str, ...]:
+    """The counters that machines of this size use."""
+    return (SPOT_CORES,) if spot else (size.family, REGION_CORES)
 
 
-def missing(usages: Usages, size: Size, workers: int, *, spot: bool = False) -> list[MissingQuota]:
-    """Return every counter that is too low for so many further workers; one that Azure does not name has limit 0."""
-    short: list[MissingQuota] = []
-    for name, cores in needed(size, workers, spot=spot).items():
-        usage = _find(usages, name)
-        found = MissingQuota(
-            name=name, limit=usage.limit if usage else 0, usage=usage.used if usage else 0, required=cores
+def allowance(usages: Usages, size: Size, region: str, *, spot: bool = False) -> Allowance:
+    """What the counters allow; one that Azure does not name has limit 0."""
+    found = [(name, _find(usages, name)) for name in names(size, spot=spot)]
+    counters = [
+        QuotaCounter(
+            name=usage.name if usage else name, used=usage.used if usage else 0, limit=usage.limit if usage else 0
         )
-        if found.missing:
-            short.append(found)
-    return short
-
-
-def most_workers(usages: Usages, size: Size, *, spot: bool = False) -> int:
-    """Return how many further workers the quotas allow."""
-    free = [usage.free if (usage := _find(usages, name)) else 0 for name in needed(size, 1, spot=spot)]
-    return min(free) // size.vcpus
+        for name, usage in found
+    ]
+    return Allowance(region=region, cores=size.vcpus, counters=tuple(counters))
 
 
 def tightest(usages: Usages, size: Size, *, spot: bool) -> Usage | None:
     """Of the counters that machines of this size use, the one with the least left."""
-    rows = [usage for name in needed(size, 1, spot=spot) if (usage := _find(usages, name)) is not None]
+    rows = [usage for name in names(size, spot=spot) if (usage := _find(usages, name)) is not None]
     return min(rows, key=lambda usage: usage.free, default=None)
 
 

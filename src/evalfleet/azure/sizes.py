@@ -42,6 +42,10 @@ class Size(Struct, frozen=True, kw_only=True):
         return self.series.nested
 
     @property
+    def temporary_disk(self) -> bool:
+        return self.series.temporary_disk
+
+    @property
     def generation(self) -> int:
         """The newest generation of images that it boots."""
         return max(self.series.generations)

@@ -22,12 +22,13 @@ def _row(name: str, settings: Settings) -> BenchmarkRow:
 
 
 def _brief(benchmark: Benchmark) -> BenchmarkRow:
+    ready = all(need.present for need in benchmark.requirements())
     catalogue = benchmark.catalogue()
     return BenchmarkRow(
         name=benchmark.name,
         title=benchmark.title,
         broken=None,
-        ready=all(need.present for need in benchmark.requirements()),
+        ready=ready,
         tasks=len(catalogue),
         domains=sorted({task.domain for task in catalogue}),
         agents=list(benchmark.agents) if isinstance(benchmark, OwnAgents) else agents.names(),

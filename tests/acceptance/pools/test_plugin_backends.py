@@ -40,7 +40,7 @@ def plugged(fleet: Fleet, installed: Path) -> Fleet:
 
 def test_a_run_uses_a_pool_of_process_trees(plugged: Fleet):
     made = plugged.json("pool", "create", "trees", "--backend", "process-trees", "--option", "count=2")
-    assert made == {"pool": "trees", "backend": "process-trees", "hosts": 2, "workers": 2}
+    assert made == {"pool": "trees", "backend": "process-trees", "hosts": 2, "workers": 2, "by": None}
     # A run begins with one attempt. After it two tasks wait for each other: they are at work at the same time, one on
     # each host.
     meet = "touch $1.here; for _ in $(seq 600); do [ -e $2.here ] && exit 0; sleep 0.05; done; kill $$"

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from evalfleet.azure import estimate, prices, quota, sizes
+from evalfleet.azure import prices, quota, sizes
 from evalfleet.azure.quota import Usage
 from evalfleet.cli import main as entry
 from evalfleet.errors import CloudError
+from evalfleet.pools.cloud import estimate
+from evalfleet.pools.cloud.catalogue import ListPrice
 from evalfleet.pools.cloud.records import Offering
 
 D8 = sizes.find("Standard_D8ds_v5")
@@ -23,7 +25,7 @@ def test_the_packaged_table_has_every_size_and_its_date():
     table = prices.packaged()
     unknown = {size for size in sizes.SIZES if table.find(Offering(size=size, region="eastus")) is None}
     assert unknown == {f"Standard_D{name}_v5" for name in ("2as", "2ads", "16ads", "32ads")}
-    assert table.find(EAST) == prices.Price(usd_per_hour=0.452, date="2026-06-18")
+    assert table.find(EAST) == ListPrice(usd_per_hour=0.452, date="2026-06-18")
     assert len(table.regions()) > 50
 
 
@@ -93,7 +95,7 @@ def test_refresh_follows_the_pages_and_is_kept(tmp_path: Path):
     path = tmp_path / "home" / "prices.json"
     prices.store(path, found)
     table = prices.load(path)
-    assert table.find(EAST) == prices.Price(usd_per_hour=0.5, date="2026-11-15")
+    assert table.find(EAST) == ListPrice(usd_per_hour=0.5, date="2026-11-15")
     spot = table.find(Offering(size=D8.name, region="eastus", spot=True))
     assert spot is not None
     assert table.find(Offering(size=D8.name, region="westus2")) is not None
@@ -129,19 +131,19 @@ def usages(family: int, region: int, spot: int = 0) -> dict[str, Usage]:
     ("family", "region", "workers", "spot", "lacks"),
     [
         (100, 100, 10, False, {}),
-        (80, 100, 10, False, {"standardDDSv5Family": 8}),
+        (80, 100, 10, False, {"standardDdsV5Family": 8}),
         (100, 80, 10, False, {"cores": 8}),
         (0, 0, 1, True, {"lowPriorityCores": 16}),
     ],
 )
 def test_missing_quota(family: int, region: int, workers: int, spot: bool, lacks: dict[str, int]):
-    short = quota.missing(usages(family, region), D8, workers, spot=spot)
+    short = quota.allowance(usages(family, region), D8, "eastus", spot=spot).missing(workers)
     assert {each.name: each.missing for each in short} == lacks
 
 
 def test_how_many_fit():
-    assert quota.most_workers(usages(100, 50), D8) == 5
-    assert quota.most_workers({}, D8) == 0
+    assert quota.allowance(usages(100, 50), D8, "eastus").fits == 5
+    assert quota.allowance({}, D8, "eastus").fits == 0
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_how_many_fit():
 )
 def test_estimate(tasks: int, workers: int, minutes: float, hours: float, usd: float):
     work = estimate.Work(tasks=tasks, minutes_per_task=8, overhead_minutes=5)
-    line = estimate.estimate(work, workers, estimate.Terms(size=D8, usd_per_hour=0.452))
+    line = estimate.estimate(work, workers, 0.452)
     assert (line.minutes, round(line.vm_hours, 2)) == (minutes, hours)
     assert line.usd == pytest.approx(usd, abs=0.005)
     assert line.missing is None
@@ -158,7 +160,7 @@ def test_estimate(tasks: int, workers: int, minutes: float, hours: float, usd: f
 
 def test_estimate_with_quota():
     work = estimate.Work(tasks=154, minutes_per_task=8, overhead_minutes=5)
-    line = estimate.estimate(work, 10, estimate.Terms(size=D8, usd_per_hour=None, usages=usages(20, 200)))
+    line = estimate.estimate(work, 10, None, quota.allowance(usages(20, 200), D8, "eastus"))
     assert line.usd is None
     assert line.missing is not None
     assert [each.missing for each in line.missing] == [68]
@@ -174,7 +176,7 @@ def run(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> str:
 def test_estimate_command(capsys: pytest.CaptureFixture[str]):
     text = run(capsys, "estimate", "--tasks", "154", "--workers", "10")
     assert "*       10  2 h 13 m      22.2    $10.02  not asked" in text
-    assert "no subscription is set" in text
+    assert "the quota was not asked for: azure.subscription: not set" in text
     told = json.loads(run(capsys, "estimate", "--tasks", "154", "--price", "1", "--json"))
     assert [line["workers"] for line in told["estimates"]] == [1, 5, 10, 20, 40]
     assert told["estimates"][2]["usd"] == pytest.approx(22.1667, abs=0.001)

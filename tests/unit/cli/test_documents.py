@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from evalfleet.answers.base import SCHEMA
+from evalfleet.answers.runs import Problem
 from evalfleet.answers.summary import Reason
 from evalfleet.cli import __file__ as package
 from evalfleet.cli.shared.document import document
@@ -23,7 +24,7 @@ LINES = {
 
 
 def test_a_document_begins_with_its_schema_and_is_one_line_of_ascii() -> None:
-    text = document({"name": "größer\n", "state": "done"})
+    text = document(Problem(severity="info", text="größer\n"))
     assert text.startswith(f'{{"schema": {SCHEMA}, ')
     assert text.isascii()
     assert "\n" not in text

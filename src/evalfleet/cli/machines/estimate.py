@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-from msgspec import to_builtins
 
-from evalfleet.cli.shared.cloud_options import region_option, size_option, spot_option, usages
-from evalfleet.cli.shared.document import document
+from evalfleet.answers.machines import Estimate
+from evalfleet.cli.shared.cloud_options import cloud_option, region_option, size_option, spot_option
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
-
-if TYPE_CHECKING:
-    from evalfleet.azure.estimate import Estimate
 
 _positive = click.FloatRange(0, min_open=True, max=1e6)
 
@@ -29,6 +26,7 @@ _positive = click.FloatRange(0, min_open=True, max=1e6)
     help="Minutes from requesting a machine to its first task.",
 )
 @click.option("--price", type=click.FloatRange(0, 1e6), metavar="USD", help="Dollars per machine and hour.")
+@cloud_option
 @size_option
 @region_option
 @spot_option
@@ -40,48 +38,29 @@ def command(
     minutes_per_task: float,
     overhead_minutes: float,
     price: float | None,
-    size: str,
-    region: str,
-    spot: bool,
+    backend: str | None,
     as_json: bool,
     home: str | None,
+    **offer: Any,  # size, region and spot
 ) -> None:
     """Estimate time, machine hours and cost of a run, for several numbers of workers."""
-    from evalfleet import config, layout
-    from evalfleet.azure import estimate, prices, settings, sizes
-    from evalfleet.pools.cloud.offers import Offering
+    from evalfleet import config
+    from evalfleet.operations.offers import estimates, seller
+    from evalfleet.pools.cloud.estimate import Work
 
-    ours = config.load(home)
-    kind = sizes.find(size)
-    known = prices.load(layout.Home(ours.home).prices).find(Offering(size=kind.name, region=region, spot=spot))
-    usd = price if price is not None else (known.usd_per_hour if known else None)
-    asked = usages(ours, [region])[region] if settings.reachable(ours) else None
-    work = estimate.Work(tasks=tasks, minutes_per_task=minutes_per_task, overhead_minutes=overhead_minutes)
-    terms = estimate.Terms(size=kind, spot=spot, usd_per_hour=usd, usages=asked)
-    lines = [estimate.estimate(work, count, terms) for count in estimate.counts(workers, tasks)]
+    settings = config.load(home)
+    work = Work(tasks=tasks, minutes_per_task=minutes_per_task, overhead_minutes=overhead_minutes)
+    found = estimates(settings, seller(settings, backend), work, workers, usd_per_hour=price, **offer)
     if as_json:
-        told = {"tasks": tasks, "size": kind.name, "region": region, "spot": spot, "usd_per_hour": usd}
-        click.echo(document(told | {"estimates": [to_builtins(line) for line in lines]}))
+        print_document(found)
         return
-    dated = "given" if price is not None else (f"as of {known.date}" if known else "not known")
+    usd, kinds = found.usd_per_hour, f"{'spot ' if found.spot else ''}{found.size} in {found.region}"
+    dated = "given" if price is not None else (f"as of {found.price_date}" if found.price_date else "not known")
     paid = "price " + ("not known; give --price, or `evalfleet prices --refresh`" if usd is None else f"${usd:.3f}/h")
-    kinds = f"{'spot ' if spot else ''}{kind.name} in {region}"
     click.echo(f"{tasks} tasks of {minutes_per_task:g} minutes on {kinds}: {paid} ({dated})")
-    for text in _table(lines, workers, region):
-        click.echo(text)
-
-
-def _table(lines: list[Estimate], wanted: int, region: str) -> list[str]:
-    from evalfleet.azure import error_causes
-
-    told = [f"  {'workers':>8} {'time':>9} {'VM hours':>9} {'cost':>9}  quota"]
-    told += [_line(line, wanted) for line in lines]
-    chosen = next(line for line in lines if line.workers == wanted)
-    if chosen.missing is None:
-        told.append("the quota was not asked for: no subscription is set (EVALFLEET_AZURE_SUBSCRIPTION)")
-    else:
-        told += [error_causes.quota_message(each, region) for each in chosen.missing]
-    return told
+    click.echo(f"  {'workers':>8} {'time':>9} {'VM hours':>9} {'cost':>9}  quota")
+    for line in (*(_line(one, workers) for one in found.estimates), *found.advice):
+        click.echo(line)
 
 
 def _line(line: Estimate, wanted: int) -> str:
@@ -89,10 +68,6 @@ def _line(line: Estimate, wanted: int) -> str:
     hours, minutes = divmod(round(line.minutes), 60)
     time = f"{hours} h {minutes:02} m" if hours else f"{minutes} m"
     cost = "?" if line.usd is None else f"${line.usd:.2f}"
-    missing: Any = line.missing
-    quota = (
-        "not asked"
-        if missing is None
-        else ("enough" if not missing else f"{max(m.missing for m in missing)} cores short")
-    )
+    short = max((each.missing for each in line.missing or ()), default=0)
+    quota = "not asked" if line.missing is None else f"{short} cores short" if short else "enough"
     return f"{mark} {line.workers:>8} {time:>9} {line.vm_hours:>9.1f} {cost:>9}  {quota}"

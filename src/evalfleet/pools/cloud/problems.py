@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from evalfleet.answers.machines import MissingQuota
 from evalfleet.errors import CloudError
 
 
@@ -54,23 +55,6 @@ ACTIONS: dict[Cause, Action] = {
     Cause.AUTH: Action.GIVE_UP,
     Cause.REQUEST: Action.GIVE_UP,
 }
-
-
-class MissingQuota(Struct, frozen=True, kw_only=True):
-    """The numbers in a quota error."""
-
-    name: str
-    limit: int
-    usage: int
-    required: int
-
-    @property
-    def missing(self) -> int:
-        return max(0, self.usage + self.required - self.limit)
-
-    @property
-    def wanted(self) -> int:
-        return self.usage + self.required
 
 
 class Problem(Struct, frozen=True, kw_only=True):

@@ -10,9 +10,8 @@ import math
 
 from msgspec import Struct
 
-from evalfleet.azure.quota import Usages, missing
-from evalfleet.azure.sizes import Size
-from evalfleet.pools.cloud.problems import MissingQuota
+from evalfleet.answers.machines import Estimate
+from evalfleet.pools.cloud.catalogue import Allowance
 
 COUNTS = (1, 5, 10, 20, 40)
 
@@ -25,37 +24,17 @@ class Work(Struct, frozen=True, kw_only=True):
     overhead_minutes: float  # from the request for a machine to its first task, and after its last
 
 
-class Terms(Struct, frozen=True, kw_only=True):
-    """What it is done on."""
-
-    size: Size
-    spot: bool = False
-    usd_per_hour: float | None  # None: not known
-    usages: Usages | None = None  # None: the quota was not asked for
-
-
-class Estimate(Struct, frozen=True, kw_only=True):
-    """One line: so many workers, so much time and money."""
-
-    workers: int
-    minutes: float
-    vm_hours: float
-    usd: float | None
-    missing: tuple[MissingQuota, ...] | None
-
-
-def estimate(work: Work, workers: int, terms: Terms) -> Estimate:
-    """Return time, machine hours and dollars for one number of workers; more workers than tasks are of no use."""
+def estimate(work: Work, workers: int, usd_per_hour: float | None, allowance: Allowance | None = None) -> Estimate:
+    """Time, machine hours and dollars for one number of workers; more workers than tasks are of no use."""
     useful = min(workers, work.tasks)
     minutes = work.overhead_minutes + math.ceil(work.tasks / useful) * work.minutes_per_task
     hours = useful * minutes / 60
-    usages = terms.usages
     return Estimate(
         workers=workers,
         minutes=minutes,
         vm_hours=hours,
-        usd=None if terms.usd_per_hour is None else hours * terms.usd_per_hour,
-        missing=None if usages is None else tuple(missing(usages, terms.size, useful, spot=terms.spot)),
+        usd=None if usd_per_hour is None else hours * usd_per_hour,
+        missing=None if allowance is None else allowance.missing(useful),
     )
 
 
