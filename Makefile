@@ -38,6 +38,7 @@ unit: setup ## the tests alone
 	@scripts/browser
 	@scripts/desktop
 	@scripts/sshd
+	@scripts/azurite
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 bench: setup ## measure speed and memory, one table
@@ -48,6 +49,7 @@ long: setup ## the tests that take a minute or more each; CI runs them after `ma
 	@scripts/browser
 	@scripts/desktop
 	@scripts/sshd
+	@scripts/azurite
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long
 
 chaos: setup ## kill everything at random moments, and count

@@ -49,6 +49,7 @@ class Arena(Struct, frozen=True, kw_only=True):
             "results": str(self.folder / "results"),
             "guest": "127.0.0.1",
             "guest_port": self.port,
+            "qmp_port": int((self.docker / "qmp-port").read_text("utf-8")),
             "kvm": False,
             **more,
         }
@@ -110,7 +111,9 @@ def arena(folder: Path, containers: tuple[str, ...], *, pause_s: float = 0.05) -
     commands.mkdir(parents=True)
     programs.install(commands, ("docker",))
     daemon = subprocess.Popen(
-        [sys.executable, str(_HERE / "daemon.py"), str(commands), *containers], start_new_session=True
+        [sys.executable, "-m", "examples.fake_waa.daemon", str(commands), *containers],
+        cwd=_HERE.parents[1],
+        start_new_session=True,
     )
     try:
         port = _port(commands / "guest-port", daemon)

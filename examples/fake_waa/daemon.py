@@ -23,6 +23,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from examples.fake_waa import installation
+from examples.fake_waa.installation import Installation, Monitor
 from msgspec import Struct, field
 
 from evalfleet import config
@@ -46,6 +48,8 @@ class Guest(BaseHTTPRequestHandler):
     """Windows, as far as a probe can tell."""
 
     folder = Path()
+    installation: Installation | None = None
+    monitor: Monitor
 
     def do_GET(self) -> None:
         if (self.folder / "silent").exists():
@@ -56,6 +60,15 @@ class Guest(BaseHTTPRequestHandler):
             self.wfile.write(picture())
             return
         self.wfile.write(b'{"status": "Probe successful", "message": "Service is operational"}')
+
+    def do_POST(self) -> None:
+        asked = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        lacks = self.folder / "lacks"
+        is_there = not lacks.exists() or lacks.read_text("utf-8").encode() not in asked
+        self.send_response(200 if self.path != "/file_exists" or is_there else 404)
+        self.end_headers()
+        if self.path == "/shutdown" and self.installation is not None:
+            self.installation.shut_down()
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -74,6 +87,7 @@ class FolderMachine(Struct, frozen=True, kw_only=True):
     def called(self, args: Sequence[str]) -> None:
         with (self.folder / "calls").open("a", encoding="utf-8") as file:
             file.write(json.dumps(list(args[:12])) + "\n")
+        Guest.installation = installation.begun(self.folder, args, Guest.monitor) or Guest.installation
 
     def changed(self, what: str, container: str) -> None:
         pass  # the calls tell
@@ -122,7 +136,8 @@ async def serve(folder: Path, names: Sequence[str]) -> None:
     containers = {name: Container(name=name, image=IMAGE, boot=1) for name in names}
     state.save(folder, state.DockerState(images={IMAGE: Image(name=IMAGE, gb=IMAGE_GB)}, containers=containers))
     machine = FolderMachine(folder=folder)
-    Guest.folder = folder
+    Guest.folder, Guest.monitor = folder, Monitor()
+    (folder / "qmp-port").write_text(str(Guest.monitor.server_address[1]), "utf-8")
     guest = ThreadingHTTPServer(("127.0.0.1", 0), Guest)
     threading.Thread(target=guest.serve_forever, daemon=True).start()
     stop = asyncio.Event()

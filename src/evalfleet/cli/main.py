@@ -63,6 +63,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "agents": "List agents and what they need.",
         "benchmarks": "List benchmarks and what they need.",
         "prepare": "Make this machine ready for a benchmark.",
+        "waa": "Golden images of Windows Agent Arena.",
         "doctor": "Check this machine and clean up leftovers.",
         "version": "Show versions.",
     },
@@ -78,6 +79,7 @@ _STEERING = "pause amend cancel hold release quarantine unquarantine"
 MODULES: dict[str, str] = {
     "pool": "evalfleet.cli.pools.group",
     "study": "evalfleet.cli.studies.group",
+    "waa": "evalfleet.cli.waa.group",
     **{name: f"evalfleet.cli.{folder}.{name}" for folder, names in _FOLDERS.items() for name in names.split()},
     **dict.fromkeys(_STEERING.split(), "evalfleet.cli.runs.steer"),
 }

@@ -89,13 +89,20 @@ def test_wheel_has_the_sql_and_the_type_marker(tmp_path: Path):
     assert [name for name in packed if name.startswith(("tests", "docs", "bench"))] == []
 
 
+def leaves(command: click.Command) -> list[click.Command]:
+    """The commands of a group and of its groups; of a command itself."""
+    if not isinstance(command, click.Group):
+        return [command]
+    return [leaf for one in command.commands.values() for leaf in leaves(one)]
+
+
 @pytest.mark.parametrize("name", entry.NAMES)
 def test_every_command_of_the_table(name: str):
     command = entry.cli.commands[name]
     assert isinstance(command, click.Command)
     assert command.name == name
     assert command.get_short_help_str()
-    for one in command.commands.values() if isinstance(command, click.Group) else [command]:
+    for one in leaves(command):
         assert one.get_short_help_str()
         options = {option for parameter in one.params for option in parameter.opts}
         assert {"--json", "--home"} <= options

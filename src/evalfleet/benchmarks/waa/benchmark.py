@@ -51,7 +51,11 @@ class Waa:
         self._waa = waa = settings.table("waa", WaaSettings)
         there = replace(waa, install_docker=True) if waa.install_docker is None else waa
         self.tools = Tools(
-            secrets=(waa.registry_secret,) if waa.registry_user else (), settings={self.name: asdict(there)}
+            secrets=(
+                *((waa.registry_secret,) if waa.registry_user else ()),
+                *((waa.golden_secret,) if waa.golden_from and config.environment().get(waa.golden_secret) else ()),
+            ),
+            settings={self.name: asdict(there)},
         )
 
         self.screen = Screen(

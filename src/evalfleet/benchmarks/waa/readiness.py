@@ -22,6 +22,8 @@ from msgspec.structs import replace
 
 from evalfleet.benchmarks.waa.docker import LABEL, Docker, DockerError
 from evalfleet.benchmarks.waa.docker_install import install_docker
+from evalfleet.benchmarks.waa.golden.check import golden_check, make_copy, storage_of, wants_golden
+from evalfleet.benchmarks.waa.golden.transfer import TransferFailed
 from evalfleet.benchmarks.waa.image import PAUSES_S, pull
 from evalfleet.benchmarks.waa.settings import WaaSettings
 from evalfleet.core.readiness import ReadinessCheck, Update
@@ -59,6 +61,11 @@ def host_checks(settings: WaaSettings, means: Means | None = None) -> Iterator[R
             partial(_docker, docker, settings, means),
             partial(_kvm, settings),
             partial(_image, docker, settings, means),
+            *(
+                [partial(golden_check, settings, means and means.say, means.secrets if means else {})]
+                if wants_golden(settings)
+                else []
+            ),
         ]
     )
 
@@ -252,6 +259,7 @@ def _container(docker: Docker, settings: WaaSettings, container: str, *, start: 
         if state is not None:
             state = _begun(docker, settings, container)
         if state is None:
+            make_copy(settings, container)
             lacks = _lacks(settings, container)
             if lacks:
                 return check(holds=False, seen=f"there is none, and {lacks[0]}", remedy=lacks[1])
@@ -260,7 +268,7 @@ def _container(docker: Docker, settings: WaaSettings, container: str, *, start: 
             seen = f"exited at once: {docker.last_words(container) or 'no output'}"
             return check(holds=False, seen=seen, remedy=f"look at it: docker logs {container}")
         return check(holds=True, seen="started")
-    except DockerError as error:
+    except (DockerError, TransferFailed) as error:
         return check(holds=False, seen=str(error), remedy=f"look at it: docker logs {container}")
 
 
@@ -269,7 +277,7 @@ def _begun(docker: Docker, settings: WaaSettings, container: str) -> str | None:
     try:
         docker.start(container, settings.container_timeout_s)
     except DockerError:
-        if settings.storage is None or not docker.is_ours(container):
+        if storage_of(settings, container) is None or not docker.is_ours(container):
             raise
         docker.remove(container)
         return None
@@ -279,13 +287,14 @@ def _begun(docker: Docker, settings: WaaSettings, container: str) -> str | None:
 def _lacks(settings: WaaSettings, container: str) -> tuple[str, str] | None:
     """What is missing to make the container, and the remedy."""
     start_it = "or start it yourself with WAA's run-local.sh --start-client false"
-    if settings.storage is None:
-        return "no golden image is configured", f"set [waa] storage to its folder, {start_it}"
-    folder = _storage(settings.storage, container)
+    folder = storage_of(settings, container)
+    if folder is None:
+        remedy = f"build one (evalfleet waa image build NAME) and set [waa] golden, or set [waa] storage to its folder, {start_it}"
+        return "no golden image is configured", remedy
     if not (folder / "data.img").is_file():
         remedy = f"prepare the golden image with WAA's run-local.sh --prepare-image true (about 20 minutes), {start_it}"
         return f"{folder} has no data.img", remedy
-    if len(settings.containers) > 1 and "{container}" not in settings.storage:
+    if settings.storage is not None and len(settings.containers) > 1 and "{container}" not in settings.storage:
         return (
             "one golden image cannot serve several containers",
             'write [waa] storage = "…/{container}" and make a copy for each container',
@@ -293,13 +302,8 @@ def _lacks(settings: WaaSettings, container: str) -> tuple[str, str] | None:
     return None
 
 
-def _storage(storage: str, container: str) -> Path:
-    return Path(storage.replace("{container}", container)).expanduser().absolute()
-
-
 def _arguments(settings: WaaSettings, container: str) -> list[str]:
     """What WAA's own script gives to `docker run`. Without NET_ADMIN the guest has no network and never answers."""
-    assert settings.storage is not None
     kvm = ["--device", "/dev/kvm"] if settings.kvm else ["--env", "KVM=N"]
     return [
         *(
@@ -315,7 +319,7 @@ def _arguments(settings: WaaSettings, container: str) -> list[str]:
             "120",
             *kvm,
         ),
-        *("--volume", f"{_storage(settings.storage, container)}:/storage", *settings.run_args),
+        *("--volume", f"{storage_of(settings, container)}:/storage", *settings.run_args),
         *("--entrypoint", "/bin/bash", settings.image, "-c", settings.entry),
     ]
 

@@ -30,16 +30,24 @@ class WaaSettings(SettingsTable, frozen=True, kw_only=True):
         "image": (is_path, "must be a name"),
         "containers": (_are_containers, 'must be different names, such as ["winarena"]'),
         "storage": (is_path, "must be a path"),
+        "images": (is_path, "must be a path"),
+        "golden": (lambda value: bool(_CONTAINER.fullmatch(value)), "must be a name"),
+        "golden_from": (is_path, "must be a folder or an address"),
         "client": (is_path, "must be a path"),
         "python": (is_path, "must be a name or a path"),
         "results": (lambda value: is_path(value) and value.startswith("/"), "must be an absolute path"),
         "guest": (is_path, "must be an address"),
         "guest_port": _PORT,
+        "qmp_port": _PORT,
         "screen_port": _PORT,
         "disk_gb": (lambda value: 0 <= value < math.inf, "must be 0 or more"),
         "registry_secret": (
             lambda value: are_variables([value]),
             "must be the name of an environment variable, never the password",
+        ),
+        "golden_secret": (
+            lambda value: are_variables([value]),
+            "must be the name of an environment variable, never the signature",
         ),
         "secrets": (are_variables, "must be names of environment variables, never their values"),
         "reset": (RESETS.__contains__, f"must be one of {', '.join(RESETS)}"),
@@ -53,6 +61,10 @@ class WaaSettings(SettingsTable, frozen=True, kw_only=True):
     disk_gb: float = 60.0  # free space that an image needs which is not there yet
     containers: tuple[str, ...] = ("winarena",)  # one task at a time in each
     storage: str | None = None  # host folder of the golden image; {container} stands for the container's name
+    images: str = "~/.evalfleet/images/waa"  # host folder of golden images that evalfleet built or brought
+    golden: str | None = None  # the one of them that the containers use, where `storage` is not set
+    golden_from: str | None = None  # where it is brought from: a folder, or the address of a blob container
+    golden_secret: str = "WAA_GOLDEN_SAS"  # name of the variable with the signature of that address
     run_args: tuple[str, ...] = ()  # more for `docker run`
     entry: str = "./entry.sh --prepare-image false --start-client false"
     client: str = "/client"  # these three are inside the container
@@ -60,6 +72,7 @@ class WaaSettings(SettingsTable, frozen=True, kw_only=True):
     results: str = "/tmp/evalfleet"
     guest: str = "20.20.20.21"  # address of Windows, as the container sees it
     guest_port: int = 5000
+    qmp_port: int = 7200  # of QEMU's monitor, in the container
     screen_port: int = 8006  # where a host shows the screen of Windows
     flags: tuple[str, ...] = ()  # more for run.py
     secrets: tuple[str, ...] = ()  # variables that an agent needs besides the usual keys
@@ -68,6 +81,7 @@ class WaaSettings(SettingsTable, frozen=True, kw_only=True):
     pull_timeout_s: Seconds = field(default=3600.0, name="pull_timeout")  # of one try to pull the image
     container_timeout_s: Seconds = field(default=600.0, name="container_timeout")  # until it runs
     guest_timeout_s: Seconds = field(default=300.0, name="guest_timeout")  # until Windows answers
+    install_timeout_s: Seconds = field(default=5400.0, name="install_timeout")  # until a new Windows answers
     timeout_s: Seconds = field(default=900.0, name="timeout")
     stall_s: Seconds = field(default=600.0, name="stall")
     poll_s: Seconds = field(default=1.0, name="poll")  # how often to look at the trajectory

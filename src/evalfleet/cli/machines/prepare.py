@@ -59,7 +59,7 @@ def _here(settings: Settings, benchmark: Benchmark, as_json: bool) -> int:
     from evalfleet.benchmarks.worker_tools import tools_of
 
     secrets = config.set_secrets(tools_of(benchmark, settings).secrets)
-    checks = prepare(benchmark, lambda check: _show(check, as_json), _say, secrets)
+    checks = prepare(benchmark, lambda check: show_check(check, as_json), show_update, secrets)
     ready = all(check.holds for check in checks)
     if as_json:
         print_document(Prepared(benchmark=benchmark.name, ready=ready, checks=_rows(checks)))
@@ -103,7 +103,7 @@ async def _all(
 
     async def prepare(host: Reachable | Absent) -> None:
         def tell(check: ReadinessCheck) -> None:
-            _show(check, as_json, host.name)
+            show_check(check, as_json, host.name)
 
         if isinstance(host, Absent):
             check = ReadinessCheck(name="ssh", holds=False, seen=host.why, remedy="then prepare again")
@@ -111,8 +111,10 @@ async def _all(
             rows[host.name] = [check]
             return
         shared = SshSettings(trust_first_use=host.trust_first_use, known_hosts=host.known_hosts)
-        backend = SshBackend(home, host.spec, shared, lambda text: _say(str(text)))
-        rows[host.name] = await backend.prepare(tools, tell, lambda update: _say(f"{host.name}: {update}"), parcel)
+        backend = SshBackend(home, host.spec, shared, lambda text: show_update(str(text)))
+        rows[host.name] = await backend.prepare(
+            tools, tell, lambda update: show_update(f"{host.name}: {update}"), parcel
+        )
 
     async with anyio.create_task_group() as group:
         for host in hosts:
@@ -124,7 +126,8 @@ def _rows(checks: list[ReadinessCheck]) -> list[CheckRow]:
     return convert([check.row() for check in checks], list[CheckRow])
 
 
-def _show(check: ReadinessCheck, as_json: bool, host: str = "") -> None:
+def show_check(check: ReadinessCheck, as_json: bool, host: str = "") -> None:
+    """Print what a check found; nothing where the answer is JSON."""
     from evalfleet.report.text import printable
 
     if as_json:
@@ -138,7 +141,8 @@ def _show(check: ReadinessCheck, as_json: bool, host: str = "") -> None:
     sys.stdout.flush()
 
 
-def _say(update: Update) -> None:
+def show_update(update: Update) -> None:
+    """Print what goes on, on standard error."""
     from evalfleet.report.text import printable
 
     click.echo(f"evalfleet: {printable(str(update))}", err=True)

@@ -1,0 +1,1 @@
+"""The golden image of WAA: a prepared disk of Windows, made once and used by every container."""
