@@ -1,10 +1,12 @@
-"""What is ordered of pools: written down here, and made true by `reconcile` or by the process that owns the pool.
+"""What is ordered of pools: stored here as desired state, and made true by `reconcile` or by the process that owns the pool.
 
-The commands, the page and Python order the same way. `by` names who ordered, where that is not the person at this terminal.
+The commands, the page and Python order the same way. `by` names who ordered, where that is not the person at this terminal; it
+becomes the event `pool.requested`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,17 +17,21 @@ import msgspec
 from evalfleet import config
 from evalfleet.answers.pools import BackendRow, PoolFacts
 from evalfleet.config.pools import PoolOptions, given, merged, script
-from evalfleet.errors import InputError
-from evalfleet.model import Pool, PoolHost
-from evalfleet.pools import commands
+from evalfleet.errors import InputError, NotFound, WrongState
+from evalfleet.model import DesiredState, HostState, JsonObject, Pool, PoolHost
 from evalfleet.pools.kinds import registry
 from evalfleet.pools.kinds.base import KeepsFolders, PoolKind
+from evalfleet.pools.kinds.cloud import require_limits
+from evalfleet.pools.settings import PoolSettings, in_present_words, settings_of
 from evalfleet.report.pools import pool_facts
 from evalfleet.store.home.facts import identified
+from evalfleet.store.pools.queries import pool_subject
 from evalfleet.store.reader import StoreReader
 from evalfleet.store.store import Store
+from evalfleet.validation import explain, sentence, suggestion
 
 Leave = Callable[[], Awaitable[dict[str, str]]]
+_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +69,10 @@ def kind_of_new(
 
     Raises InputError.
     """
-    commands.require_name(name)
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"{name!r} cannot name a pool; use small letters, digits, '-', '_' and '.', at most 64 of them"
+        )
     hosts = options.hosts if isinstance(options, PoolOptions) else options.get("hosts")
     found = backend or settings.pools.get(name, {}).get("backend") or (None if hosts is None else "ssh")
     if found is None:
@@ -83,7 +92,8 @@ def create(
     by: str | None = None,
     texts: bool = False,
 ) -> Pool:
-    """Write down a pool. What the options leave out is taken from `[pool.NAME]` in evalfleet.toml.
+    """Store a pool. What the options leave out is taken from `[pool.NAME]` in evalfleet.toml. One whose machines are created,
+    and which is asked for again as it is, goes on with what an earlier order left.
 
     Args:
         options: of `PoolOptions`, by their names.
@@ -94,23 +104,59 @@ def create(
     Raises InputError, NotFound; WrongState where there is another pool of that name.
     """
     kind = kind_of_new(settings, name, backend, options)
-    said = given(options if isinstance(options, PoolOptions) else _checked(options))
+    kept = kind.settings(_given(settings, kind, name, options, texts=texts), settings)
+    with store.batch():
+        if not kind.creates_machines:
+            pool = (store.pools.replace if replace else store.pools.create)(name, kind.name, kept)
+            _refuse_shared_hosts(store, pool)
+            _note(store, name, by, "replace" if replace else "create", {"hosts": len(kind.hosts(pool, ()))})
+            return pool
+        try:
+            pool = store.pools.create(name, kind.name, kept)
+        except WrongState:
+            pool = store.pools.get(name)
+            registry.cloud_of(pool).require_account(pool, settings)
+            if pool.backend != kind.name or _as_ordered(pool.settings) != _as_ordered(kept):
+                raise WrongState(
+                    f"there is a pool {name!r} already, and it is another; `evalfleet pool scale {name}` changes its size, "
+                    f"`evalfleet pool delete {name}` ends it"
+                ) from None
+            store.pools.explain(name, None)
+        _note(store, name, by, "create", {"workers": kept["workers"]})
+        return pool
+
+
+def _given(
+    settings: config.Settings,
+    kind: PoolKind,
+    name: str,
+    options: PoolOptions | Mapping[str, object],
+    *,
+    texts: bool,
+) -> dict[str, Any]:
+    """The options in the form that the kind takes, over those in evalfleet.toml. Raises InputError for one that it does not take."""
+    try:
+        said = given(options if isinstance(options, PoolOptions) else msgspec.convert(options, PoolOptions))
+    except msgspec.ValidationError as error:
+        raise InputError(sentence(explain(error, PoolOptions, {}))) from None
     written = settings.pools.get(name, {})
     if texts and "hosts" in said:
         said["hosts_text"] = said.pop("hosts")
         written = {word: value for word, value in written.items() if word != "hosts"}
     if not texts and "setup" in said:
         said["setup"] = script(Path(said["setup"]))
-    return commands.create(settings, store, name, kind.name, merged(written, said), replace=replace, by=by)
+    found = merged(written, said)
+    words = [option.removesuffix("_text") for option in found]
+    wrong = next((word for word in words if word not in kind.options), None)
+    if wrong is not None:
+        raise InputError(f"{wrong}: is not for {kind.name}, which takes: {', '.join(kind.options)}")
+    return found
 
 
-def _checked(options: Mapping[str, object]) -> PoolOptions:
-    from evalfleet.validation import explain, sentence
-
-    try:
-        return msgspec.convert(options, PoolOptions)
-    except msgspec.ValidationError as error:
-        raise InputError(sentence(explain(error, PoolOptions, {}))) from None
+def _as_ordered(kept: JsonObject) -> PoolSettings:
+    """What was ordered, however the pool is now."""
+    found = msgspec.convert(in_present_words(kept), PoolSettings)
+    return msgspec.structs.replace(found, stopped_at=None, account={})
 
 
 def status(settings: config.Settings, store: StoreReader, pool: Pool) -> PoolFacts:
@@ -119,26 +165,72 @@ def status(settings: config.Settings, store: StoreReader, pool: Pool) -> PoolFac
 
 
 def scale(store: Store, pool: Pool, changes: Mapping[str, Any], *, by: str | None = None, force: bool = False) -> Order:
-    """Change how many machines it has, its limits or its budget; see `commands.scale`."""
-    return Order(pool=pool.name, machines=commands.scale(store, pool, changes, by, force=force))
+    """Change how many machines it has, its limits, its budget; lets it ask again, if it had stopped asking.
+
+    Args:
+        changes: of `workers`, `min`, `max`, `idle` (seconds), `budget_usd`; None where nothing is to change.
+        force: do not wait for work that is on machines that are too many.
+    """
+    registry.cloud_of(pool)
+    given = {name: value for name, value in changes.items() if value is not None}
+    new = msgspec.structs.replace(settings_of(pool), **given)
+    if "min" in given or "max" in given:
+        new = msgspec.structs.replace(new, workers=given.get("workers") or new.limit, stopped_at=None)
+    elif "workers" in given:
+        new = msgspec.structs.replace(new, min=None, max=None, stopped_at=None)
+    require_limits(new)
+    with store.batch():
+        _note(store, pool.name, by, "scale", given)
+        store.pools.amend(pool.name, new.to_json())
+        store.pools.explain(pool.name, None)
+        return Order(pool=pool.name, machines=[] if new.scales else _shed(store, pool.name, new.workers, force=force))
 
 
 def start(store: Store, pool: Pool, worker: str | None = None, *, by: str | None = None) -> Order:
     """Let its stopped machines run, or one."""
-    return Order(pool=pool.name, machines=commands.start(store, pool, worker, by), again=True)
+    registry.cloud_of(pool)
+    with store.batch():
+        if worker is None and settings_of(pool).stopped_at is not None:
+            amend(store, pool, stopped_at=None)
+        names = _set_all(store, pool, worker, DesiredState.RUNNING, "start", by)
+    return Order(pool=pool.name, machines=names, again=True)
 
 
 def stop(store: Store, pool: Pool, worker: str | None = None, *, by: str | None = None, force: bool = False) -> Order:
-    """Deallocate its machines, or one; their disks stay. No machine is created for this order."""
-    return Order(pool=pool.name, machines=commands.stop(store, pool, worker, by, force=force), creates=False)
+    """Deallocate its machines, or one; their disks stay. A pool that is stopped creates no machines.
+
+    Args:
+        force: do not wait for work that is on them.
+    """
+    registry.cloud_of(pool)
+    with store.batch():
+        if worker is None:
+            amend(store, pool, stopped_at=store.now())
+        names = _set_all(store, pool, worker, DesiredState.STOPPED, "stop", by, force=force)
+    return Order(pool=pool.name, machines=names, creates=False)
 
 
 def delete(store: Store, pool: Pool, worker: str | None = None, *, by: str | None = None, force: bool = False) -> Order:
     """Delete it with the machines that were created for it, or one of them. A pool of machines that exist is gone at once;
-    then call `leave`. Raises WrongState while a run uses the pool."""
-    if worker is not None:
-        registry.cloud_of(pool)
-    return Order(pool=pool.name, machines=commands.delete(store, pool, worker, by, force=force), creates=False)
+    then call `leave`. Raises WrongState while a run uses the pool.
+
+    Args:
+        force: do not wait for work that is on them.
+    """
+    names: list[str] = []
+    with store.batch():
+        _note(store, pool.name, by, "delete", {"worker": worker} if worker else {})
+        if worker is None and not registry.creates_machines(pool):
+            store.pools.delete(pool.name)
+        else:
+            registry.cloud_of(pool)
+            names = machines(store, pool, worker)
+            if worker is None:
+                store.pools.mark_for_deletion(pool.name, force=force)
+            else:
+                amend(store, pool, workers=max(0, settings_of(pool).workers - 1))
+                store.hosts.set_desired(pool.name, names, DesiredState.GONE, _why("delete", by), force=force)
+    return Order(pool=pool.name, machines=names, creates=False)
 
 
 def leave(settings: config.Settings, store: StoreReader, pool: Pool) -> Leave:
@@ -185,3 +277,76 @@ async def reconcile(
     )
     left = [pool for pool in store.pools.all() if pool.name == order.pool]
     return status(settings, store, left[0]) if left else None
+
+
+def machines(store: StoreReader, pool: Pool, worker: str | None) -> list[str]:
+    """Names of the pool's machines, or of the one given. Raises NotFound."""
+    names = [host.name for host in store.hosts.of_pool(pool.name)]
+    if worker is None:
+        return names
+    found = worker if worker in names else worker.rpartition("-")[0]
+    if found not in names:
+        raise NotFound(f'pool {pool.name!r} has no machine "{worker}"{suggestion(worker, names)}')
+    return [found]
+
+
+def amend(store: Store, pool: Pool, **changes: Any) -> None:
+    """Change settings of the pool."""
+    store.pools.amend(pool.name, msgspec.structs.replace(settings_of(pool), **changes).to_json())
+
+
+def _set_all(
+    store: Store,
+    pool: Pool,
+    worker: str | None,
+    desired: DesiredState,
+    verb: str,
+    by: str | None,
+    *,
+    force: bool = False,
+) -> list[str]:
+    names = machines(store, pool, worker)
+    with store.batch():
+        _note(store, pool.name, by, verb, {"worker": worker} if worker else {})
+        store.hosts.set_desired(pool.name, names, desired, _why(verb, by), force=force)
+        store.pools.explain(pool.name, None)
+    return names
+
+
+def _shed(store: Store, pool: str, workers: int, *, force: bool) -> list[str]:
+    """Mark those for deletion that are too many: those without work first, of them those that do not run, then the youngest."""
+    work = store.hosts.work()
+    hosts = [
+        host
+        for host in store.hosts.of_pool(pool)
+        if host.desired is not DesiredState.GONE and host.state is not HostState.LOST
+    ]
+    order = sorted(hosts, key=lambda host: (host.name in work, host.desired is DesiredState.RUNNING, -host.number))
+    names = [host.name for host in order[: max(0, len(hosts) - workers)]]
+    store.hosts.set_desired(pool, names, DesiredState.GONE, f"the pool is scaled to {workers}", force=force)
+    return names
+
+
+def _note(store: Store, pool: str, by: str | None, verb: str, args: Mapping[str, Any]) -> None:
+    if by is not None:
+        store.events.note(pool_subject(pool), "pool.requested", {**args, "verb": verb, "by": by})
+
+
+def _why(verb: str, by: str | None) -> str:
+    return f"evalfleet pool {verb}" if by is None else f"{verb}, asked by {by}"
+
+
+def _refuse_shared_hosts(store: StoreReader, pool: Pool) -> None:
+    """Attempts are stored by host name, so in one home a name means one machine."""
+    taken = {
+        host.name: other.name
+        for other in store.pools.all()
+        if other.name != pool.name
+        for host in registry.kind_of(other).hosts(other, store.hosts.of_pool(other.name, gone=True))
+    }
+    for host in registry.kind_of(pool).hosts(pool, ()):
+        if host.name in taken or host.name == "local":
+            owner = f"pool {taken[host.name]!r}" if host.name in taken else "this machine"
+            raise InputError(
+                f"the host name {host.name!r} belongs to {owner}; give it another `name` in the hosts file"
+            )

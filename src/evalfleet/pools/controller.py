@@ -6,8 +6,8 @@ by label, and goes on.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
@@ -96,44 +96,39 @@ class PoolController:
             Refusal: the cloud refuses us, or a machine, for good or for long.
             NotOwned: the pool has another owner.
         """
-        with _first_error():
-            async with anyio.create_task_group() as group:
-                await self._settle(group, waits=waits)
-
-    async def _settle(self, group: TaskGroup, *, waits: bool) -> None:
         refused = 0
-        while True:
-            try:
-                is_over = await self._tick(group)
-                refused = 0
-            except Refusal as error:
-                refused += 1
-                if error.problem.action is Action.GIVE_UP or refused >= PATIENCE:
-                    raise
-                await anyio.sleep(self._context.pause_s(refused, error))
-                continue
-            if self._failed and not self._reconciling:
-                raise next(iter(self._failed.values()))[0]
-            if is_over or (self._only_drains and not waits):
-                return
-            await self._nap(max(self._context.cloud.poll_s, REST_S))
+        async with _machine_tasks() as group:
+            while True:
+                try:
+                    is_over = await self._tick(group)
+                    refused = 0
+                except Refusal as error:
+                    refused += 1
+                    if error.problem.action is Action.GIVE_UP or refused >= PATIENCE:
+                        raise
+                    await anyio.sleep(self._context.pause_s(refused, error))
+                    continue
+                if self._failed and not self._reconciling:
+                    raise next(iter(self._failed.values()))[0]
+                if is_over or (self._only_drains and not waits):
+                    return
+                await self._nap(max(self._context.cloud.poll_s, REST_S))
 
     async def serve(self) -> None:
         """Keep the pool until we are cancelled, or it is gone. Raises NotOwned."""
         self._serves = True
-        with _first_error():
-            async with anyio.create_task_group() as group:
-                refused = 0
-                while not self.is_gone:
-                    pause_s = max(REST_S, 3 * self._context.cloud.poll_s)
-                    try:
-                        await self._tick(group)
-                        refused = 0
-                    except Refusal as error:
-                        refused += 1
-                        pause_s = max(pause_s, min(60.0, self._context.pause_s(refused, error)))
-                        await self._context.purchases.pause("cloud", str(error))
-                    await self._nap(pause_s)
+        refused = 0
+        async with _machine_tasks() as group:
+            while not self.is_gone:
+                pause_s = max(REST_S, 3 * self._context.cloud.poll_s)
+                try:
+                    await self._tick(group)
+                    refused = 0
+                except Refusal as error:
+                    refused += 1
+                    pause_s = max(pause_s, min(60.0, self._context.pause_s(refused, error)))
+                    await self._context.purchases.pause("cloud", str(error))
+                await self._nap(pause_s)
 
     async def retry_quarantined(self) -> None:
         """Let machines in quarantine prove themselves again."""
@@ -293,11 +288,12 @@ def _is_due(host: PoolHost, step: Step, waits: str | None) -> bool:
     return step is not Step.REST
 
 
-@contextmanager
-def _first_error() -> Generator[None]:
-    """Let out of a task group's bundle one error that was raised on purpose, so that callers can catch it by its class."""
+@asynccontextmanager
+async def _machine_tasks() -> AsyncGenerator[TaskGroup]:
+    """A task group that raises one of the errors that were raised on purpose, so that callers can catch it by its class."""
     try:
-        yield
+        async with anyio.create_task_group() as group:
+            yield group
     except BaseExceptionGroup as bundle:
         meant, _ = bundle.split(EvalfleetError)
         first: BaseException | None = meant

@@ -23,8 +23,7 @@ from evalfleet.pools.kinds.cloud import CloudKind
 from evalfleet.pools.machine.facts import facts_of
 from evalfleet.pools.machine.host import CloudBackend
 from evalfleet.pools.machine.reach import ssh_spec
-from evalfleet.pools.ownership import own_pool
-from evalfleet.pools.reconcile import reconcile_pool
+from evalfleet.pools.reconcile import own_pool, reconcile_pool
 from evalfleet.pools.settings import settings_of
 from evalfleet.store.home.facts import identified
 from evalfleet.store.open import open_store

@@ -14,7 +14,7 @@ from evalfleet.azure.vms import Vms
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario, Times
 from evalfleet.errors import InputError, WrongState
-from evalfleet.pools import commands
+from evalfleet.operations import pools as commands
 from evalfleet.pools.cloud.problems import Refusal
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +39,7 @@ async def test_a_command_in_another_shell_is_refused_and_names_both_places(
     tmp_path: Path, other: dict[str, str]
 ) -> None:
     async with site(tmp_path) as here:
-        commands.create(here.settings, here.store, NAME, "azure-vm", WANTED)
+        commands.create(here.settings, here.store, NAME, WANTED, backend="azure-vm")
         await here.settle()
         stranger = elsewhere(here, **other)
         commands.delete(here.store, here.store.pools.get(NAME), None)
@@ -48,18 +48,18 @@ async def test_a_command_in_another_shell_is_refused_and_names_both_places(
         assert next(iter(other.values())) in str(caught.value)
         assert await here.powers() == {"evalfleet-1": "running"}
         with pytest.raises(InputError, match="this shell names"):
-            commands.create(stranger.settings, here.store, NAME, "azure-vm", WANTED)
+            commands.create(stranger.settings, here.store, NAME, WANTED, backend="azure-vm")
         await here.settle()
         assert here.store.pools.all() == []
 
 
 async def test_a_pool_is_ordered_again_as_it_is_however_it_stands(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
-        commands.create(here.settings, here.store, NAME, "azure-vm", WANTED)
+        commands.create(here.settings, here.store, NAME, WANTED, backend="azure-vm")
         commands.stop(here.store, here.store.pools.get(NAME), None)
-        commands.create(here.settings, here.store, NAME, "azure-vm", WANTED)
+        commands.create(here.settings, here.store, NAME, WANTED, backend="azure-vm")
         with pytest.raises(WrongState, match="it is another"):
-            commands.create(here.settings, here.store, NAME, "azure-vm", {**WANTED, "workers": 2})
+            commands.create(here.settings, here.store, NAME, {**WANTED, "workers": 2}, backend="azure-vm")
 
 
 async def test_a_subscription_that_is_not_found_is_no_empty_one() -> None:
@@ -133,6 +133,6 @@ async def test_one_group_not_found_on_the_first_request_costs_no_machine(tmp_pat
 
 async def test_another_home_sees_its_own_place(tmp_path: Path) -> None:
     async with site(tmp_path) as here, opened(here.cloud, tmp_path / "other") as other:
-        commands.create(here.settings, here.store, NAME, "azure-vm", WANTED)
+        commands.create(here.settings, here.store, NAME, WANTED, backend="azure-vm")
         assert here.store.pools.get(NAME).settings["account"]["resource_group"] == "evalfleet"
-        commands.create(other.settings, other.store, NAME, "azure-vm", {**WANTED, "name_prefix": "other"})
+        commands.create(other.settings, other.store, NAME, {**WANTED, "name_prefix": "other"}, backend="azure-vm")

@@ -11,7 +11,7 @@ from tests.support.web_site import NAME, Site, site
 
 from evalfleet.emulator.scenario import Scenario
 from evalfleet.model import HostWork
-from evalfleet.pools import commands
+from evalfleet.operations import pools as commands
 from evalfleet.testing.store import cases
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from tests.support.web_site import NAME, Site, site
 
 from evalfleet.core.hosts.lifecycle import HOUR_S
 from evalfleet.model import Attempt, DesiredState, Policy, Run
-from evalfleet.pools import commands
+from evalfleet.operations import pools as commands
 from evalfleet.testing.store import cases
 
 pytestmark = pytest.mark.anyio
@@ -186,7 +186,7 @@ async def test_scale_takes_machines_without_work_first_also_where_others_are_sto
         await here.settle()
         claimed(here, begun(here), TWO)
         here.set_desired(DesiredState.STOPPED, TWO)
-        assert commands.scale(here.store, here.store.pools.get(NAME), {"workers": 1}) == [ONE]
+        assert commands.scale(here.store, here.store.pools.get(NAME), {"workers": 1}).machines == [ONE]
 
 
 async def test_stop_buys_no_machine(tmp_path: Path) -> None:

@@ -68,8 +68,7 @@ def _end(
 ) -> int:
     from evalfleet.cli.pools.shared.apply import made_true
     from evalfleet.errors import InputError
-    from evalfleet.operations.pools import delete, require_account
-    from evalfleet.pools.commands import machines
+    from evalfleet.operations.pools import delete, machines, require_account
     from evalfleet.report.text import count
 
     require_account(settings, pool)

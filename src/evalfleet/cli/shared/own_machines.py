@@ -80,8 +80,8 @@ def submit_on_own(
 
     from evalfleet.config.pools import PoolOptions, given
     from evalfleet.errors import InputError
+    from evalfleet.operations.pools import amend
     from evalfleet.operations.submit import RunOptions, submit
-    from evalfleet.pools.commands import amend
     from evalfleet.pools.kinds import registry
 
     assert machines.backend is not None

@@ -75,6 +75,7 @@ def made_true(settings: Settings, store: Store, order: Order, *, as_json: bool) 
 
     import anyio
 
+    from evalfleet.cli.pools.shared.table import page
     from evalfleet.daemon.alerts.beside import alerts_beside
     from evalfleet.operations.pools import reconcile
 
@@ -85,17 +86,11 @@ def made_true(settings: Settings, store: Store, order: Order, *, as_json: bool) 
         gone = DeletedPool(deleted=order.pool, left={})
         print_document(gone) if as_json else click.echo(f"pool {order.pool} is deleted: nothing of it is left")
         return 0
-    return _shown(facts, as_json=as_json)
-
-
-def _shown(answer: PoolFacts, *, as_json: bool) -> int:
-    from evalfleet.cli.pools.shared.table import page
-
     if as_json:
-        print_document(answer)
+        print_document(facts)
     else:
-        click.echo(page(answer))
-    failed = answer.reason is not None or any(row.state == "quarantined" for row in answer.hosts)
+        click.echo(page(facts))
+    failed = facts.reason is not None or any(row.state == "quarantined" for row in facts.hosts)
     return NOT_REACHED if failed else 0
 
 
