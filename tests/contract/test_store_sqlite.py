@@ -9,19 +9,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite(
-    "evalfleet.testing.store.attempts",
-    "evalfleet.testing.store.database",
-    "evalfleet.testing.store.gpus",
-    "evalfleet.testing.store.queries",
-    "evalfleet.testing.store.runs",
-    "evalfleet.testing.store.requests",
-)
-
-from evalfleet.store.open import open_store  # noqa: E402
-from evalfleet.store.store import Store  # noqa: E402
-from evalfleet.testing.clock import FakeClock  # noqa: E402
-from evalfleet.testing.store.contract import StoreContract  # noqa: E402
+from evalfleet.store.open import open_store
+from evalfleet.store.store import Store
+from evalfleet.testing.clock import FakeClock
+from evalfleet.testing.store.contract import StoreContract
 
 # What is tested here is not the disk, and memory is faster.
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

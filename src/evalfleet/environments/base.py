@@ -1,8 +1,7 @@
 """The interface of environments: what an agent sees and acts on in one attempt.
 
-It is the same for a browser, a desktop and a virtual machine, in this process or behind HTTP: `environments.guest` serves
-any environment over HTTP, and `environments.client` speaks to one and is an environment itself. Every call has a time
-limit and raises `EnvironmentFailed` when the environment does not work; never a score.
+It is the same for a browser, a desktop and a virtual machine; `environments.guest` serves any of them over HTTP. Every call has
+a time limit and raises `EnvironmentFailed` when the environment does not work; never a score.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Contract tests and fakes for those who write a store, backend, benchmark or agent of their own. Needs pytest and hypothesis."""
+"""Contracts for those who write a store, backend, cloud, benchmark, agent, environment or strategy of their own. Needs pytest."""
