@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.answers.pools import DeletedPool, PoolFacts
+from evalfleet.answers.pools import DeletedPool
 from evalfleet.cli.pools.shared.pools import chosen
 from evalfleet.cli.shared.document import print_document
 
