@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
@@ -16,6 +16,14 @@ Range = tuple[float, float]
 
 class Answer(Struct, frozen=True, kw_only=True):
     """An object that is answered. Its members are attributes."""
+
+    @classmethod
+    def copy_of(cls, *sources: object, **members: Any) -> Self:
+        """An answer with these members; each other one is an attribute of the first source that has it."""
+        for source in sources:
+            found = {name: getattr(source, name) for name in cls.__struct_fields__ if hasattr(source, name)}
+            members = found | members
+        return cls(**members)
 
     if not TYPE_CHECKING:  # the type checker finds what still does
 

@@ -53,13 +53,7 @@ def _backend(name: str) -> BackendRow:
         kind = registry.find(name)
     except InputError as error:
         return BackendRow(name=name, title=name, creates_machines=False, options=[], broken=str(error))
-    return BackendRow(
-        name=name,
-        title=kind.title,
-        creates_machines=kind.creates_machines,
-        options=list(kind.options),
-        broken=None,
-    )
+    return BackendRow.copy_of(kind, name=name, options=list(kind.options), broken=None)
 
 
 def kind_of_new(

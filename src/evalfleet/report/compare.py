@@ -230,7 +230,7 @@ def _pair(a: TaskRow, b: TaskRow, episode: JsonObject | None) -> core.Pair:
 def _side(
     summary: Summary, tasks: Mapping[str, TaskRow], keys: Sequence[str], counted: Sequence[str], score: float | None
 ) -> Side:
-    common, paired, cost = [tasks[key] for key in keys], [tasks[key] for key in counted], summary.cost
+    common, paired = [tasks[key] for key in keys], [tasks[key] for key in counted]
     verdicts = [result.score or 0.0 for result in common if result.state == "done"]
     scores = stats.scores(
         total=len(common),
@@ -238,39 +238,25 @@ def _side(
         score_sum=math.fsum(verdicts),
         failed=sum(result.state == "failed" for result in common),
     )
-    return Side(
-        run=summary.run,
-        name=summary.name,
-        state=summary.state,
+    return Side.copy_of(
+        summary,
         tasks=summary.tasks.total,
         unfinished=_unfinished(summary.tasks),
-        scores=SideScores(valid=scores.valid, strict=scores.strict, coverage=scores.coverage),
+        scores=SideScores.copy_of(scores),
         paired_score=score,
         successes=sum(bool(result.success) for result in paired),
         avg_task_duration_s=_mean([r.duration_s for r in paired if r.duration_s is not None]),
-        duration_s=summary.duration_s,
-        cost=SideCost(total_usd=cost.total_usd, waste_usd=cost.waste_usd, cost_per_task_usd=cost.cost_per_task_usd),
+        cost=SideCost.copy_of(summary.cost),
     )
 
 
 def _difference(found: core.Comparison) -> Difference:
-    return Difference(
-        score=found.difference,
-        ci95=(found.ci95.low, found.ci95.high),
-        higher=found.higher,
-        lower=found.lower,
-        p_value=found.p_score,
-    )
+    ci95 = (found.ci95.low, found.ci95.high)
+    return Difference.copy_of(found, score=found.difference, ci95=ci95, p_value=found.p_score)
 
 
 def _least(least: core.LeastDetectable) -> LeastDetectable:
-    return LeastDetectable(
-        difference=least.difference,
-        discordance=least.discordance,
-        assumed=least.assumed,
-        level=core.LEVEL,
-        power=core.POWER,
-    )
+    return LeastDetectable.copy_of(least, level=core.LEVEL, power=core.POWER)
 
 
 def _notes(*summaries: Summary) -> list[str]:
@@ -316,14 +302,11 @@ def _by_domain(pairs: Sequence[core.Pair]) -> dict[str, DomainDifference]:
 
 
 def _flip(pair: core.Pair, tasks_a: Mapping[str, TaskRow], tasks_b: Mapping[str, TaskRow]) -> Flip:
-    return Flip(
-        key=pair.key,
+    return Flip.copy_of(
+        pair,
         number_a=tasks_a[pair.key].number,
         number_b=tasks_b[pair.key].number,
-        domain=pair.domain,
         change="gained" if pair.flip > 0 else "lost",
-        score_a=pair.score_a,
-        score_b=pair.score_b,
     )
 
 

@@ -17,16 +17,9 @@ def read_groups(store: StoreReader, run: Run) -> tuple[list[FailureGroup], Commo
     most = groups.most_of(found)
     told = None
     if most is not None:
-        told = CommonFailure(
-            kind=most.kind,
-            blame=most.blame,
-            message=most.message,
-            attempts=most.attempts,
-            of=sum(group.attempts for group in found),
-            tasks=most.tasks,
-            advice=_advice(run, most.blame),
-        )
-    return [_told(group) for group in found[:MOST_GROUPS]], told
+        attempts = sum(group.attempts for group in found)
+        told = CommonFailure.copy_of(most, of=attempts, advice=_advice(run, most.blame))
+    return [FailureGroup.copy_of(group) for group in found[:MOST_GROUPS]], told
 
 
 def sentence(common: CommonFailure) -> str:
@@ -42,15 +35,3 @@ def _advice(run: Run, blame: str) -> str:
             f"`evalfleet judge {run.id}`."
         )
     return f"It is blamed on the {blame}: the valid score leaves it out."
-
-
-def _told(group: groups.Group) -> FailureGroup:
-    return FailureGroup(
-        kind=group.kind,
-        blame=group.blame,
-        message=group.message,
-        attempts=group.attempts,
-        tasks=group.tasks,
-        key=group.key,
-        evidence=group.evidence,
-    )

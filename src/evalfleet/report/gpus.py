@@ -57,15 +57,8 @@ def _newer(card: Card, old: Card) -> Card:
 def _card(card: Card, holders: list[GpuHolder], known: set[int]) -> Gpu:
     told = {process["pid"]: process for process in card.processes or ()}
     quarantine = GpuQuarantine(reason=card.quarantine, since_at=card.quarantined_at or 0.0) if card.quarantine else None
-    return Gpu(
-        host=card.host,
-        index=card.index,
-        uuid=card.uuid,
-        name=card.name,
-        memory_mb=card.memory_mb,
-        used_mb=card.used_mb,
-        utilization=card.utilization,
-        seen_at=card.seen_at,
+    return Gpu.copy_of(
+        card,
         quarantine=quarantine,
         foreign=[
             GpuProcess(pid=pid, memory_mb=told.get(pid, {}).get("memory_mb"), name=told.get(pid, {}).get("name"))

@@ -46,16 +46,10 @@ def told(repeats: Sequence[core.Repeats], *, by_task: bool) -> RepeatSummary | N
     if not repeats:
         return None
     found = core.overall(repeats)
-    return RepeatSummary(
-        tasks=found.tasks,
-        episodes=found.episodes,
-        most=found.most,
+    return RepeatSummary.copy_of(
+        found,
         score=found.mean,
         ci95=bounds(found.ci95),
-        deviation=found.deviation,
-        always=found.always,
-        sometimes=found.sometimes,
-        never=found.never,
         pass_at=[PassAt(k=one.k, tasks=one.tasks, score=one.mean, ci95=bounds(one.ci95)) for one in found.pass_at],
         by_task=[_task(one) for one in repeats] if by_task else None,
     )
@@ -71,15 +65,4 @@ def bounds(interval: Interval | None) -> Range | None:
 
 
 def _task(one: core.Repeats) -> RepeatedTask:
-    return RepeatedTask(
-        task=one.task,
-        domain=one.domain,
-        episodes=one.episodes,
-        counted=one.counted,
-        successes=one.successes,
-        score=one.mean,
-        low=one.low,
-        high=one.high,
-        deviation=one.deviation,
-        pass_at=[one.pass_at(k) for k in range(1, one.counted + 1)],
-    )
+    return RepeatedTask.copy_of(one, score=one.mean, pass_at=[one.pass_at(k) for k in range(1, one.counted + 1)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from evalfleet.answers.alerts import Alert
 from evalfleet.answers.base import Range
@@ -21,11 +20,6 @@ _LIVE = (RunState.QUEUED, RunState.RUNNING, RunState.PAUSED)
 
 def run_row(store: StoreReader, run: Run) -> RunRow:
     """The state of a run, from sums alone."""
-    return RunRow(**row_members(store, run))
-
-
-def row_members(store: StoreReader, run: Run) -> dict[str, Any]:
-    """The members of a run's row, for answers that tell more."""
     sums = store.tasks.state_sums(run.id)
     tasks = task_counts(sums)
     found = scores(
@@ -41,24 +35,18 @@ def row_members(store: StoreReader, run: Run) -> dict[str, Any]:
         )
 
         told, study = without_scores(told), study_found(store, run)
-    return {
-        "run": run.id,
-        "name": run.name,
-        "state": run.state,
-        "reason": reason_of(run.reason),
-        "driven": run.state in _LIVE and store.runs.driver(run.id) is not None,
-        "tasks": tasks,
-        "scores": told,
-        "study": study,
-        "cost_usd": round(store.costs.total_usd(run.id), 6),
-        "budget_usd": run.policy.budget_usd,
-        "workers": run.policy.workers,
-        "pool": run.policy.pool,
-        "distribution": str(run.policy.distribution),
-        "created_at": run.created_at,
-        "started_at": run.started_at,
-        "ended_at": run.ended_at,
-    }
+    return RunRow.copy_of(
+        run,
+        run.policy,
+        run=run.id,
+        reason=reason_of(run.reason),
+        driven=run.state in _LIVE and store.runs.driver(run.id) is not None,
+        tasks=tasks,
+        scores=told,
+        study=study,
+        cost_usd=round(store.costs.total_usd(run.id), 6),
+        distribution=str(run.policy.distribution),
+    )
 
 
 def outlook(store: StoreReader, run: Run, waiting: int) -> Range | None:

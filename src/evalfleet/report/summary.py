@@ -189,14 +189,8 @@ def _scores(sums: list[Row]) -> Scores:
 
 
 def score_facts(scores: stats.Scores, passed: int) -> Scores:
-    return Scores(
-        strict=scores.strict,
-        valid=scores.valid,
-        coverage=scores.coverage,
-        verdicts=scores.verdicts,
-        passed=passed,
-        ci95=Intervals(strict=bounds(scores.ci95_strict), valid=bounds(scores.ci95_valid)),
-    )
+    ci95 = Intervals(strict=bounds(scores.ci95_strict), valid=bounds(scores.ci95_valid))
+    return Scores.copy_of(scores, passed=passed, ci95=ci95)
 
 
 def _attempts(rows: list[Row]) -> AttemptCounts:
@@ -283,30 +277,25 @@ def _domain(rows: list[Row]) -> DomainSummary:
 
 def task_row(row: Row) -> TaskRow:
     """One of `results`."""
-    return TaskRow(**task_members(row))
-
-
-def task_members(row: Row) -> dict[str, Any]:
-    """The members of a task's row, for answers that tell more."""
     state = row["state"]
     failure = None
     if row["kind"] is not None and state != "done":
         failure = TaskFailure(kind=row["kind"], blame=row["blame"], evidence=row["evidence"])
-    return {
-        "number": row["number"],
-        "key": row["key"],
-        "domain": row["domain"],
-        "state": TaskState(state),
-        "score": row["score"],
-        "success": None if row["success"] is None else bool(row["success"]),
-        "steps": row["steps"],
-        "metrics": None if row["metrics"] is None else json.loads(row["metrics"]),
-        "duration_s": row["duration_s"],
-        "attempts": row["attempts"],
-        "worker": row["worker"],
-        "failure": failure,
-        "reason": row["reason"] if state in ("failed", "held", "cancelled") else None,
-    }
+    return TaskRow(
+        number=row["number"],
+        key=row["key"],
+        domain=row["domain"],
+        state=TaskState(state),
+        score=row["score"],
+        success=None if row["success"] is None else bool(row["success"]),
+        steps=row["steps"],
+        metrics=None if row["metrics"] is None else json.loads(row["metrics"]),
+        duration_s=row["duration_s"],
+        attempts=row["attempts"],
+        worker=row["worker"],
+        failure=failure,
+        reason=row["reason"] if state in ("failed", "held", "cancelled") else None,
+    )
 
 
 def _rounded(usd: float | None) -> float | None:

@@ -20,7 +20,6 @@ from evalfleet.answers.runs import (
     QueuedTask,
     RunFacts,
     RunPage,
-    RunRow,
     ScoreSeries,
     TaskGrid,
     TaskPage,
@@ -29,12 +28,12 @@ from evalfleet.answers.runs import (
 )
 from evalfleet.daemon.alerts.state import firing_of
 from evalfleet.engine.requests import barred
-from evalfleet.model import Run, RunState, Task, TaskState
+from evalfleet.model import Run, RunState, TaskState
 from evalfleet.report.compare import compare as compared
 from evalfleet.report.coverage import covered
 from evalfleet.report.live import WorkerLine, live_state, natural
 from evalfleet.report.repeats import bounds
-from evalfleet.report.run_row import open_breaker, outlook, problems, row_members, run_row
+from evalfleet.report.run_row import open_breaker, outlook, problems, run_row
 from evalfleet.report.summary import summarise, task_row
 from evalfleet.report.timeline import look_of
 from evalfleet.store.reader import StoreReader
@@ -64,11 +63,10 @@ def _firing(store: StoreReader) -> list[Alert]:
 
 
 def _watched(store: StoreReader, run: Run, firing: Sequence[Alert]) -> WatchedRun:
-    members = row_members(store, run)
-    row = RunRow(**members)
+    row = run_row(store, run)
     alerts = [alert for alert in firing if alert.run == run.id]
     breaker = open_breaker(store, run) if run.state is RunState.RUNNING else None
-    return WatchedRun(**members, eta_s=outlook(store, run, row.tasks.queued), problems=problems(row, breaker, alerts))
+    return WatchedRun.copy_of(row, eta_s=outlook(store, run, row.tasks.queued), problems=problems(row, breaker, alerts))
 
 
 def run(store: StoreReader, text: str) -> RunFacts:
@@ -102,18 +100,12 @@ def run(store: StoreReader, text: str) -> RunFacts:
 def _worker(one: WorkerLine, numbers: dict[str, int], out: frozenset[str]) -> WatchedWorker:
     host = one.name.rpartition("-")[0]
     state = "quarantined" if one.key is None and (one.name in out or host in out) else str(one.state)
-    return WatchedWorker(
-        name=one.name,
+    return WatchedWorker.copy_of(
+        one,
         host=host,
         state=state,
         task=one.key,
         task_number=numbers.get(one.key) if one.key is not None else None,
-        attempt=one.attempt,
-        step=one.step,
-        elapsed_s=one.elapsed_s,
-        starting=one.starting,
-        assigned=one.assigned,
-        completed=one.completed,
         screen=one.key is not None and (one.step or 0) > 0,
     )
 
@@ -225,18 +217,8 @@ def queue(store: StoreReader, text: str, limit: int) -> Queue:
         due = store.tasks.candidates(found.id, limit)
         counts = store.tasks.counts(found.id)
         next_due = store.tasks.next_due(found.id)
-    return Queue(due=[_waiting(task) for task in due], waiting=counts[TaskState.QUEUED], next_due_at=next_due)
-
-
-def _waiting(task: Task) -> QueuedTask:
-    return QueuedTask(
-        number=task.number,
-        key=task.key,
-        domain=task.spec.domain,
-        expected_s=task.expected_s,
-        attempts=task.attempts,
-        not_before=task.not_before,
-    )
+    tasks = [QueuedTask.copy_of(task, domain=task.spec.domain) for task in due]
+    return Queue(due=tasks, waiting=counts[TaskState.QUEUED], next_due_at=next_due)
 
 
 def compare(store: StoreReader, a: str, b: str, *, allow_different: bool = False) -> Comparison:

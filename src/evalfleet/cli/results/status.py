@@ -156,11 +156,4 @@ def _workers(store: StoreReader, run: Run) -> tuple[WorkerLine, ...]:
 def _worker(one: WorkerLine) -> Worker:
     from evalfleet.answers.runs import Worker
 
-    return Worker(
-        name=one.name,
-        state=str(one.state),
-        task=one.key,
-        attempt=one.attempt,
-        step=one.step,
-        elapsed_s=one.elapsed_s,
-    )
+    return Worker.copy_of(one, state=str(one.state), task=one.key)

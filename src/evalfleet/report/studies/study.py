@@ -211,17 +211,15 @@ def _parameter(one: Parameter) -> StudyParameter:
 
 def _configuration(one: Contender) -> Configuration:
     interval = one.interval
-    return Configuration(
+    return Configuration.copy_of(
+        one,
         trial=one.key,
         parameters=dict(one.parameters),
         metrics=dict(one.metrics),
         measurements=len(one.values),
         values=list(one.values),
         ci95=None if interval is None else Bounds(low=interval.low, high=interval.high),
-        feasible=one.feasible,
         broken=list(one.broken),
-        is_baseline=one.is_baseline,
-        failures=one.failures,
     )
 
 

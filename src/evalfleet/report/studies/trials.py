@@ -14,12 +14,10 @@ def trial_row(study: Study, trial: trials.Trial, attempt: Attempt | None, now: f
     """One trial, with the attempt that decided it or is on its way; None where it has none yet."""
     measured = trial.progress is trials.Progress.MEASURED
     failure = TrialFailure(kind=trial.kind, evidence=trial.evidence) if trial.kind is not None else None
-    return Trial(
-        key=trial.key,
-        number=trial.number,
+    return Trial.copy_of(
+        trial,
         task=trial.number,
         role=str(trial.role),
-        rung=trial.rung,
         progress=trial.progress.value,
         phase=phase(study, trial, attempt),
         parameters=dict(trial.parameters),
@@ -30,9 +28,7 @@ def trial_row(study: Study, trial: trials.Trial, attempt: Attempt | None, now: f
         gpus=[] if attempt is None else [device.index for device in attempt.devices],
         started_at=None if attempt is None else attempt.started_at,
         ended_at=None if attempt is None or trial.progress is trials.Progress.OPEN else attempt.ended_at,
-        duration_s=trial.duration_s,
         phases=None if attempt is None else phases(attempt, now),
-        reason=trial.reason,
         failure=failure if trial.progress is trials.Progress.FAILED else None,
     )
 

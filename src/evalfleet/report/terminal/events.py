@@ -42,15 +42,7 @@ def clock(at: float, *, date: bool = False) -> str:
 
 def event_row(event: Event) -> EventRow:
     """An event as programs get it."""
-    return EventRow(
-        number=event.number,
-        run=event.run_id,
-        at=event.at,
-        type=event.type,
-        task=event.task,
-        attempt=event.attempt,
-        data=event.data,
-    )
+    return EventRow.copy_of(event, run=event.run_id)
 
 
 class Feed:

@@ -30,7 +30,7 @@ from evalfleet.hosts.local.backend import HOST as HERE
 from evalfleet.layout import Home
 from evalfleet.model import LIVE_ATTEMPT_STATES, Attempt, Run, Task
 from evalfleet.pools.kinds import registry
-from evalfleet.report.summary import task_members
+from evalfleet.report.summary import task_row
 from evalfleet.report.trajectory import film_of
 from evalfleet.store.reader import StoreReader
 
@@ -112,22 +112,16 @@ def task(store: StoreReader, home: Home, text: str, number: int) -> TaskFacts:
         found = store.tasks.at(run.id, number)
         rows = store.tasks.page(run.id, after=number - 1, limit=1)
         attempts = store.attempts.all(run.id, number)
-    spec: dict[str, Any] = {name: getattr(found.spec, name) for name in ShownSpec.__struct_fields__}
-    spec["env"] = masked(found.spec.env)
     film = None
     if attempts:
         last = place(store, home, run.id, number, attempts[-1].number)
         film = _shown_film(last, last.folder)
-    return TaskFacts(
-        **task_members(rows[0]),
-        spec=ShownSpec(**spec),
+    return TaskFacts.copy_of(
+        task_row(rows[0]),
+        found,
+        spec=ShownSpec.copy_of(found.spec, env=masked(found.spec.env)),
         instruction=_instruction(found.spec.payload, film),
-        not_before=found.not_before,
-        hold_asked=found.hold_asked,
-        expected_s=found.expected_s,
-        consumed=found.consumed,
-        lost=found.lost,
-        attempt_list=[AttemptRow(**_attempt(one)) for one in attempts],
+        attempt_list=[_attempt(one) for one in attempts],
     )
 
 
@@ -145,12 +139,12 @@ def attempt(
     else:
         picture = newest_of(film_of(seen.folder), seen.files)
     flagged = {str(one.get("path")) for one in (found.attempt.end or {}).get("artifacts", ()) if one.get("secret")}
-    return AttemptFacts(
-        **_attempt(found.attempt),
+    return AttemptFacts.copy_of(
+        _attempt(found.attempt),
+        found.attempt,
         key=found.task.key,
         run=found.run.id,
         task_state=found.task.state,
-        end=found.attempt.end,
         film=_shown_film(found, seen.folder),
         artifacts=[Artifact(path=one.path, size=one.size, secret=one.path in flagged) for one in seen.files],
         logs=LogSizes(stdout=seen.logs.get("stdout", 0), stderr=seen.logs.get("stderr", 0)),
@@ -255,28 +249,8 @@ def _has_desktop(found: Place) -> bool:
     return descriptor is not None
 
 
-def _attempt(one: Attempt) -> dict[str, Any]:
-    """The members of an attempt's row."""
-    return {
-        "id": one.id,
-        "task": one.task_number,
-        "number": one.number,
-        "state": one.state,
-        "outcome": one.outcome,
-        "host": one.host,
-        "worker": one.worker,
-        "claimed_at": one.claimed_at,
-        "started_at": one.started_at,
-        "ready_at": one.ready_at,
-        "ended_at": one.ended_at,
-        "duration_s": one.duration_s,
-        "step": one.step,
-        "cost_usd": one.cost_usd,
-        "reported_usd": one.reported_usd,
-        "verdict": one.verdict,
-        "failure": one.failure,
-        "live": one.state in LIVE_ATTEMPT_STATES,
-    }
+def _attempt(one: Attempt) -> AttemptRow:
+    return AttemptRow.copy_of(one, task=one.task_number, live=one.state in LIVE_ATTEMPT_STATES)
 
 
 def _instruction(payload: Any, film: Film | None) -> str | None:
