@@ -6,9 +6,12 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, get_args, overload
 
 import msgspec
+
+from evalfleet import duration
+from evalfleet.errors import InputError
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL)
@@ -35,6 +38,18 @@ def quoted(text: str, limit: int = 80) -> str:
 def sentence(text: str) -> str:
     """Return the text with a full stop, unless it ends with a question."""
     return text if text.endswith("?") else f"{text}."
+
+
+@overload
+def seconds(name: str, value: str | float, error: type[Exception] = ...) -> float: ...
+@overload
+def seconds(name: str, value: str | float | None, error: type[Exception] = ...) -> float | None: ...
+def seconds(name: str, value: str | float | None, error: type[Exception] = InputError) -> float | None:
+    """The seconds of a duration that a person wrote under this name; None where it is left out. Raises `error`, which names it."""
+    try:
+        return None if value is None else duration.parse(value)
+    except ValueError as wrong:
+        raise error(f"{name}: {wrong}") from None
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

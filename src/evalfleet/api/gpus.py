@@ -28,7 +28,7 @@ import anyio.to_thread
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalfleet import config, duration
+from evalfleet import config
 from evalfleet.api.tasks import Duration, Folder, plain
 from evalfleet.core.gpus.allocation import never
 from evalfleet.core.gpus.cards import Card, blocked
@@ -46,6 +46,7 @@ from evalfleet.store.ids import new_id
 from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
+from evalfleet.validation import seconds
 
 _TURN_S = 0.01  # how soon what others release is noticed
 _LOOK_S = 5.0  # a look at the cards is not older than that while we wait
@@ -110,7 +111,8 @@ class GpuPool:
                 f"gpus={gpus}, min_memory_mb={min_memory_mb}, env_style={env_style!r}: ask for at least 1 GPU, no "
                 'negative memory, and env_style "index" or "uuid"'
             )
-        wait_s = None if timeout is None else _seconds(timeout)
+        given = plain(timeout)
+        wait_s = 0.0 if given == 0 else seconds("timeout", given)
         ask = Ask(gpus=gpus, least_mb=min_memory_mb, hosts=frozenset({HOST}), places=tuple(places), pack=pack)
         return self._acquired(ask, wait_s, env_style)
 
@@ -264,13 +266,3 @@ def _excuse(store: Store, program: Program, ask: Ask, wait_s: float) -> str:
     cards = "; ".join(f"GPU {gpu.index}: {whose(gpu, now)}" for gpu in facts.gpus[:16] if gpu.host == HOST)
     many = f"{ask.gpus} GPU{'s' * (ask.gpus > 1)}"
     return f"{program.name} got no {many} within {wait_s:g} s{queue}. {cards}. `evalfleet gpus` shows them"
-
-
-def _seconds(timeout: Duration) -> float:
-    given = plain(timeout)
-    if isinstance(given, int | float) and given == 0:
-        return 0.0
-    try:
-        return duration.parse(given)
-    except ValueError as error:
-        raise InputError(f"timeout: {error}") from None

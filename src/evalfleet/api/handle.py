@@ -41,7 +41,6 @@ from evalfleet.store.reader import StoreReader
 from evalfleet.store.store import Store
 from evalfleet.validation import sentence, suggestion
 
-_OVER = frozenset({RunState.COMPLETED, RunState.CANCELLED})
 _FOLLOW_S = 0.2
 _PROGRESS_S = 1.0
 _PAGE = 1000
@@ -208,7 +207,7 @@ class RunHandle:
 
     async def cancel_async(self) -> None:
         """`cancel` for asyncio."""
-        if await anyio.to_thread.run_sync(lambda: self.state) in _OVER:
+        if await anyio.to_thread.run_sync(lambda: self.state.is_over):
             return
         store = await self._open_store()
         try:
@@ -332,7 +331,7 @@ class RunHandle:
         """Return when the run has settled and no controller drives it any more."""
         store = await self._open_store()
         try:
-            while store.runs.get(self.id).state not in _OVER:
+            while not store.runs.get(self.id).state.is_over:
                 taken = await anyio.to_thread.run_sync(self._take, store)
                 if taken is not None:
                     await self._drive(store, taken, progress)
@@ -350,7 +349,7 @@ class RunHandle:
             taken = store.runs.take(self.id, controller.owner_name())
         except Owned:
             return None
-        if taken.state in _OVER:
+        if taken.state.is_over:
             store.runs.leave(taken)
             return None
         return controller.reopen(store, taken)

@@ -23,6 +23,7 @@ from evalfleet.pools.kinds import registry
 from evalfleet.report.reader import opened
 from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
+from evalfleet.validation import seconds
 
 Tell = Callable[[PoolHost], None]
 
@@ -100,7 +101,13 @@ class PoolHandle:
             idle: a machine that is idle for so long is stopped or deleted.
             force: do not wait for work that is on machines that are too many.
         """
-        changes = {"workers": workers, "min": min, "max": max, "idle": _seconds(idle), "budget_usd": budget_usd}
+        changes = {
+            "workers": workers,
+            "min": min,
+            "max": max,
+            "idle": seconds("idle", plain(idle)),
+            "budget_usd": budget_usd,
+        }
         return self._ordered(lambda store, pool: pools.scale(store, pool, changes, force=force))
 
     def start(self, worker: str | None = None) -> list[str]:
@@ -181,13 +188,3 @@ class PoolHandle:
 
 def _plain(value: Any) -> Any:
     return str(cast("os.PathLike[str]", value)) if isinstance(value, os.PathLike) else plain(value)
-
-
-def _seconds(value: Duration | None) -> float | None:
-    from evalfleet import duration
-    from evalfleet.errors import InputError
-
-    try:
-        return None if value is None else duration.parse(plain(value))
-    except ValueError as error:
-        raise InputError(f"idle: {error}.") from None

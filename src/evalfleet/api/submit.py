@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 from msgspec.structs import replace
 
-from evalfleet import config, duration, taskfile
+from evalfleet import config, taskfile
 from evalfleet.api.handle import RunHandle
 from evalfleet.api.tasks import Folder, RunSettings, Task, mapping, plain
 from evalfleet.errors import InputError, TaskFileError
@@ -19,7 +19,7 @@ from evalfleet.operations import submit as submitting
 from evalfleet.operations.submit import RunOptions
 from evalfleet.store.open import open_store
 from evalfleet.taskfile import row
-from evalfleet.validation import sentence
+from evalfleet.validation import seconds, sentence
 
 _FIELDS = {name: f"{name}_s" for name in ("timeout", "stall", "start_timeout", "retry_base", "retry_cap")}
 _FIELDS["result"] = "result_required"
@@ -134,7 +134,7 @@ def submit_benchmark(
         machine,
         folder=str(Path(folder or ".").absolute()),
         remote=pool is not None,
-        timeout_s=_seconds(wanted.pop("timeout", None)),
+        timeout_s=seconds("timeout", wanted.pop("timeout", None)),
         say=_warn,
     )
     return _stored(machine, _overridden(found, wanted), RunOptions(pool=pool))
@@ -151,13 +151,6 @@ def _stored(machine: config.Settings, submission: taskfile.Submission, options: 
     if answer.warning is not None:
         _warn(answer.warning)
     return RunHandle(machine, run)
-
-
-def _seconds(value: Any) -> float | None:
-    try:
-        return None if value is None else duration.parse(value)
-    except ValueError as error:
-        raise InputError(f"timeout: {error}.") from None
 
 
 def _from_script(tasks: Iterable[Any], wanted: dict[str, Any]) -> taskfile.Submission:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from evalfleet import duration
 from evalfleet.errors import InputError
+from evalfleet.validation import seconds
 
 Machines = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Least = Annotated[int, msgspec.Meta(ge=0, le=1000)]
@@ -59,9 +59,9 @@ def given(options: PoolOptions) -> dict[str, Any]:
         if name in found:
             found[name] = _names(name, found[name])
     if "idle" in found:
-        found["idle"] = _seconds("idle", found["idle"])
+        found["idle"] = seconds("idle", found["idle"])
     if "deadline" in found:
-        found["deadline"] = {check: _seconds(f"deadline {check}", text) for check, text in found["deadline"].items()}
+        found["deadline"] = {check: seconds(f"deadline {check}", text) for check, text in found["deadline"].items()}
     return found
 
 
@@ -89,10 +89,3 @@ def _names(option: str, value: Names) -> tuple[str, ...]:
     if not found:
         raise InputError(f"{option}: none is named; leave it out to take the default")
     return found
-
-
-def _seconds(option: str, value: str | float) -> float:
-    try:
-        return duration.parse(value)
-    except ValueError as error:
-        raise InputError(f"{option}: {error}") from None

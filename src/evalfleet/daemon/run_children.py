@@ -22,7 +22,6 @@ _LONGEST_S = 900.0
 _CRASH_S = 5.0
 _CRASHES = 5
 _PAUSED, _INTERRUPTED = 3, 130
-_OVER = (RunState.COMPLETED, RunState.CANCELLED)
 
 
 class RunStanding(Struct, frozen=True, kw_only=True):
@@ -69,7 +68,7 @@ class RunChildren(Struct, frozen=True, kw_only=True):
     def delay_s(self, code: int, state: RunStanding, failures: int) -> float | None:
         """A breaker that stays open is probed on, with growing pauses. A controller that crashed is replaced, a few times. What waits
         for a person is left to a person."""
-        if state.state in _OVER or code == _INTERRUPTED:
+        if state.state.is_over or code == _INTERRUPTED:
             return None
         if state.state is RunState.PAUSED:
             return min(_LONGEST_S, _FIRST_S * 2.0**failures) if state.cause == PauseCause.BREAKER else None
@@ -93,7 +92,7 @@ def _standing(store: StoreReader, run: Run) -> RunStanding:
         cause=(run.reason or {}).get("cause"),
         owner=store.runs.driver(run.id),
         epoch=run.epoch,
-        unfinished=run.state not in _OVER or bool(store.attempts.unended(run.id)),
+        unfinished=not run.state.is_over or bool(store.attempts.unended(run.id)),
     )
 
 

@@ -46,7 +46,7 @@ def take(
     Raises Owned while another controller drives it, RunOver if nothing is left to drive.
     """
     taken = store.runs.take(run.id, owner_name())  # only now its state is ours to judge
-    if taken.state in (RunState.COMPLETED, RunState.CANCELLED):
+    if taken.state.is_over:
         if store.attempts.unended(run.id):
             return taken  # a controller died while it brought the last files home
         store.runs.leave(taken)
@@ -99,7 +99,7 @@ async def drive(
     finally:
         store.runs.leave(run)
     if ending is Ending.SETTLED:
-        await fleet.part(over=store.runs.get(run.id).state in (RunState.COMPLETED, RunState.CANCELLED))
+        await fleet.part(over=store.runs.get(run.id).state.is_over)
     return ending
 
 

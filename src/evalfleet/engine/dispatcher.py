@@ -378,7 +378,7 @@ class Dispatcher:
     def _settle(self, orders: Orders, reached: Collection[str]) -> None:
         if self.returned.is_on(reached) and self.mode is not Mode.STOP:
             return  # nothing of us goes on where we could end it
-        if self.run.state in (RunState.COMPLETED, RunState.CANCELLED):
+        if self.run.state.is_over:
             orders.done = not self.live  # we came only to bring files home
             return
         if self.live and self._unreachable and self._paused:

@@ -29,7 +29,7 @@ def steer(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject:
     keys: Sequence[str] = args.get("keys") or []
     match verb:
         case Verb.CANCEL:
-            if run.state in (RunState.COMPLETED, RunState.CANCELLED):
+            if run.state.is_over:
                 raise WrongState(f"run {run.id} is {run.state} already; there is nothing to cancel")
             return {"tasks": store.tasks.cancel(run, "the run was cancelled")}
         case Verb.HOLD:

@@ -9,7 +9,7 @@ from random import Random
 
 from msgspec import Struct
 
-from evalfleet.errors import BackendError
+from evalfleet.errors import BackendError, HostUnreachable
 from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
 
 USERS = (Path("~/.ssh/known_hosts"), Path("/etc/ssh/ssh_known_hosts"))
@@ -53,6 +53,13 @@ def of_worker(worker: str, hosts: Sequence[Reachable | Absent]) -> Reachable | A
     by_name = {host.name: host for host in hosts}
     by_worker = {name: host for host in hosts for name in workers_of(host)}
     return by_name.get(worker) or by_worker.get(worker)
+
+
+def present(host: Reachable | Absent) -> Reachable:
+    """Raises HostUnreachable for a host that is not there now."""
+    if isinstance(host, Absent):
+        raise HostUnreachable(f"host {host.name} {host.why}")
+    return host
 
 
 def pause_s(failures: int, rng: Random) -> float:

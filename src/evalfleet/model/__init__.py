@@ -30,6 +30,10 @@ class RunState(StrEnum):
     COMPLETED = "completed"  # every task is final or held
     CANCELLED = "cancelled"
 
+    @property
+    def is_over(self) -> bool:
+        return self in (RunState.COMPLETED, RunState.CANCELLED)
+
 
 class TaskState(StrEnum):
     QUEUED = "queued"  # waits for a worker, not before `not_before`

@@ -7,14 +7,13 @@ import time
 from evalfleet.engine.requests import steer
 from evalfleet.engine.supervisor import owner_name
 from evalfleet.errors import InputError, Owned, Refused
-from evalfleet.model import JsonObject, Run, RunState, Verb
+from evalfleet.model import JsonObject, Run, Verb
 from evalfleet.store.store import Store
 
 ANSWER_S = 10.0
 _POLL_S = 0.02
 _DRIVER_S = 0.5  # how often to check that the controller is alive
 _QUEUES = frozenset({Verb.RETRY, Verb.RELEASE})
-_OVER = frozenset({RunState.COMPLETED, RunState.CANCELLED})
 
 
 def ask_or_do(
@@ -76,7 +75,7 @@ def _wait(store: Store, run: Run, number: int) -> Run | None:
 def _do(
     store: Store, owned: Run, verb: Verb, args: JsonObject, number: int | None, by: str | None
 ) -> tuple[Run, JsonObject]:
-    over = owned.state in _OVER
+    over = owned.state.is_over
     with store.batch():
         if by is not None and number is None:
             store.events.note(owned.id, "run.requested", {**args, "verb": verb, "by": by})

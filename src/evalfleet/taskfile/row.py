@@ -11,9 +11,8 @@ from typing import Any, cast
 
 import msgspec
 
-from evalfleet import duration
 from evalfleet.model import Distribution, Policy, Requests, TaskSpec
-from evalfleet.validation import explain, quoted, suggestion
+from evalfleet.validation import explain, quoted, seconds, suggestion
 
 _LARGEST_COUNT = 2**31 - 1
 _SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -164,7 +163,7 @@ def policy(run: Any) -> tuple[str | None, Policy]:
         "gpu_pack": row.gpu_pack,
     }
     for name in ("timeout", "stall", "start_timeout", "retry_base", "retry_cap"):
-        wanted[f"{name}_s"] = _seconds(name, getattr(row, name))
+        wanted[f"{name}_s"] = seconds(name, getattr(row, name), Problem)
     if wanted["distribution"] is not None:
         wanted["distribution"] = Distribution(wanted["distribution"])
     if _choice("result", row.result, ("optional", "required")) is not None:
@@ -202,9 +201,9 @@ def _spec(row: _TaskRow) -> TaskSpec:
         env=env,
         secrets=_checked_secrets(row.secrets, env) if row.secrets else (),
         payload=row.payload,
-        timeout_s=None if row.timeout is None else _seconds("timeout", row.timeout),
-        stall_s=None if row.stall is None else _seconds("stall", row.stall),
-        start_timeout_s=None if row.start_timeout is None else _seconds("start_timeout", row.start_timeout),
+        timeout_s=seconds("timeout", row.timeout, Problem),
+        stall_s=seconds("stall", row.stall, Problem),
+        start_timeout_s=seconds("start_timeout", row.start_timeout, Problem),
         requests=_NO_REQUESTS if row.requests is None else _checked_requests(row.requests),
         max_cost_usd=_amount("max_cost_usd", row.max_cost_usd),
         gpu_env="index" if row.gpu_env is None else _choice("gpu_env", row.gpu_env, GPU_ENVS) or "index",
@@ -275,13 +274,6 @@ def _require_text(name: str, text: str) -> str:
     if "\0" in text:
         raise Problem(f"{name}: has a NUL byte")
     return text
-
-
-def _seconds(name: str, value: Duration) -> float | None:
-    try:
-        return None if value is None else duration.parse(value)
-    except ValueError as error:
-        raise Problem(f"{name}: {error}") from None
 
 
 def _count(name: str, value: int | None, least: int = 0) -> int | None:

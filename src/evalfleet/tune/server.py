@@ -14,12 +14,11 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from evalfleet import duration
 from evalfleet.errors import InputError
 from evalfleet.model import JsonObject
 from evalfleet.tune.expression import Value
 from evalfleet.tune.space import Space
-from evalfleet.validation import quoted
+from evalfleet.validation import quoted, seconds
 
 PORT = "{port}"
 FLAGS = "{flags}"
@@ -102,8 +101,8 @@ def server_of(row: ServerRow, space: Space, command: Sequence[str], env: Mapping
     return ServerSpec(
         command=tuple(row.command),
         ready=row.ready,
-        ready_timeout_s=_seconds("ready_timeout", row.ready_timeout),
-        stop_timeout_s=_seconds("stop_timeout", row.stop_timeout),
+        ready_timeout_s=seconds("trial.server.ready_timeout", row.ready_timeout),
+        stop_timeout_s=seconds("trial.server.stop_timeout", row.stop_timeout),
         env=row.env,
         flags=flags,
     )
@@ -162,10 +161,3 @@ def check_baseline(spec: ServerSpec, texts: Iterable[str], space: Space, baselin
                 raise InputError(
                     f"study.baseline: has no {name}, which {quoted(text)} needs; add it, or use {{flags}}, which leaves it out."
                 )
-
-
-def _seconds(name: str, value: str | float) -> float:
-    try:
-        return duration.parse(value)
-    except ValueError as error:
-        raise InputError(f"trial.server.{name}: {error}.") from None

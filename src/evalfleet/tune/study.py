@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from evalfleet import duration
 from evalfleet.errors import InputError
 from evalfleet.model import JsonObject, Requests
 from evalfleet.tune import expression
@@ -18,7 +17,7 @@ from evalfleet.tune.server import ServerRow, ServerSpec, check_baseline, server_
 from evalfleet.tune.space import Point, Space, space_of
 from evalfleet.tune.strategies.base import STRATEGIES, Strategy, strategy_of
 from evalfleet.tune.strategies.halving import Halving, halving_of
-from evalfleet.validation import explain, sentence
+from evalfleet.validation import explain, seconds, sentence
 
 MOST_TRIALS = 100_000
 ENV_STYLES = ("index", "uuid")  # how CUDA_VISIBLE_DEVICES names the GPUs of a trial
@@ -134,7 +133,7 @@ def study_of(table: Mapping[str, Any]) -> Study:
         strategy=row.strategy,
         trials=row.trials,
         parallel=row.max_parallel_experiments,
-        timeout_s=_seconds("study.timeout_per_trial", row.timeout_per_trial),
+        timeout_s=seconds("study.timeout_per_trial", row.timeout_per_trial),
         repeats=row.repeats,
         contenders=row.contenders,
         baseline=_baseline(row.baseline),
@@ -207,8 +206,8 @@ def _trial(row: _TrialRow, space: Space) -> TrialSpec:
         gpu_memory_mb=_request("gpu_memory_mb", row.gpu_memory_mb, space),
         env_style=_style(row.env_style),
         memory_mb=_request("memory_mb", row.memory_mb, space),
-        stall_s=None if row.stall is None else _seconds("trial.stall", row.stall),
-        start_timeout_s=None if row.start_timeout is None else _seconds("trial.start_timeout", row.start_timeout),
+        stall_s=seconds("trial.stall", row.stall),
+        start_timeout_s=seconds("trial.start_timeout", row.start_timeout),
         server=server,
     )
 
@@ -238,10 +237,3 @@ def _amount(name: str, asked: int | Expression, point: Mapping[str, Value]) -> i
             f"trial.{name}: {asked.text!r} is {value!r} for {dict(point)}; it must be a whole number from 0."
         )
     return int(value)
-
-
-def _seconds(name: str, value: str | float) -> float:
-    try:
-        return duration.parse(value)
-    except ValueError as error:
-        raise InputError(f"{name}: {error}.") from None

@@ -38,7 +38,6 @@ from evalfleet.report.summary import summarise, task_row
 from evalfleet.report.timeline import look_of
 from evalfleet.store.reader import StoreReader
 
-_OVER = (RunState.COMPLETED, RunState.CANCELLED)
 _POINTS = 500
 
 
@@ -72,7 +71,7 @@ def _watched(store: StoreReader, run: Run, firing: Sequence[Alert]) -> WatchedRu
 def run(store: StoreReader, text: str) -> RunFacts:
     with store.snapshot():
         found = store.runs.find(text)
-        over = found.state in _OVER
+        over = found.state.is_over
         driver = None if over else store.runs.driver(found.id)
         live = live_state(store, found, failures=0)
         numbers = {row["key"]: row["task_number"] for row in store.attempts.live(found.id)}

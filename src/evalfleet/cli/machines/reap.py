@@ -165,7 +165,6 @@ def _elsewhere(settings: Settings, store: Store) -> list[str]:
 def _over(store: Store) -> list[str]:
     """Pools that were made for a run that is over."""
     from evalfleet.errors import NotFound
-    from evalfleet.model import RunState
 
     found: list[str] = []
     for pool in store.pools.all():
@@ -173,7 +172,7 @@ def _over(store: Store) -> list[str]:
         if run_id is None or pool.deleting:
             continue
         try:
-            is_over = store.runs.get(run_id).state in (RunState.COMPLETED, RunState.CANCELLED)
+            is_over = store.runs.get(run_id).state.is_over
         except NotFound:
             is_over = True
         if is_over:

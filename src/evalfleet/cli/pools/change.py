@@ -6,8 +6,8 @@ from contextlib import closing
 
 import click
 
-from evalfleet.cli.pools.shared.options import duration_option, worker_option
-from evalfleet.cli.shared.options import budget_option, force_option, home_option, json_option
+from evalfleet.cli.pools.shared.options import worker_option
+from evalfleet.cli.shared.options import budget_option, duration_option, force_option, home_option, json_option
 
 
 @click.command("scale")

@@ -9,7 +9,7 @@ from evalfleet.cli.pools.shared.hosts import found, require_library, say, worker
 from evalfleet.cli.pools.shared.pools import home_of
 from evalfleet.cli.pools.ssh import line_of
 from evalfleet.cli.shared.document import print_document
-from evalfleet.cli.shared.options import home_option, json_option
+from evalfleet.cli.shared.options import duration_option, home_option, json_option
 
 FAILED, LOST = 1, 3
 
@@ -26,25 +26,10 @@ class _Split(click.Command):
         return super().parse_args(ctx, args)
 
 
-def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    from evalfleet import duration
-
-    try:
-        return None if value is None else duration.parse(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 @click.command("exec", cls=_Split, context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME] -- CMD…")
 @worker_option
-@click.option(
-    "--timeout",
-    "timeout_s",
-    callback=_seconds,
-    metavar="DURATION",
-    help='End CMD after this time, such as "5m".  [default: never]',
-)
+@duration_option("--timeout", "timeout_s", help='End CMD after this time, such as "5m".  [default: never]')
 @json_option
 @home_option
 @click.pass_context

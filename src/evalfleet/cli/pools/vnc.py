@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.pools.shared.hosts import found, one, present, require_library, say
+from evalfleet.cli.pools.shared.hosts import found, one, require_library, say
 from evalfleet.cli.pools.shared.pools import home_of
 from evalfleet.cli.shared.options import home_option, json_option
 
@@ -107,6 +107,7 @@ def _show(name: str, link: str, in_browser: bool, as_json: bool) -> None:
 async def _open(group: TaskGroup, host: Reachable | Absent, home: Home, port: int, links: dict[str, str]) -> None:
     """Keep a tunnel in the group. An unreachable host is reported and left out."""
     from evalfleet.errors import BackendError
+    from evalfleet.hosts.access import present
     from evalfleet.hosts.ssh.visit.tunnel import LOCAL, Target, Tunnel
 
     try:

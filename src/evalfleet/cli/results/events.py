@@ -71,7 +71,7 @@ def _opened(home: Path, text: str) -> Generator[tuple[StoreReader, str]]:
 def _is_over(store: StoreReader, subject: str) -> bool:
     if subject.startswith(_POOL):
         return subject.removeprefix(_POOL) not in {pool.name for pool in store.pools.all()}
-    return store.runs.get(subject).state in ("completed", "cancelled")
+    return store.runs.get(subject).state.is_over
 
 
 def _pages(store: StoreReader, subject: str, after: int, *, follow: bool) -> Iterator[list[Event]]:

@@ -78,7 +78,7 @@ def _attempt(store: StoreReader, run: Run, key: str, number: int | None, *, wait
         try:
             return find_attempt(store, run, key, number)
         except NotFound:
-            if not wait or store.runs.get(run.id).state in ("completed", "cancelled"):
+            if not wait or store.runs.get(run.id).state.is_over:
                 raise
         time.sleep(_POLL_S)
 

@@ -130,7 +130,7 @@ def _show_run(settings: Settings, name: str, *, as_json: bool) -> None:
 
     with opened_run(settings.home, name) as (store, run):
         summary = summarise(store, run, results=False)
-        over = summary.state in ("completed", "cancelled")
+        over = summary.state.is_over
         workers = () if over else _workers(store, run)
         driven = not over and store.runs.driver(run.id) is not None
     if as_json:

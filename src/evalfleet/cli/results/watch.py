@@ -95,7 +95,7 @@ class Ending:
 
     def reached(self, run: Run) -> bool:
         """Whether the run is over, or waits for a person. Then `driven` says whether it is not merely abandoned."""
-        if run.state in ("completed", "cancelled"):
+        if run.state.is_over:
             return True
         now = self._clock()
         if now - self._asked_at >= _ASK_S:

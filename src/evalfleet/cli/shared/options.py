@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
 Command = Callable[..., int]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def gathered(into: str, kind: type[Struct], *options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -58,6 +59,20 @@ adopt_option = click.option(
     "--adopt", is_flag=True, help="Use this copy of a home as the original, which must be gone for good."
 )
 """Gives the command `adopt: bool`; see `adopting.take_place`."""
+
+
+def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    from evalfleet import duration
+
+    try:
+        return None if value is None else duration.parse(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from None
+
+
+def duration_option(*names: str, help: str) -> Callable[[F], F]:
+    """An option that takes a duration such as 10m, and gives seconds."""
+    return click.option(*names, callback=_seconds, metavar="DURATION", help=help)
 
 
 def _finite(_ctx: click.Context, _param: click.Parameter, value: float | None) -> float | None:

@@ -6,8 +6,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalfleet import duration
-from evalfleet.cli.shared.options import gathered
+from evalfleet.cli.shared.options import duration_option, gathered
 from evalfleet.taskfile import Submission
 
 
@@ -23,23 +22,10 @@ class Overrides(Struct, frozen=True, kw_only=True):
         return replace(submission, policy=replace(submission.policy, **given)) if given else submission
 
 
-def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    try:
-        return None if value is None else duration.parse(value)
-    except ValueError as error:
-        raise click.BadParameter(f"{error}.") from None
-
-
 override_options = gathered(
     "overrides",
     Overrides,
-    click.option(
-        "--timeout",
-        "timeout_s",
-        callback=_seconds,
-        metavar="TIME",
-        help="Time limit of one attempt, such as 15m.  [default: the run's]",
-    ),
+    duration_option("--timeout", "timeout_s", help="Time limit of one attempt, such as 15m.  [default: the run's]"),
     click.option(
         "--attempts",
         type=click.IntRange(1, 1_000_000),

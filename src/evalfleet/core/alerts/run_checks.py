@@ -196,7 +196,7 @@ def pull_condition(host: str, took_s: float, whose: str) -> Condition:
 
 
 def _finished(facts: RunFacts, _limits: AlertSettings) -> Iterator[Condition]:
-    if facts.ended_at is not None and facts.state in (RunState.COMPLETED, RunState.CANCELLED):
+    if facts.ended_at is not None and facts.state.is_over:
         text = f"run {facts.name} is {facts.state}: {facts.tasks}"
         yield Condition(rule="finished", subject=f"{facts.ended_at:.3f}", message=text)
 

@@ -17,13 +17,12 @@ from evalfleet.daemon.alerts.access import Access
 from evalfleet.daemon.alerts.claim import Claim
 from evalfleet.daemon.alerts.state import ACTED, fold
 from evalfleet.errors import EvalfleetError, NotFound
-from evalfleet.model import DesiredState, HostState, JsonObject, PoolHost, RunState, Verb
+from evalfleet.model import DesiredState, HostState, JsonObject, PoolHost, Verb
 from evalfleet.operations.request import ask_or_do
 from evalfleet.store.reader import StoreReader
 from evalfleet.store.store import Store
 
 _LOOK_S = 5.0
-_OVER = (RunState.COMPLETED, RunState.CANCELLED)
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -190,6 +189,6 @@ def _unquarantine(store: Store, alert: JsonObject) -> JsonObject:
 def _using(store: StoreReader, alert: JsonObject) -> list[str]:
     """The runs that are not over and use the host: the one that the alert is about, or all."""
     if alert["run"] is not None:
-        return [] if store.runs.get(alert["run"]).state in _OVER else [alert["run"]]
+        return [] if store.runs.get(alert["run"]).state.is_over else [alert["run"]]
     rows = store.runs.page(limit=1000, states=["running", "paused"])
     return [row["run"].id for row in rows if alert["host"] in store.attempts.hosts(row["run"].id)]

@@ -6,13 +6,12 @@ from collections.abc import Iterable
 
 from evalfleet.core.alerts.run_checks import LiveTask, RunFacts, Unstarted
 from evalfleet.engine.requests import barred
-from evalfleet.model import Event, Kind, Outcome, Run, RunState, TaskState
+from evalfleet.model import Event, Kind, Outcome, Run, TaskState
 from evalfleet.report.run_row import open_breaker
 from evalfleet.store.reader import StoreReader
 
 _RECENT = 20
 _LOOK_BACK = 2000  # events
-_OVER = (RunState.COMPLETED, RunState.CANCELLED)
 _PROGRESS = frozenset(
     {
         *("attempt.claimed", "attempt.started", "attempt.readied", "attempt.progressed", "attempt.finished"),
@@ -37,7 +36,7 @@ def facts_of(store: StoreReader, run_id: str) -> RunFacts:
     with store.snapshot():
         run = store.runs.get(run_id)
         now = store.now()
-        over = run.state in _OVER
+        over = run.state.is_over
         counts = store.tasks.counts(run_id)
         events = store.events.before(run_id, limit=_LOOK_BACK)  # newest first
         sums = store.tasks.sums(run_id)

@@ -16,7 +16,6 @@ from evalfleet.hosts.base import Known
 from evalfleet.model import Attempt, AttemptState, Outcome, Run, RunState, TaskState
 from evalfleet.store.store import Store
 
-_OVER = (RunState.COMPLETED, RunState.CANCELLED)
 _DECIDED = (TaskState.DONE, TaskState.CANCELLED)
 
 
@@ -64,7 +63,7 @@ class ReturnedAttempts:
 
     def unwanted(self, mode: Mode) -> list[tuple[str, str]]:
         """Those to be ended, with their hosts. Asks the store for the task of each."""
-        all_of_them = mode in (Mode.WITHDRAW, Mode.CANCEL) or self._run.state in _OVER
+        all_of_them = mode in (Mode.WITHDRAW, Mode.CANCEL) or self._run.state.is_over
         return [
             (host, attempt_id)
             for attempt_id, (host, attempt) in self._running.items()
@@ -107,7 +106,7 @@ class LeftoverAttempts:
             run = self._store.runs.get(run_id)
         except NotFound:
             return None  # of another home
-        return run if run.state in _OVER and self._store.runs.driver(run_id) is None else None
+        return run if run.state.is_over and self._store.runs.driver(run_id) is None else None
 
     def _of(self, run: Run, known: list[Known]) -> tuple[list[str], list[str]]:
         stop = [one.attempt_id for one in known if one.live]

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import web
 
-from evalfleet import duration
 from evalfleet.answers import pools as answers
 from evalfleet.config.file import Duration
 from evalfleet.config.pools import Dollars, Least, Machines, PoolOptions
@@ -16,6 +15,7 @@ from evalfleet.model import Pool
 from evalfleet.operations import pools
 from evalfleet.pools.kinds import registry
 from evalfleet.store.store import Store
+from evalfleet.validation import seconds
 from evalfleet.web import params
 from evalfleet.web.answers import told
 from evalfleet.web.context import Site, bearer_of
@@ -86,7 +86,7 @@ class Pools:
             "workers": wanted.workers,
             "min": wanted.min,
             "max": wanted.max,
-            "idle": _seconds(wanted.idle),
+            "idle": seconds("idle", wanted.idle),
             "budget_usd": wanted.budget_usd,
         }
         if all(value is None for value in changes.values()):
@@ -147,12 +147,3 @@ class Pools:
                 f"this server manages no pools, and {name!r} has no controller: `evalfleet pool {command}`, or start "
                 "`evalfleet serve` without --no-drive"
             )
-
-
-def _seconds(value: Duration) -> float | None:
-    if value is None:
-        return None
-    try:
-        return duration.parse(value)
-    except ValueError as error:
-        raise InputError(f"idle: {error}") from None

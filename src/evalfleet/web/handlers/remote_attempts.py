@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from evalfleet.benchmarks.screens import screen_of
 from evalfleet.config import Settings
-from evalfleet.errors import BackendError, HostUnreachable, Refused
-from evalfleet.hosts.access import Absent, Reachable
+from evalfleet.errors import BackendError, Refused
+from evalfleet.hosts.access import Absent, Reachable, present
 from evalfleet.report.trajectory import TRAJECTORY, film_of
 from evalfleet.web.coalescing import Shared
 from evalfleet.web.handlers.attempts import Place, Seen, SeenFile, newest_of
@@ -208,13 +208,6 @@ class Remote:
             pieces = await self._pieces(line, attempt_id, f"artifacts/{one.path}", 0, one.size)
         await asyncio.to_thread(_write, target, pieces, one.changed_at)
         return target
-
-
-def present(host: Reachable | Absent) -> Reachable:
-    """Raises HostUnreachable for a host that is not there."""
-    if isinstance(host, Absent):
-        raise HostUnreachable(f"host {host.name} {host.why}")
-    return host
 
 
 def _append(folder: Path, path: Path, pieces: Sequence[bytes]) -> None:

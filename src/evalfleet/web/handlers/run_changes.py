@@ -23,8 +23,6 @@ from evalfleet.web.answers import told
 from evalfleet.web.context import Site, bearer_of
 from evalfleet.web.handlers.steering import Steering
 
-_OVER = (RunState.COMPLETED, RunState.CANCELLED)
-
 
 class NewRun(BenchmarkOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A run to be submitted: of tasks, of the text of a task file, or of a benchmark with its options."""
@@ -101,7 +99,7 @@ class Acting:
         """Continue a run: by its controller, where it has one, else by this server."""
         wanted = _checked(await params.body(request, Amendment))
         run = await self._steering.run(request)
-        if run.state in _OVER:
+        if run.state.is_over:
             raise Refused(f"run {run.id} is {run.state}; retry its tasks instead")
         driver = await self._site.readers.call(lambda store: store.runs.driver(run.id))
         if driver is None and self._site.run_supervisor is None:

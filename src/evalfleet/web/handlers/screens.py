@@ -14,13 +14,13 @@ from evalfleet.benchmarks.base import Screen
 from evalfleet.benchmarks.screens import first_screen, picture_orders
 from evalfleet.config import Settings
 from evalfleet.errors import HostRefused, NotFound
-from evalfleet.hosts.access import Reachable, of_worker
+from evalfleet.hosts.access import Reachable, of_worker, present
 from evalfleet.model import JsonObject
 from evalfleet.pools.kinds import registry
 from evalfleet.store.reader import StoreReader
 from evalfleet.web.coalescing import Shared
 from evalfleet.web.handlers.attempts import Place
-from evalfleet.web.handlers.remote_attempts import FRESH_S, Remote, present
+from evalfleet.web.handlers.remote_attempts import FRESH_S, Remote
 from evalfleet.web.host_connections import Line
 
 _PNG = b"\x89PNG\r\n\x1a\n"

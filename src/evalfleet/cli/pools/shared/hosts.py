@@ -45,6 +45,7 @@ def one(home: str | None, worker: str | None) -> Reachable:
         HostUnreachable: it cannot be reached at this moment, and why.
     """
     from evalfleet.errors import InputError
+    from evalfleet.hosts.access import present
 
     if worker is not None:
         return present(found(home, None, worker)[0])
@@ -55,16 +56,6 @@ def one(home: str | None, worker: str | None) -> Reachable:
     raise InputError(
         f"which machine? There are: {', '.join(host.name for host in hosts)}." if hosts else "there are no pools yet."
     )
-
-
-def present(host: Found) -> Reachable:
-    """Raises HostUnreachable for a host that does not exist now."""
-    from evalfleet.errors import HostUnreachable
-    from evalfleet.hosts.access import Absent
-
-    if isinstance(host, Absent):
-        raise HostUnreachable(f"host {host.name} {host.why}")
-    return host
 
 
 def require_library() -> None:

@@ -12,7 +12,7 @@ import click
 from evalfleet.cli.pools.shared.hosts import AT_ONCE, say
 from evalfleet.cli.pools.shared.prefixed_lines import Lines
 from evalfleet.errors import BackendError, HostUnreachable
-from evalfleet.hosts.access import Absent, Reachable, pause_s
+from evalfleet.hosts.access import Absent, Reachable, pause_s, present
 from evalfleet.hosts.base import single_error
 from evalfleet.hosts.ssh.visit.connection import showing
 from evalfleet.layout import Home
@@ -66,8 +66,7 @@ class Tails:
         return lost
 
     async def _one(self, host: Reachable | Absent) -> None:
-        if isinstance(host, Absent):
-            raise HostUnreachable(f"host {host.name} {host.why}")
+        host = present(host)
         seen: dict[str, int] = {}
         failures, was_there = 0, False
         while True:

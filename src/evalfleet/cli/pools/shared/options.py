@@ -3,30 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from evalfleet.cli.shared.options import budget_option
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _duration(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    from evalfleet import duration
-
-    if value is None:
-        return None
-    try:
-        return duration.parse(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-def duration_option(name: str, *, help: str) -> Callable[[F], F]:
-    """An option that takes a duration such as 10m, and gives seconds."""
-    return click.option(name, callback=_duration, metavar="DURATION", help=help)
-
+from evalfleet.cli.shared.options import F, budget_option, duration_option
 
 worker_option = click.option("--worker", metavar="W", help="Only this machine.")
 """Gives the command `worker: str | None`."""

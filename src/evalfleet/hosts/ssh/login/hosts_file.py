@@ -23,10 +23,9 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from evalfleet import duration
 from evalfleet.config.core_tables import MOST_SLOTS
 from evalfleet.errors import HostsFileError
-from evalfleet.validation import explain, quoted, sentence, suggestion
+from evalfleet.validation import explain, quoted, seconds, sentence, suggestion
 
 DEFAULT_FOLDER = "~/.evalfleet/spool-{hostname}"
 DEFAULT_CONNECT_S = 20.0
@@ -200,7 +199,7 @@ def _spec(row: _HostRow, folder: Path) -> SshHostSpec:
         memory_mb=None if row.memory_mb is None else _within("memory_mb", row.memory_mb, 2**31 - 1),
         python=row.python,
         folder=row.folder or DEFAULT_FOLDER,
-        connect_s=_seconds(row.connect_timeout),
+        connect_s=seconds("connect_timeout", row.connect_timeout, _Problem) or DEFAULT_CONNECT_S,
         ssh_config=row.ssh_config is not False,
     )
 
@@ -236,13 +235,6 @@ def _price(value: float) -> float:
     if not 0 <= value < math.inf:
         raise _Problem(f"price_usd_per_hour: {value:g} is out of range; use 0 or more")
     return value
-
-
-def _seconds(value: Duration) -> float:
-    try:
-        return DEFAULT_CONNECT_S if value is None else duration.parse(value)
-    except ValueError as error:
-        raise _Problem(f"connect_timeout: {error}") from None
 
 
 def _key(text: str, folder: Path) -> Path:
