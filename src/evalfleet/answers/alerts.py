@@ -59,6 +59,14 @@ class AlertPage(Answer, frozen=True, kw_only=True):
     channels: list[AlertChannel]
 
 
+class AlertList(Answer, frozen=True, kw_only=True):
+    """As `evalfleet alerts --json` prints it."""
+
+    alerts: list[Alert]
+    rules: list[AlertRule]
+    channels: list[AlertChannel]
+
+
 class ChannelTest(Answer, frozen=True, kw_only=True):
     channel: str
     ok: bool

@@ -159,7 +159,7 @@ WORKER_EDGES: Mapping[tuple[W, W], tuple[str, ...]] = {
     (W.LOST, W.GONE): ("leave",),
     (W.GONE, W.READY): ("join", "take"),
 }
-"""What views show of a worker, folded from events by `report.host_states`. Several things may hold of its host at once; the gravest
+"""What views show of a worker, folded from events by `report.live`. Several things may hold of its host at once; the gravest
 is shown. A busy worker stays busy whatever holds of its host, and views show both."""
 
 GPU_EDGES: Mapping[tuple[G, G], tuple[str, ...]] = {

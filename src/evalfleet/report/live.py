@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,28 @@ from typing import Any
 from msgspec import Struct
 
 from evalfleet.core.statistics import scores as stats
-from evalfleet.model import Blame, JsonObject, Kind, Outcome, Run, RunState, TaskState, WorkerState
-from evalfleet.report.host_states import awaited, standings
+from evalfleet.model import Blame, Event, JsonObject, Kind, Outcome, Run, RunState, TaskState, WorkerState
 from evalfleet.report.run_row import open_breaker
 from evalfleet.store.reader import StoreReader
 
 FAILURES = 12
+_BEGINS = {
+    "worker.suspected": WorkerState.SUSPECT,
+    "worker.lost": WorkerState.LOST,
+    "worker.draining": WorkerState.DRAINING,
+    "worker.quarantined": WorkerState.QUARANTINED,
+    "worker.canary_failed": WorkerState.QUARANTINED,
+    "worker.left": WorkerState.GONE,
+}
+_SILENT = {WorkerState.SUSPECT, WorkerState.LOST}
+# The gravest comes first.
+_ORDER = (
+    WorkerState.GONE,
+    WorkerState.LOST,
+    WorkerState.DRAINING,
+    WorkerState.QUARANTINED,
+    WorkerState.SUSPECT,
+)
 
 
 class WorkerLine(Struct, frozen=True, kw_only=True):
@@ -150,6 +166,44 @@ def _worker(share: dict[str, Any], row: dict[str, Any] | None, standing: WorkerS
         starting=row["state"] != "running",
         standing=standing,
     )
+
+
+def awaited(events: Iterable[Event]) -> str | None:
+    """Which runs hold the slots that the run waits for; None: it waits for none.
+
+    Args:
+        events: as for `standings`.
+    """
+    waits: str | None = None
+    for event in events:
+        if event.type == "worker.awaited":
+            waits = str(event.data.get("reason"))
+        elif event.type in ("worker.granted", "run.taken"):
+            waits = None
+    return waits
+
+
+def standings(events: Iterable[Event]) -> dict[str, WorkerState]:
+    """The hosts that are not just ready or busy, and what they are.
+
+    Args:
+        events: those of workers, and of controllers that took the run, in their order. A new controller sees for itself.
+    """
+    found: dict[str, set[WorkerState]] = {}
+    for event in events:
+        if event.type == "run.taken":
+            found.clear()
+            continue
+        if "host" not in event.data:
+            continue  # about one worker, by an operator
+        states = found.setdefault(str(event.data["host"]), set())
+        if event.type in _BEGINS:
+            states.add(_BEGINS[event.type])
+        elif event.type == "worker.joined":
+            states.clear()
+        elif event.type == "worker.returned":
+            states -= {event.data["from"]} if "from" in event.data else _SILENT
+    return {host: next(state for state in _ORDER if state in states) for host, states in found.items() if states}
 
 
 def natural(name: str) -> list[tuple[int, str]]:

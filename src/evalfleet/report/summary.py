@@ -32,6 +32,7 @@ from evalfleet.core.statistics.repeats import Repeats
 from evalfleet.model import JsonObject, Outcome, Run, RunState, TaskState
 from evalfleet.report.failure_groups import read_groups
 from evalfleet.report.repeats import bounds, intervals, repeats_of, told
+from evalfleet.report.text import printable
 from evalfleet.store.reader import StoreReader
 
 OK = 0
@@ -41,6 +42,7 @@ PAUSED = 3
 Row = dict[str, Any]
 
 _MOST_HELD = 20
+_MOST_DOMAINS = 12
 _NO_SCORES = Intervals(strict=None, valid=None)
 
 
@@ -105,6 +107,23 @@ def exit_code(summary: Summary) -> int:
         return PAUSED
     reached = summary.accepted if summary.study is None else summary.study.best is not None
     return OK if summary.state is RunState.COMPLETED and reached else BELOW
+
+
+def covered(summary: Summary) -> str | None:
+    """ "6 of 60 tasks: files 2 of 20, forms 2 of 20, search 2 of 20"; None where all count, none does, or it is a study."""
+    domains = {name: (facts.counted, facts.total) for name, facts in summary.by_domain.items()}
+    counted, total = (sum(pair[place] for pair in domains.values()) for place in (0, 1))
+    if summary.study is not None or not 0 < counted < total:
+        return None
+    said = f"{counted:,} of {total:,} tasks"
+    if len(domains) == 1:
+        return said
+    # Those that are covered least come first: they are what the score does not speak of.
+    ordered = sorted(domains, key=lambda name: (domains[name][0] / domains[name][1], name))
+    parts = [f"{printable(name)} {domains[name][0]:,} of {domains[name][1]:,}" for name in ordered[:_MOST_DOMAINS]]
+    if len(ordered) > _MOST_DOMAINS:
+        parts.append(f"and {len(ordered) - _MOST_DOMAINS} more domains")
+    return f"{said}: {', '.join(parts)}"
 
 
 def reason_of(reason: JsonObject | None) -> Reason | None:

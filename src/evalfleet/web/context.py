@@ -16,7 +16,9 @@ from evalfleet.daemon.readers import Readers
 from evalfleet.layout import Home
 from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
+from evalfleet.web import params
 from evalfleet.web.feed import Feed
+from evalfleet.web.handlers.attempts import Place, place
 from evalfleet.web.handlers.remote_attempts import Remote
 from evalfleet.web.metrics.latency import Latency
 from evalfleet.web.security.auth import Gate
@@ -82,3 +84,10 @@ def admitted(request: web.Request, bearer: Bearer) -> None:
 def bearer_of(request: web.Request) -> Bearer:
     """Who asks."""
     return request[_BEARER]
+
+
+async def place_of(site: Site, request: web.Request) -> Place:
+    """The attempt in the address. Raises NotFound."""
+    text, home = request.match_info["run"], site.home
+    task, number = params.number(request, "task"), params.number(request, "attempt")
+    return await site.readers.call(lambda store: place(store, home, text, task, number))

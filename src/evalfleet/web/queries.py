@@ -14,6 +14,8 @@ from evalfleet.answers.runs import (
     Bar,
     FailedAttempt,
     FailurePage,
+    HostSeries,
+    HostSeriesList,
     Lane,
     Lanes,
     Queue,
@@ -26,19 +28,22 @@ from evalfleet.answers.runs import (
     WatchedRun,
     WatchedWorker,
 )
+from evalfleet.core.hosts.load import Sample, bounded
 from evalfleet.daemon.alerts.state import firing_of
 from evalfleet.engine.requests import barred
+from evalfleet.errors import NotFound
 from evalfleet.model import Run, RunState, TaskState
 from evalfleet.report.compare import compare as compared
-from evalfleet.report.coverage import covered
 from evalfleet.report.live import WorkerLine, live_state, natural
 from evalfleet.report.repeats import bounds
 from evalfleet.report.run_row import open_breaker, outlook, problems, run_row
-from evalfleet.report.summary import summarise, task_row
+from evalfleet.report.summary import covered, summarise, task_row
 from evalfleet.report.timeline import look_of
 from evalfleet.store.reader import StoreReader
 
 _POINTS = 500
+_PARTS = ("cpu", "memory", "disk", "net_in_bps", "net_out_bps", "gpu")
+_MOST_HOSTS = 200
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -189,6 +194,32 @@ def series(store: StoreReader, text: str) -> ScoreSeries:
     if len(points) > _POINTS:
         kept = [points[i * len(points) // _POINTS] for i in range(_POINTS)] + points[-1:]
     return ScoreSeries(**{name: [point[i] for point in kept] for i, name in enumerate(names)})
+
+
+def host_series(store: StoreReader, text: str, host: str | None, since: float) -> HostSeriesList:
+    """`hosts`: of each its samples by columns, from the run's start (or `since`) to its end.
+
+    Raises NotFound.
+    """
+    with store.snapshot():
+        run = store.runs.find(text)
+        hosts = store.attempts.hosts(run.id)
+        if host is not None and host not in hosts:
+            raise NotFound(f"run {run.id} used no host {host!r}; it used: {', '.join(hosts[:20]) or 'none'}")
+        ends = store.now() if run.ended_at is None else run.ended_at
+        begins = min(ends, max(since, run.started_at or run.created_at))
+        chosen = hosts[:_MOST_HOSTS] if host is None else [host]
+        rows = [(name, bounded(store.loads.of_host(name, begins, ends))) for name in chosen]
+    return HostSeriesList(run=run.id, hosts=[_columns(name, samples) for name, samples in rows])
+
+
+def _columns(host: str, samples: list[Sample]) -> HostSeries:
+    columns = {part: [_rounded(getattr(sample.load, part)) for sample in samples] for part in _PARTS}
+    return HostSeries(host=host, at=[round(sample.at, 1) for sample in samples], **columns)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
 
 
 def failures(store: StoreReader, text: str, page: Page, kind: str | None, blame: str | None) -> FailurePage:

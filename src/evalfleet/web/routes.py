@@ -8,26 +8,40 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from evalfleet.answers import alerts, attempts, runs, server
-from evalfleet.answers import gpus as gpu_answers
-from evalfleet.answers import pools as pool_answers
-from evalfleet.answers import studies as study_answers
+from evalfleet.answers.alerts import AlertPage, ChannelTests
+from evalfleet.answers.attempts import AttemptFacts, LogPiece, TaskFacts
 from evalfleet.answers.comparison import Comparison
+from evalfleet.answers.gpus import GpuList, UnquarantinedGpu
+from evalfleet.answers.pools import BackendList, CreatedPool, DeletedPool, PoolFacts, PoolList, PoolOrder
+from evalfleet.answers.runs import (
+    EventPage,
+    FailurePage,
+    HostSeriesList,
+    Lanes,
+    Queue,
+    RunFacts,
+    RunPage,
+    ScoreSeries,
+    TaskGrid,
+    TaskPage,
+)
+from evalfleet.answers.server import BenchmarkList, Me, RequestAnswer
+from evalfleet.answers.studies import StudyFacts, StudyList, SubmittedStudy
 from evalfleet.model import Role, RunState, TaskState
-from evalfleet.operations import steer, submit
-from evalfleet.operations import studies as study_operations
+from evalfleet.operations.steer import Amended, Cancelled, ChangedTasks, Pausing, Quarantine
+from evalfleet.operations.studies import MoreTrials
+from evalfleet.operations.submit import Submitted
 from evalfleet.web import params
 from evalfleet.web.context import Site
-from evalfleet.web.handlers import gpus, pools, run_changes, studies
 from evalfleet.web.handlers.desktops import Desktops
 from evalfleet.web.handlers.feed import Streaming
 from evalfleet.web.handlers.files import Files
-from evalfleet.web.handlers.gpus import Gpus
-from evalfleet.web.handlers.pools import Pools
-from evalfleet.web.handlers.run_changes import Acting
+from evalfleet.web.handlers.gpus import Gpus, OneGpu
+from evalfleet.web.handlers.pools import NewPool, OfPool, Pools, Size
+from evalfleet.web.handlers.run_changes import Acting, Amendment, Keys, NewRun, Only, PauseReason, Resumed, WorkerName
 from evalfleet.web.handlers.run_form import Choices
 from evalfleet.web.handlers.run_queries import Reading
-from evalfleet.web.handlers.studies import Studies
+from evalfleet.web.handlers.studies import AddTrials, NewStudy, Parallel, Studies, StudyAmended
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -84,15 +98,10 @@ def routes(site: Site) -> list[Route]:
         _get(
             f"{API}/backends",
             Choices(site).backends,
-            pool_answers.BackendList,
+            BackendList,
             "the kinds of pools, and the options that each takes",
         ),
-        _get(
-            f"{API}/benchmarks",
-            Choices(site).benchmarks,
-            server.BenchmarkList,
-            "the benchmarks and agents",
-        ),
+        _get(f"{API}/benchmarks", Choices(site).benchmarks, BenchmarkList, "the benchmarks and agents"),
     ]
 
 
@@ -116,29 +125,25 @@ def _runs(reading: Reading) -> list[Route]:
     kinds = [Parameter(name=name) for name in ("kind", "blame")]
     chosen = [Parameter(name="type"), Parameter(name="task"), Parameter(name="order", words=("asc", "desc"))]
     return [
-        _get(f"{API}/runs", reading.runs, runs.RunPage, "the runs, newest first", *PAGE, states, search),
-        _get(_RUN, reading.run, runs.RunFacts, "one run: scores, cost, workers, what it waits for"),
-        _get(f"{_RUN}/tasks", reading.tasks, runs.TaskPage, "its tasks", *PAGE, task_states, search, *named),
-        _get(f"{_RUN}/grid", reading.grid, runs.TaskGrid, "all its tasks, by columns"),
+        _get(f"{API}/runs", reading.runs, RunPage, "the runs, newest first", *PAGE, states, search),
+        _get(_RUN, reading.run, RunFacts, "one run: scores, cost, workers, what it waits for"),
+        _get(f"{_RUN}/tasks", reading.tasks, TaskPage, "its tasks", *PAGE, task_states, search, *named),
+        _get(f"{_RUN}/grid", reading.grid, TaskGrid, "all its tasks, by columns"),
         _get(
-            f"{_RUN}/lanes",
-            reading.lanes,
-            runs.Lanes,
-            "its attempts by worker",
-            Parameter(name="after_at", kind="number"),
+            f"{_RUN}/lanes", reading.lanes, Lanes, "its attempts by worker", Parameter(name="after_at", kind="number")
         ),
-        _get(f"{_RUN}/series", reading.series, runs.ScoreSeries, "score and cost over time"),
+        _get(f"{_RUN}/series", reading.series, ScoreSeries, "score and cost over time"),
         _get(
             f"{_RUN}/workers/series",
             reading.host_series,
-            runs.HostSeriesList,
+            HostSeriesList,
             "how busy its hosts are and were",
             host,
             since,
         ),
-        _get(f"{_RUN}/failures", reading.failures, runs.FailurePage, "what failed, and why", *PAGE, *kinds),
-        _get(f"{_RUN}/queue", reading.queue, runs.Queue, "what starts next", LIMIT),
-        _get(f"{_RUN}/events", reading.events, runs.EventPage, "its numbered events", *PAGE, whole, before, *chosen),
+        _get(f"{_RUN}/failures", reading.failures, FailurePage, "what failed, and why", *PAGE, *kinds),
+        _get(f"{_RUN}/queue", reading.queue, Queue, "what starts next", LIMIT),
+        _get(f"{_RUN}/events", reading.events, EventPage, "its numbered events", *PAGE, whole, before, *chosen),
     ]
 
 
@@ -149,30 +154,23 @@ def _reading(reading: Reading) -> list[Route]:
     pieces = [Parameter(name=name, kind="integer", least=0) for name in ("offset",)]
     sizes = [Parameter(name=name, kind="integer", least=1, most=1 << 20) for name in ("limit", "tail")]
     return [
-        _get(f"{API}/me", reading.me, server.Me, "the current user, and facts about this server"),
-        _get(_TASK, reading.task, attempts.TaskFacts, "one task with all its attempts"),
-        _get(_ATTEMPT, reading.attempt, attempts.AttemptFacts, "one attempt with its film and files"),
-        _get(
-            f"{_ATTEMPT}/logs/{{stream:stdout|stderr}}",
-            reading.log,
-            attempts.LogPiece,
-            "what it wrote",
-            *pieces,
-            *sizes,
-        ),
+        _get(f"{API}/me", reading.me, Me, "the current user, and facts about this server"),
+        _get(_TASK, reading.task, TaskFacts, "one task with all its attempts"),
+        _get(_ATTEMPT, reading.attempt, AttemptFacts, "one attempt with its film and files"),
+        _get(f"{_ATTEMPT}/logs/{{stream:stdout|stderr}}", reading.log, LogPiece, "what it wrote", *pieces, *sizes),
         _get(f"{API}/compare", reading.compare, Comparison, "whether run b is better than run a", *sides),
-        _get(f"{API}/pools", reading.pools, pool_answers.PoolList, "the pools"),
-        _get(f"{API}/pools/{{pool}}", reading.pool, pool_answers.PoolFacts, "one pool and its hosts"),
+        _get(f"{API}/pools", reading.pools, PoolList, "the pools"),
+        _get(f"{API}/pools/{{pool}}", reading.pool, PoolFacts, "one pool and its hosts"),
         _get(
             f"{API}/alerts",
             reading.alerts,
-            alerts.AlertPage,
+            AlertPage,
             "alerts, newest first",
             *PAGE,
             alert_state,
             Parameter(name="run"),
         ),
-        _get(f"{API}/requests/{{request:\\d+}}", reading.answer, server.RequestAnswer, "what became of a request"),
+        _get(f"{API}/requests/{{request:\\d+}}", reading.answer, RequestAnswer, "what became of a request"),
     ]
 
 
@@ -221,48 +219,18 @@ def _post(
 
 def _acting(act: Acting) -> list[Route]:
     return [
-        _post(f"{API}/runs", act.submit, run_changes.NewRun, submit.Submitted, "make a run", status=201),
+        _post(f"{API}/runs", act.submit, NewRun, Submitted, "make a run", status=201),
+        _post(f"{_RUN}/pause", act.pause, PauseReason, Pausing, "admit no more work; what runs ends first"),
+        _post(f"{_RUN}/resume", act.resume, Amendment, Resumed, "go on with it"),
+        _post(f"{_RUN}/cancel", act.cancel, params.Nothing, Cancelled, "end it and its running tasks"),
+        _post(f"{_RUN}/retry", act.retry, Only, ChangedTasks, "give failed or held tasks new attempts"),
+        _post(f"{_RUN}/hold", act.hold, Keys, ChangedTasks, "keep tasks from starting"),
+        _post(f"{_RUN}/release", act.release, Keys, ChangedTasks, "let held tasks start again"),
+        _post(f"{_RUN}/amend", act.amend, Amendment, Amended, "change its number of workers or its budget"),
+        _post(f"{_RUN}/quarantine", act.quarantine, WorkerName, Quarantine, "give a worker or host no more work"),
+        _post(f"{_RUN}/unquarantine", act.unquarantine, WorkerName, Quarantine, "let a worker or host work again"),
         _post(
-            f"{_RUN}/pause",
-            act.pause,
-            run_changes.PauseReason,
-            steer.Pausing,
-            "admit no more work; what runs ends first",
-        ),
-        _post(f"{_RUN}/resume", act.resume, run_changes.Amendment, run_changes.Resumed, "go on with it"),
-        _post(f"{_RUN}/cancel", act.cancel, params.Nothing, steer.Cancelled, "end it and its running tasks"),
-        _post(
-            f"{_RUN}/retry", act.retry, run_changes.Only, steer.ChangedTasks, "give failed or held tasks new attempts"
-        ),
-        _post(f"{_RUN}/hold", act.hold, run_changes.Keys, steer.ChangedTasks, "keep tasks from starting"),
-        _post(f"{_RUN}/release", act.release, run_changes.Keys, steer.ChangedTasks, "let held tasks start again"),
-        _post(
-            f"{_RUN}/amend",
-            act.amend,
-            run_changes.Amendment,
-            steer.Amended,
-            "change its number of workers or its budget",
-        ),
-        _post(
-            f"{_RUN}/quarantine",
-            act.quarantine,
-            run_changes.WorkerName,
-            steer.Quarantine,
-            "give a worker or host no more work",
-        ),
-        _post(
-            f"{_RUN}/unquarantine",
-            act.unquarantine,
-            run_changes.WorkerName,
-            steer.Quarantine,
-            "let a worker or host work again",
-        ),
-        _post(
-            f"{API}/alerts/test",
-            act.test_alerts,
-            params.Nothing,
-            alerts.ChannelTests,
-            "send a test message to every channel",
+            f"{API}/alerts/test", act.test_alerts, params.Nothing, ChannelTests, "send a test message to every channel"
         ),
     ]
 
@@ -270,61 +238,43 @@ def _acting(act: Acting) -> list[Route]:
 def _studies(found: Studies) -> list[Route]:
     one = f"{API}/studies/{{run}}"
     return [
-        _get(f"{API}/studies", found.listed, study_answers.StudyList, "the studies, newest first"),
-        _get(one, found.one, study_answers.StudyFacts, "one study: its trials, and the best so far"),
+        _get(f"{API}/studies", found.listed, StudyList, "the studies, newest first"),
+        _get(one, found.one, StudyFacts, "one study: its trials, and the best so far"),
+        _post(f"{API}/studies", found.submit, NewStudy, SubmittedStudy, "make a study", status=201),
+        _post(f"{one}/add-trials", found.add_trials, AddTrials, MoreTrials, "let it try more"),
         _post(
-            f"{API}/studies", found.submit, studies.NewStudy, study_answers.SubmittedStudy, "make a study", status=201
+            f"{one}/retry-failed", found.retry_failed, params.Nothing, ChangedTasks, "give failed trials new attempts"
         ),
-        _post(f"{one}/add-trials", found.add_trials, studies.AddTrials, study_operations.MoreTrials, "let it try more"),
-        _post(
-            f"{one}/retry-failed",
-            found.retry_failed,
-            params.Nothing,
-            steer.ChangedTasks,
-            "give failed trials new attempts",
-        ),
-        _post(
-            f"{one}/parallel",
-            found.parallel,
-            studies.Parallel,
-            studies.StudyAmended,
-            "change how many trials run at a time",
-        ),
+        _post(f"{one}/parallel", found.parallel, Parallel, StudyAmended, "change how many trials run at a time"),
     ]
 
 
 def _pools(found: Pools) -> list[Route]:
     one = f"{API}/pools/{{pool}}"
     return [
-        _post(f"{API}/pools", found.create, pools.NewPool, pool_answers.CreatedPool, "make a pool", status=201),
-        _post(f"{one}/start", found.start, pools.OfPool, pool_answers.PoolOrder, "start its stopped machines, or one"),
-        _post(
-            f"{one}/stop",
-            found.stop,
-            pools.OfPool,
-            pool_answers.PoolOrder,
-            "deallocate its machines, or one; their disks stay",
-        ),
-        _post(f"{one}/scale", found.scale, pools.Size, pool_answers.PoolOrder, "give it another size, or other limits"),
+        _post(f"{API}/pools", found.create, NewPool, CreatedPool, "make a pool", status=201),
+        _post(f"{one}/start", found.start, OfPool, PoolOrder, "start its stopped machines, or one"),
+        _post(f"{one}/stop", found.stop, OfPool, PoolOrder, "deallocate its machines, or one; their disks stay"),
+        _post(f"{one}/scale", found.scale, Size, PoolOrder, "give it another size, or other limits"),
         _post(
             f"{one}/delete",
             found.delete,
-            pools.OfPool,
-            pool_answers.PoolOrder,
+            OfPool,
+            PoolOrder,
             "delete it with the machines that it made, or one of them",
-            pool_answers.DeletedPool,
+            DeletedPool,
         ),
     ]
 
 
 def _gpus(found: Gpus) -> list[Route]:
     return [
-        _get(f"{API}/gpus", found.listed, gpu_answers.GpuList, "the GPUs, their holders and the queue"),
+        _get(f"{API}/gpus", found.listed, GpuList, "the GPUs, their holders and the queue"),
         _post(
             f"{API}/gpus/unquarantine",
             found.unquarantine,
-            gpus.OneGpu,
-            gpu_answers.UnquarantinedGpu,
+            OneGpu,
+            UnquarantinedGpu,
             "let a GPU in quarantine be leased again",
         ),
     ]

@@ -10,8 +10,7 @@ import pytest
 
 from evalfleet.core.transitions import WORKER_EDGES
 from evalfleet.model import Event, Policy, Requests, WorkerState
-from evalfleet.report.host_states import standings
-from evalfleet.report.live import live_state, parallel_live, workers
+from evalfleet.report.live import live_state, parallel_live, standings, workers
 from evalfleet.report.terminal.events import Feed
 from evalfleet.report.terminal.lines import Line
 from evalfleet.report.terminal.live import worker_lines

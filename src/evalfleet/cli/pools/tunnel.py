@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from evalfleet.answers.machines import OpenTunnel
-from evalfleet.cli.pools.shared.hosts import one, require_library, say
+from evalfleet.cli.pools.shared.hosts import one, require_library, say, until_told
 from evalfleet.cli.pools.shared.pools import home_of
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
@@ -53,7 +53,6 @@ def command(worker: str, way: str, as_json: bool, home: str | None) -> None:
 async def _serve(host: Reachable, home: Home, target: Target, local_port: int | None, as_json: bool) -> None:
     import anyio
 
-    from evalfleet.cli.pools.shared.until_stopped import until_told
     from evalfleet.hosts.base import single_error
     from evalfleet.hosts.ssh.visit.tunnel import LOCAL, Tunnel
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.pools.shared.hosts import found, one, require_library, say
+from evalfleet.cli.pools.shared.hosts import found, one, require_library, say, until_told
 from evalfleet.cli.pools.shared.pools import home_of
 from evalfleet.cli.shared.options import home_option, json_option
 
@@ -75,7 +75,6 @@ def everything(home: str | None) -> list[Reachable | Absent]:
 async def _serve(hosts: list[Reachable | Absent], home: Home, port: int, in_browser: bool, as_json: bool) -> int:
     import anyio
 
-    from evalfleet.cli.pools.shared.until_stopped import until_told
     from evalfleet.hosts.base import single_error
 
     links: dict[str, str] = {}

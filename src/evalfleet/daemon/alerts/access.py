@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,8 @@ from evalfleet.store.reader import StoreReader
 from evalfleet.store.store import Store
 
 T = TypeVar("T")
+
+LEASE_S = 30.0  # longer than one message may take
 
 
 class Read(Protocol):
@@ -52,3 +55,19 @@ class OwnStore:
     def _call(self, function: Callable[[Store], T]) -> T:
         self._store = self._store or open_store(self._home)
         return function(self._store)
+
+
+class Claim:
+    """The claim to send alerts and to act on them. The store gives it to one service of all processes of a home, for the time
+    of a lease. Used in the event loop's thread."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._token = uuid.uuid4().hex
+
+    async def hold(self) -> bool:
+        """Take the claim, or renew it. False: another service has it."""
+        return await self._access.write(lambda store: store.daemon.claim_alerts(self._token, LEASE_S))
+
+    async def release(self) -> None:
+        await self._access.write(lambda store: store.daemon.release_alerts(self._token))

@@ -13,8 +13,7 @@ import anyio
 from msgspec import Struct
 
 from evalfleet.core.alerts.rules import Action
-from evalfleet.daemon.alerts.access import Access
-from evalfleet.daemon.alerts.claim import Claim
+from evalfleet.daemon.alerts.access import Access, Claim
 from evalfleet.daemon.alerts.state import ACTED, fold
 from evalfleet.errors import EvalfleetError, NotFound
 from evalfleet.model import DesiredState, HostState, JsonObject, PoolHost, Verb

@@ -13,9 +13,8 @@ import anyio.to_thread
 
 from evalfleet.config import AlertSettings
 from evalfleet.core.alerts.rules import NOTICES
-from evalfleet.daemon.alerts.access import Access
+from evalfleet.daemon.alerts.access import Access, Claim
 from evalfleet.daemon.alerts.channels import ChannelSender, message_of
-from evalfleet.daemon.alerts.claim import Claim
 from evalfleet.daemon.alerts.state import DELIVERED, fold
 from evalfleet.errors import EvalfleetError
 from evalfleet.model import JsonObject

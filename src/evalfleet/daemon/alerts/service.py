@@ -13,9 +13,8 @@ from contextlib import suppress
 import anyio
 
 from evalfleet.config import Settings
-from evalfleet.daemon.alerts.access import Access
+from evalfleet.daemon.alerts.access import LEASE_S, Access, Claim
 from evalfleet.daemon.alerts.actions import ActionQueue
-from evalfleet.daemon.alerts.claim import LEASE_S, Claim
 from evalfleet.daemon.alerts.evaluation import Evaluator, has_news
 from evalfleet.daemon.alerts.outbox import Outbox
 from evalfleet.daemon.alerts.state import HOME

@@ -21,12 +21,11 @@ from evalfleet.answers.summary import Summary, TaskCounts, TaskRow
 from evalfleet.layout import task_folder_name
 from evalfleet.model import Run
 from evalfleet.report import text
-from evalfleet.report.coverage import covered
 from evalfleet.report.failure_groups import sentence
 from evalfleet.report.html import charts
 from evalfleet.report.html.filmstrips import MOST_PICTURES, NONE, Filmstrips, filmstrips
 from evalfleet.report.html.repeats import repeat_table
-from evalfleet.report.summary import summarise
+from evalfleet.report.summary import covered, summarise
 from evalfleet.report.timeline import look_of, timeline
 from evalfleet.store.reader import StoreReader
 

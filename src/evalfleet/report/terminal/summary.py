@@ -5,10 +5,10 @@ from __future__ import annotations
 from evalfleet.answers.summary import Cost, Summary
 from evalfleet.model import PauseCause
 from evalfleet.report import text
-from evalfleet.report.coverage import covered
 from evalfleet.report.failure_groups import sentence
 from evalfleet.report.repeats import shown
 from evalfleet.report.studies.found import found_lines
+from evalfleet.report.summary import covered
 from evalfleet.report.terminal.lines import STATE_STYLES, Column, Line, Span, Style, line, table, wrap
 
 _MOST_KINDS = 12

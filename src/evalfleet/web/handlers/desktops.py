@@ -18,7 +18,7 @@ from anyio.abc import ByteStream
 from evalfleet.errors import NotFound
 from evalfleet.model import Role
 from evalfleet.web import params
-from evalfleet.web.context import Site, bearer_of
+from evalfleet.web.context import Site, bearer_of, place_of
 from evalfleet.web.handlers import attempts
 from evalfleet.web.handlers.attempts import Place
 from evalfleet.web.handlers.screens import Screens, host_named
@@ -44,9 +44,7 @@ class Desktops:
     async def vnc(self, request: web.Request) -> web.StreamResponse:
         """The desktop of an attempt."""
         control = _control(request)
-        text, home = request.match_info["run"], self._site.home
-        task, number = params.number(request, "task"), params.number(request, "attempt")
-        found = await self._site.readers.call(lambda store: attempts.place(store, home, text, task, number))
+        found = await place_of(self._site, request)
         async with self._screens.of_attempt(found) if found.away is not None else _here(found) as stream:
             socket = await _accepted(request)
             if control:

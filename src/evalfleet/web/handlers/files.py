@@ -17,8 +17,7 @@ from aiohttp.web_request import BaseRequest
 
 from evalfleet.errors import MissingSecret, NotFound, Refused
 from evalfleet.hosts.attempt_files import open_inside
-from evalfleet.web import params
-from evalfleet.web.context import Site
+from evalfleet.web.context import Site, place_of
 from evalfleet.web.handlers import attempts
 from evalfleet.web.handlers.attempts import Place
 
@@ -36,7 +35,7 @@ class Files:
         self._site = site
 
     async def artifact(self, request: web.Request) -> web.StreamResponse:
-        found = await self._place(request)
+        found = await place_of(self._site, request)
         name = request.match_info["path"]
         copy = await self._site.remote.file(found, name)
         file = await self._site.readers.call(lambda _: _opened(copy, found, name))
@@ -47,7 +46,7 @@ class Files:
         return file.given(download="download" in request.query, private=found.is_live)
 
     async def screenshot(self, request: web.Request) -> web.StreamResponse:
-        found = await self._place(request)
+        found = await place_of(self._site, request)
         copy = await self._site.remote.picture(found)
         file = await self._site.readers.call(
             lambda _: _opened(copy, found, "" if copy else attempts.newest_picture(found) or "")
@@ -55,12 +54,6 @@ class Files:
         if file is None or not file.kind.startswith("image/"):
             raise NotFound(f"attempt {found.attempt.id} has no screenshot yet")
         return file.given(download=False, private=True)
-
-    async def _place(self, request: web.Request) -> Place:
-        text = request.match_info["run"]
-        task, number = params.number(request, "task"), params.number(request, "attempt")
-        home = self._site.home
-        return await self._site.readers.call(lambda store: attempts.place(store, home, text, task, number))
 
 
 class _Opened:

@@ -23,9 +23,9 @@ from evalfleet.report.terminal.events import event_row
 from evalfleet.store.reader import StoreReader
 from evalfleet.web import params, queries
 from evalfleet.web.answers import answered
-from evalfleet.web.context import Site, bearer_of
-from evalfleet.web.handlers import attempts, series
-from evalfleet.web.handlers.attempts import Place, Stream, Wanted
+from evalfleet.web.context import Site, bearer_of, place_of
+from evalfleet.web.handlers import attempts
+from evalfleet.web.handlers.attempts import Stream, Wanted
 from evalfleet.web.queries import Choice, Page
 
 _RUN_STATES = tuple(str(state) for state in RunState)
@@ -53,18 +53,16 @@ class Reading:
                 event=store.events.last_number(),
             )
 
-        return await self._told(request, None, ask)
+        return await self._told(None, ask)
 
     async def runs(self, request: web.Request) -> web.Response:
         page, search = params.page(request), params.text(request, "search")
         states = params.words(request, "state", _RUN_STATES)
-        return await self._told(
-            request, ("runs", page, states, search), lambda store: queries.runs(store, page, states, search)
-        )
+        return await self._told(("runs", page, states, search), lambda store: queries.runs(store, page, states, search))
 
     async def run(self, request: web.Request) -> web.Response:
         text = _run(request)
-        return await self._told(request, ("run", text), lambda store: queries.run(store, text))
+        return await self._told(("run", text), lambda store: queries.run(store, text))
 
     async def tasks(self, request: web.Request) -> web.Response:
         text, page = _run(request), params.page(request)
@@ -74,40 +72,37 @@ class Reading:
             search=params.text(request, "search"),
             key=params.text(request, "key"),
         )
-        return await self._told(
-            request, ("tasks", text, page, choice), lambda store: queries.tasks(store, text, page, choice)
-        )
+        return await self._told(("tasks", text, page, choice), lambda store: queries.tasks(store, text, page, choice))
 
     async def grid(self, request: web.Request) -> web.Response:
         text = _run(request)
-        return await self._told(request, ("grid", text), lambda store: queries.grid(store, text))
+        return await self._told(("grid", text), lambda store: queries.grid(store, text))
 
     async def lanes(self, request: web.Request) -> web.Response:
         text, since = _run(request), params.moment(request, "after_at")
-        return await self._told(request, ("lanes", text, since), lambda store: queries.lanes(store, text, since))
+        return await self._told(("lanes", text, since), lambda store: queries.lanes(store, text, since))
 
     async def series(self, request: web.Request) -> web.Response:
         text = _run(request)
-        return await self._told(request, ("series", text), lambda store: queries.series(store, text))
+        return await self._told(("series", text), lambda store: queries.series(store, text))
 
     async def host_series(self, request: web.Request) -> web.Response:
         text, host, since = _run(request), params.text(request, "host"), params.moment(request, "since_at")
         return await self._told(
-            request, ("host_series", text, host, since), lambda store: series.host_series(store, text, host, since)
+            ("host_series", text, host, since), lambda store: queries.host_series(store, text, host, since)
         )
 
     async def failures(self, request: web.Request) -> web.Response:
         text, page = _run(request), params.page(request, parts=3)
         kind, blame = params.text(request, "kind"), params.text(request, "blame")
         return await self._told(
-            request,
             ("failures", text, page, kind, blame),
             lambda store: queries.failures(store, text, page, kind, blame),
         )
 
     async def queue(self, request: web.Request) -> web.Response:
         text, limit = _run(request), params.page(request).limit
-        return await self._told(request, ("queue", text, limit), lambda store: queries.queue(store, text, limit))
+        return await self._told(("queue", text, limit), lambda store: queries.queue(store, text, limit))
 
     async def events(self, request: web.Request) -> web.Response:
         text, page = _run(request), params.page(request)
@@ -121,37 +116,37 @@ class Reading:
             start = int(page.cursor) if page.cursor is not None else edge
             return _events(store, run_id, start, page, pattern, task, back=back)
 
-        return await self._told(request, None, ask)
+        return await self._told(None, ask)
 
     async def task(self, request: web.Request) -> web.Response:
         text, number, home = _run(request), params.number(request, "task"), self._site.home
-        return await self._told(request, None, lambda store: attempts.task(store, home, text, number))
+        return await self._told(None, lambda store: attempts.task(store, home, text, number))
 
     async def attempt(self, request: web.Request) -> web.Response:
         text, task, number = _attempt(request)
         home = self._site.home
-        seen = await self._site.remote.seen_or_problem(await self._place(request))
-        return await self._told(request, None, lambda store: attempts.attempt(store, home, text, task, number, seen))
+        seen = await self._site.remote.seen_or_problem(await place_of(self._site, request))
+        return await self._told(None, lambda store: attempts.attempt(store, home, text, task, number, seen))
 
     async def log(self, request: web.Request) -> web.Response:
         offset, tail = params.whole(request, "offset", None), params.whole(request, "tail", None, 0, 1 << 20)
         limit = params.whole(request, "limit", 1 << 18, 1, 1 << 20) or 1
         stream: Stream = "stderr" if request.match_info["stream"] == "stderr" else "stdout"
         wanted = Wanted(stream=stream, offset=offset, limit=max(limit, tail or 0), tail=tail)
-        found = await self._place(request)
+        found = await place_of(self._site, request)
         remote = self._site.remote
         seen = await remote.seen(found)
         if seen is not None:
             size = seen.logs.get(stream, 0)
             data = await remote.log(found, stream, wanted.begin(size), wanted.limit)
-            return await self._told(request, None, lambda _: attempts.log_row(found, wanted, size, data))
+            return await self._told(None, lambda _: attempts.log_row(found, wanted, size, data))
         text, task, number = _attempt(request)
         home = self._site.home
 
         def ask(store: StoreReader) -> LogPiece:
             return attempts.log(attempts.place(store, home, text, task, number), wanted)
 
-        return await self._told(request, None, ask)
+        return await self._told(None, ask)
 
     async def compare(self, request: web.Request) -> web.Response:
         a, b = params.text(request, "a"), params.text(request, "b")
@@ -161,18 +156,18 @@ class Reading:
         def ask(store: StoreReader) -> Comparison:
             return queries.compare(store, a or "", b or "", allow_different=different)
 
-        return await self._told(request, ("compare", a, b, different), ask)
+        return await self._told(("compare", a, b, different), ask)
 
     async def pools(self, request: web.Request) -> web.Response:
         def ask(store: StoreReader) -> PoolList:
             found = [status(self._site.settings, store, pool) for pool in store.pools.all()]
             return PoolList(pools=[pool_count(pool) for pool in found])
 
-        return await self._told(request, ("pools",), ask)
+        return await self._told(("pools",), ask)
 
     async def pool(self, request: web.Request) -> web.Response:
         name, settings = request.match_info["pool"], self._site.settings
-        return await self._told(request, ("pool", name), lambda store: status(settings, store, store.pools.get(name)))
+        return await self._told(("pool", name), lambda store: status(settings, store, store.pools.get(name)))
 
     async def alerts(self, request: web.Request) -> web.Response:
         page, text = params.page(request), params.text(request, "run")
@@ -190,24 +185,13 @@ class Reading:
                 channels=[AlertChannel(channel=name) for name in settings.channels],
             )
 
-        return await self._told(request, ("alerts", page, text, state), ask)
+        return await self._told(("alerts", page, text, state), ask)
 
     async def answer(self, request: web.Request) -> web.Response:
         number = params.number(request, "request")
-        return await self._told(
-            request, None, lambda store: RequestAnswer(number=number, answer=store.requests.answer(number))
-        )
+        return await self._told(None, lambda store: RequestAnswer(number=number, answer=store.requests.answer(number)))
 
-    async def _place(self, request: web.Request) -> Place:
-        text, task, number = _attempt(request)
-        home = self._site.home
-        return await self._site.readers.call(lambda store: attempts.place(store, home, text, task, number))
-
-    async def _told(
-        self, request: web.Request, key: Hashable | None, ask: Callable[[StoreReader], Struct]
-    ) -> web.Response:
-        """The answer as JSON. One without a key is computed for this request alone."""
-        del request  # who asks does not matter
+    async def _told(self, key: Hashable | None, ask: Callable[[StoreReader], Struct]) -> web.Response:
         return await answered(self._site, key, ask)
 
 

@@ -65,6 +65,17 @@ def require_library() -> None:
     import_module("evalfleet.hosts.ssh.backend")
 
 
+async def until_told() -> None:
+    """Return at Ctrl-C or SIGTERM, the normal end of a command that runs until it is stopped."""
+    import signal
+
+    import anyio
+
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            return
+
+
 def say(text: str) -> None:
     """Print a note on standard error, as one line without control characters."""
     from evalfleet.report.text import printable
