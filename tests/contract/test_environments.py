@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from tests.support.guest_client import GuestClient
 
 from evalfleet.actions import Press
 from evalfleet.environments.base import Environment, Size
@@ -18,6 +17,7 @@ from evalfleet.environments.browser import environment as browser
 from evalfleet.environments.desktop import environment as desktop
 from evalfleet.environments.desktop import sandbox
 from evalfleet.environments.desktop.sandbox import Mode
+from evalfleet.environments.guest.client import GuestClient
 from evalfleet.environments.guest.server import Guest
 from evalfleet.testing.environment_contract import EnvironmentContract, mark, wait_until
 

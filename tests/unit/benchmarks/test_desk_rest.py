@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from tests.support.fleet import wait_for
 
-from evalfleet.benchmarks.desk import idle
+from evalfleet.environments.desktop import idle
 
 CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}])"
 

@@ -18,8 +18,8 @@ from tests.support.fleet import wait_for
 from evalfleet.agents.oracle import solvable
 from evalfleet.benchmarks.desk import sheets
 from evalfleet.benchmarks.desk.checks import CHECKS
-from evalfleet.benchmarks.desk.idle import any_process_busy, wait_for_rest
 from evalfleet.benchmarks.desk.task import BUILT_IN, load, parse, read
+from evalfleet.environments.desktop.idle import any_process_busy, wait_for_rest
 from evalfleet.errors import TaskFileError
 
 GOOD: dict[str, Any] = {

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from tests.support.guest_client import GuestClient
 
 from evalfleet.actions import Action, Click, Press, Wait, Write
 from evalfleet.environments.base import LARGEST_FILE, LARGEST_OUTPUT, Executed, Probe, Size
 from evalfleet.environments.desktop import init
 from evalfleet.environments.guest import messages
+from evalfleet.environments.guest.client import GuestClient
 from evalfleet.environments.guest.server import Guest
 from evalfleet.errors import EnvironmentFailed, EpisodeOver, InputError
 

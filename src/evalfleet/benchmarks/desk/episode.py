@@ -8,10 +8,9 @@ from typing import Any
 
 from evalfleet.agents.base import Action, Box, Element, Observation, Point
 from evalfleet.benchmarks.desk.getters import clipboard
-from evalfleet.benchmarks.desk.idle import any_process_busy, wait_for_rest
 from evalfleet.benchmarks.desk.profile import prepare
 from evalfleet.benchmarks.desk.task import DeskTask
-from evalfleet.environments.desktop.environment import Desktop
+from evalfleet.environments.desktop.base import WindowedDesktop
 from evalfleet.environments.desktop.x11.windows import Window
 from evalfleet.model import Verdict
 
@@ -23,7 +22,7 @@ _SHARES = (0.5, 0.25, 0.75, 0.1, 0.9)  # of a window's size, where a click is tr
 class DeskEpisode:
     """Implements `Episode`. The desktop is the caller's to make and to end."""
 
-    def __init__(self, desktop: Desktop, task: DeskTask) -> None:
+    def __init__(self, desktop: WindowedDesktop, task: DeskTask) -> None:
         self._desktop = desktop
         self._task = task
         self.goal = task.instruction
@@ -66,9 +65,7 @@ class DeskEpisode:
         return Verdict(score=1.0 if success else 0.0, success=success, metrics={"checks": told})
 
     def _rest(self) -> None:
-        """Let the applications deal with what was done. Input is theirs once the active one has answered."""
-        self._desktop.settle()
-        wait_for_rest(lambda: any_process_busy(self._desktop.pid), _REST_S)
+        self._desktop.rest(limit_s=_REST_S)
 
 
 def _window_element(index: int, windows: Sequence[Window]) -> Element:

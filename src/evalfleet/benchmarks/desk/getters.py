@@ -16,7 +16,7 @@ import msgspec
 from evalfleet.benchmarks.desk import sheets
 from evalfleet.benchmarks.desk.paths import require_path
 from evalfleet.environments.base import Environment
-from evalfleet.environments.desktop.environment import Desktop
+from evalfleet.environments.desktop.base import WindowedDesktop
 from evalfleet.errors import InputError
 
 _EXECUTE_S = 30.0
@@ -24,7 +24,7 @@ _CLIPBOARD_S = 10.0
 
 
 class Getter(Protocol):
-    def get(self, desktop: Desktop) -> Any:
+    def get(self, desktop: WindowedDesktop) -> Any:
         """Return text, a number, a list, or None."""
         ...
 
@@ -39,7 +39,7 @@ class _AtPath(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class FileText(_AtPath, frozen=True):
     """The text of a file."""
 
-    def get(self, desktop: Desktop) -> str | None:
+    def get(self, desktop: WindowedDesktop) -> str | None:
         data = _content(desktop, self.path)
         try:
             return None if data is None else data.decode("utf-8")
@@ -50,7 +50,7 @@ class FileText(_AtPath, frozen=True):
 class FolderList(_AtPath, frozen=True):
     """The names in a folder, sorted; folders end with a slash, hidden ones are left out."""
 
-    def get(self, desktop: Desktop) -> list[str] | None:
+    def get(self, desktop: WindowedDesktop) -> list[str] | None:
         # One name per line would be ambiguous for a name with a line break in it; a NUL is not.
         done = desktop.execute(
             ["find", f"./{self.path}", "-mindepth", "1", "-maxdepth", "1", "-printf", r"%f%y\0"], timeout_s=_EXECUTE_S
@@ -67,7 +67,7 @@ class IniValue(_AtPath, frozen=True):
     section: str
     key: str
 
-    def get(self, desktop: Desktop) -> str | None:
+    def get(self, desktop: WindowedDesktop) -> str | None:
         data = _content(desktop, self.path)
         if data is None:
             return None
@@ -96,7 +96,7 @@ class _AtCells(_AtPath, frozen=True):
         if self.sheet < 1:
             raise ValueError("sheet: must be 1 or more")
 
-    def _found(self, desktop: Desktop, member: Callable[[sheets.Cell], sheets.Value]) -> Any:
+    def _found(self, desktop: WindowedDesktop, member: Callable[[sheets.Cell], sheets.Value]) -> Any:
         """Return that member of one cell, or of each cell in a list of rows."""
         data = _content(desktop, self.path)
         if data is None:
@@ -112,28 +112,28 @@ class _AtCells(_AtPath, frozen=True):
 class CellValues(_AtCells, frozen=True):
     """Values of cells of a .csv, .ods or .xlsx file: of one cell, or a list of rows. Empty cells are "" ."""
 
-    def get(self, desktop: Desktop) -> Any:
+    def get(self, desktop: WindowedDesktop) -> Any:
         return self._found(desktop, lambda cell: cell.value)
 
 
 class CellFormulas(_AtCells, frozen=True):
     """Formulas of cells, as the file writes them; "" for a cell without one."""
 
-    def get(self, desktop: Desktop) -> Any:
+    def get(self, desktop: WindowedDesktop) -> Any:
         return self._found(desktop, lambda cell: cell.formula)
 
 
 class Clipboard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The text on the clipboard."""
 
-    def get(self, desktop: Desktop) -> str | None:
+    def get(self, desktop: WindowedDesktop) -> str | None:
         return clipboard(desktop)
 
 
 class WindowTitles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The titles of the open windows, sorted."""
 
-    def get(self, desktop: Desktop) -> list[str]:
+    def get(self, desktop: WindowedDesktop) -> list[str]:
         return sorted(window.title for window in desktop.windows())
 
 
@@ -146,7 +146,7 @@ class CommandOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not self.command:
             raise ValueError("command: is empty")
 
-    def get(self, desktop: Desktop) -> str | None:
+    def get(self, desktop: WindowedDesktop) -> str | None:
         done = desktop.execute(self.command, timeout_s=_EXECUTE_S)
         return done.stdout.decode("utf-8", "replace").rstrip("\n") if done.code == 0 else None
 

@@ -8,7 +8,8 @@ import msgspec
 
 from evalfleet.benchmarks.desk import sheets
 from evalfleet.benchmarks.desk.paths import require_path
-from evalfleet.environments.desktop.environment import Desktop, Window
+from evalfleet.environments.desktop.base import WindowedDesktop
+from evalfleet.environments.desktop.x11.windows import Window
 from evalfleet.errors import EnvironmentFailed
 
 LONGEST_START_S = 120.0  # LibreOffice on a busy machine; an application that needs longer is broken
@@ -16,7 +17,7 @@ _EXECUTE_S = 60.0
 
 
 class Setup(Protocol):
-    def apply(self, desktop: Desktop) -> None:
+    def apply(self, desktop: WindowedDesktop) -> None:
         """Do it, and return when it is done. Raises EnvironmentFailed."""
         ...
 
@@ -30,7 +31,7 @@ class WriteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         require_path(self.path)
 
-    def apply(self, desktop: Desktop) -> None:
+    def apply(self, desktop: WindowedDesktop) -> None:
         desktop.write(self.path, self.text.encode())
 
 
@@ -45,7 +46,7 @@ class WriteSheet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not self.path.endswith(".ods"):
             raise ValueError("path: must end with .ods")
 
-    def apply(self, desktop: Desktop) -> None:
+    def apply(self, desktop: WindowedDesktop) -> None:
         desktop.write(self.path, sheets.write_ods(self.rows))
 
 
@@ -57,7 +58,7 @@ class CreateFolder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         require_path(self.path)
 
-    def apply(self, desktop: Desktop) -> None:
+    def apply(self, desktop: WindowedDesktop) -> None:
         _run(desktop, ["mkdir", "-p", self.path])
 
 
@@ -73,7 +74,7 @@ class Launch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not self.window:
             raise ValueError("window: is empty; write a part of the window's title")
 
-    def apply(self, desktop: Desktop) -> None:
+    def apply(self, desktop: WindowedDesktop) -> None:
         desktop.launch(self.command)
         what = f"{self.command[0]} to show an active window {self.window!r}"
         desktop.wait_for_windows(self._is_there, what, timeout_s=LONGEST_START_S)
@@ -91,7 +92,7 @@ class Execute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not self.command:
             raise ValueError("command: is empty")
 
-    def apply(self, desktop: Desktop) -> None:
+    def apply(self, desktop: WindowedDesktop) -> None:
         _run(desktop, self.command)
 
 
@@ -104,7 +105,7 @@ SETUPS: dict[str, type[Setup]] = {
 }
 
 
-def _run(desktop: Desktop, command: list[str]) -> None:
+def _run(desktop: WindowedDesktop, command: list[str]) -> None:
     done = desktop.execute(command, timeout_s=_EXECUTE_S)
     if done.code != 0:
         said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from evalfleet.actions import Action
 from evalfleet.environments.base import Executed, Probe, Requirement, Size
+from evalfleet.environments.desktop.idle import any_process_busy, wait_for_rest
 from evalfleet.environments.desktop.sandbox import Mode
 from evalfleet.environments.desktop.session import Session
 from evalfleet.environments.desktop.vnc_server import VncServer
@@ -65,6 +66,7 @@ def launched(
     env: Mapping[str, str] | None = None,
     timeout_s: float = _START_S,
     view: Path | None = None,
+    home: Path | None = None,
 ) -> Generator[Desktop]:
     """Start a desktop, and end it.
 
@@ -74,11 +76,12 @@ def launched(
         env: variables for all programs inside.
         timeout_s: for all parts to come up.
         view: where to make a socket by which people can watch and use it; None: nobody can.
+        home: of a desktop without sandbox, where it is to stay; None: a new one, which is removed at the end.
 
     Raises:
         EnvironmentFailed: it could not be started; names the part, with its last words.
     """
-    desktop = Desktop(folder, size=size, mode=mode, env=env or {}, timeout_s=timeout_s)
+    desktop = Desktop(folder, size=size, mode=mode, env=env or {}, timeout_s=timeout_s, home=home)
     try:
         if view is not None:
             desktop.let_view(view)
@@ -90,8 +93,18 @@ def launched(
 class Desktop:
     """Implements `Environment`. Must be closed; `launched` does that."""
 
-    def __init__(self, folder: Path, *, size: Size, mode: Mode, env: Mapping[str, str], timeout_s: float) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        size: Size,
+        mode: Mode,
+        env: Mapping[str, str],
+        timeout_s: float,
+        home: Path | None = None,
+    ) -> None:
         self._folder, self._size, self._mode, self._env, self._timeout_s = folder, size, mode, dict(env), timeout_s
+        self._home = home
         self._viewing: VncServer | None = None
         self._start()
 
@@ -164,6 +177,15 @@ class Desktop:
         """
         return self._asked(lambda: self._windows.wait(condition, what, timeout_s=timeout_s))
 
+    def rest(self, *, limit_s: float) -> None:
+        """Wait until the applications have handled what was done, but no longer than the limit."""
+        self.settle()
+        wait_for_rest(lambda: any_process_busy(self.pid), limit_s)
+
+    def close_windows(self) -> None:
+        """End every application that has a window. Files and settings stay as they are."""
+        self._asked(self._windows.close_all)
+
     def settle(self, *, limit_s: float = 1.0) -> None:
         """Wait until the active application has caught up and the screen rests, but no longer than the limit."""
         deadline = time.monotonic() + limit_s
@@ -190,7 +212,9 @@ class Desktop:
     def _start(self) -> None:
         deadline = time.monotonic() + self._timeout_s
         with ExitStack() as undo:
-            self._session = Session(self._folder, self._size, self._mode, env=self._env, timeout_s=self._timeout_s)
+            self._session = Session(
+                self._folder, self._size, self._mode, env=self._env, timeout_s=self._timeout_s, home=self._home
+            )
             undo.callback(self._session.close)
             self._connection = self._session.connect()
             undo.callback(self._connection.close)

@@ -40,6 +40,7 @@ class Session:
     Args:
         folder: where a plain desktop keeps its files; a sandboxed one keeps none.
         mode: how it is kept apart from the machine.
+        home: of a plain desktop, where it is to stay; None: a new one, which is removed.
         env: variables for all programs inside.
 
     Raises:
@@ -47,7 +48,14 @@ class Session:
     """
 
     def __init__(
-        self, folder: Path, size: Size, mode: sandbox.Mode, *, env: Mapping[str, str], timeout_s: float
+        self,
+        folder: Path,
+        size: Size,
+        mode: sandbox.Mode,
+        *,
+        env: Mapping[str, str],
+        timeout_s: float,
+        home: Path | None = None,
     ) -> None:
         bwrap = sandbox.chosen(mode)
         self.sandboxed = bwrap is not None
@@ -65,7 +73,7 @@ class Session:
             self._order(
                 {
                     "do": "start",
-                    "home": str(self._place / "home") if self._place else sandbox.HOME,
+                    "home": str(home or self._place / "home") if self._place else sandbox.HOME,
                     "place": str(self._place or sandbox.PLACE),
                     "size": f"{size.width}x{size.height}",
                     "cookie": self._cookie.hex(),

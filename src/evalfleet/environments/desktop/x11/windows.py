@@ -18,6 +18,8 @@ from evalfleet.environments.desktop.x11.protocol import (
 )
 from evalfleet.errors import DesktopError, DesktopRefused
 
+_KILL_CLIENT = 113
+
 
 class Window(Struct, frozen=True, kw_only=True):
     """An application's window. Its place is that of its content, in pixels of the screen."""
@@ -69,6 +71,18 @@ class XWindows:
             there = ", ".join(repr(window.title) for window in windows) or "none"
             raise DesktopError(f"waited {timeout_s:g} s for {what}; the windows there are: {there}")
         return windows
+
+    def close_all(self, *, timeout_s: float = 10.0) -> None:
+        """End every application that has a window, whether it likes it or not. Raises DesktopError if some stay."""
+
+        def none_is_left(_events: list[bytes]) -> bool:
+            windows = self.all()
+            for window in windows:
+                self._connection.tell(_KILL_CLIENT, body=struct.pack("<I", window.id))
+            return not windows
+
+        if not self._connection.holds(none_is_left, timeout_s=timeout_s):
+            raise DesktopError(f"windows are still open {timeout_s:g} s after their applications were ended")
 
     def manager_answers(self, *, timeout_s: float) -> bool:
         """Whether there is a window manager and it comes, in this time, to everything that happened before.
