@@ -39,6 +39,7 @@ unit: setup ## the tests alone
 	@scripts/desktop
 	@scripts/sshd
 	@scripts/azurite
+	@scripts/guest-image small >/dev/null
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 bench: setup ## measure speed and memory, one table
@@ -50,6 +51,8 @@ long: setup ## the tests that take a minute or more each; CI runs them after `ma
 	@scripts/desktop
 	@scripts/sshd
 	@scripts/azurite
+	@scripts/guest-image small >/dev/null
+	@scripts/guest-image desk >/dev/null
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long
 
 chaos: setup ## kill everything at random moments, and count
@@ -70,5 +73,5 @@ lock: ## pin every dependency anew in constraints.txt
 	@scripts/lock
 
 clean: ## remove what the targets made
-	rm -rf .venv .site .bench .setup.lock .page.lock frontend/node_modules src/evalfleet/web/static .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .site .bench .guest .setup.lock .page.lock frontend/node_modules src/evalfleet/web/static .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

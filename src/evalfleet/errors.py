@@ -34,8 +34,9 @@
     │   │   ├── BrowserTimeout   it did not answer in time
     │   │   └── BrowserRefused   it answered, and said no
     │   │       └── ScriptFailed     a page's JavaScript threw something
-    │   └── DesktopError         a part of it did not come up, ended, or does not answer
-    │       └── DesktopRefused   the X server answered, and said no
+    │   ├── DesktopError         a part of it did not come up, ended, or does not answer
+    │   │   └── DesktopRefused   the X server answered, and said no
+    │   └── VmError              QEMU or its guest did not come up, ended, or does not answer
     ├── ServiceFailed            inside an attempt: a service that all tasks need; failure `service_failed`
     │   └── ServiceRefused       the same, and only a person can change it; failure `service_refused`
     └── AgentFailed              inside an attempt: the agent's own error; failure `bad_exit`
@@ -209,3 +210,7 @@ class DesktopError(EnvironmentFailed):
 
 class DesktopRefused(DesktopError):
     """The X server refused the request."""
+
+
+class VmError(EnvironmentFailed):
+    """The virtual machine cannot be used."""

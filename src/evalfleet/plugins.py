@@ -29,10 +29,12 @@ BUILT_IN: dict[str, dict[str, str]] = {
     SETTINGS: {
         "desk": "evalfleet.benchmarks.desk.settings:DeskSettings",
         "llm": "evalfleet.agents.llm.settings:LlmSettings",
+        "vm": "evalfleet.environments.vm.settings:VmSettings",
         "waa": "evalfleet.benchmarks.waa.settings:WaaSettings",
     },
 }
 VARIABLES = {  # variable -> table and key that it sets
+    "EVALFLEET_DESK_ENVIRONMENT": ("desk", "environment"),
     "EVALFLEET_DESK_TASKS": ("desk", "tasks"),
     "OPENAI_BASE_URL": ("llm", "base_url"),
 }
