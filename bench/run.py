@@ -22,6 +22,7 @@ from beside import bench_beside
 from browsing import bench_miniwob
 from dashboard import bench_feed, served
 from dispatching import bench_dispatch
+from guests import bench_guests
 from makespan import bench_makespan
 from page_opening import bench_page
 from processes import bench_commands, bench_few, bench_many
@@ -29,7 +30,7 @@ from renting import bench_cloud
 from table import Line, print_end, print_lines
 from tuning import bench_tuning
 
-PARTS = ("few", "many", "commands", "makespan", "cloud", "ssh", "web", "tuning", "miniwob")
+PARTS = ("few", "many", "commands", "makespan", "cloud", "ssh", "web", "tuning", "miniwob", "vm")
 
 
 def main() -> int:
@@ -51,6 +52,7 @@ def main() -> int:
         "web": lambda: [*bench_feed(root / "feed"), *bench_beside(root), *bench_page(root / "page", served)],
         "tuning": lambda: bench_tuning(root),
         "miniwob": lambda: bench_miniwob(root, min(args.rounds, 2)),  # minutes each
+        "vm": bench_guests,
     }
     try:
         for name, part in parts.items():

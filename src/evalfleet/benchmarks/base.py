@@ -212,3 +212,10 @@ class OwnAgents(Protocol):
     def check_agent(self, name: str) -> None:
         """Raises InputError: the benchmark has no such agent."""
         ...
+
+
+def check_of(need: Requirement) -> ReadinessCheck:
+    """What a machine must have, as a check of its readiness."""
+    return ReadinessCheck(
+        name=need.what, holds=need.present, seen=need.found, remedy=f"install it with: {need.install}"
+    )

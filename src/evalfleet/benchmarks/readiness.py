@@ -20,7 +20,7 @@ from typing import Any
 
 from evalfleet import config
 from evalfleet.benchmarks import registry
-from evalfleet.benchmarks.base import Benchmark, Prepares
+from evalfleet.benchmarks.base import Benchmark, Prepares, check_of
 from evalfleet.core.readiness import Pull, ReadinessCheck, Update
 from evalfleet.errors import EvalfleetError
 
@@ -49,10 +49,7 @@ def recheck(benchmark: Benchmark, restarted: Collection[str]) -> list[ReadinessC
 
 
 def _required(benchmark: Benchmark) -> list[ReadinessCheck]:
-    return [
-        ReadinessCheck(name=need.what, holds=need.present, seen=need.found, remedy=f"install it with: {need.install}")
-        for need in benchmark.requirements()
-    ]
+    return [check_of(need) for need in benchmark.requirements()]
 
 
 def _print(**line: Any) -> None:

@@ -107,6 +107,7 @@ def _examine(settings: Settings) -> Iterator[Check]:
     yield from _from_store(home, spool, view)
     yield doctor_checks.check_runner_python(settings.local.python)
     yield _check_socket_folder()
+    yield from _check_guests(settings)
     yield _check_runner(view, settings)
     yield from _check_leftovers(spool)
 
@@ -220,6 +221,24 @@ def _check_socket_folder() -> Check:
     if wrong is None:
         return Check(name="socket folder", message=str(folder))
     return problem("socket folder", wrong, f"remove {folder}, or set XDG_RUNTIME_DIR to a folder of your own")
+
+
+def _check_guests(settings: Settings) -> Iterator[Check]:
+    """Where guests are configured: QEMU, the image, whether KVM works, and memory."""
+    from evalfleet.cli.shared.doctor_checks import Check, problem, warning
+
+    if "vm" not in settings.tables:
+        return
+    from evalfleet.environments.vm import checks
+    from evalfleet.environments.vm.settings import VmSettings
+
+    for found in checks.recheck(settings.table("vm", VmSettings)):
+        if not found.holds:
+            yield problem(found.name, found.seen, found.remedy)
+        elif found.remedy:
+            yield warning(found.name, found.seen, found.remedy)
+        else:
+            yield Check(name=found.name, message=found.seen)
 
 
 def _check_runner(view: RunnerView, settings: Settings) -> Check:
