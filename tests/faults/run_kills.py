@@ -8,6 +8,7 @@ import signal
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from tests.support.fleet import wait_for
 from tests.support.rented import Rented, rented
@@ -26,15 +27,21 @@ def rounds(folder: Path, seed: int, deaths: int) -> list[str]:
         here.create("--workers", str(MACHINES))
         here.fleet.json("pool", "stop")
         tasks = here.work(TASKS, 1.2)
-        for number in range(deaths):
-            words = ("run", tasks, "--pool", "p1") if number == 0 else ("resume",)
-            if _dies(here, words, rng, died):
+        begin = ("run", tasks, "--pool", "p1")
+        for _ in range(deaths):
+            if _dies(here, ("resume",) if _runs(here) else begin, rng, died):
                 break
-        if here.fleet.json("status")["runs"][0]["state"] != "completed":
-            assert here.run("resume")["state"] == "completed"
+        words = ("resume",) if _runs(here) else begin
+        if words == begin or _runs(here)[0]["state"] != "completed":
+            assert here.run(*words)["state"] == "completed"
         _check(here)
         here.leave()
     return died
+
+
+def _runs(here: Rented) -> list[dict[str, Any]]:
+    """None where the controller died before it had submitted the run."""
+    return here.fleet.json("status")["runs"]
 
 
 def _dies(here: Rented, words: tuple[str, ...], rng: random.Random, died: list[str]) -> bool:

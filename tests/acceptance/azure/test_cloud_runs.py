@@ -131,7 +131,7 @@ def test_a_pool_at_its_budget_takes_no_more_work(tmp_path: Path):
         wait_until(here, {"stopped": 2})
         done, begun = len(here.ended()), len(here.begun())
         assert done == begun < 60  # what ran has ended
-        assert here.status()["cost_usd"] < 0.6
+        assert here.status()["cost_usd"] < 0.75  # a busy second costs 6 cents at this speed
         run.send_signal(signal.SIGINT)
         assert run.wait(PATIENCE_S) in (3, 130)
         assert here.fleet.json("pool", "scale", "p1", "2", "--budget", "5")["reason"] is None

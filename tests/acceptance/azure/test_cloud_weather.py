@@ -47,7 +47,7 @@ def test_an_eviction_of_a_third_consumes_no_attempt(tmp_path: Path, silent: bool
         assert report["tasks"]["done"] == 40
         outcomes = {name: count for name, count in report["attempts"]["by_outcome"].items() if count}
         lost = outcomes.get("preempted", 0)
-        assert 1 <= lost <= 3
+        assert int(silent) <= lost <= 3  # a notice may come in time for all of them
         assert outcomes == {"ok": 40, "preempted": lost}
         ended = Counter(here.ended())
         assert set(ended) == {f"t_{n}" for n in range(40)}
