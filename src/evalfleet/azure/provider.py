@@ -47,7 +47,7 @@ class AzureProvider:
         azure_settings.of(settings).admitted()
 
     def speed(self, settings: Settings) -> float:
-        return azure_settings.of(settings).speed
+        return (settings.azure.speed or 1.0) if settings.azure.profile == "emulator" else 1.0
 
     def size(self, name: str) -> str:
         return sizes.find(name).name

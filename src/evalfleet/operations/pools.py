@@ -155,7 +155,7 @@ def _as_ordered(kept: JsonObject) -> PoolSettings:
 
 def status(settings: config.Settings, store: StoreReader, pool: Pool) -> PoolFacts:
     """Its hosts, what runs there and what they cost."""
-    return pool_facts(store, pool, settings.azure.speed)
+    return pool_facts(store, pool, registry.speed_of(pool, settings))
 
 
 def scale(store: Store, pool: Pool, changes: Mapping[str, Any], *, by: str | None = None, force: bool = False) -> Order:
@@ -303,7 +303,8 @@ def _set_all(
     with store.batch():
         _note(store, pool.name, by, verb, {"worker": worker} if worker else {})
         store.hosts.set_desired(pool.name, names, desired, _why(verb, by), force=force)
-        store.pools.explain(pool.name, None)
+        if desired is DesiredState.RUNNING:
+            store.pools.explain(pool.name, None)
     return names
 
 

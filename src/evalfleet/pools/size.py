@@ -42,9 +42,11 @@ class PoolSize:
         self._demand = {} if wanted is None else {run_id: wanted}
 
     async def begin(self, pool: Pool) -> Pool:
-        """A new controller asks anew: a person may have seen to what was missing. And the cloud answers again."""
+        """A new controller that creates machines asks anew: a person may have seen to what was missing. And the cloud answers
+        again."""
         cause = pool.reason.get("cause") if pool.reason else None
-        if cause == "cloud" or (cause is not None and cause != "budget" and not self._has_looked):
+        asks_anew = self._creates and cause is not None and cause != "budget" and not self._has_looked
+        if cause == "cloud" or asks_anew:
             await self.resume()
             pool = replace(pool, reason=None)
         self._has_looked = True
@@ -120,7 +122,8 @@ class PoolSize:
         """Not while the pool says why it creates no more; what was only sold out may be there again later."""
         if pool.reason is None:
             return True
-        if pool.reason.get("cause") not in _LASTING or now - self._context.purchases.paused_at < RETRY_S:
+        lasts = pool.reason.get("cause") not in _LASTING or now - self._context.purchases.paused_at < RETRY_S
+        if lasts or not self._creates:
             return False
         await self.resume()
         return True

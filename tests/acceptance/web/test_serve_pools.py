@@ -78,8 +78,30 @@ def test_a_pool_lives_and_ends_over_http_through_deaths_of_its_server(tmp_path: 
         wait_for(lambda: not keepers(here), "the end of the last process")
 
 
+@pytest.mark.slow
+def test_stopping_a_machine_of_a_pool_that_creates_no_more_buys_nothing(tmp_path: Path):
+    """Its missing machine could be had again by now. Only `start`, `scale` and a run ask for it."""
+    scenario = tmp_path / "sold-out.toml"
+    scenario.write_text('[[fault]]\nop = "vm.create"\npreset = "allocation_failed"\nskip = 1\n')
+    with rented(tmp_path, 0, "--scenario", str(scenario)) as here:
+        done = here.fleet.command("pool", "create", NAME, "--backend", "azure-vm", "--regions", "eastus", "-w", "2")
+        assert done.returncode == 3, done.stdout + done.stderr
+        (name,) = [host for host, state in here.states().items() if state == "ready"]
+        reason, asked = here.status()["reason"], len(here.events("vm.creating"))
+        here.control("DELETE", "faults")
+        server = serve(here.fleet)
+        server.post(f"pools/{NAME}/stop", {"worker": name})
+        until(server, "stopped")
+        wait_for(lambda: not keepers(here), "the end of the process that stopped it")
+        assert (here.status()["reason"], len(here.events("vm.creating"))) == (reason, asked)
+        assert here.fleet.command("pool", "settle", NAME).returncode == 3
+        assert len(here.events("vm.creating")) == asked
+        server.post(f"pools/{NAME}/start", {})
+        until(server, "ready", "ready")
+
+
 @pytest.mark.long
-def test_wishes_of_a_command_that_was_killed_are_carried_out(tmp_path: Path):
+def test_what_a_killed_command_asked_for_is_carried_out(tmp_path: Path):
     with rented(tmp_path, 60) as here:
         command = here.fleet.start("pool", "create", NAME, "--backend", "azure-vm", "--regions", "eastus", "-w", "1")
         wait_for(lambda: here.events("vm.creating"), "a machine that is on its way")

@@ -93,5 +93,8 @@ def settle(name: str | None, again: bool, as_json: bool, home: str | None) -> in
 
     settings = config.load(home)
     with closing(open_store(settings.home)) as store:
-        order = Order(pool=meant(store, name).name, again=again)
+        pool = meant(
+            store, name
+        )  # one that said why it creates no more machines is asked again by `start` or `scale` only
+        order = Order(pool=pool.name, again=again, creates=pool.reason is None)
         return made_true(settings, store, order, as_json=as_json)

@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 @home_option
 def list_pools(as_json: bool, home: str | None) -> None:
     """List the pools."""
+    from evalfleet import config
     from evalfleet.answers.pools import PoolList
-    from evalfleet.report.pools import pool_count, pool_facts
+    from evalfleet.operations.pools import status
+    from evalfleet.report.pools import pool_count
 
+    settings = config.load(home)
     with opened(home) as (reader, pools):
-        rows = [pool_count(pool_facts(reader, pool)) for pool in pools] if reader is not None else []
+        rows = [pool_count(status(settings, reader, pool)) for pool in pools] if reader is not None else []
     if as_json:
         print_document(PoolList(pools=rows))
         return

@@ -16,6 +16,7 @@ from evalfleet.daemon.alerts.pool_facts import Idleness, host_facts, pool_facts,
 from evalfleet.daemon.alerts.run_facts import active_runs, facts_of
 from evalfleet.daemon.alerts.state import FIRED, HOME, RESOLVED, fold
 from evalfleet.model import JsonObject
+from evalfleet.pools.kinds.registry import speed_of
 from evalfleet.store.reader import StoreReader
 from evalfleet.store.store import Store
 
@@ -34,7 +35,7 @@ class Evaluator:
 
     def __init__(self, settings: Settings) -> None:
         self._limits = settings.alerts
-        self._speed = settings.azure.speed or 1.0
+        self._settings = settings
         self._idleness = Idleness()
 
     def evaluate(self, store: StoreReader, begun: float) -> Evaluation:
@@ -57,7 +58,7 @@ class Evaluator:
             if facts.ended_at is not None:
                 over.add(run_id)
         for pool in store.pools.all():
-            seen = pool_facts(store, pool, self._idleness, self._speed)
+            seen = pool_facts(store, pool, self._idleness, speed_of(pool, self._settings))
             holding[f"pool:{pool.name}"] = pool_conditions(seen, limits)
         full = [(alert["host"], alert["subject"]) for alert in firing if alert["rule"] == "overload"]
         for host in host_facts(store, limits.load_for_s, full):

@@ -15,6 +15,7 @@ from evalfleet.pools.kinds.base import PoolKind
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from evalfleet.config import Settings
     from evalfleet.pools.kinds.cloud import CloudKind
 
 GROUP = "evalfleet.backends"
@@ -64,6 +65,11 @@ def cloud_of(pool: Pool) -> CloudKind:
             f"pool {pool.name!r} consists of existing machines; only cloud machines can be changed like this"
         )
     return cast("CloudKind", kind)
+
+
+def speed_of(pool: Pool, settings: Settings) -> float:
+    """Seconds of its cloud per second of this machine's clock: 1, but for an emulator."""
+    return cloud_of(pool).provider.speed(settings) if creates_machines(pool) else 1.0
 
 
 def clouds(*, skip_broken: bool = False) -> list[CloudKind]:

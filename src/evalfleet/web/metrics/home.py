@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from aiohttp import web
 
 from evalfleet.answers.gpus import GpuList
-from evalfleet.config import AlertSettings
+from evalfleet.config import AlertSettings, Settings
 from evalfleet.core.hosts.lifecycle import total_usd
 from evalfleet.daemon.alerts.outbox import waiting
 from evalfleet.daemon.alerts.state import fold
 from evalfleet.model import HostState, JsonObject, RunState
-from evalfleet.pools.kinds.registry import creates_machines
+from evalfleet.pools.kinds.registry import creates_machines, speed_of
 from evalfleet.report.gpus import gpus_facts
 from evalfleet.store.reader import StoreReader
 from evalfleet.web.context import Site
@@ -55,7 +55,7 @@ def samples(store: StoreReader, site: Site) -> Iterator[Sample]:
     yield from latency_samples(site.latency.rows())
     yield from host_samples(store)
     yield from gpu_samples(gpus_facts(store))
-    yield from pool_samples(store, site.settings.azure.speed or 1.0)
+    yield from pool_samples(store, site.settings)
     for run_id in _shown(store):
         yield from run_samples(store, run_id)
 
@@ -131,7 +131,7 @@ def _bytes(megabytes: int | None) -> float | None:
     return None if megabytes is None else float(megabytes << 20)
 
 
-def pool_samples(store: StoreReader, speed: float) -> Iterator[Sample]:
+def pool_samples(store: StoreReader, settings: Settings) -> Iterator[Sample]:
     """Of pools whose machines we make; of others nothing is known but their names."""
     for pool in store.pools.all()[:_POOLS]:
         rows = store.hosts.of_pool(pool.name, gone=True)
@@ -145,4 +145,4 @@ def pool_samples(store: StoreReader, speed: float) -> Iterator[Sample]:
         kept = sum(row.kept_usd_per_hour for row in rows if row.made_at is not None and row.gone_at is None)
         yield from sample("pool_paused", pool.reason is not None, pool=pool.name)
         yield from sample("pool_cost_usd", total_usd(rows, store.now()), pool=pool.name)
-        yield from sample("pool_hourly_rate_usd", (rate + kept) / speed, pool=pool.name)
+        yield from sample("pool_hourly_rate_usd", (rate + kept) / speed_of(pool, settings), pool=pool.name)
