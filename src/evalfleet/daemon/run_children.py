@@ -1,7 +1,7 @@
 """Controllers of runs: `serve` starts one for every queued run without an owner, and for every run that it was asked to resume.
 
 A server that ends asks its controllers to leave. Their tasks go on, and the next server continues the runs. A controller outlives a
-server that is killed; the next server sees that the run has an owner.
+server that is killed; the next server waits for it, and starts another where it ends before the run is over.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _LONGEST_S = 900.0
 _CRASH_S = 5.0
 _CRASHES = 5
 _PAUSED, _INTERRUPTED = 3, 130
+_UNKNOWN = -1  # how a process ended that is not our child
 
 
 class RunStanding(Struct, frozen=True, kw_only=True):
@@ -56,6 +57,10 @@ class RunChildren(Struct, frozen=True, kw_only=True):
         return Child() if state.state is RunState.QUEUED and state.owner is None else None
 
     def next(self, child: Child, state: RunStanding | None, *, unseen: bool, now: float) -> Next:
+        if child.recalled and state is not None and not unseen:
+            then = self._outlived(child, state, now)
+            if then is not None:
+                return then
         brief = state is not None and _is_brief(child, state, now)
         if state is not None and state.owner is not None and not unseen and not brief:
             child.more = False  # its controller came after the request; a pause that follows is meant
@@ -64,6 +69,21 @@ class RunChildren(Struct, frozen=True, kw_only=True):
         if state is None or not state.startable:
             return Next.WAIT if unseen or brief else Next.FORGET
         return Next.START
+
+    def _outlived(self, child: Child, state: RunStanding, now: float) -> Next | None:
+        """A controller that outlived its server is waited for, and its end is treated as that of a child. None: there is none."""
+        if state.owner is not None:
+            child.owner = (state.epoch, now)
+            return Next.WAIT
+        if child.owner is None:
+            return None
+        child.owner, child.recalled = None, False
+        delay = self.delay_s(_UNKNOWN, state, child.failures)
+        if delay is None:
+            return Next.FORGET
+        child.not_before = now + delay
+        child.failures += 1
+        return Next.WAIT
 
     def delay_s(self, code: int, state: RunStanding, failures: int) -> float | None:
         """A breaker that stays open is probed on, with growing pauses. A controller that crashed is replaced, a few times. What waits

@@ -54,6 +54,7 @@ class Child(Struct):
     failures: int = 0  # in a row
     not_before: float = 0.0  # by the loop's clock
     owner: tuple[int, float] | None = None  # the epoch of the run's owner, and since when we see it
+    recalled: bool = False  # a server before this one looked after it, and its process may have outlived that server
     process: subprocess.Popen[bytes] | None = None
 
 
@@ -204,6 +205,7 @@ class ChildSupervisor(Struct, Generic[S], kw_only=True):
                 env={**config.environment(), "EVALFLEET_HOME": str(self.settings.home)},
                 start_new_session=True,  # a Ctrl-C is for us
             )
+        child.recalled = False
         lower_file_limit(child.process.pid)
         self._wake_at_end(child.process.pid)
         child.requested = child.retry = child.more = False
@@ -259,7 +261,7 @@ class ChildSupervisor(Struct, Generic[S], kw_only=True):
         file, key = self.of.former_file
         former = self.settings.home / file
         for name, retry in {**_former(former, key), **remembered}.items():
-            self._children.setdefault(name, Child(retry=retry))
+            self._children.setdefault(name, Child(retry=retry, recalled=True))
         await self._remember(remembered)
         former.unlink(missing_ok=True)
 

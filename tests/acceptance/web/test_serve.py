@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from contextlib import closing
 from typing import Any
@@ -46,6 +47,21 @@ def test_a_queued_run_is_driven_and_told_live(fleet: Fleet):
     assert len(server.get(f"runs/{run}/lanes")["lanes"]) == 2
     assert server.get("runs")["runs"][0]["run"] == run
     listener.close()
+
+
+@pytest.mark.slow
+def test_the_next_server_replaces_a_controller_that_outlived_the_first(fleet: Fleet):
+    server = serve(fleet)
+    run = submit(fleet, [{"key": f"t{i}", "command": ["sh", "-c", STEPPING]} for i in range(4)], workers=1)
+    wait_for(fleet.lines, "the run to be under way")
+    server.kill()
+    again = serve(fleet, port=server.port)
+    wait_for(lambda: again.get(f"runs/{run}")["driven"], "the controller, which outlives the server")
+    (controller,) = fleet.controllers()
+    wait_for(lambda: len(fleet.lines()) > 1, "more of the run")
+    os.kill(controller, signal.SIGKILL)
+    wait_for(lambda: state(again, run) == "completed", "the run to be completed")
+    assert fleet.json("report", run)["attempts"]["total"] == 4
 
 
 @pytest.mark.slow
