@@ -1,4 +1,4 @@
-"""The tasks of chosen episodes, for benchmarks whose attempts are run by `evalfleet.benchmarks.attempt`."""
+"""The settings and tasks of chosen episodes, for benchmarks whose attempts are run by `evalfleet.benchmarks.attempt`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,19 @@ from evalfleet.benchmarks.base import Selection
 from evalfleet.benchmarks.selection import Chosen
 from evalfleet.config import Settings
 from evalfleet.model import PYTHON
+
+
+def episode_settings(benchmark: str, selection: Selection, *, timeout: str, quiet: str) -> dict[str, Any]:
+    """Return a run's settings, with the keys of `[run]`. `quiet`: how long an attempt may take to start, or show no progress."""
+    return {
+        "name": f"{benchmark}-{agents.label(selection.agent)}",
+        "result": "required",
+        "progress": "events",
+        "timeout": timeout,
+        "timeout_is_verdict": True,
+        "stall": quiet,
+        "start_timeout": quiet,
+    }
 
 
 def episode_tasks(

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
-
 from evalfleet.agents.base import Box, Element, Observation, Point
+from evalfleet.environments.base import Size
+from evalfleet.environments.picture import png
 
 _WIDTH, _HEIGHT = 160, 120
 
 
 def picture(width: int = _WIDTH, height: int = _HEIGHT) -> bytes:
     """Return a white PNG."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    rows = (b"\0" + b"\xff" * width) * height
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return png(b"\xff" * 4 * width * height, Size(width=width, height=height))
 
 
 def looking(goal: str, *texts: str, step: int = 1) -> Observation:

@@ -12,7 +12,6 @@ from msgspec import convert, to_builtins
 from msgspec.structs import asdict
 
 from evalfleet.agents.oracle import solvable
-from evalfleet.agents.registry import label
 from evalfleet.benchmarks.base import Episode, ReadinessCheck, Requirement, Selection, TaskInfo, Tools, check_of
 from evalfleet.benchmarks.desk.settings import DeskSettings
 from evalfleet.benchmarks.desk.task import BUILT_IN, DeskTask, load, parse
@@ -100,16 +99,11 @@ class Desk:
         return [TaskInfo(name=task.id, domain=task.domain, oracle=task.id in solved) for task in self._tasks()]
 
     def settings(self, selection: Selection) -> Mapping[str, Any]:
-        return {
-            "name": f"{self.name}-{label(selection.agent)}",
-            "result": "required",
-            "progress": "events",
-            "timeout": TIMEOUT,
-            "timeout_is_verdict": True,
-            "stall": "5m",
-            # The first attempt on a host may have to boot the image.
-            "start_timeout": self._vm.boot_timeout_s + START_S if self._vm else START_S,
-        }
+        from evalfleet.benchmarks.episodes import episode_settings
+
+        settings = episode_settings(self.name, selection, timeout=TIMEOUT, quiet="5m")
+        # The first attempt on a host may have to boot the image.
+        return settings | {"start_timeout": self._vm.boot_timeout_s + START_S if self._vm else START_S}
 
     def tasks(self, selection: Selection) -> Sequence[Mapping[str, Any]]:
         from evalfleet.benchmarks.episodes import episode_tasks

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from evalfleet.agents.oracle import solvable
-from evalfleet.agents.registry import label
 from evalfleet.benchmarks.base import Episode, Requirement, Selection, TaskInfo, Tools
 from evalfleet.config import Settings
 from evalfleet.environments.browser.environment import INSTALL, NAMES, find_chromium, launched
@@ -72,15 +71,9 @@ class Miniwob:
         return [TaskInfo(name=name, domain=name.partition("-")[0], oracle=name in solved) for name in names]
 
     def settings(self, selection: Selection) -> Mapping[str, Any]:
-        return {
-            "name": f"{self.name}-{label(selection.agent)}",
-            "result": "required",
-            "progress": "events",
-            "timeout": TIMEOUT,
-            "timeout_is_verdict": True,
-            "stall": "2m",
-            "start_timeout": "2m",
-        }
+        from evalfleet.benchmarks.episodes import episode_settings
+
+        return episode_settings(self.name, selection, timeout=TIMEOUT, quiet="2m")
 
     def tasks(self, selection: Selection) -> Sequence[Mapping[str, Any]]:
         from evalfleet.benchmarks.episodes import episode_tasks

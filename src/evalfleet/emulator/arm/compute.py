@@ -26,9 +26,7 @@ class Compute:
         }
 
     async def _disks(self, call: Call) -> Any:
-        if not call.target.name:
-            return answer({"value": self._world.resources.of(DISK, call.target.group)})
-        return answer(self._world.resources.get(call.target))
+        return answer(self._world.resources.shown(call.target))
 
     async def _delete_disk(self, call: Call) -> Any:
         disk = self._world.resources.find(self._world.resources.id_of(call.target, DISK, call.target.name))

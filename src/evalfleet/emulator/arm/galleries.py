@@ -97,9 +97,7 @@ class Galleries:
             properties["provisioningState"] = "Succeeded"
             self._world.journal.tell("image.made", target.name)
 
-        operation = self._world.operations.start(work)
-        headers = self._world.operations.headers(operation, call, stored["location"], result=False)
-        return answer(stored, 201, headers)
+        return self._world.operations.accepted(call, stored["location"], work, stored, 201)
 
     def _parent_of(self, call: Call) -> None:
         """Refuse what would lie in nothing."""
@@ -140,9 +138,7 @@ class Galleries:
                 await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             self._world.journal.tell("image.deleted", target.name)
 
-        operation = self._world.operations.start(work)
-        headers = self._world.operations.headers(operation, call, body["location"], result=True)
-        return answer(status=202, headers=headers)
+        return self._world.operations.accepted(call, body["location"], work)
 
 
 def _regions(version: Body) -> list[str]:

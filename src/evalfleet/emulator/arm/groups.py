@@ -61,11 +61,9 @@ class Groups:
             self._world.resources.drop_group(name)
             self._world.journal.tell("group.deleted", name)
 
-        operation = self._world.operations.start(work)
-        headers = self._world.operations.headers(operation, call, group["location"], result=True)
-        # Azure sends a Location alone here.
-        headers.pop("Azure-AsyncOperation")
-        return answer(status=202, headers=headers)
+        response = self._world.operations.accepted(call, group["location"], work)
+        del response.headers["Azure-AsyncOperation"]  # Azure sends a Location alone here
+        return response
 
     async def _resources(self, call: Call) -> Any:
         await self._world.meet("resources.list", call.attributes())

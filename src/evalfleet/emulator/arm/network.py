@@ -119,10 +119,8 @@ class Network:
             if late is not None:
                 raise late
 
-        operation = self._world.operations.start(work)
         self._world.journal.tell("network.put", target.name, of=stored["type"])
-        headers = self._world.operations.headers(operation, call, stored["location"], result=False)
-        return answer(stored, 200 if existed else 201, headers)
+        return self._world.operations.accepted(call, stored["location"], work, stored, 200 if existed else 201)
 
     async def _get(self, call: Call) -> Any:
         await self._world.meet("network.get", call.attributes())
@@ -144,11 +142,8 @@ class Network:
         async def work() -> None:
             await self._world.clock.sleep(self._world.times.network)
 
-        operation = self._world.operations.start(work)
         self._world.journal.tell("network.deleted", call.target.name, of=body["type"])
-        return answer(
-            status=202, headers=self._world.operations.headers(operation, call, body["location"], result=True)
-        )
+        return self._world.operations.accepted(call, body["location"], work)
 
     def _refuse_if_used(self, kind: str, body: Body) -> None:
         name, own = body["name"], body["id"].lower()

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from aiohttp import web
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
@@ -46,12 +47,26 @@ class Operations:
         self._tasks = tasks
         self._known: dict[str, Operation] = {}
 
-    def start(self, work: Work) -> Operation:
-        """Begin; `work` raises an `ArmError` to fail, and returns the operation's output or None."""
+    def accepted(
+        self, call: Call, location: str, work: Work, body: Body | None = None, status: int = 202
+    ) -> web.Response:
+        """Begin, and answer as to an accepted request. Without a body, the client also asks for the operation's result.
+
+        Args:
+            work: raises an `ArmError` to fail, and returns the operation's output or None.
+        """
         operation = Operation(str(uuid.uuid4()), self._clock.now())
         self._known[operation.id] = operation
         self._tasks.start_soon(self._run, operation, work)
-        return operation
+        space = call.target.kind.split("/")[0]
+        base = f"{call.base_url}/subscriptions/{call.target.subscription}/providers/{space}/locations/{location}"
+        headers = {
+            "Azure-AsyncOperation": f"{base}/{OPERATIONS}/{operation.id}?api-version={call.api}",
+            "retry-after-ms": self._pause(),
+        }
+        if body is None:
+            headers["Location"] = f"{base}/{RESULTS}/{operation.id}?api-version={call.api}"
+        return answer(body, status, headers)
 
     def forget(self) -> None:
         """Know of no operation any more, as Azure does after a day."""
@@ -69,19 +84,8 @@ class Operations:
             operation.status = "Failed"
         operation.ended_at = self._clock.now()
 
-    def headers(self, operation: Operation, call: Call, location: str, *, result: bool) -> dict[str, str]:
-        """Return the headers of an accepted request; only `retry-after-ms` lets clients ask more often than a second."""
-        space = call.target.kind.split("/")[0]
-        base = f"{call.base_url}/subscriptions/{call.target.subscription}/providers/{space}/locations/{location}"
-        found = {
-            "Azure-AsyncOperation": f"{base}/{OPERATIONS}/{operation.id}?api-version={call.api}",
-            "retry-after-ms": self._pause(),
-        }
-        if result:
-            found["Location"] = f"{base}/{RESULTS}/{operation.id}?api-version={call.api}"
-        return found
-
     def _pause(self) -> str:
+        """For `retry-after-ms`: only that lets clients ask more often than once a second."""
         speed = self._clock.speed
         return str(round(min(5000.0, max(10.0, 5000.0 / speed))) if speed else 10)
 

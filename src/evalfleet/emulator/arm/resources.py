@@ -116,6 +116,10 @@ class Resources:
             raise not_found(SPELLING[target.kind], target.name, target.group)
         return found
 
+    def shown(self, target: Target) -> Body:
+        """Return the resource that a path speaks of, or all of its type where it names none."""
+        return self.get(target) if target.name else {"value": self.of(target.kind, target.group)}
+
     def drop(self, id: str) -> Body | None:
         return self._bodies.pop(id.lower(), None)
 

@@ -47,9 +47,7 @@ class Schedules:
 
     async def _get(self, call: Call) -> Any:
         await self._world.meet("schedule.get", call.attributes())
-        if not call.target.name:
-            return answer({"value": self._world.resources.of(SCHEDULE, call.target.group)})
-        return answer(self._world.resources.get(call.target))
+        return answer(self._world.resources.shown(call.target))
 
     async def _delete(self, call: Call) -> Any:
         key = self._world.resources.id_of(call.target, SCHEDULE, call.target.name)

@@ -72,9 +72,7 @@ class Snapshots:
             stored["properties"]["provisioningState"] = "Succeeded"
             self._world.journal.tell("snapshot.made", call.target.name)
 
-        operation = self._world.operations.start(work)
-        headers = self._world.operations.headers(operation, call, stored["location"], result=False)
-        return answer(stored, 202, headers)
+        return self._world.operations.accepted(call, stored["location"], work, stored)
 
     async def _copy(self, disk: Body, folder: Path) -> None:
         owner = self._world.resources.find(disk.get("managedBy", ""))
@@ -86,9 +84,7 @@ class Snapshots:
 
     async def _get(self, call: Call) -> Any:
         await self._world.meet("snapshot.get", call.attributes())
-        if not call.target.name:
-            return answer({"value": self._world.resources.of(SNAPSHOT, call.target.group)})
-        return answer(self._world.resources.get(call.target))
+        return answer(self._world.resources.shown(call.target))
 
     async def _delete(self, call: Call) -> Any:
         await self._world.meet("snapshot.delete", call.attributes())

@@ -73,7 +73,7 @@ class VirtualMachines:
             await self.machines.switch_on(machine)
             machine.body["properties"]["provisioningState"] = "Succeeded"
 
-        return self._accepted(call, machine, work, status=201, shown=machine.body)
+        return self._world.operations.accepted(call, body["location"], work, machine.body, 201)
 
     def _make(self, call: Call, body: Body) -> Machine:
         properties = body["properties"]
@@ -169,28 +169,25 @@ class VirtualMachines:
         return answer(body)
 
     async def _start(self, call: Call) -> Any:
-        machine = self.machines.of(self._world.resources.get(call.target))
-        late = await self._world.meet("vm.start", machine.attributes())
-
-        async def work() -> None:
-            await self._world.clock.sleep(self._world.times.start if machine.power != "running" else 0)
-            if late is not None:
-                raise late
-            await self.machines.switch_on(machine)
-
-        return self._accepted(call, machine, work)
+        return await self._switch(call, self.machines.switch_on, "running", self._world.times.start)
 
     async def _deallocate(self, call: Call) -> Any:
+        return await self._switch(call, self.machines.switch_off, "deallocated", self._world.times.deallocate)
+
+    async def _switch(
+        self, call: Call, switch: Callable[[Machine], Awaitable[None]], power: str, seconds: float
+    ) -> Any:
+        """Bring a machine to that power, which takes this long unless it is so already."""
         machine = self.machines.of(self._world.resources.get(call.target))
-        late = await self._world.meet("vm.deallocate", machine.attributes())
+        late = await self._world.meet(f"vm.{call.target.action}", machine.attributes())
 
         async def work() -> None:
-            await self._world.clock.sleep(self._world.times.deallocate if machine.power != "deallocated" else 0)
+            await self._world.clock.sleep(seconds if machine.power != power else 0)
             if late is not None:
                 raise late
-            await self.machines.switch_off(machine)
+            await switch(machine)
 
-        return self._accepted(call, machine, work)
+        return self._world.operations.accepted(call, machine.body["location"], work)
 
     async def _delete(self, call: Call) -> Any:
         resources = self._world.resources
@@ -209,7 +206,7 @@ class VirtualMachines:
                 raise late
             await self.machines.end(machine)
 
-        return self._accepted(call, machine, work)
+        return self._world.operations.accepted(call, machine.body["location"], work)
 
     async def _run_command(self, call: Call) -> Any:
         machine = self.machines.of(self._world.resources.get(call.target))
@@ -226,7 +223,7 @@ class VirtualMachines:
             status = {"code": "ProvisioningState/succeeded", "level": "Info", "displayStatus": "Provisioning succeeded"}
             return {"value": [status | {"message": told}]}
 
-        return self._accepted(call, machine, work)
+        return self._world.operations.accepted(call, machine.body["location"], work)
 
     async def _simulate_eviction(self, call: Call) -> Any:
         machine = self.machines.of(self._world.resources.get(call.target))
@@ -235,19 +232,6 @@ class VirtualMachines:
             raise ArmError(400, "BadRequest", "Only Azure Spot virtual machines can be evicted.")
         self.machines.evict(machine)
         return answer(status=204)
-
-    def _accepted(
-        self,
-        call: Call,
-        machine: Machine,
-        work: Callable[[], Awaitable[Any]],
-        *,
-        status: int = 202,
-        shown: Body | None = None,
-    ) -> Any:
-        operation = self._world.operations.start(work)
-        headers = self._world.operations.headers(operation, call, machine.body["location"], result=status == 202)
-        return answer(shown, status, headers)
 
 
 def _attributes(name: str, body: Body) -> dict[str, str]:
