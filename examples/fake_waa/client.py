@@ -100,8 +100,7 @@ class Task:
         example = f"{self._args.test_config_base_dir}/examples/{self._domain}/{self._task}.json"
         with open(example, encoding="utf-8") as file:
             json.load(file)
-        keys = {name for name in ("OPENAI_API_KEY", "AZURE_API_KEY", "AZURE_ENDPOINT") if os.environ.get(name)}
-        if self._args.agent_name == "navi" and "OPENAI_API_KEY" not in keys and len(keys) < 2:
+        if self._args.agent_name == "navi" and not os.environ.get("OPENAI_API_KEY"):
             raise KeyError("OPENAI_API_KEY")
         if self._fault == "error":
             raise Lost("HTTPConnectionPool(host='20.20.20.21', port=5000): Max retries exceeded")

@@ -300,16 +300,39 @@ def test_the_key_is_nowhere_but_in_the_agents_environment(waa: Arena, fleet: Fle
         assert found.stdout == ""
 
 
-def test_azure_keys(waa: Arena, fleet: Fleet):
+def test_keys_that_run_py_cannot_use_are_refused(waa: Arena, fleet: Fleet):
     command = ("run", "waa", "--agent", "navi", "--task", PAD)
-    both = {"AZURE_API_KEY": KEY, "AZURE_ENDPOINT": "https://example.invalid/"}
-    assert fleet.command(*command, **both).returncode == 0
-    lonely = fleet.command(*command, AZURE_API_KEY=KEY)
-    assert lonely.returncode == 2
-    assert "AZURE_ENDPOINT, which goes with it, is not" in lonely.stderr
+    azure = fleet.command(*command, AZURE_API_KEY=KEY, AZURE_ENDPOINT="https://example.invalid/")
+    assert azure.returncode == 2
+    assert "WAA's run.py asks OpenAI's API only" in azure.stderr
     none = fleet.command(*command)
     assert none.returncode == 2
     assert "navi needs a key: export OPENAI_API_KEY=…" in none.stderr
+
+
+def test_a_download_that_was_cut_off_is_made_again(waa: Arena, fleet: Fleet):
+    cut = waa.client / "cache" / PAD[8:] / "gold.xlsx"
+    cut.parent.mkdir(parents=True)
+    cut.touch()
+    other = waa.client / "cache" / OTHER[8:] / "gold.xlsx"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    assert run(fleet, "--task", PAD)["tasks"]["done"] == 1
+    assert (cut.exists(), other.exists()) == (False, True)
+
+
+def test_tasks_ask_the_daemon_that_the_person_uses(waa: Arena, fleet: Fleet):
+    """A `docker` that answers only where DOCKER_HOST says, as that of rootless Docker."""
+    docker = fleet.folder / "docker"
+    docker.write_text(
+        f'#!/bin/sh\n[ "$DOCKER_HOST" = unix:///rootless ] || {{ echo "Cannot connect to the Docker daemon" >&2; exit 1; }}\n'
+        f'exec {waa.docker}/docker "$@"\n'
+    )
+    docker.chmod(0o755)
+    configure(fleet, waa, docker=str(docker))
+    command = ("run", "waa", "--agent", "navi", "--model", "gpt-4o", "--task", PAD)
+    done = fleet.command(*command, OPENAI_API_KEY=KEY, DOCKER_HOST="unix:///rootless")
+    assert done.returncode == 0, done.stderr
 
 
 def test_lists_of_the_container_and_the_checkout(waa: Arena, fleet: Fleet):

@@ -116,14 +116,24 @@ def test_tasks_and_settings(monkeypatch: pytest.MonkeyPatch):
 
 def test_keys_of_the_agent():
     assert secrets_for("navi", (), {"OPENAI_API_KEY": "x"}) == ["OPENAI_API_KEY"]
-    azure = {"AZURE_API_KEY": "x", "AZURE_ENDPOINT": "y"}
-    assert secrets_for("navi", (), azure) == ["AZURE_API_KEY", "AZURE_ENDPOINT"]
     assert secrets_for("claude", ("ANTHROPIC_API_KEY",), {}) == ["ANTHROPIC_API_KEY"]
     assert secrets_for("other", (), {}) == []
     with pytest.raises(InputError, match="navi needs a key"):
         secrets_for("navi", (), {"OPENAI_API_KEY": ""})
-    with pytest.raises(InputError, match="AZURE_ENDPOINT is set, and AZURE_API_KEY, which goes with it, is not"):
-        secrets_for("navi", (), {"AZURE_ENDPOINT": "y"})
+    azure = {"AZURE_API_KEY": "x", "AZURE_ENDPOINT": "y"}
+    assert secrets_for("navi", (), {**azure, "OPENAI_API_KEY": "x"}) == ["OPENAI_API_KEY"]
+    for given in (azure, {"AZURE_ENDPOINT": "y"}):
+        with pytest.raises(InputError, match=r"cannot be used: WAA's run\.py asks OpenAI's API only.*openai/v1"):
+            secrets_for("navi", (), given)
+
+
+def test_tasks_ask_the_same_docker_as_the_person(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///run/user/1000/docker.sock")
+    (here,) = waa().tasks(Selection(agent="navi", model="gpt-4o", tasks=1))
+    assert here["env"] == {"DOCKER_HOST": "unix:///run/user/1000/docker.sock"}
+    (there,) = waa().tasks(Selection(agent="navi", model="gpt-4o", tasks=1, remote=True))
+    assert there["env"] == {}
 
 
 def error_line(traceback: str, words: str = "it broke") -> str:

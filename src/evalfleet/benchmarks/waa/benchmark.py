@@ -33,7 +33,16 @@ from evalfleet.model import PYTHON
 
 _AGENT = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _OURS = ("oracle", "random", "llm")  # agents that act in evalfleet's own environments
+# What Docker's client reads: without them a task would ask another daemon than `prepare` did.
+_DOCKER = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
 _MODEL = re.compile(r"[A-Za-z0-9][^\s\0]{0,199}", re.ASCII)
+
+
+_NO_AZURE = (
+    "AZURE_API_KEY and AZURE_ENDPOINT cannot be used: WAA's run.py asks OpenAI's API only. Azure OpenAI serves that API as well: "
+    "export OPENAI_API_KEY=<the key of your resource> and add --base-url https://<your resource>.openai.azure.com/openai/v1, "
+    "with the name of your deployment as --model."
+)
 
 
 class Waa:
@@ -122,7 +131,10 @@ class Waa:
             raise InputError(f"--model {selection.model!r}: is not the name of a model.")
         checkout = Checkout(selection.waa_root) if selection.waa_root else None
         domains = self._domains(checkout, selection.json_name)
-        secrets = secrets_for(selection.agent, self._waa.secrets, config.environment())
+        environ = config.environment()
+        secrets = secrets_for(selection.agent, self._waa.secrets, environ)
+        here = () if selection.remote else _DOCKER  # a pool's hosts have their own
+        env = {name: environ[name] for name in here if environ.get(name)}
         shared = {
             "benchmark": self.name,
             "agent": selection.agent,
@@ -138,6 +150,7 @@ class Waa:
                 "domain": one.task.domain,
                 "command": [PYTHON, "-m", "evalfleet.benchmarks.waa.attempt"],
                 "secrets": secrets,
+                "env": env,
                 "payload": {
                     **shared,
                     "task": one.task.name,
@@ -175,23 +188,15 @@ def key_of(chosen: Chosen) -> str:
 
 
 def secrets_for(agent: str, more: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """The names of the keys that go with the tasks: those of WAA that are set, and those that are configured.
+    """The names of the keys that go with the tasks: OpenAI's where it is set, and those that are configured.
 
     Raises:
-        InputError: navi has no key.
+        InputError: navi has no key that its run.py can use.
     """
     found = ["OPENAI_API_KEY"] if environ.get("OPENAI_API_KEY") else []
-    azure = [name for name in ("AZURE_API_KEY", "AZURE_ENDPOINT") if environ.get(name)]
-    if len(azure) == 1:
-        lacks = "AZURE_ENDPOINT" if azure == ["AZURE_API_KEY"] else "AZURE_API_KEY"
-        if not found:
-            raise InputError(f"{azure[0]} is set, and {lacks}, which goes with it, is not; set it (export {lacks}=…).")
-        azure = []
-    found += azure
     if not found and not more and agent == "navi":
-        raise InputError(
-            "navi needs a key: export OPENAI_API_KEY=…, or AZURE_API_KEY=… with AZURE_ENDPOINT=…; it reaches the task only."
-        )
+        azure = any(environ.get(name) for name in ("AZURE_API_KEY", "AZURE_ENDPOINT"))
+        raise InputError(_NO_AZURE if azure else "navi needs a key: export OPENAI_API_KEY=…; it reaches the task only.")
     return [*found, *(name for name in more if name not in found)]
 
 

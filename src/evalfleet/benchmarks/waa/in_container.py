@@ -174,6 +174,8 @@ def _read(path: str, offset: int = 0) -> bytes:
 
 def run(plan: Plan) -> None:
     shutil.rmtree(plan["result_dir"], ignore_errors=True)
+    # WAA trusts any file in its download cache, also one that was cut off when an earlier attempt was killed.
+    shutil.rmtree(os.path.join("cache", plan["id"]), ignore_errors=True)
     os.makedirs(plan["result_dir"])
     with open(plan["meta_path"], "w") as file:
         json.dump({plan["domain"]: [plan["id"]]}, file)
