@@ -21,6 +21,7 @@ from evalfleet.emulator.machines import programs
 
 _HERE = Path(__file__).parent
 _START_S = 30.0
+_PRICE = '[[llm.price]]\nmodel = "*"\ninput_usd_per_million = 2.0\noutput_usd_per_million = 10.0\n'
 
 
 class Arena(Struct, frozen=True, kw_only=True):
@@ -40,7 +41,7 @@ class Arena(Struct, frozen=True, kw_only=True):
         return self.folder / "client"
 
     def config(self, **more: object) -> str:
-        """The `[waa]` table that fits. Values are written as JSON, which is TOML for texts, numbers and lists."""
+        """The tables `[waa]` and `[llm]` that fit. Values are written as JSON, which is TOML for texts, numbers and lists."""
         table = {
             "containers": list(self.containers),
             "docker": str(self.docker / "docker"),
@@ -53,7 +54,20 @@ class Arena(Struct, frozen=True, kw_only=True):
             "kvm": False,
             **more,
         }
-        return "[waa]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in table.items())
+        waa = "".join(f"{name} = {json.dumps(value)}\n" for name, value in table.items())
+        return f'[waa]\n{waa}\n[llm]\nbase_url = "http://127.0.0.1:{self.port}/v1"\ntimeout = "5s"\npatience = "3s"\n{_PRICE}'
+
+    def fail_model(self, answer: str | None) -> None:
+        """Let the model's endpoint answer so, such as `401 Incorrect API key` or `hang`; None: as it should."""
+        file = self.docker / "model"
+        if answer is None:
+            file.unlink()
+        else:
+            file.write_text(answer, "utf-8")
+
+    def model_keys(self) -> set[str]:
+        """The keys that the model's endpoint was given."""
+        return set((self.docker / "model-keys").read_text("utf-8").splitlines())
 
     def fail(self, task: str, *faults: str) -> None:
         """Let the next calls of that task (an id) fail, each in its way; see `examples.fake_waa.client`."""
@@ -61,6 +75,10 @@ class Arena(Struct, frozen=True, kw_only=True):
         folder.mkdir(parents=True, exist_ok=True)
         for number, fault in enumerate(faults, len(list(folder.iterdir())) + 1):
             (folder / f"{number}-{fault}").touch()
+
+    def stick(self, container: str) -> None:
+        """Let every task hang in that container after its first step, while its Windows answers probes."""
+        (self.client / f"stuck-{container}").touch()
 
     def restarts(self) -> int:
         """How often a container was restarted."""

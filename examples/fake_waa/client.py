@@ -18,6 +18,7 @@ import traceback
 from base64 import b64decode
 from http.client import HTTPConnection
 from typing import Any
+from urllib.request import Request, urlopen
 
 PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 STEPS = 3
@@ -78,6 +79,24 @@ def wait_for_server(address: str, port: int, *, forever: bool) -> None:
             time.sleep(0.5)
 
 
+def ask_model(model: str) -> None:
+    """As navi does: up to 30 times, with pauses, and nothing is told of what fails."""
+    base_url = os.environ.get("OPENAI_BASE_URL")
+    if not base_url:
+        return
+    body = {"model": model, "messages": [{"role": "user", "content": "What next?"}], "max_tokens": 300}
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {os.environ['OPENAI_API_KEY']}"}
+    for _ in range(30):
+        request = Request(f"{base_url}/chat/completions", json.dumps(body).encode(), headers)
+        try:
+            with urlopen(request, timeout=600) as answer:
+                json.load(answer)["choices"][0]["message"]["content"]
+            return
+        except OSError:
+            time.sleep(1.0)
+    raise RuntimeError("RetryError[<Future state=finished raised AuthenticationError>]")
+
+
 class Task:
     """One task, played."""
 
@@ -107,6 +126,7 @@ class Task:
         self._step(0, "reset", None)
         for number in range(1, min(STEPS, self._args.max_steps) + 1):
             time.sleep(self._pause_s)
+            ask_model(self._args.model)
             self._stumble(number)
             self._step(number, str(number - 1), f"computer.mouse.move_abs(x={number}, y=0.5)")
         if self._fault == "missing":
@@ -131,7 +151,7 @@ class Task:
             raise SystemExit(1)
         if self._fault == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        if self._fault == "stop":
+        if self._fault == "stop" or os.path.exists(f"stuck-{os.environ.get('EVALFLEET_CONTAINER')}"):
             subprocess.Popen(["sleep", "3600"], start_new_session=True)  # what a browser that it opened would be
             time.sleep(3600)
 

@@ -4,7 +4,9 @@
 
 The containers run from the beginning. These files in FOLDER make things go wrong: `registry-password` (a pull wants a
 login with it), `pulls/<n>-<fault>` (spoils one pull: `fail`, or `hang` until the client is gone), `broken-<container>`
-(it cannot be started, until it is removed) and `silent` (Windows does not answer). FOLDER/calls records every call.
+(it cannot be started, until it is removed), `silent` (Windows does not answer) and `model` (what the model's endpoint answers:
+a status with the words, such as `401 Incorrect API key`, or `hang`). FOLDER/calls records every call of Docker, FOLDER/model-keys
+the keys that the endpoint was given.
 """
 
 from __future__ import annotations
@@ -63,12 +65,31 @@ class Guest(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.path.endswith("/chat/completions"):
+            self._answer_as_model()
+            return
         lacks = self.folder / "lacks"
         is_there = not lacks.exists() or lacks.read_text("utf-8").encode() not in asked
         self.send_response(200 if self.path != "/file_exists" or is_there else 404)
         self.end_headers()
         if self.path == "/shutdown" and self.installation is not None:
             self.installation.shut_down()
+
+    def _answer_as_model(self) -> None:
+        with (self.folder / "model-keys").open("a", encoding="utf-8") as file:
+            file.write(f"{self.headers.get('Authorization')}\n")
+        fault = self.folder / "model"
+        status, _, words = fault.read_text("utf-8").partition(" ") if fault.exists() else ("200", "", "")
+        if status == "hang":
+            time.sleep(3600)
+        message = {"role": "assistant", "content": "```python\ncomputer.mouse.single_click()\n```"}
+        usage = {"prompt_tokens": 1000, "completion_tokens": 50, "total_tokens": 1050}
+        answer = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
+        body = json.dumps(answer if status == "200" else {"error": {"message": words, "code": None}}).encode()
+        self.send_response(int(status))
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

@@ -214,6 +214,13 @@ class OwnAgents(Protocol):
         ...
 
 
+@runtime_checkable
+class HasNotes(Protocol):
+    """Capability: a benchmark with its own agents tells people what they should know before the run begins."""
+
+    def notes(self, selection: Selection) -> Sequence[str]: ...
+
+
 def check_of(need: Requirement) -> ReadinessCheck:
     """What a machine must have, as a check of its readiness."""
     return ReadinessCheck(

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from evalfleet.agents import registry as agents
 from evalfleet.agents.base import Wish
-from evalfleet.benchmarks.base import Benchmark, OwnAgents, Selection
+from evalfleet.benchmarks.base import Benchmark, HasNotes, OwnAgents, Selection
 from evalfleet.benchmarks.worker_tools import AgentFiles, agent_files_of, tools_of, with_agent
 from evalfleet.config import Settings
 from evalfleet.errors import InputError
@@ -50,6 +50,9 @@ def submission(
         for note in agents.equip(selection.agent, agent, wish, settings).notes:
             say(note)
         agent_files = agent_files_of(selection, folder)
+    if isinstance(benchmark, HasNotes):
+        for note in benchmark.notes(selection):
+            say(note)
     tasks, run = benchmark.tasks(selection), benchmark.settings(selection)
     found = from_mappings(tasks, run, folder=folder, name=benchmark.name, shown=benchmark.name)
     policy = replace(

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,6 +21,7 @@ from msgspec.structs import asdict, replace
 
 from evalfleet import config
 from evalfleet.benchmarks.waa import docker_install, readiness
+from evalfleet.benchmarks.waa.docker import Docker
 from evalfleet.benchmarks.waa.image import Layers, registry_of
 from evalfleet.benchmarks.waa.settings import WaaSettings
 from evalfleet.core.readiness import ReadinessCheck, Update
@@ -213,6 +217,64 @@ def test_a_dead_container_is_restarted_once(waa: Arena, tmp_path: Path):
     waa.end(name)
     (check,) = readiness.recheck(settings, restarted={name})
     assert (check.name, check.of, check.holds, waa.restarts()) == ("container", name, False, 1)
+
+
+class Monitor(threading.Thread):
+    """QEMU's monitor: takes commands, and is gone once Windows has shut down."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.heard: list[str] = []
+
+    def run(self) -> None:
+        link, _ = self._listener.accept()
+        self._listener.close()
+        with link, link.makefile("r") as commands:
+            link.sendall(b'{"QMP": {"version": {}}}\n')
+            while "system_powerdown" not in self.heard:
+                self.heard.append(json.loads(commands.readline())["execute"])
+                link.sendall(b'{"return": {}}\n')
+
+
+def test_windows_is_asked_to_shut_down_before_a_restart(waa: Arena, tmp_path: Path):
+    monitor = Monitor()
+    monitor.start()
+    settings = settings_of(waa, tmp_path, qmp_port=monitor.port)
+    begun = time.monotonic()
+    readiness.restart(Docker(settings.docker), settings, waa.containers[0])
+    assert (monitor.heard, time.monotonic() - begun < 20) == (["qmp_capabilities", "system_powerdown"], True)
+    assert waa.calls()[-1] == ["restart", "-t", "1", waa.containers[0]]
+    # A machine without a monitor is switched off, and one whose writes are lost anyway is not asked.
+    readiness.restart(Docker(settings.docker), settings, waa.containers[0])
+    before = len(waa.calls())
+    readiness.restart(Docker(settings.docker), replace(settings, reset="overlay"), waa.containers[0])
+    assert [call[0] for call in waa.calls()[before:]] == ["restart"]
+    assert waa.restarts() == 3
+
+
+def test_an_overlay_starts_from_the_golden_disk(waa: Arena, tmp_path: Path):
+    """One golden disk for several containers, whose QEMU throws away what is written."""
+    storage = tmp_path / "golden"
+    storage.mkdir()
+    (storage / "data.img").touch()
+    both = (f"{waa.containers[0]}-a", f"{waa.containers[0]}-b")
+    settings = settings_of(waa, tmp_path, containers=both, storage=str(storage))
+    assert "one golden image cannot serve several containers" in Preparation(settings).last.seen
+    one = replace(settings, containers=both[:1])
+    assert Preparation(one).ready
+    overlay = replace(settings, reset="overlay")
+    (check,) = readiness.container_checks(replace(overlay, storage=None), both[0], start=True)
+    assert (check.holds, check.seen) == (False, "its QEMU runs without -snapshot")
+    done = Preparation(overlay)  # the one that was made without is made anew
+    assert done.ready, done.last
+    docker = Docker(settings.docker)
+    assert all("ARGUMENTS=-qmp tcp:0.0.0.0:7200,server,nowait -snapshot" in docker.environment(name) for name in both)
+    made = [call for call in waa.calls() if call[0] in ("run", "rm")]
+    assert [call[0] for call in made] == ["run", "rm", "run", "run"]
+    assert Preparation(overlay).ready
+    assert len([call for call in waa.calls() if call[0] == "run"]) == 3
 
 
 def test_docker_is_installed_where_it_is_missing(waa: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -14,7 +14,7 @@ import pytest
 from evalfleet import config
 from evalfleet.benchmarks.base import OwnAgents, Selection
 from evalfleet.benchmarks.waa import readiness
-from evalfleet.benchmarks.waa.benchmark import Waa, secrets_for
+from evalfleet.benchmarks.waa.benchmark import Waa
 from evalfleet.benchmarks.waa.catalogue import Checkout, index, parse_list
 from evalfleet.benchmarks.waa.containers import leased
 from evalfleet.benchmarks.waa.settings import WaaSettings
@@ -46,7 +46,7 @@ def test_the_real_task_files(monkeypatch: pytest.MonkeyPatch):
     assert checkout.domains("test_all.json") == index()
     assert all(checkout.instruction(f"{domain}/{task}") for domain, ids in index().items() for task in ids)
     monkeypatch.setenv("OPENAI_API_KEY", "x")
-    small = waa().tasks(Selection(agent="navi", json_name="test_small.json", waa_root=str(DATA)))
+    small = waa().tasks(Selection(agent="navi", model="m", json_name="test_small.json", waa_root=str(DATA)))
     assert sorted(task["domain"] for task in small) == ["chrome"] * 3 + ["libreoffice_calc"] * 3
     assert small[0]["payload"]["instruction"]
 
@@ -104,9 +104,11 @@ def test_tasks_and_settings(monkeypatch: pytest.MonkeyPatch):
     assert (task["key"], task["domain"], task["secrets"]) == (f"clock/{name}", "clock", ["OPENAI_API_KEY"])
     assert (task["payload"]["model"], task["payload"]["max_steps"], task["payload"]["seed"]) == ("gpt-4o", 7, 0)
     settings = benchmark.settings(selection)
-    assert (settings["timeout"], settings["stall"], settings["workers"]) == (900.0, 600.0, 3)
+    assert (settings["timeout"], settings["stall"], settings["workers"]) == (600.0 + 7 * 80.0, 600.0, 3)
     assert settings["timeout_is_verdict"] is True
-    assert [task["key"] for task in benchmark.tasks(Selection(agent="navi", domain="notepad", repeat=2))][:2] == [
+    assert [task["key"] for task in benchmark.tasks(Selection(agent="navi", model="m", domain="notepad", repeat=2))][
+        :2
+    ] == [
         f"notepad/{index()['notepad'][0]}",
         f"notepad/{index()['notepad'][0]}_1",
     ]
@@ -114,26 +116,39 @@ def test_tasks_and_settings(monkeypatch: pytest.MonkeyPatch):
         benchmark.episode({}, Path())
 
 
-def test_keys_of_the_agent():
-    assert secrets_for("navi", (), {"OPENAI_API_KEY": "x"}) == ["OPENAI_API_KEY"]
-    assert secrets_for("claude", ("ANTHROPIC_API_KEY",), {}) == ["ANTHROPIC_API_KEY"]
-    assert secrets_for("other", (), {}) == []
-    with pytest.raises(InputError, match="navi needs a key"):
-        secrets_for("navi", (), {"OPENAI_API_KEY": ""})
-    azure = {"AZURE_API_KEY": "x", "AZURE_ENDPOINT": "y"}
-    assert secrets_for("navi", (), {**azure, "OPENAI_API_KEY": "x"}) == ["OPENAI_API_KEY"]
-    for given in (azure, {"AZURE_ENDPOINT": "y"}):
-        with pytest.raises(InputError, match=r"cannot be used: WAA's run\.py asks OpenAI's API only.*openai/v1"):
-            secrets_for("navi", (), given)
+def test_keys_of_the_agent(monkeypatch: pytest.MonkeyPatch):
+    """The key reaches the attempt; the container gets a token under the name that navi reads."""
+    for name in (*KEYS, "AZURE_API_KEY", "AZURE_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    navi = Selection(agent="navi", model="gpt-4o", tasks=1)
+    with pytest.raises(InputError, match="navi needs a key: export OPENAI_API_KEY=…"):
+        waa().tasks(navi)
+    monkeypatch.setenv("AZURE_ENDPOINT", "y")
+    with pytest.raises(InputError, match=r"cannot be used: WAA's run\.py asks OpenAI's API only.*openai/v1"):
+        waa().tasks(navi)
+    (other,) = waa(secrets=("ANTHROPIC_API_KEY",)).tasks(Selection(agent="claude", tasks=1))
+    assert (other["secrets"], other["payload"]["secrets"]) == (["ANTHROPIC_API_KEY"], ["ANTHROPIC_API_KEY"])
+    assert other["payload"]["model_options"] == {}
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    (task,) = waa(secrets=("OPENAI_BASE_URL", "MORE")).tasks(navi)
+    assert (task["secrets"], task["payload"]["secrets"]) == (["OPENAI_API_KEY", "MORE"], ["OPENAI_API_KEY", "MORE"])
+    with pytest.raises(InputError, match=r"waa needs --model, such as gpt-4o: run\.py's own default"):
+        waa().tasks(Selection(agent="navi", tasks=1))
+
+
+def test_the_endpoint_is_the_one_that_was_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    (task,) = waa().tasks(Selection(agent="navi", model="m", base_url="http://127.0.0.1:8080/v1", tasks=1))
+    assert task["payload"]["model_options"]["base_url"] == "http://127.0.0.1:8080/v1"
 
 
 def test_tasks_ask_the_same_docker_as_the_person(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "x")
     monkeypatch.setenv("DOCKER_HOST", "unix:///run/user/1000/docker.sock")
     (here,) = waa().tasks(Selection(agent="navi", model="gpt-4o", tasks=1))
-    assert here["env"] == {"DOCKER_HOST": "unix:///run/user/1000/docker.sock"}
+    assert here["env"]["DOCKER_HOST"] == "unix:///run/user/1000/docker.sock"
     (there,) = waa().tasks(Selection(agent="navi", model="gpt-4o", tasks=1, remote=True))
-    assert there["env"] == {}
+    assert "DOCKER_HOST" not in there["env"]
 
 
 def error_line(traceback: str, words: str = "it broke") -> str:
@@ -279,7 +294,7 @@ def test_the_waa_table(tmp_path: Path):
         ('containers = ["a", "a"]', "waa.containers: must be different names"),
         ('containers = ["-rf"]', "waa.containers: must be different names"),
         ("guest_port = 0", "waa.guest_port: must be from 1 to 65535"),
-        ('reset = "snapshot"', "waa.reset: must be one of close_all, restart"),
+        ('reset = "snapshot"', "waa.reset: must be one of close, restart, overlay"),
         ('stall = "soon"', 'waa.stall: "soon" is not a duration'),
         ('secrets = ["sk-123"]', "waa.secrets: must be names of environment variables, never their values"),
         ("containres = []", 'unknown key "containres"; did you mean "containers"?'),

@@ -14,7 +14,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 from urllib.error import HTTPError, URLError
 
 from msgspec import Struct
@@ -85,7 +85,7 @@ class _Call:
     def run(self) -> None:
         try:
             try:
-                with _opener().open(self._request, timeout=self._timeout_s) as answer:
+                with opener().open(self._request, timeout=self._timeout_s) as answer:
                     self._response = self._read(answer)
             except HTTPError as answer:
                 with answer:
@@ -108,7 +108,7 @@ class _Call:
         if isinstance(problem, TimeoutError):  # of reading: that of connecting is a URLError
             raise self.too_slow()
         if isinstance(problem, OSError | http.client.HTTPException):
-            _refuse(problem)
+            raise explain(problem) from None
         assert problem is not None
         raise problem
 
@@ -128,14 +128,15 @@ class _Call:
         return Response(status=answer.status, headers=headers, body=b"".join(parts))
 
 
-def _refuse(problem: Exception) -> NoReturn:
+def explain(problem: Exception) -> NoAnswer:
+    """Why there was no answer, in words."""
     reason: Any = problem.reason if isinstance(problem, URLError) else problem
     if isinstance(reason, ssl.SSLCertVerificationError):
-        raise NoAnswer(f"its certificate is not valid: {reason.verify_message}", lasting=True) from None
+        return NoAnswer(f"its certificate is not valid: {reason.verify_message}", lasting=True)
     if isinstance(reason, TimeoutError):
-        raise NoAnswer("no connection in time") from None
+        return NoAnswer("no connection in time")
     text = reason.strerror if isinstance(reason, OSError) and reason.strerror else str(reason)
-    raise NoAnswer(f"{type(reason).__name__}: {text}") from None
+    return NoAnswer(f"{type(reason).__name__}: {text}")
 
 
 class _Plain(http.client.HTTPConnection):
@@ -171,5 +172,6 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _opener() -> urllib.request.OpenerDirector:
+def opener() -> urllib.request.OpenerDirector:
+    """Opens addresses with the limits of this module; redirections are not followed."""
     return urllib.request.build_opener(_Handler, _SecureHandler, _Stay)

@@ -2,7 +2,8 @@
 
 Takes a free container, makes sure that Windows answers, lets the program inside call `run.py` for the one task, and
 passes on what comes: an event line and a screenshot per step, the files, the verdict of `result.txt`. Where there is no
-`result.txt` there is no score: the result says what went wrong and whose it is.
+`result.txt` there is no score: the result says what went wrong and whose it is. Nor is there one where WAA's log says that
+Windows failed and WAA went on.
 
 However it ends, nothing of it runs on in the container: it is ended there when this program is told to stop, by the
 program inside when this one is killed, and by the next attempt in that container at the latest.
@@ -10,124 +11,97 @@ program inside when this one is killed, and by the next attempt in that containe
 
 from __future__ import annotations
 
-import base64
 import json
 import signal
 import sys
-import time
-from collections import deque
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+from msgspec import Struct
+
 from evalfleet import config
-from evalfleet.benchmarks.waa import readiness
-from evalfleet.benchmarks.waa.containers import Lease, leased
-from evalfleet.benchmarks.waa.docker import Docker, DockerError, Inside
+from evalfleet.benchmarks.waa import model, readiness
+from evalfleet.benchmarks.waa.containers import Lease, TaskMemory, leased, lock_folder
+from evalfleet.benchmarks.waa.docker import Docker, DockerError
+from evalfleet.benchmarks.waa.recorder import Recorder
 from evalfleet.benchmarks.waa.settings import WaaSettings
-from evalfleet.benchmarks.waa.trajectory import RESULT, TRAJECTORY, Raised, Step, event_line, read_line, read_score
-from evalfleet.errors import EnvironmentFailed
+from evalfleet.benchmarks.waa.task_log import guest_failure, last_error
+from evalfleet.benchmarks.waa.trajectory import RESULT, read_score
+from evalfleet.errors import AgentFailed, EnvironmentFailed, EvalfleetError, ServiceFailed, ServiceRefused
 from evalfleet.model import Kind
 
 _END_S = 4.0  # the runner kills 5 s after it said so
+_KINDS = {  # the first that fits
+    EnvironmentFailed: Kind.ENVIRONMENT_FAILED,
+    ServiceRefused: Kind.SERVICE_REFUSED,
+    ServiceFailed: Kind.SERVICE_FAILED,
+    AgentFailed: Kind.TASK_ERROR,
+}
+# Failures that say nothing against the container: files that tasks bring come from the web.
+_DOWNLOAD = ("Failed to download", "githubusercontent.com", "NameResolutionError")
 
 
-class Recorder:
-    """Writes what happens where the runner and a person look for it, and remembers what the verdict needs."""
+class Work(Struct, frozen=True, kw_only=True):
+    """What an attempt works with."""
 
-    def __init__(self, events: Path, artifacts: Path) -> None:
-        self._events = events
-        self._artifacts = artifacts
-        self._begun = time.monotonic()
-        self.last = deque[str](maxlen=1)  # the last line that run.py printed
-        self.steps = 0
-        self.raised: Raised | None = None
-
-    def ready(self, task: str, goal: str | None, container: str) -> None:
-        self._event({"ready": True, "note": f"{goal or task} (in {container})"})
-        self._line({"benchmark": "waa", "task": task, "goal": goal})
-
-    def printed(self, text: str) -> None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        self.last.extend(line.strip() for line in text.splitlines() if line.strip())
-
-    def file(self, name: str, data: str) -> None:
-        path = self._artifacts / name
-        if path.is_relative_to(self._artifacts) and ".." not in path.parts:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(base64.b64decode(data))
-
-    def trajectory(self, line: str) -> None:
-        """Keep a line of the trajectory at once: nothing more may come."""
-        with (self._artifacts / TRAJECTORY).open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-        match read_line(line):
-            case Step() as step:
-                self.steps = max(self.steps, step.number)
-                self._event(event_line(step))
-                self._line(event_line(step))
-            case Raised() as raised:
-                self.raised = raised
-                self.note(raised.words)
-            case None:
-                self.note("a line of traj.jsonl that cannot be read")
-
-    def note(self, text: str) -> None:
-        self._event({"note": text})
-
-    def verdict(self, score: float) -> None:
-        self.note(f"score {score:g}")
-        self._line({"score": score, "success": score == 1.0})
-
-    def result(self) -> str | None:
-        """What `result.txt` holds; None where there is none, or an empty one."""
-        with suppress(OSError):
-            return (self._artifacts / RESULT).read_text("utf-8", "replace").strip() or None
-        return None
-
-    def _event(self, line: dict[str, Any]) -> None:
-        with self._events.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-
-    def _line(self, line: dict[str, Any]) -> None:
-        with (self._artifacts / "trajectory.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"at_s": round(time.monotonic() - self._begun, 3), **line}) + "\n")
+    settings: WaaSettings
+    payload: dict[str, Any]
+    recorder: Recorder
+    attempt: str
+    environ: Mapping[str, str]
 
 
-def follow(inside: Inside, recorder: Recorder, payload: dict[str, Any], container: str) -> int:
-    """Pass on what the program inside tells, until run.py is over; returns its exit status. Raises EnvironmentFailed."""
-    for news in inside:
-        match news:
+def follow(work: Work, news: Iterable[dict[str, Any]], container: str, carrier: model.Carrier | None) -> int | None:
+    """Pass on what the program inside tells, until run.py is over; returns its exit status, None if there is none.
+
+    Raises:
+        EnvironmentFailed: Windows or the container failed.
+    """
+    recorder = work.recorder
+    for one in news:
+        match one:
             case {"out": str(text)}:
                 recorder.printed(text)
-            case {"file": str(name), "data": str(data)}:
-                recorder.file(name, data)
+            case {"file": str(name), "offset": int(offset), "data": str(data)}:
+                recorder.file(name, data, offset)
             case {"traj": str(line)}:
                 recorder.trajectory(line)
             case {"ready": True}:
-                recorder.ready(payload["task"], payload.get("instruction"), container)
+                recorder.ready(work.payload["task"], work.payload.get("instruction"), container)
+            case {"link": int(number), "data": str(data)} if carrier is not None:
+                carrier.deliver(number, data)
             case {"quiet": True}:
-                _judge_quiet(news, recorder)
+                _judge_quiet(one, work, container)
+            case {"slow": str(path), "took_s": int() | float() as took_s}:
+                error = f"Windows is too slow: GET {path} took {took_s:g} s, and the time limit is near"
+                recorder.note(error)
+                raise EnvironmentFailed(error)
             case {"exit": int(status)}:
                 return status
             case {"guest": str(error)}:
                 raise EnvironmentFailed(f"guest {container}: did not answer /probe in time: {error}")
             case _:
-                raise DockerError(f"the program in {container} said {json.dumps(news)[:200]}")
-    raise EnvironmentFailed(f"{container}: {inside.error()}")
+                raise DockerError(f"the program in {container} said {json.dumps(one)[:200]}")
+    return None
 
 
-def _judge_quiet(news: dict[str, Any], recorder: Recorder) -> None:
+def _judge_quiet(news: dict[str, Any], work: Work, container: str) -> None:
     """No news for most of the stall limit. Whose is it? Before its first line run.py waits for Windows, not for the agent.
 
-    What is not the environment's is left to the runner, which ends it as a stall.
+    Where Windows works and the task hung elsewhere before, it is left to the runner, which ends it as a stall.
     """
+    recorder, seconds = work.recorder, 0.75 * work.settings.stall_s
     if not news["lines"]:
         last = f"; last it printed: {recorder.last[0]}" if recorder.last else ""
         error = f"run.py did not get as far as the task's first screen{last}"
     elif news["guest"]:
         error = f"Windows stopped answering after step {recorder.steps}: {news['guest']}"
+    elif not _memory(work).failed_in():
+        error = (
+            f"no step for {seconds:.0f} s after step {recorder.steps}; another attempt tells whether it is {container}"
+        )
     else:
         return
     recorder.note(error)  # is progress, and so gives us the time to end it ourselves
@@ -136,25 +110,37 @@ def _judge_quiet(news: dict[str, Any], recorder: Recorder) -> None:
 
 def judge(recorder: Recorder, status: int) -> dict[str, Any]:
     """The result of a run.py that is over. What it says about itself by its exit status is worth nothing: see WAA."""
-    text = recorder.result()
+    text, log = recorder.result(), recorder.task_log()
+    swallowed = guest_failure(log)
     if text is not None:
         try:
             score = read_score(text)
         except ValueError as error:
-            return {"error": str(error), "error_kind": Kind.ENVIRONMENT_FAILED}
+            return _environment(str(error))
+        if score < 1.0 and swallowed is not None:  # a task that was solved all the same stays solved
+            return _environment(f"Windows failed, and WAA scored it {score:g}: {swallowed}")
         recorder.verdict(score)
         return {"score": score, "steps": recorder.steps}
-    if recorder.raised is not None:
-        return {"error": recorder.raised.words, "error_kind": recorder.raised.kind}
+    raised = recorder.raised
+    if raised is not None:
+        kind = Kind.ENVIRONMENT_FAILED if swallowed and raised.kind is Kind.TASK_ERROR else raised.kind
+        cause = last_error(log) if kind is Kind.ENVIRONMENT_FAILED else None
+        said = f"{raised.words} (before it: {cause})" if cause and cause not in raised.words else raised.words
+        return {"error": said, "error_kind": kind}
     how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
     last = f"; last it printed: {recorder.last[0]}" if recorder.last else ""
-    return {"error": f"run.py {how} and left no {RESULT}{last}", "error_kind": Kind.ENVIRONMENT_FAILED}
+    return _environment(f"run.py {how} and left no {RESULT}{last}")
 
 
-def plan_of(settings: WaaSettings, payload: dict[str, Any], attempt: str, container: str) -> dict[str, Any]:
+def _environment(error: str) -> dict[str, Any]:
+    return {"error": error, "error_kind": Kind.ENVIRONMENT_FAILED}
+
+
+def plan_of(work: Work, container: str) -> dict[str, Any]:
     """What the program inside shall do."""
+    settings, payload = work.settings, work.payload
     domain, _, name = payload["task"].partition("/")
-    place = f"{settings.results}/{attempt}"
+    place = f"{settings.results}/{container}/{work.attempt}"
     flags = {
         "agent_name": payload["agent"],
         "model": payload["model"],
@@ -176,30 +162,53 @@ def plan_of(settings: WaaSettings, payload: dict[str, Any], attempt: str, contai
         "domain": domain,
         "id": name,
         "stall_s": settings.stall_s,
+        "timeout_s": payload.get("timeout_s"),
+        "model": bool(payload.get("model_options")),
     }
 
 
-def work(
-    settings: WaaSettings, payload: dict[str, Any], lease: Lease, recorder: Recorder, attempt: str
-) -> dict[str, Any]:
-    """Do the task in the container that is ours. Raises EnvironmentFailed."""
-    docker, container = Docker(settings.docker), lease.container
-    if settings.reset == "restart" or lease.failed:
-        docker.restart(container)
+def play(work: Work, lease: Lease) -> dict[str, Any]:
+    """Do the task in the container that is ours. Raises EvalfleetError."""
+    settings, container = work.settings, lease.container
+    docker = Docker(settings.docker)
+    if lease.failed or settings.reset != "close":
+        readiness.restart(docker, settings, container)
     elif not docker.is_running(container):
         readiness.require(readiness.container_checks(settings, container, start=False))
-    plan = plan_of(settings, payload, attempt, container)
-    inside = docker.follow(container, settings.python, plan, payload["secrets"], settings.client)
-    over = False
-    try:
-        status = follow(inside, recorder, payload, container)
-        over = True
-    finally:
-        inside.close()
-        if not over:
-            with suppress(DockerError):
-                docker.do(container, settings.python, {"do": "end", "mark": container}, _END_S)
-    return judge(recorder, status)
+    with ExitStack() as stack:
+        asked, environ = _model(work), work.environ
+        if asked is not None:
+            stack.enter_context(asked.proxy)
+            environ = {**environ, "OPENAI_API_KEY": asked.token}
+        secrets = work.payload["secrets"]
+        inside = docker.follow(container, settings.python, plan_of(work, container), secrets, settings.client, environ)
+        status: int | None = None
+        try:
+            carrier = model.Carrier(asked.proxy.port, inside.send) if asked else None
+            if asked is not None and carrier is not None:
+                asked.on_trouble(inside.stop)
+                stack.callback(carrier.close)
+            status = follow(work, inside, container, carrier)
+            error = "" if status is not None else inside.error()
+        finally:
+            inside.close()
+            if status is None:
+                with suppress(DockerError):
+                    docker.do(container, settings.python, {"do": "end", "mark": container}, _END_S)
+        if asked is not None and asked.trouble is not None:
+            raise asked.trouble
+        if status is None:
+            raise EnvironmentFailed(f"{container}: {error}")
+        return judge(work.recorder, status)
+
+
+def _model(work: Work) -> model.Model | None:
+    found = model.of_payload(work.payload, work.environ)
+    return None if found is None else model.Model(*found, work.recorder)
+
+
+def _memory(work: Work) -> TaskMemory:
+    return TaskMemory(work.attempt.rpartition(".")[0])
 
 
 def run() -> dict[str, Any]:
@@ -208,14 +217,32 @@ def run() -> dict[str, Any]:
     payload: dict[str, Any] = task["payload"]
     settings = WaaSettings(**payload["waa"])
     recorder = Recorder(Path(environ["EVALFLEET_EVENTS"]), Path(environ["EVALFLEET_ARTIFACTS"]))
-    with leased(settings.containers, settings.guest_timeout_s) as lease:
+    attempt = environ["EVALFLEET_ATTEMPT"]
+    work = Work(settings=settings, payload=payload, recorder=recorder, attempt=attempt, environ=environ)
+    found = model.of_payload(payload, environ)
+    if found is not None:
+        model.ask_once(*found, lock_folder(), attempt)
+    memory, wait_s = _memory(work), settings.container_wait_s
+    with leased(settings.containers, wait_s, avoid=memory.failed_in()) as lease:
         try:
-            result = work(settings, payload, lease, recorder, environ["EVALFLEET_ATTEMPT"])
+            result = play(work, lease)
         except EnvironmentFailed as error:
-            lease.mark(failed=True)  # whoever comes next restarts it first
-            return {"error": str(error), "error_kind": Kind.ENVIRONMENT_FAILED}
-        lease.mark(failed=False)
-        return {**result, "metrics": {"container": lease.container}}
+            result = _environment(str(error))
+        except EvalfleetError as error:
+            result = {"error": str(error), "error_kind": _kind(error)}
+        failed = result.get("error_kind") == Kind.ENVIRONMENT_FAILED
+        if failed:
+            memory.add(lease.container)
+        elif "score" in result:
+            memory.forget()
+        downloads = any(word in result.get("error", "") for word in _DOWNLOAD)
+        lease.mark(failed=failed and not downloads)  # the next attempt in it begins with a restart
+        tokens = {"tokens": recorder.tokens} if recorder.tokens else {}
+        return {**result, "metrics": {"container": lease.container, **tokens}}
+
+
+def _kind(error: EvalfleetError) -> Kind:
+    return next((kind for what, kind in _KINDS.items() if isinstance(error, what)), Kind.ENVIRONMENT_FAILED)
 
 
 def _stop(_signal: int, _frame: object) -> NoReturn:
@@ -227,8 +254,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _stop)
     try:
         result = run()
-    except EnvironmentFailed as error:
-        result = {"error": str(error), "error_kind": Kind.ENVIRONMENT_FAILED}
+    except EvalfleetError as error:
+        result = {"error": str(error), "error_kind": _kind(error)}
     Path(config.environment()["EVALFLEET_RESULT"]).write_text(json.dumps(result), "utf-8")
     if "error" in result:
         print(result["error"], file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,6 +12,9 @@ from typing import Any, NoReturn
 from msgspec.structs import asdict, replace
 
 from evalfleet import config
+from evalfleet.agents.base import Kit, Wish
+from evalfleet.agents.llm.options import equip
+from evalfleet.agents.llm.settings import LlmSettings
 from evalfleet.benchmarks.base import (
     Episode,
     PastResults,
@@ -25,12 +29,13 @@ from evalfleet.benchmarks.selection import Chosen, choose
 from evalfleet.benchmarks.waa import readiness
 from evalfleet.benchmarks.waa.catalogue import ALL, FOLDER, Checkout, Domains, index, infos, parse_list
 from evalfleet.benchmarks.waa.docker import Docker, DockerError
-from evalfleet.benchmarks.waa.settings import WaaSettings
+from evalfleet.benchmarks.waa.settings import OLD_RESET, RESETS, WaaSettings
 from evalfleet.benchmarks.waa.tree import read_tree
 from evalfleet.core.readiness import Update
 from evalfleet.errors import InputError
 from evalfleet.model import PYTHON
 
+_log = logging.getLogger(__name__)
 _AGENT = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _OURS = ("oracle", "random", "llm")  # agents that act in evalfleet's own environments
 # What Docker's client reads: without them a task would ask another daemon than `prepare` did.
@@ -38,6 +43,8 @@ _DOCKER = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY"
 _MODEL = re.compile(r"[A-Za-z0-9][^\s\0]{0,199}", re.ASCII)
 
 
+_SET_BY_US = ("OPENAI_API_KEY", "OPENAI_BASE_URL")  # in the container: a token, and our proxy's address
+_NO_MODEL = "waa needs --model, such as gpt-4o: run.py's own default, gpt-4-vision-preview, is not served any more."
 _NO_AZURE = (
     "AZURE_API_KEY and AZURE_ENDPOINT cannot be used: WAA's run.py asks OpenAI's API only. Azure OpenAI serves that API as well: "
     "export OPENAI_API_KEY=<the key of your resource> and add --base-url https://<your resource>.openai.azure.com/openai/v1, "
@@ -57,7 +64,12 @@ class Waa:
     screen: Screen
 
     def __init__(self, settings: config.Settings) -> None:
-        self._waa = waa = settings.table("waa", WaaSettings)
+        self._settings = settings
+        waa = settings.table("waa", WaaSettings)
+        if waa.reset == OLD_RESET:
+            _log.warning('[waa] reset = "%s" is now called "%s"', OLD_RESET, RESETS[0])
+            waa = replace(waa, reset=RESETS[0])
+        self._waa = waa
         there = replace(waa, install_docker=True) if waa.install_docker is None else waa
         self.tools = Tools(
             secrets=(
@@ -118,11 +130,11 @@ class Waa:
             "name": f"{self.name}-{selection.agent}" + (f"-{selection.model}" if selection.model else ""),
             "result": "required",
             "progress": "events",
-            "timeout": waa.timeout_s,
+            "timeout": waa.limit_s(selection.max_steps),
             "timeout_is_verdict": True,
             "stall": waa.stall_s,
-            # Two waits, for a free container and for its Windows, and what Docker takes between them.
-            "start_timeout": 2 * waa.guest_timeout_s + 300.0,
+            # For a free container, for Windows to go down and come up, and what Docker takes between them.
+            "start_timeout": waa.container_wait_s + waa.shutdown_s + 2 * waa.guest_timeout_s + 300.0,
             **({} if selection.remote else {"workers": len(waa.containers)}),  # a pool's hosts have their slots
         }
 
@@ -132,15 +144,18 @@ class Waa:
         checkout = Checkout(selection.waa_root) if selection.waa_root else None
         domains = self._domains(checkout, selection.json_name)
         environ = config.environment()
-        secrets = secrets_for(selection.agent, self._waa.secrets, environ)
+        kit = self._kit(selection, environ)
         here = () if selection.remote else _DOCKER  # a pool's hosts have their own
-        env = {name: environ[name] for name in here if environ.get(name)}
+        env = {**kit.env, **{name: environ[name] for name in here if environ.get(name)}}
+        given = [name for name in self._waa.secrets if name not in _SET_BY_US]
         shared = {
             "benchmark": self.name,
             "agent": selection.agent,
-            "model": selection.model,
+            "model": selection.model or kit.options.get("model"),
+            "model_options": dict(kit.options),
             "max_steps": selection.max_steps,
-            "secrets": secrets,
+            "timeout_s": selection.timeout_s or self._waa.limit_s(selection.max_steps),
+            "secrets": [*(_SET_BY_US[:1] if kit.options else ()), *given],
             "waa": asdict(self._waa),
         }
         chosen = choose(self.name, infos(domains), replace(selection, task=_full_keys(selection.task, domains)))
@@ -149,7 +164,7 @@ class Waa:
                 "key": key_of(one),
                 "domain": one.task.domain,
                 "command": [PYTHON, "-m", "evalfleet.benchmarks.waa.attempt"],
-                "secrets": secrets,
+                "secrets": list(dict.fromkeys((*kit.secrets, *given))),
                 "env": env,
                 "payload": {
                     **shared,
@@ -160,6 +175,29 @@ class Waa:
             }
             for one in chosen
         ]
+
+    def notes(self, selection: Selection) -> Sequence[str]:
+        return self._kit(selection, config.environment()).notes
+
+    def _kit(self, selection: Selection, environ: Mapping[str, str]) -> Kit:
+        """What the attempts need to ask the model, and the key to it; nothing for an agent that does it by itself.
+
+        Raises:
+            InputError: no model, or no key that run.py could use.
+        """
+        llm = self._settings.table("llm", LlmSettings)
+        if selection.agent != "navi" and not (selection.base_url or environ.get(llm.secret)):
+            return Kit()
+        if not (selection.model or llm.model):
+            raise InputError(_NO_MODEL)
+        if llm.secret and not environ.get(llm.secret):
+            azure = any(environ.get(name) for name in ("AZURE_API_KEY", "AZURE_ENDPOINT"))
+            raise InputError(
+                _NO_AZURE
+                if azure
+                else f"{selection.agent} needs a key: export {llm.secret}=…; it reaches the attempt only."
+            )
+        return equip(Wish(model=selection.model, base_url=selection.base_url), self._settings)
 
     def episode(self, payload: Mapping[str, Any], folder: Path) -> AbstractContextManager[Episode]:
         _refuse_episode()
@@ -185,19 +223,6 @@ def _refuse_episode() -> NoReturn:
 def key_of(chosen: Chosen) -> str:
     """The task's key: `domain/id`; further trials have their number behind it."""
     return chosen.key if chosen.seed else chosen.task.name
-
-
-def secrets_for(agent: str, more: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """The names of the keys that go with the tasks: OpenAI's where it is set, and those that are configured.
-
-    Raises:
-        InputError: navi has no key that its run.py can use.
-    """
-    found = ["OPENAI_API_KEY"] if environ.get("OPENAI_API_KEY") else []
-    if not found and not more and agent == "navi":
-        azure = any(environ.get(name) for name in ("AZURE_API_KEY", "AZURE_ENDPOINT"))
-        raise InputError(_NO_AZURE if azure else "navi needs a key: export OPENAI_API_KEY=…; it reaches the task only.")
-    return [*found, *(name for name in more if name not in found)]
 
 
 def _full_keys(keys: Sequence[str], domains: Domains) -> tuple[str, ...]:

@@ -2,12 +2,14 @@
 
 The right to a container is a lock on a small file, which the kernel frees however its holder dies. The files lie in
 one place for all homes and runs of a user, because the containers are the machine's. The file also tells how the last
-attempt there ended: a container whose Windows failed is taken last, and restarted first.
+attempt there ended: a container whose Windows failed is taken last, and restarted first. Beside it lies, for each task that
+failed, in which containers it did: the next attempt prefers another one.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import stat
 import time
@@ -23,6 +25,28 @@ _ASK_S = 0.1
 
 def lock_folder() -> Path:
     return Path(f"/tmp/evalfleet-waa-{os.getuid()}")
+
+
+class TaskMemory:
+    """In which containers of this machine one task of one run failed, and how often it hung.
+
+    Args:
+        task: names the run and the task.
+    """
+
+    def __init__(self, task: str, folder: Path | None = None) -> None:
+        self._file = _checked(folder or lock_folder()) / f"task-{hashlib.sha256(task.encode()).hexdigest()[:24]}"
+
+    def failed_in(self) -> list[str]:
+        """The containers, the oldest failure first; one may be there several times."""
+        return _content(self._file).decode().split()
+
+    def add(self, container: str) -> None:
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(f"{container}\n")
+
+    def forget(self) -> None:
+        self._file.unlink(missing_ok=True)
 
 
 class Lease:
@@ -46,18 +70,20 @@ class Lease:
 
 
 @contextmanager
-def leased(containers: Sequence[str], timeout_s: float, folder: Path | None = None) -> Generator[Lease]:
-    """Take a free container; wait for one if all are taken. Raises EnvironmentFailed after `timeout_s`."""
+def leased(
+    containers: Sequence[str], timeout_s: float, folder: Path | None = None, avoid: Sequence[str] = ()
+) -> Generator[Lease]:
+    """Take a free container, those of `avoid` last; wait for one if all are taken. Raises EnvironmentFailed after `timeout_s`."""
     place = _checked(folder or lock_folder())
     until = time.monotonic() + timeout_s
     while True:
-        lease = _try(containers, place)
+        lease = _try(containers, place, avoid)
         if lease is not None:
             break
         if time.monotonic() >= until:
             raise EnvironmentFailed(
-                f"container: none of {len(containers)} was free within {timeout_s:g} s ({', '.join(containers[:3])}); use no "
-                "more workers than [waa] containers"
+                f"container: none of {len(containers)} was free within {timeout_s:g} s ({', '.join(containers[:3])}): another run "
+                "uses them, or there are more workers than [waa] containers"
             )
         time.sleep(_ASK_S)
     try:
@@ -66,9 +92,9 @@ def leased(containers: Sequence[str], timeout_s: float, folder: Path | None = No
         lease.close()
 
 
-def _try(containers: Sequence[str], folder: Path) -> Lease | None:
+def _try(containers: Sequence[str], folder: Path, avoid: Sequence[str]) -> Lease | None:
     files = {name: folder / f"{name}.lock" for name in containers}
-    for name in sorted(containers, key=lambda name: _content(files[name]) == _FAILED):
+    for name in sorted(containers, key=lambda name: (avoid.count(name), _content(files[name]) == _FAILED)):
         descriptor = os.open(files[name], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -51,7 +53,12 @@ class Docker:
         self.call("start", container, timeout_s=timeout_s)
 
     def restart(self, container: str) -> None:
-        self.call("restart", "-t", "120", container, timeout_s=180.0)  # Windows is given time to shut down
+        """At once: Windows must be off, or not matter. Its first process does not hear of a stop, so a wait would be in vain."""
+        self.call("restart", "-t", "1", container, timeout_s=120.0)
+
+    def environment(self, container: str) -> list[str]:
+        """The variables that it was made with, as NAME=value."""
+        return self.call("container", "inspect", "--format", '{{join .Config.Env "\\n"}}', container).splitlines()
 
     def run(self, arguments: Sequence[str], timeout_s: float = 120.0) -> None:
         """`docker run --detach` with these arguments."""
@@ -91,12 +98,19 @@ class Docker:
         return [json.loads(line) for line in said.splitlines()]
 
     def follow(
-        self, container: str, python: str, plan: Mapping[str, Any], secrets: Sequence[str], folder: str
+        self,
+        container: str,
+        python: str,
+        plan: Mapping[str, Any],
+        secrets: Sequence[str],
+        folder: str,
+        environ: Mapping[str, str],
     ) -> Inside:
-        """Start a plan inside, in that folder. Secrets are named only: Docker takes their values from our environment."""
+        """Start a plan inside, in that folder. Secrets are named only: Docker takes their values from `environ`."""
         named = [word for name in secrets for word in ("--env", name)]
         command = ["exec", "--interactive", "--workdir", folder, "--env", f"{MARK}={container}", *named]
-        return Inside([self.program, *command, container, python, "-c", _INSIDE.read_text("utf-8"), json.dumps(plan)])
+        program = [python, "-c", _INSIDE.read_text("utf-8"), json.dumps(plan)]
+        return Inside([self.program, *command, container, *program], environ)
 
     def call(self, *arguments: str, timeout_s: float = QUICK_S, stdin: str | None = None) -> str:
         """Run to its end, and return what it printed. What it is told on standard input shows in no command line."""
@@ -131,12 +145,19 @@ class Docker:
 class Inside:
     """A plan under way inside a container: its news, as lines come. Closing it ends what runs there."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
+        self._sending = threading.Lock()
         self._errors = cast("IO[bytes]", tempfile.TemporaryFile())  # noqa: SIM115 - `close` closes it
         try:
             # Its standard input stays open while we live: its end is how the other side learns that we are gone.
             self._client = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, errors="replace"
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                text=True,
+                errors="replace",
+                env=dict(environ),
             )
         except OSError as error:
             raise DockerError(f"{command[0]} cannot be started: {error.strerror}") from None
@@ -155,6 +176,17 @@ class Inside:
         except ValueError:
             raise DockerError(f"docker exec said {line[:200]!r}") from None
 
+    def send(self, line: Mapping[str, Any]) -> None:
+        """Give the program inside a line. May be called by any thread; one that is gone does not need it."""
+        with self._sending, suppress(OSError, ValueError):
+            assert self._client.stdin is not None
+            self._client.stdin.write(json.dumps(line) + "\n")
+            self._client.stdin.flush()
+
+    def stop(self) -> None:
+        """End it, from any thread; the reader then finds the end of its news."""
+        self._client.terminate()
+
     def error(self) -> str:
         """What the client said when it ended without a last word."""
         status = self._client.wait()
@@ -165,7 +197,8 @@ class Inside:
     def close(self) -> None:
         for pipe in (self._client.stdin, self._client.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(OSError):
+                    pipe.close()
         self._client.terminate()
         self._client.wait()
         self._errors.close()

@@ -33,6 +33,12 @@ RECHECK_S = 10.0  # a Windows that works answers in a fraction of it
 _DAEMON_S = 60.0  # for a new daemon's first answer
 _ASK_S = 0.5
 _GUEST_GRACE_S = 30.0  # for the call itself, beyond what the guest is given
+SNAPSHOT = "-snapshot"  # QEMU's option: writes go to a temporary file, and are lost with the process
+CONTAINER_SCREEN = 8006  # where WAA's image shows the screen
+_NO_OVERLAY = (
+    f'give it --env "ARGUMENTS=-qmp tcp:0.0.0.0:7200,server,nowait {SNAPSHOT}" when you make it, or set [waa] storage and let '
+    "evalfleet make it"
+)
 _VIRTUAL = re.compile(r"^flags\s*:.*\b(?:svm|vmx)\b", re.MULTILINE)
 
 
@@ -119,7 +125,7 @@ def recheck(settings: WaaSettings, restarted: Collection[str] = ()) -> list[Read
         if check is not None and container not in restarted:
             begun = time.monotonic()
             try:
-                docker.restart(container)
+                restart(docker, settings, container)
                 check = next(
                     filter(lambda check: not check.holds, container_checks(settings, container, start=True)), None
                 )
@@ -131,6 +137,15 @@ def recheck(settings: WaaSettings, restarted: Collection[str] = ()) -> list[Read
             )
         found.append(check or ReadinessCheck(name="guest", of=container, holds=True, seen="answers"))
     return found
+
+
+def restart(docker: Docker, settings: WaaSettings, container: str) -> None:
+    """Start Windows anew. It is asked to shut down first, unless nothing that it wrote is kept. Raises DockerError."""
+    if settings.reset != "overlay" and docker.is_running(container):
+        plan = {"do": "shutdown", "mark": container, "qmp_port": settings.qmp_port, "shutdown_s": settings.shutdown_s}
+        with suppress(DockerError, ValueError):  # one that does not hear it is switched off
+            docker.do(container, settings.python, plan, settings.shutdown_s + _GUEST_GRACE_S)
+    docker.restart(container)
 
 
 def require(checks: Iterator[ReadinessCheck]) -> None:
@@ -251,6 +266,13 @@ def _container(docker: Docker, settings: WaaSettings, container: str, *, start: 
     check = partial(ReadinessCheck, name="container", of=container)
     try:
         state = docker.state(container)
+        if state is not None and settings.reset == "overlay" and not _discards(docker, container):
+            made_by_us = (settings.storage or settings.golden) and docker.is_ours(container)
+            if not made_by_us:
+                return check(holds=False, seen=f"its QEMU runs without {SNAPSHOT}", remedy=_NO_OVERLAY)
+            if start:
+                docker.remove(container)
+                state = None
         if state == "running":
             return check(holds=True, seen="runs")
         if not start:
@@ -294,17 +316,29 @@ def _lacks(settings: WaaSettings, container: str) -> tuple[str, str] | None:
     if not (folder / "data.img").is_file():
         remedy = f"prepare the golden image with WAA's run-local.sh --prepare-image true (about 20 minutes), {start_it}"
         return f"{folder} has no data.img", remedy
-    if settings.storage is not None and len(settings.containers) > 1 and "{container}" not in settings.storage:
+    shared = settings.reset == "overlay"  # nothing is written to it
+    several = len(settings.containers) > 1 and settings.storage is not None and "{container}" not in settings.storage
+    if several and not shared:
         return (
             "one golden image cannot serve several containers",
-            'write [waa] storage = "…/{container}" and make a copy for each container',
+            'write [waa] storage = "…/{container}" and make a copy for each container, or set [waa] reset = "overlay"',
         )
     return None
+
+
+def _discards(docker: Docker, container: str) -> bool:
+    """Whether its QEMU throws away what is written to the disk, so that a restart begins with the golden one."""
+    return any(one.startswith("ARGUMENTS=") and SNAPSHOT in one for one in docker.environment(container))
 
 
 def _arguments(settings: WaaSettings, container: str) -> list[str]:
     """What WAA's own script gives to `docker run`. Without NET_ADMIN the guest has no network and never answers."""
     kvm = ["--device", "/dev/kvm"] if settings.kvm else ["--env", "KVM=N"]
+    monitor = f"-qmp tcp:0.0.0.0:{settings.qmp_port},server,nowait"
+    overlay = ["--env", f"ARGUMENTS={monitor} {SNAPSHOT}"] if settings.reset == "overlay" else []
+    place = settings.containers.index(container) if container in settings.containers else 0
+    published = any(word.startswith(("-p", "--publish")) for word in settings.run_args)  # a person's own choice
+    screen = [] if published else ["--publish", f"127.0.0.1:{settings.screen_port + place}:{CONTAINER_SCREEN}"]
     return [
         *(
             "--name",
@@ -318,6 +352,8 @@ def _arguments(settings: WaaSettings, container: str) -> list[str]:
             "--stop-timeout",
             "120",
             *kvm,
+            *overlay,
+            *screen,
         ),
         *("--volume", f"{storage_of(settings, container)}:/storage", *settings.run_args),
         *("--entrypoint", "/bin/bash", settings.image, "-c", settings.entry),

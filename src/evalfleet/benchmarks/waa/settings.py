@@ -11,7 +11,9 @@ from msgspec import field
 
 from evalfleet.config.tables import Check, Seconds, SettingsTable, are_variables, is_path
 
-RESETS = ("close_all", "restart")
+MAX_STEPS = 15  # run.py's own
+RESETS = ("close", "restart", "overlay")
+OLD_RESET = "close_all"  # the word for "close" until version 0.9; still read
 _CONTAINER = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,99}", re.ASCII)
 
 
@@ -50,7 +52,7 @@ class WaaSettings(SettingsTable, frozen=True, kw_only=True):
             "must be the name of an environment variable, never the signature",
         ),
         "secrets": (are_variables, "must be names of environment variables, never their values"),
-        "reset": (RESETS.__contains__, f"must be one of {', '.join(RESETS)}"),
+        "reset": ((*RESETS, OLD_RESET).__contains__, f"must be one of {', '.join(RESETS)}"),
     }
 
     docker: str = "docker"  # a name on PATH, or a path
@@ -77,11 +79,19 @@ class WaaSettings(SettingsTable, frozen=True, kw_only=True):
     flags: tuple[str, ...] = ()  # more for run.py
     secrets: tuple[str, ...] = ()  # variables that an agent needs besides the usual keys
     kvm: bool = True  # False: do without, as with WAA's KVM=N
-    reset: str = "close_all"  # between tasks; "restart": restart the container
+    reset: str = "close"  # before a task: close windows, restart Windows, or start it from the golden disk as it was
     pull_timeout_s: Seconds = field(default=3600.0, name="pull_timeout")  # of one try to pull the image
     container_timeout_s: Seconds = field(default=600.0, name="container_timeout")  # until it runs
     guest_timeout_s: Seconds = field(default=300.0, name="guest_timeout")  # until Windows answers
     install_timeout_s: Seconds = field(default=5400.0, name="install_timeout")  # until a new Windows answers
-    timeout_s: Seconds = field(default=900.0, name="timeout")
+    container_wait_s: Seconds = field(default=1800.0, name="container_wait")  # for one that other attempts use
+    shutdown_s: Seconds = field(default=60.0, name="shutdown")  # that Windows is given to shut down
+    timeout_s: Seconds | None = field(
+        default=None, name="timeout"
+    )  # of a task; None: 10 minutes and 80 s for each step
     stall_s: Seconds = field(default=600.0, name="stall")
     poll_s: Seconds = field(default=1.0, name="poll")  # how often to look at the trajectory
+
+    def limit_s(self, max_steps: int | None) -> float:
+        """The time limit of a task. Windows and the model take 24 s for a step at the median, and some 70."""
+        return 600.0 + 80.0 * (max_steps or MAX_STEPS) if self.timeout_s is None else self.timeout_s

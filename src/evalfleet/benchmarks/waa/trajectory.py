@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from evalfleet.benchmarks.waa.task_log import plain
 from evalfleet.model import Kind
 
 RESULT = "result.txt"
@@ -19,6 +20,13 @@ _WORDS = {"True": 1.0, "False": 0.0}  # some checkers return a truth value, whic
 
 # Where in WAA's client an exception came from, and what says that a model's endpoint and not the agent failed.
 _AGENTS = re.compile(r"[/\\]mm_agents[/\\]")
+# What the agent's code raises where Windows gave it no picture, no tree, or no answer.
+_GUEST = re.compile(
+    r"^(?:[\w.]+\.)?(?:ParseError|XMLSyntaxError|UnidentifiedImageError)\b"
+    r"|^requests\.exceptions\.\w+: .*(?:port=5000|Connection aborted|Connection broken)",
+    re.MULTILINE,
+)
+_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*: .+")  # as it stands in the last lines of a traceback
 _SERVICE = re.compile(
     r"\b(?:RateLimitError|APIConnectionError|APITimeoutError|APIStatusError|InternalServerError|AuthenticationError"
     r"|PermissionDeniedError|ServiceUnavailable\w*|insufficient_quota|invalid_api_key)\b"
@@ -34,6 +42,7 @@ class Step(Struct, frozen=True, kw_only=True):
     screenshot: str | None  # name of a file beside the trajectory: what followed the action
     action: str | None
     at: float | None  # when, by the container's clock
+    goal: str | None = None  # what the agent was told to do
 
 
 class Raised(Struct, frozen=True, kw_only=True):
@@ -44,8 +53,8 @@ class Raised(Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> Kind:
-        """Whose it is. Only what happened in the agent's own code counts against it."""
-        if not _AGENTS.search(self.traceback):
+        """Whose it is. Only what happened in the agent's own code, with a whole observation, counts against it."""
+        if not _AGENTS.search(self.traceback) or _GUEST.search(self.traceback):
             return Kind.ENVIRONMENT_FAILED
         from evalfleet.core.failures.signatures import recognise
 
@@ -66,8 +75,10 @@ def read_line(line: str) -> Step | Raised | None:
     row = cast("dict[str, Any]", found)
     if "Exception" in row or "Error" in row:
         traceback = str(row.get("Traceback") or "")
-        last = next((text for text in reversed(traceback.splitlines()) if text.strip()), "")
-        return Raised(words=last.strip() or str(row.get("Exception") or row.get("Error")), traceback=traceback)
+        lines = [text for text in plain(traceback).splitlines() if text.strip()]
+        last = next(filter(_EXCEPTION.match, reversed(lines)), lines[-1] if lines else "")
+        said = last.strip() or plain(str(row.get("Exception") or row.get("Error")))
+        return Raised(words=said, traceback=traceback)
     number = row.get("step_num")
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
         return None
@@ -77,6 +88,7 @@ def read_line(line: str) -> Step | Raised | None:
         screenshot=re.split(r"[/\\]", shown)[-1] or None if isinstance(shown, str) else None,
         action=None if action is None else str(action)[:_LONGEST_NOTE],
         at=_moment(row.get("action_timestamp")),
+        goal=row["instruction"] if isinstance(row.get("instruction"), str) else None,
     )
 
 

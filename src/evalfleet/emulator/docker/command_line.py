@@ -57,7 +57,7 @@ _OF_CONTAINERS = {"inspect", "start", "stop", "restart", "run", "exec", "rm", "k
 _BEFORE = {"--config", "--context", "--host", "-H", "--log-level", "-l"}  # valued options that stand before the command
 _GROUPS = {"image", "container", "system", "volume", "network"}
 _ENDS_OPTIONS = {"run", "exec"}  # what follows their first word is another program's
-_PLACE = re.compile(r"\{\{\s*(json\s+|index\s+)?\.([\w.]*)\s*(?:\"([^\"]*)\"\s*)?\}\}")
+_PLACE = re.compile(r"\{\{\s*(json\s+|index\s+|join\s+)?\.([\w.]*)\s*(?:\"([^\"]*)\"\s*)?\}\}")
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -129,6 +129,8 @@ def shown(template: str | None, value: Mapping[str, Any]) -> str:
         inner: Any = value
         for name in filter(None, found[2].split(".")):
             inner = cast("Mapping[str, Any]", inner).get(name) if isinstance(inner, dict) else None
+        if found[1] and found[1].startswith("join"):
+            return (found[3] or "").encode().decode("unicode_escape").join(map(str, cast("list[Any]", inner or [])))
         if found[3] is not None:
             return str(cast("Mapping[str, Any]", inner or {}).get(found[3], ""))
         if found[1]:

@@ -145,6 +145,7 @@ class Dockerd:
             command=[*([entry] if entry else []), *command],
             restart=asked.option("--restart") or "no",
             started_at=call.machine.now(),
+            env=[f"{name}={value}" for name, value in asked.environment(call.environ).items()],
             labels=dict(word.split("=", 1) for word in asked.options.get("--label", ()) if "=" in word),
         )
         if "--device" in asked.options and not call.machine.condition.kvm and "/dev/kvm" in str(asked.options):

@@ -30,6 +30,7 @@ class Container(msgspec.Struct):
     boot: int  # of the machine, at its last start: a machine that went off took it along
     command: list[str] = []
     labels: dict[str, str] = {}
+    env: list[str] = []  # NAME=value
     restart: str = "no"
     running: bool = True
     exit_code: int = 0
@@ -45,7 +46,7 @@ class Container(msgspec.Struct):
             "Name": f"/{self.name}",
             "RestartCount": self.restarts,
             "State": state,
-            "Config": {"Image": self.image, "Cmd": self.command, "Labels": self.labels},
+            "Config": {"Image": self.image, "Cmd": self.command, "Labels": self.labels, "Env": self.env},
         }
 
     def runs(self, boot: int) -> bool:
