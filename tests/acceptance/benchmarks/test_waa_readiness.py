@@ -270,7 +270,8 @@ def test_an_overlay_starts_from_the_golden_disk(waa: Arena, tmp_path: Path):
     done = Preparation(overlay)  # the one that was made without is made anew
     assert done.ready, done.last
     docker = Docker(settings.docker)
-    assert all("ARGUMENTS=-qmp tcp:0.0.0.0:7200,server,nowait -snapshot" in docker.environment(name) for name in both)
+    wanted = f"ARGUMENTS=-qmp tcp:0.0.0.0:{settings.qmp_port},server,nowait -snapshot"
+    assert all(wanted in docker.environment(name) for name in both)
     made = [call for call in waa.calls() if call[0] in ("run", "rm")]
     assert [call[0] for call in made] == ["run", "rm", "run", "run"]
     assert Preparation(overlay).ready
