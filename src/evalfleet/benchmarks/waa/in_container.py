@@ -325,13 +325,9 @@ def run(plan: Plan) -> None:
     os.makedirs(plan["result_dir"])
     with open(plan["meta_path"], "w") as file:
         json.dump({plan["domain"]: [plan["id"]]}, file)
-    more = {"OPENAI_BASE_URL": f"http://127.0.0.1:{tunnel.port}/v1"} if tunnel else {}
+    proxied = ["env", f"OPENAI_BASE_URL=http://127.0.0.1:{tunnel.port}/v1"] if tunnel else []
     child = subprocess.Popen(
-        plan["command"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, **more},
+        proxied + plan["command"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     say(ready=True)
     task = Task(plan)
