@@ -59,7 +59,8 @@ class Proxy:
     """
 
     def __init__(self, upstream: Upstream, token: str, told: Callable[[Call], None]) -> None:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(upstream, token, told))
+        own = {"upstream": upstream, "token": token, "told": staticmethod(told)}
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), own))
         self._server.daemon_threads = True
         self.port: int = self._server.server_port
 
@@ -72,94 +73,96 @@ class Proxy:
         self._server.server_close()
 
 
-def _handler(upstream: Upstream, token: str, told: Callable[[Call], None]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 300.0  # of a caller that sends nothing
+class _Handler(BaseHTTPRequestHandler):
+    """Serves one caller. A subclass of each proxy has these:"""
 
-        def do_POST(self) -> None:
-            size = int(self.headers.get("Content-Length") or 0)
-            if self.headers.get("Authorization") != f"Bearer {token}":
-                self._refuse(401, "this endpoint is another attempt's")
-            elif not 0 <= size <= _MOST_BODY:
-                self._refuse(413, f"the request is larger than {_MOST_BODY >> 20} MiB")
-            else:
-                self._forward(self.rfile.read(size))
+    upstream: Upstream
+    token: str
+    told: Callable[[Call], None]
+    timeout = 300.0  # of a caller that sends nothing
 
-        def do_GET(self) -> None:
-            self.do_POST()
+    def do_POST(self) -> None:
+        size = int(self.headers.get("Content-Length") or 0)
+        if self.headers.get("Authorization") != f"Bearer {self.token}":
+            self._refuse(401, "this endpoint is another attempt's")
+        elif not 0 <= size <= _MOST_BODY:
+            self._refuse(413, f"the request is larger than {_MOST_BODY >> 20} MiB")
+        else:
+            self._forward(self.rfile.read(size))
 
-        def _forward(self, body: bytes) -> None:
-            begun = time.monotonic()
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def _forward(self, body: bytes) -> None:
+        begun = time.monotonic()
+        try:
+            reply = self._exchange(body)
+        except NoAnswer as problem:
+            reply = Reply(sense=Sense.CLOSED if problem.lasting else Sense.BUSY, text=str(problem))
+            self._refuse(504, reply.text)
+        if self.command == "POST":  # a list of models is no call
+            self.told(Call(reply=reply, took_s=time.monotonic() - begun))
+
+    def _exchange(self, body: bytes) -> Reply:
+        try:
             try:
-                reply = self._exchange(body)
-            except NoAnswer as problem:
-                reply = Reply(sense=Sense.CLOSED if problem.lasting else Sense.BUSY, text=str(problem))
-                self._refuse(504, reply.text)
-            if self.command == "POST":  # a list of models is no call
-                told(Call(reply=reply, took_s=time.monotonic() - begun))
+                answer = opener().open(self._request(body), timeout=self.upstream.timeout_s)
+            except HTTPError as error:
+                answer = error
+            with answer:
+                return self._relay(answer)
+        except (OSError, http.client.HTTPException) as problem:
+            if isinstance(problem, TimeoutError):
+                raise NoAnswer(f"no answer within {self.upstream.timeout_s:g} s") from None
+            raise explain(problem) from None
 
-        def _exchange(self, body: bytes) -> Reply:
-            try:
-                try:
-                    answer = opener().open(self._request(body), timeout=upstream.timeout_s)
-                except HTTPError as error:
-                    answer = error
-                with answer:
-                    return self._relay(answer)
-            except (OSError, http.client.HTTPException) as problem:
-                if isinstance(problem, TimeoutError):
-                    raise NoAnswer(f"no answer within {upstream.timeout_s:g} s") from None
-                raise explain(problem) from None
+    def _request(self, body: bytes) -> Request:
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in _NOT_SENT}
+        if self.upstream.key:
+            headers["Authorization"] = f"Bearer {self.upstream.key}"
+        url = self.upstream.base_url + self.path.removeprefix(_PREFIX)
+        return Request(url, data=body or None, headers=headers, method=self.command)
 
-        def _request(self, body: bytes) -> Request:
-            headers = {name: value for name, value in self.headers.items() if name.lower() not in _NOT_SENT}
-            if upstream.key:
-                headers["Authorization"] = f"Bearer {upstream.key}"
-            url = upstream.base_url + self.path.removeprefix(_PREFIX)
-            return Request(url, data=body or None, headers=headers, method=self.command)
+    def _relay(self, answer: Any) -> Reply:
+        """Pass the answer on as it comes. A caller that is gone does not matter: the answer was made, and is counted."""
+        headers = {name.lower(): value for name, value in answer.headers.items()}
+        first = answer.read1(_CHUNK)  # before anything is promised to the caller
+        parts, listening = [first], self._begin(answer.status, headers) and self._send(first)
+        while part := answer.read1(_CHUNK):
+            parts.append(part)
+            listening = listening and self._send(part)
+            if sum(map(len, parts)) > LARGEST:
+                break
+        response = Response(status=answer.status, headers=headers, body=b"".join(parts))
+        streamed = headers.get("content-type", "").startswith("text/event-stream")
+        return _streamed(response) if streamed and answer.status == 200 else understand(response, datetime.now(UTC))
 
-        def _relay(self, answer: Any) -> Reply:
-            """Pass the answer on as it comes. A caller that is gone does not matter: the answer was made, and is counted."""
-            headers = {name.lower(): value for name, value in answer.headers.items()}
-            first = answer.read1(_CHUNK)  # before anything is promised to the caller
-            parts, listening = [first], self._begin(answer.status, headers) and self._send(first)
-            while part := answer.read1(_CHUNK):
-                parts.append(part)
-                listening = listening and self._send(part)
-                if sum(map(len, parts)) > LARGEST:
-                    break
-            response = Response(status=answer.status, headers=headers, body=b"".join(parts))
-            streamed = headers.get("content-type", "").startswith("text/event-stream")
-            return _streamed(response) if streamed and answer.status == 200 else understand(response, datetime.now(UTC))
+    def _begin(self, status: int, headers: dict[str, str]) -> bool:
+        try:
+            self.send_response(status)
+            for name, value in headers.items():
+                if name not in _NOT_RETURNED:
+                    self.send_header(name, value)
+            self.end_headers()
+        except OSError:
+            return False
+        return True
 
-        def _begin(self, status: int, headers: dict[str, str]) -> bool:
-            try:
-                self.send_response(status)
-                for name, value in headers.items():
-                    if name not in _NOT_RETURNED:
-                        self.send_header(name, value)
-                self.end_headers()
-            except OSError:
-                return False
-            return True
+    def _send(self, data: bytes) -> bool:
+        try:
+            self.wfile.write(data)
+            self.wfile.flush()
+        except OSError:
+            return False
+        return True
 
-        def _send(self, data: bytes) -> bool:
-            try:
-                self.wfile.write(data)
-                self.wfile.flush()
-            except OSError:
-                return False
-            return True
+    def _refuse(self, status: int, words: str) -> None:
+        body = json.dumps({"error": {"message": words, "type": "evalfleet_proxy", "code": None}}).encode()
+        if self._begin(status, {"content-type": "application/json", "content-length": str(len(body))}):
+            self._send(body)
 
-        def _refuse(self, status: int, words: str) -> None:
-            body = json.dumps({"error": {"message": words, "type": "evalfleet_proxy", "code": None}}).encode()
-            if self._begin(status, {"content-type": "application/json", "content-length": str(len(body))}):
-                self._send(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    return Handler
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
 
 
 def _streamed(response: Response) -> Reply:
