@@ -83,26 +83,14 @@ class _Names:
             attempt = lease.holder
             found = self._store.attempts.all(lease.run_id, lease.task_number)
             worker = next((one.worker for one in found if one.id == attempt), None)
-        return GpuHolder(
-            **self._of(lease.run_id, lease.task_number),
-            attempt=attempt,
-            worker=worker,
-            since_at=lease.since_at,
-            memory_mb=lease.memory_mb,
-            program=lease.program,
-        )
+        task = self._of(lease.run_id, lease.task_number)
+        return GpuHolder.copy_of(lease, **task, attempt=attempt, worker=worker)
 
     def waiter(self, ticket: Ticket, position: int) -> GpuTicket:
         run_id = ticket.owner if ticket.task_number is not None else None
-        return GpuTicket(
-            ticket=ticket.number,
-            since_at=ticket.since_at,
-            **self._of(run_id, ticket.task_number),
-            gpus=ticket.gpus,
-            memory_mb=ticket.memory_mb or None,
-            program=ticket.program,
-            position=position,
-        )
+        task = self._of(run_id, ticket.task_number)
+        memory_mb = ticket.memory_mb or None
+        return GpuTicket.copy_of(ticket, **task, ticket=ticket.number, memory_mb=memory_mb, position=position)
 
     def _of(self, run_id: str | None, task_number: int | None) -> dict[str, Any]:
         if run_id is None or task_number is None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec import convert
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from evalfleet.answers.pools import HostRow, PoolCount, PoolFacts, Quota
 from evalfleet.core.hosts.lifecycle import cost_usd, metered, total_usd
@@ -52,8 +51,7 @@ def pool_facts(reader: StoreReader, pool: Pool, speed: float = 1.0) -> PoolFacts
 
 def pool_count(facts: PoolFacts) -> PoolCount:
     """The pool as a list shows it."""
-    members: dict[str, Any] = {**asdict(facts), "hosts": len(facts.hosts)}
-    return PoolCount(**members)
+    return PoolCount.copy_of(facts, hosts=len(facts.hosts))
 
 
 def _rented(facts: PoolFacts, reader: StoreReader, pool: Pool, rows: Sequence[PoolHost], speed: float) -> PoolFacts:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct, convert
-from msgspec.structs import asdict
 
 from evalfleet.answers.alerts import Alert
 from evalfleet.answers.comparison import Comparison
@@ -83,21 +82,19 @@ def run(store: StoreReader, text: str) -> RunFacts:
         out = barred(store, found.id)
         alerts = [alert for alert in _firing(store) if alert.run == found.id]
         summary = summarise(store, found, results=False)
-        return RunFacts(
-            **asdict(summary),
+        return RunFacts.copy_of(
+            summary,
+            found,
             covers=covered(summary),
             driven=driver is not None,
             driver=driver,
-            cancelling=found.cancelling,
             workers=[] if over else [_worker(one, numbers, out) for one in live.workers],
             eta_s=bounds(live.eta),
             breaker=live.breaker,
             waits=live.waits,
-            policy=found.policy,
             problems=problems(run_row(store, found), live.breaker if not over else None, alerts),
             alerts=alerts,
             quarantined=sorted(out),
-            folder=found.folder,
         )
 
 

@@ -11,7 +11,7 @@ import click
 from msgspec import convert
 
 from evalfleet.answers.machines import CheckRow, Prepared, PreparedHost, PreparedPool
-from evalfleet.cli.shared.document import print_document
+from evalfleet.cli.shared.document import print_answer, print_document
 from evalfleet.cli.shared.options import home_option, json_option, wheels_option
 
 if TYPE_CHECKING:
@@ -61,10 +61,8 @@ def _here(settings: Settings, benchmark: Benchmark, as_json: bool) -> int:
     secrets = config.set_secrets(tools_of(benchmark, settings).secrets)
     checks = prepare(benchmark, lambda check: show_check(check, as_json), show_update, secrets)
     ready = all(check.holds for check in checks)
-    if as_json:
-        print_document(Prepared(benchmark=benchmark.name, ready=ready, checks=_rows(checks)))
-    else:
-        click.echo(f"{benchmark.name} is ready" if ready else f"{benchmark.name} is not ready")
+    told = Prepared(benchmark=benchmark.name, ready=ready, checks=_rows(checks))
+    print_answer(as_json, told, f"{benchmark.name} is ready" if ready else f"{benchmark.name} is not ready")
     return 0 if ready else NOT_READY
 
 

@@ -12,7 +12,7 @@ import click
 from evalfleet.answers.machines import Screenshot
 from evalfleet.cli.pools.shared.hosts import one, require_library, say
 from evalfleet.cli.pools.shared.pools import home_of
-from evalfleet.cli.shared.document import print_document
+from evalfleet.cli.shared.document import print_answer
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
@@ -52,10 +52,8 @@ def command(worker: str, to: str | None, container: str | None, as_json: bool, h
     path = Path(to or f"{host.name}.png")
     path.write_bytes(data)
     seen = "now" if shown["age_s"] < 1 else f"{shown['age_s']:.0f} s old"
-    if as_json:
-        print_document(Screenshot(host=host.name, file=str(path), of=shown["of"], age_s=shown["age_s"]))
-    else:
-        click.echo(f"{path}: {shown['of']}, {seen}")
+    told = Screenshot(host=host.name, file=str(path), of=shown["of"], age_s=shown["age_s"])
+    print_answer(as_json, told, f"{path}: {shown['of']}, {seen}")
 
 
 async def _asked(host: Reachable, home: Home, orders: JsonObject) -> JsonObject:

@@ -8,7 +8,7 @@ import click
 from msgspec.structs import replace
 
 from evalfleet.cli.pools.shared.pools import chosen, home_of, opened
-from evalfleet.cli.shared.document import print_document
+from evalfleet.cli.shared.document import print_answer, print_document
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
@@ -61,10 +61,7 @@ def show(name: str | None, probe: bool, as_json: bool, home: str | None) -> int:
         answer = status(config.load(home), reader, pool)
         if probe:
             answer = replace(answer, hosts=_probed(reader, pool, home_of(home), answer.hosts))
-    if as_json:
-        print_document(answer)
-    else:
-        click.echo(page(answer))
+    print_answer(as_json, answer, page(answer))
     silent = [row.host for row in answer.hosts if row.probe is not None and not row.probe["reachable"]]
     if silent:
         click.echo(f"evalfleet: not reached: {', '.join(silent)}", err=True)

@@ -10,7 +10,7 @@ import click
 from evalfleet.answers.machines import OpenTunnel
 from evalfleet.cli.pools.shared.hosts import one, require_library, say, until_told
 from evalfleet.cli.pools.shared.pools import home_of
-from evalfleet.cli.shared.document import print_document
+from evalfleet.cli.shared.document import print_answer
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
@@ -60,9 +60,7 @@ async def _serve(host: Reachable, home: Home, target: Target, local_port: int | 
         async with anyio.create_task_group() as group:
             port: int = await group.start(Tunnel(host, home, target, say).serve, local_port)
             address = f"{LOCAL}:{port}"
-            if as_json:
-                print_document(OpenTunnel(host=host.name, target=str(target), address=address))
-            else:
-                click.echo(f"{address} leads to {target} of {host.name}; Ctrl-C ends it")
+            told = OpenTunnel(host=host.name, target=str(target), address=address)
+            print_answer(as_json, told, f"{address} leads to {target} of {host.name}; Ctrl-C ends it")
             await until_told()
             group.cancel_scope.cancel()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
-from msgspec.structs import asdict
 
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
@@ -136,7 +135,7 @@ def _show_run(settings: Settings, name: str, *, as_json: bool) -> None:
     if as_json:
         from evalfleet.answers.runs import RunStatus
 
-        print_document(RunStatus(**asdict(summary), driven=driven, workers=[_worker(one) for one in workers]))
+        print_document(RunStatus.copy_of(summary, driven=driven, workers=[_worker(one) for one in workers]))
         return
     shown = overview(summary, lines.columns(), driven=driven, options=settings.home_option)
     busy = tuple(one for one in workers if one.key is not None)

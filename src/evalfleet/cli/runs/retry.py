@@ -35,7 +35,7 @@ def command(
     asked to do it. Exit codes as `evalfleet run`; of a study as `evalfleet tune`.
     """
     from evalfleet import config
-    from evalfleet.cli.shared.document import say
+    from evalfleet.cli.shared.document import print_answer
     from evalfleet.cli.shared.drive import Show, drive_and_report
     from evalfleet.engine.controller import reopen
     from evalfleet.errors import Refused
@@ -56,7 +56,7 @@ def command(
         owned, answer = retry_and_own(store, found, only)
         tasks = answer.tasks
         if owned is None or not tasks:
-            say(as_json, answer, f"{counted(len(tasks), 'task')} to retry in run {found.id}")
+            print_answer(as_json, answer, f"{counted(len(tasks), 'task')} to retry in run {found.id}")
             if owned is not None:
                 store.runs.leave(owned)
             return 0 if owned is None else thresholds.code(thresholds.applied(summarise(store, found, results=False)))

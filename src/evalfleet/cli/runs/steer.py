@@ -87,7 +87,7 @@ def cancel(run: str, as_json: bool, home: str | None) -> int:
     import anyio
 
     from evalfleet import config
-    from evalfleet.cli.shared.document import say
+    from evalfleet.cli.shared.document import print_answer
     from evalfleet.model import RunState
     from evalfleet.operations import steer
     from evalfleet.operations.home import opened_for_writing
@@ -96,7 +96,7 @@ def cancel(run: str, as_json: bool, home: str | None) -> int:
     with opened_for_writing(settings.home, run) as (store, found):
         answer = anyio.run(steer.cancel, settings, store, found)
     words = "cancelled" if answer.state is RunState.CANCELLED else "being cancelled"
-    say(as_json, answer, f"run {answer.run} is {words}")
+    print_answer(as_json, answer, f"run {answer.run} is {words}")
     return 0
 
 

@@ -19,6 +19,6 @@ def print_document(answer: Struct) -> None:
     click.echo(document(answer))
 
 
-def say(as_json: bool, answer: Struct, text: str) -> None:
+def print_answer(as_json: bool, answer: Struct, text: str) -> None:
     """Print an answer: for programs as JSON, for people as `text`."""
     click.echo(document(answer) if as_json else text)

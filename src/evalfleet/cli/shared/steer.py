@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from evalfleet import config
-from evalfleet.cli.shared.document import say
+from evalfleet.cli.shared.document import print_answer
 from evalfleet.errors import Refused
 from evalfleet.model import Run, TaskState
 from evalfleet.operations.home import opened_for_writing
@@ -22,7 +22,7 @@ def changed(
     """Change a run, and print the result."""
     with opened_for_writing(config.load(home).home, run) as (store, found):
         answer = change(store, found)
-    say(as_json, answer, told(answer))
+    print_answer(as_json, answer, told(answer))
     return 0
 
 
@@ -48,5 +48,5 @@ def changed_tasks(
         text += f"; {hint.format(run=answer.run)}"
     if left := [f"{key} is {states[key]}" for key in keys if key not in answer.tasks]:
         text += f"; not affected: {', '.join(left)}"
-    say(as_json, answer, text)
+    print_answer(as_json, answer, text)
     return 0 if answer.tasks else Refused.exit_code

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.shared.document import say
+from evalfleet.cli.shared.document import print_answer
 from evalfleet.cli.shared.options import home_option, json_option
 from evalfleet.cli.shared.output import lasting
 from evalfleet.cli.studies.shared.names import study_argument, written_study
@@ -30,7 +30,7 @@ def pause(study: str, as_json: bool, home: str | None) -> int:
 
     with written_study(home, study) as (_, store, run):
         answer = steer.pause(store, run)
-    say(as_json, answer, "paused; trials that run go on to their end")
+    print_answer(as_json, answer, "paused; trials that run go on to their end")
     return 0
 
 
@@ -86,7 +86,7 @@ def retry_failed(study: str, as_json: bool, home: str | None) -> int:
 
 def _say(as_json: bool, answer: Changed, text: str) -> None:
     """Print the change, and how to drive a study that no controller drives."""
-    say(as_json, answer, text if answer.driven else f"{text}; `evalfleet resume {answer.run}` drives it")
+    print_answer(as_json, answer, text if answer.driven else f"{text}; `evalfleet resume {answer.run}` drives it")
 
 
 def _resume_driven(store: Store, run: Run, parallel: int | None, *, as_json: bool) -> int:
@@ -99,5 +99,5 @@ def _resume_driven(store: Store, run: Run, parallel: int | None, *, as_json: boo
         text = f"a controller drives it, and continues: {count(answer.workers, 'trial')} at a time"
     else:  # its controller has exited meanwhile
         text = f"no controller drives it any more; `evalfleet study resume {run.id}` does"
-    say(as_json, answer, text)
+    print_answer(as_json, answer, text)
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from evalfleet.answers.studies import (
     Bounds,
@@ -38,8 +38,6 @@ from evalfleet.tune.tasks import trials_of
 from evalfleet.tune.trial import Progress, Role, Trial
 
 NO_STUDY = "there is no study yet; `evalfleet tune STUDY.toml` makes one"
-
-Found = TypeVar("Found", bound=StudyFound)
 
 
 def find_study(store: StoreReader, text: str) -> Run:
@@ -82,7 +80,9 @@ def study_facts(store: StoreReader, run: Run) -> StudyFacts:
     trials = trials_of(tasks.values(), study.objective)
     rows = [trial_row(study, trial, attempts.get(trial.number), now) for trial in trials]
     said = crowded is not None and run.state is RunState.RUNNING and crowded.data["workers"] == run.policy.workers
-    return StudyFacts(
+    return StudyFacts.copy_of(
+        run,
+        study,
         **_head(study, run),
         **_found(study, trials),
         **_searched(study, trials),
@@ -94,37 +94,24 @@ def study_facts(store: StoreReader, run: Run) -> StudyFacts:
 
 def study_found(store: StoreReader, run: Run) -> StudyFound:
     """What a study found, for where a run shows its scores."""
-    return _part(study_facts(store, run), StudyFound)
+    return StudyFound.copy_of(study_facts(store, run))
 
 
 def study_rows(store: StoreReader) -> list[StudyRow]:
     """Every study, newest first, without its trials and what is drawn of them."""
-    return [_part(study_facts(store, run), StudyRow) for run in store.runs.newest() if run.policy.study is not None]
-
-
-def _part(facts: StudyFacts, type: type[Found]) -> Found:
-    return type(**{name: getattr(facts, name) for name in type.__struct_fields__})
+    return [StudyRow.copy_of(study_facts(store, run)) for run in store.runs.newest() if run.policy.study is not None]
 
 
 def _head(study: Study, run: Run) -> dict[str, Any]:
     return {
         "run": run.id,
-        "name": run.name,
-        "state": run.state,
         "reason": (run.reason or {}).get("message"),
-        "open": run.open,
-        "created_at": run.created_at,
-        "started_at": run.started_at,
-        "ended_at": run.ended_at,
-        "strategy": study.strategy,
-        "seed": study.seed,
         "parallel": run.policy.workers,
         "pool": run.policy.pool,
         "objective": [{("maximize" if goal.maximise else "minimize"): goal.metric} for goal in study.objective.goals],
         "constraints": [limit.text for limit in study.objective.limits],
         "parameters": [_parameter(one) for one in study.space.parameters],
         "forbid": [rule.text for rule in study.space.forbid],
-        "repeats": study.repeats,
         "wanted": study.trials,
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from evalfleet.answers.comparison import Comparison, Side, SuccessChange
 from evalfleet.report import text
 from evalfleet.report.compare import chance, points
-from evalfleet.report.terminal.lines import STATE_STYLES, Column, Line, Span, Style, line, table, wrap
+from evalfleet.report.terminal.lines import STATE_STYLES, Column, Line, Span, Style, apart, line, table, wrap
 
 _MOST_FLIPS = 20
 _MOST_LEFT_OUT = 10
@@ -23,11 +23,7 @@ def contrast(found: Comparison, width: int) -> list[Line]:
         _flips(found, width),
         _left_out(found, width),
     ]
-    lines: list[Line] = []
-    for block in blocks:
-        if block:
-            lines += [*([[]] if lines else []), *block]
-    return lines
+    return apart(blocks)
 
 
 def _heading(found: Comparison, width: int) -> list[Line]:

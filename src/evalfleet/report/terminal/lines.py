@@ -51,6 +51,15 @@ def line(*parts: str | Span) -> Line:
     return [part if isinstance(part, Span) else Span(part) for part in parts]
 
 
+def apart(blocks: Iterable[list[Line]]) -> list[Line]:
+    """The lines of all blocks, with an empty line between two that are not empty."""
+    lines: list[Line] = []
+    for block in blocks:
+        if block:
+            lines += [*([[]] if lines else []), *block]
+    return lines
+
+
 def cells(spans: Line) -> int:
     return sum(text.width(span.text) for span in spans)
 

@@ -9,7 +9,7 @@ from evalfleet.report.failure_groups import sentence
 from evalfleet.report.repeats import shown
 from evalfleet.report.studies.found import found_lines
 from evalfleet.report.summary import covered
-from evalfleet.report.terminal.lines import STATE_STYLES, Column, Line, Span, Style, line, table, wrap
+from evalfleet.report.terminal.lines import STATE_STYLES, Column, Line, Span, Style, apart, line, table, wrap
 
 _MOST_KINDS = 12
 _MOST_HELD = 5
@@ -31,11 +31,7 @@ def overview(summary: Summary, width: int, *, driven: bool = True, options: str 
         [one for long in _money(summary) for one in wrap(long, width, indent=7)],
         [one for long in _next(summary, driven, options) for one in wrap(long, width, indent=6)],
     ]
-    lines: list[Line] = []
-    for block in blocks:
-        if block:
-            lines += [*([[]] if lines else []), *block]
-    return lines
+    return apart(blocks)
 
 
 def _heading(summary: Summary, driven: bool) -> list[Line]:

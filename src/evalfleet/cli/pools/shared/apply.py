@@ -9,7 +9,7 @@ import click
 
 from evalfleet.answers.pools import DeletedPool
 from evalfleet.cli.pools.shared.pools import chosen
-from evalfleet.cli.shared.document import print_document
+from evalfleet.cli.shared.document import print_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,12 +84,9 @@ def made_true(settings: Settings, store: Store, order: Order, *, as_json: bool) 
         facts = anyio.run(partial(reconcile, settings, store, order, tell=teller))
     if facts is None:
         gone = DeletedPool(deleted=order.pool, left={})
-        print_document(gone) if as_json else click.echo(f"pool {order.pool} is deleted: nothing of it is left")
+        print_answer(as_json, gone, f"pool {order.pool} is deleted: nothing of it is left")
         return 0
-    if as_json:
-        print_document(facts)
-    else:
-        click.echo(page(facts))
+    print_answer(as_json, facts, page(facts))
     failed = facts.reason is not None or any(row.state == "quarantined" for row in facts.hosts)
     return NOT_REACHED if failed else 0
 
