@@ -9,20 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from evalfleet.answers.comparison import (
-    Comparison,
-    Difference,
-    DomainDifference,
-    Flip,
-    LeastDetectable,
-    LeftOut,
-    PairCounts,
-    Side,
-    SideCost,
-    SideScores,
-    SuccessChange,
-    UnlikeTask,
-)
+from evalfleet.answers import comparison as answers
 from evalfleet.answers.summary import Summary, TaskCounts, TaskRow
 from evalfleet.core.statistics import comparison as core
 from evalfleet.core.statistics import scores as stats
@@ -40,7 +27,7 @@ _MOST_NAMES = 4
 _RULES = ("timeout_s", "timeout_is_verdict", "exit_is_verdict", "result_required")  # of a policy: what makes a score
 
 
-def compare(store: StoreReader, run_a: Run, run_b: Run, *, allow_different: bool = False) -> Comparison:
+def compare(store: StoreReader, run_a: Run, run_b: Run, *, allow_different: bool = False) -> answers.Comparison:
     """Compare B with A, as both stand at one moment, over the tasks that both have, by key.
 
     A task is paired if it is the same work in both runs, and counts in the valid score of both: it is done, or failed by
@@ -71,10 +58,10 @@ def compare(store: StoreReader, run_a: Run, run_b: Run, *, allow_different: bool
     others = sorted(set(common).difference(paired))
     pairs = [_pair(tasks_a[key], tasks_b[key], episodes_a.get(key)) for key in paired]
     found = core.compare(pairs, Random(_SEED)) if pairs else None
-    return Comparison(
+    return answers.Comparison(
         a=_side(summary_a, tasks_a, common, paired, found and found.mean_a),
         b=_side(summary_b, tasks_b, common, paired, found and found.mean_b),
-        tasks=PairCounts(
+        tasks=answers.PairCounts(
             common=len(common),
             paired=len(paired),
             distinct=found.tasks if found else 0,
@@ -88,7 +75,7 @@ def compare(store: StoreReader, run_a: Run, run_b: Run, *, allow_different: bool
         notes=[*_notes(summary_a, summary_b), *_rules(run_a, run_b), *_warnings(unlike, len(common), refused)],
         unlike=unlike,
         difference=found and _difference(found),
-        success=found and SuccessChange(gained=found.gained, lost=found.lost, p_value=found.p_success),
+        success=found and answers.SuccessChange(gained=found.gained, lost=found.lost, p_value=found.p_success),
         least_detectable=found and _least(found.least),
         by_domain=_by_domain(pairs),
         flips=[_flip(pair, tasks_a, tasks_b) for pair in pairs if pair.flip],
@@ -98,7 +85,7 @@ def compare(store: StoreReader, run_a: Run, run_b: Run, *, allow_different: bool
     )
 
 
-def _refused(run_a: Run, run_b: Run, unlike: list[UnlikeTask], common: int) -> dict[str, UnlikeTask]:
+def _refused(run_a: Run, run_b: Run, unlike: list[answers.UnlikeTask], common: int) -> dict[str, answers.UnlikeTask]:
     """The tasks of one key that are not the same work, by key. Raises InputError, where that is all of them."""
     found = {one.key: one for one in unlike if not one.same_work}
     if len(found) == common:
@@ -183,7 +170,7 @@ def _refuse_studies(run_a: Run, run_b: Run) -> None:
         )
 
 
-def _differs(one: UnlikeTask) -> str:
+def _differs(one: answers.UnlikeTask) -> str:
     """ "not the same work: question differs (A: ..., B: ...)", of the first things that differ."""
     shown = [
         f"{text.printable(name)} differs (A: {text.printable(str(a))}, B: {text.printable(str(b))})"
@@ -193,7 +180,9 @@ def _differs(one: UnlikeTask) -> str:
     return f"{text.printable(one.key)} is not the same work: {', '.join(shown)}{f' and {more} more' if more else ''}"
 
 
-def _warnings(unlike: Sequence[UnlikeTask], common: int, refused: Mapping[str, UnlikeTask]) -> list[str]:
+def _warnings(
+    unlike: Sequence[answers.UnlikeTask], common: int, refused: Mapping[str, answers.UnlikeTask]
+) -> list[str]:
     """How many tasks are not the same work, and what became of them; one per name where they are compared all the same."""
     warnings: list[str] = []
     if refused:
@@ -229,7 +218,7 @@ def _pair(a: TaskRow, b: TaskRow, episode: JsonObject | None) -> core.Pair:
 
 def _side(
     summary: Summary, tasks: Mapping[str, TaskRow], keys: Sequence[str], counted: Sequence[str], score: float | None
-) -> Side:
+) -> answers.Side:
     common, paired = [tasks[key] for key in keys], [tasks[key] for key in counted]
     verdicts = [result.score or 0.0 for result in common if result.state == "done"]
     scores = stats.scores(
@@ -238,25 +227,25 @@ def _side(
         score_sum=math.fsum(verdicts),
         failed=sum(result.state == "failed" for result in common),
     )
-    return Side.copy_of(
+    return answers.Side.copy_of(
         summary,
         tasks=summary.tasks.total,
         unfinished=_unfinished(summary.tasks),
-        scores=SideScores.copy_of(scores),
+        scores=answers.SideScores.copy_of(scores),
         paired_score=score,
         successes=sum(bool(result.success) for result in paired),
         avg_task_duration_s=_mean([r.duration_s for r in paired if r.duration_s is not None]),
-        cost=SideCost.copy_of(summary.cost),
+        cost=answers.SideCost.copy_of(summary.cost),
     )
 
 
-def _difference(found: core.Comparison) -> Difference:
+def _difference(found: core.Comparison) -> answers.Difference:
     ci95 = (found.ci95.low, found.ci95.high)
-    return Difference.copy_of(found, score=found.difference, ci95=ci95, p_value=found.p_score)
+    return answers.Difference.copy_of(found, score=found.difference, ci95=ci95, p_value=found.p_score)
 
 
-def _least(least: core.LeastDetectable) -> LeastDetectable:
-    return LeastDetectable.copy_of(least, level=core.LEVEL, power=core.POWER)
+def _least(least: core.LeastDetectable) -> answers.LeastDetectable:
+    return answers.LeastDetectable.copy_of(least, level=core.LEVEL, power=core.POWER)
 
 
 def _notes(*summaries: Summary) -> list[str]:
@@ -284,12 +273,12 @@ def _rules(run_a: Run, run_b: Run) -> list[str]:
     ]
 
 
-def _by_domain(pairs: Sequence[core.Pair]) -> dict[str, DomainDifference]:
+def _by_domain(pairs: Sequence[core.Pair]) -> dict[str, answers.DomainDifference]:
     domains: dict[str, list[core.Pair]] = {}
     for pair in pairs:
         domains.setdefault(pair.domain, []).append(pair)
     return {
-        domain: DomainDifference(
+        domain: answers.DomainDifference(
             tasks=len(found),
             score_a=_mean([pair.score_a for pair in found]),
             score_b=_mean([pair.score_b for pair in found]),
@@ -301,8 +290,8 @@ def _by_domain(pairs: Sequence[core.Pair]) -> dict[str, DomainDifference]:
     }
 
 
-def _flip(pair: core.Pair, tasks_a: Mapping[str, TaskRow], tasks_b: Mapping[str, TaskRow]) -> Flip:
-    return Flip.copy_of(
+def _flip(pair: core.Pair, tasks_a: Mapping[str, TaskRow], tasks_b: Mapping[str, TaskRow]) -> answers.Flip:
+    return answers.Flip.copy_of(
         pair,
         number_a=tasks_a[pair.key].number,
         number_b=tasks_b[pair.key].number,
@@ -310,10 +299,10 @@ def _flip(pair: core.Pair, tasks_a: Mapping[str, TaskRow], tasks_b: Mapping[str,
     )
 
 
-def _left_out(a: TaskRow, b: TaskRow, different: UnlikeTask | None) -> LeftOut:
+def _left_out(a: TaskRow, b: TaskRow, different: answers.UnlikeTask | None) -> answers.LeftOut:
     reasons = [_differs(different)] if different is not None else []
     reasons += [_reason(result, name) for name, result in (("A", a), ("B", b)) if not _counts(result)]
-    return LeftOut(key=a.key, state_a=a.state, state_b=b.state, reason="; ".join(reasons))
+    return answers.LeftOut(key=a.key, state_a=a.state, state_b=b.state, reason="; ".join(reasons))
 
 
 def _reason(result: TaskRow, name: str) -> str:

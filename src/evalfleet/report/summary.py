@@ -10,22 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from evalfleet.answers.summary import (
-    AttemptCounts,
-    Cost,
-    DomainSummary,
-    FailureKind,
-    HeldTask,
-    Intervals,
-    Reason,
-    RetryBias,
-    ScoredTasks,
-    Scores,
-    Summary,
-    TaskCounts,
-    TaskFailure,
-    TaskRow,
-)
+from evalfleet.answers import summary as answers
 from evalfleet.core import cost as costs
 from evalfleet.core.statistics import scores as stats
 from evalfleet.core.statistics.repeats import Repeats
@@ -43,10 +28,10 @@ Row = dict[str, Any]
 
 _MOST_HELD = 20
 _MOST_DOMAINS = 12
-_NO_SCORES = Intervals(strict=None, valid=None)
+_NO_SCORES = answers.Intervals(strict=None, valid=None)
 
 
-def summarise(store: StoreReader, run: Run, *, results: bool = True) -> Summary:
+def summarise(store: StoreReader, run: Run, *, results: bool = True) -> answers.Summary:
     """Summarise one moment of a run.
 
     `run` names it; its present state is read anew, with everything else, in one snapshot.
@@ -59,7 +44,7 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> Summary:
         duration_s = None if run.started_at is None else max(0.0, until - run.started_at)
         tasks, scores = task_counts(sums), _scores(sums)
         groups, common = read_groups(store, run)
-        summary = Summary(
+        summary = answers.Summary(
             run=run.id,
             name=run.name,
             state=run.state,
@@ -77,7 +62,7 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> Summary:
             failure_kinds=[_failure_kind(row) for row in failures],
             failure_groups=groups,
             common_failure=common,
-            held=[HeldTask(**row) for row in store.tasks.held(run.id, _MOST_HELD)],
+            held=[answers.HeldTask(**row) for row in store.tasks.held(run.id, _MOST_HELD)],
             cost=_cost(store, run, tasks, duration_s),
             retry_rate=_share(
                 sum(row["count"] for row in sums if row["retried"]), tasks.total - sum(row["untried"] for row in sums)
@@ -98,7 +83,7 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> Summary:
     return summary
 
 
-def exit_code(summary: Summary) -> int:
+def exit_code(summary: answers.Summary) -> int:
     """The exit code for the state of a run: 0 completed with enough coverage, 3 paused, else 1.
 
     Of a study: 0 completed with a configuration that keeps all limits.
@@ -109,7 +94,7 @@ def exit_code(summary: Summary) -> int:
     return OK if summary.state is RunState.COMPLETED and reached else BELOW
 
 
-def covered(summary: Summary) -> str | None:
+def covered(summary: answers.Summary) -> str | None:
     """ "6 of 60 tasks: files 2 of 20, forms 2 of 20, search 2 of 20"; None where all count, none does, or it is a study."""
     domains = {name: (facts.counted, facts.total) for name, facts in summary.by_domain.items()}
     counted, total = (sum(pair[place] for pair in domains.values()) for place in (0, 1))
@@ -126,10 +111,10 @@ def covered(summary: Summary) -> str | None:
     return f"{said}: {', '.join(parts)}"
 
 
-def reason_of(reason: JsonObject | None) -> Reason | None:
+def reason_of(reason: JsonObject | None) -> answers.Reason | None:
     if reason is None:
         return None
-    return Reason(
+    return answers.Reason(
         cause=str(reason.get("cause")), message=str(reason.get("message", "")), usd_per_hour=reason.get("usd_per_hour")
     )
 
@@ -145,7 +130,7 @@ def _until(store: StoreReader, run: Run) -> float:
     return run.ended_at or (last.at if last else store.now())
 
 
-def _with_repeats(summary: Summary, repeats: list[Repeats], *, by_task: bool) -> Summary:
+def _with_repeats(summary: answers.Summary, repeats: list[Repeats], *, by_task: bool) -> answers.Summary:
     """Add repeated tasks. Then intervals take the task as the unit: its episodes are not independent."""
     summary = replace(summary, repeats=told(repeats, by_task=by_task))
     if sum(one.episodes for one in repeats) != summary.tasks.total:
@@ -157,7 +142,7 @@ def _with_repeats(summary: Summary, repeats: list[Repeats], *, by_task: bool) ->
     return replace(summary, scores=replace(summary.scores, ci95=intervals(repeats)), by_domain=by_domain)
 
 
-def _as_study(summary: Summary, store: StoreReader, run: Run) -> Summary:
+def _as_study(summary: answers.Summary, store: StoreReader, run: Run) -> answers.Summary:
     """Add what a study found. Its trials' verdicts say that they were measured; their mean is not a score."""
     from evalfleet.report.studies.study import study_found  # the whole of `tune`, which plain runs need not load
 
@@ -170,20 +155,20 @@ def _as_study(summary: Summary, store: StoreReader, run: Run) -> Summary:
             domain: replace(facts, score_strict=None, score_valid=None, ci95_valid=None)
             for domain, facts in summary.by_domain.items()
         },
-        retry_bias=RetryBias(
+        retry_bias=answers.RetryBias(
             first_attempt=replace(bias.first_attempt, score=None), retried=replace(bias.retried, score=None)
         ),
     )
 
 
-def without_scores(scores: Scores) -> Scores:
+def without_scores(scores: answers.Scores) -> answers.Scores:
     """Of a study: how many trials were measured is known, a score is not."""
     return replace(scores, strict=None, valid=None, ci95=_NO_SCORES)
 
 
-def task_counts(sums: list[Row]) -> TaskCounts:
+def task_counts(sums: list[Row]) -> answers.TaskCounts:
     """How many tasks are in each state, of rows with `state` and `count`."""
-    return TaskCounts(total=sum(row["count"] for row in sums), **_by_state(sums))
+    return answers.TaskCounts(total=sum(row["count"] for row in sums), **_by_state(sums))
 
 
 def _by_state(sums: list[Row]) -> dict[str, int]:
@@ -203,21 +188,21 @@ def _raw_scores(sums: list[Row]) -> stats.Scores:
     )
 
 
-def _scores(sums: list[Row]) -> Scores:
+def _scores(sums: list[Row]) -> answers.Scores:
     return score_facts(_raw_scores(sums), int(sum(row["successes"] for row in sums)))
 
 
-def score_facts(scores: stats.Scores, passed: int) -> Scores:
-    ci95 = Intervals(strict=bounds(scores.ci95_strict), valid=bounds(scores.ci95_valid))
-    return Scores.copy_of(scores, passed=passed, ci95=ci95)
+def score_facts(scores: stats.Scores, passed: int) -> answers.Scores:
+    ci95 = answers.Intervals(strict=bounds(scores.ci95_strict), valid=bounds(scores.ci95_valid))
+    return answers.Scores.copy_of(scores, passed=passed, ci95=ci95)
 
 
-def _attempts(rows: list[Row]) -> AttemptCounts:
+def _attempts(rows: list[Row]) -> answers.AttemptCounts:
     by_outcome = {str(outcome): 0 for outcome in Outcome}
     for row in rows:
         if row["outcome"] is not None:
             by_outcome[row["outcome"]] = row["count"]
-    return AttemptCounts(total=sum(row["count"] for row in rows), by_outcome=by_outcome)
+    return answers.AttemptCounts(total=sum(row["count"] for row in rows), by_outcome=by_outcome)
 
 
 def _tally(rows: list[Row], column: str) -> dict[str, int]:
@@ -227,8 +212,8 @@ def _tally(rows: list[Row], column: str) -> dict[str, int]:
     return tally
 
 
-def _failure_kind(row: Row) -> FailureKind:
-    return FailureKind(
+def _failure_kind(row: Row) -> answers.FailureKind:
+    return answers.FailureKind(
         kind=row["kind"],
         blame=row["blame"],
         attempts=row["count"],
@@ -238,7 +223,7 @@ def _failure_kind(row: Row) -> FailureKind:
     )
 
 
-def _cost(store: StoreReader, run: Run, tasks: TaskCounts, duration_s: float | None) -> Cost:
+def _cost(store: StoreReader, run: Run, tasks: answers.TaskCounts, duration_s: float | None) -> answers.Cost:
     total, waste = store.costs.total_usd(run.id), store.costs.waste_sums(run.id)
     forecast = costs.forecast(
         total_usd=total,
@@ -246,7 +231,7 @@ def _cost(store: StoreReader, run: Run, tasks: TaskCounts, duration_s: float | N
         tasks=tasks.total,
         elapsed_s=duration_s or 0.0,
     )
-    return Cost(
+    return answers.Cost(
         total_usd=round(total, 6),
         waste_usd=round(sum(waste.values()), 6),
         waste={what: round(usd, 6) for what, usd in sorted(waste.items()) if usd > 0},
@@ -258,14 +243,14 @@ def _cost(store: StoreReader, run: Run, tasks: TaskCounts, duration_s: float | N
     )
 
 
-def _retry_bias(sums: list[Row]) -> RetryBias:
-    return RetryBias(first_attempt=_scored(sums, retried=0), retried=_scored(sums, retried=1))
+def _retry_bias(sums: list[Row]) -> answers.RetryBias:
+    return answers.RetryBias(first_attempt=_scored(sums, retried=0), retried=_scored(sums, retried=1))
 
 
-def _scored(sums: list[Row], retried: int) -> ScoredTasks:
+def _scored(sums: list[Row], retried: int) -> answers.ScoredTasks:
     rows = [row for row in sums if row["state"] == "done" and row["retried"] == retried]
     n = sum(row["count"] for row in rows)
-    return ScoredTasks(n=n, score=_share(sum(row["score"] for row in rows), n))
+    return answers.ScoredTasks(n=n, score=_share(sum(row["score"] for row in rows), n))
 
 
 def _mean_duration(sums: list[Row]) -> float | None:
@@ -274,16 +259,16 @@ def _mean_duration(sums: list[Row]) -> float | None:
     return _share(sum(row["duration_s"] for row in rows), sum(row["timed"] for row in rows))
 
 
-def _by_domain(sums: list[Row]) -> dict[str, DomainSummary]:
+def _by_domain(sums: list[Row]) -> dict[str, answers.DomainSummary]:
     domains: dict[str, list[Row]] = {}
     for row in sums:
         domains.setdefault(row["domain"], []).append(row)
     return {domain: _domain(rows) for domain, rows in domains.items()}
 
 
-def _domain(rows: list[Row]) -> DomainSummary:
+def _domain(rows: list[Row]) -> answers.DomainSummary:
     scores, counts = _raw_scores(rows), _by_state(rows)
-    return DomainSummary(
+    return answers.DomainSummary(
         total=sum(counts.values()),
         **counts,
         counted=scores.verdicts + counts["failed"],
@@ -294,13 +279,13 @@ def _domain(rows: list[Row]) -> DomainSummary:
     )
 
 
-def task_row(row: Row) -> TaskRow:
+def task_row(row: Row) -> answers.TaskRow:
     """One of `results`."""
     state = row["state"]
     failure = None
     if row["kind"] is not None and state != "done":
-        failure = TaskFailure(kind=row["kind"], blame=row["blame"], evidence=row["evidence"])
-    return TaskRow(
+        failure = answers.TaskFailure(kind=row["kind"], blame=row["blame"], evidence=row["evidence"])
+    return answers.TaskRow(
         number=row["number"],
         key=row["key"],
         domain=row["domain"],

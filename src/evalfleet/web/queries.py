@@ -7,26 +7,9 @@ from typing import Any
 
 from msgspec import Struct, convert
 
+from evalfleet.answers import runs as answers
 from evalfleet.answers.alerts import Alert
 from evalfleet.answers.comparison import Comparison
-from evalfleet.answers.runs import (
-    Bar,
-    FailedAttempt,
-    FailurePage,
-    HostSeries,
-    HostSeriesList,
-    Lane,
-    Lanes,
-    Queue,
-    QueuedTask,
-    RunFacts,
-    RunPage,
-    ScoreSeries,
-    TaskGrid,
-    TaskPage,
-    WatchedRun,
-    WatchedWorker,
-)
 from evalfleet.core.hosts.load import Sample, bounded
 from evalfleet.daemon.alerts.state import firing_of
 from evalfleet.engine.requests import barred
@@ -52,27 +35,29 @@ class Page(Struct, frozen=True, kw_only=True):
     cursor: str | None
 
 
-def runs(store: StoreReader, page: Page, states: Sequence[str], search: str | None) -> RunPage:
+def runs(store: StoreReader, page: Page, states: Sequence[str], search: str | None) -> answers.RunPage:
     before = int(page.cursor) if page.cursor else None
     with store.snapshot():
         found = store.runs.page(before=before, limit=page.limit, states=states, search=search)
         firing = _firing(store)
         rows = [_watched(store, one["run"], firing) for one in found]
-    return RunPage(runs=rows, next=_next(found, page, "place"))
+    return answers.RunPage(runs=rows, next=_next(found, page, "place"))
 
 
 def _firing(store: StoreReader) -> list[Alert]:
     return convert(firing_of(store.events.alerts()), list[Alert])
 
 
-def _watched(store: StoreReader, run: Run, firing: Sequence[Alert]) -> WatchedRun:
+def _watched(store: StoreReader, run: Run, firing: Sequence[Alert]) -> answers.WatchedRun:
     row = run_row(store, run)
     alerts = [alert for alert in firing if alert.run == run.id]
     breaker = open_breaker(store, run) if run.state is RunState.RUNNING else None
-    return WatchedRun.copy_of(row, eta_s=outlook(store, run, row.tasks.queued), problems=problems(row, breaker, alerts))
+    return answers.WatchedRun.copy_of(
+        row, eta_s=outlook(store, run, row.tasks.queued), problems=problems(row, breaker, alerts)
+    )
 
 
-def run(store: StoreReader, text: str) -> RunFacts:
+def run(store: StoreReader, text: str) -> answers.RunFacts:
     with store.snapshot():
         found = store.runs.find(text)
         over = found.state.is_over
@@ -82,7 +67,7 @@ def run(store: StoreReader, text: str) -> RunFacts:
         out = barred(store, found.id)
         alerts = [alert for alert in _firing(store) if alert.run == found.id]
         summary = summarise(store, found, results=False)
-        return RunFacts.copy_of(
+        return answers.RunFacts.copy_of(
             summary,
             found,
             covers=covered(summary),
@@ -98,10 +83,10 @@ def run(store: StoreReader, text: str) -> RunFacts:
         )
 
 
-def _worker(one: WorkerLine, numbers: dict[str, int], out: frozenset[str]) -> WatchedWorker:
+def _worker(one: WorkerLine, numbers: dict[str, int], out: frozenset[str]) -> answers.WatchedWorker:
     host = one.name.rpartition("-")[0]
     state = "quarantined" if one.key is None and (one.name in out or host in out) else str(one.state)
-    return WatchedWorker.copy_of(
+    return answers.WatchedWorker.copy_of(
         one,
         host=host,
         state=state,
@@ -120,7 +105,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     key: str | None = None
 
 
-def tasks(store: StoreReader, text: str, page: Page, choice: Choice) -> TaskPage:
+def tasks(store: StoreReader, text: str, page: Page, choice: Choice) -> answers.TaskPage:
     found = store.runs.find(text)
     rows = store.tasks.page(
         found.id,
@@ -131,10 +116,10 @@ def tasks(store: StoreReader, text: str, page: Page, choice: Choice) -> TaskPage
         key=choice.key,
         search=choice.search,
     )
-    return TaskPage(tasks=[task_row(row) for row in rows], next=_next(rows, page, "number"))
+    return answers.TaskPage(tasks=[task_row(row) for row in rows], next=_next(rows, page, "number"))
 
 
-def grid(store: StoreReader, text: str) -> TaskGrid:
+def grid(store: StoreReader, text: str) -> answers.TaskGrid:
     """All tasks by columns: for ten thousand of them names would be most of the answer."""
     found = store.runs.find(text)
     names = ("number", "key", "domain", "state", "score", "attempts", "duration_s", "kind", "blame", "worker")
@@ -144,12 +129,12 @@ def grid(store: StoreReader, text: str) -> TaskGrid:
             for name in names:
                 columns[name].append(row[name])
             columns["success"].append(None if row["success"] is None else bool(row["success"]))
-    return TaskGrid(**columns)
+    return answers.TaskGrid(**columns)
 
 
-def lanes(store: StoreReader, text: str, since: float) -> Lanes:
+def lanes(store: StoreReader, text: str, since: float) -> answers.Lanes:
     found = store.runs.find(text)
-    by_worker: dict[str, list[Bar]] = {}
+    by_worker: dict[str, list[answers.Bar]] = {}
     hosts: dict[str, str] = {}
     with store.snapshot():
         for row in store.attempts.lanes(found.id, since):
@@ -159,12 +144,13 @@ def lanes(store: StoreReader, text: str, since: float) -> Lanes:
             hosts[row["worker"]] = row["host"]
         now = store.now()
     told = [
-        Lane(worker=worker, host=hosts[worker], bars=by_worker[worker]) for worker in sorted(by_worker, key=natural)
+        answers.Lane(worker=worker, host=hosts[worker], bars=by_worker[worker])
+        for worker in sorted(by_worker, key=natural)
     ]
-    return Lanes(now=now, started_at=found.started_at, lanes=told)
+    return answers.Lanes(now=now, started_at=found.started_at, lanes=told)
 
 
-def series(store: StoreReader, text: str) -> ScoreSeries:
+def series(store: StoreReader, text: str) -> answers.ScoreSeries:
     """Scores and cost over time, attempt by attempt, thinned to the number of points that a chart can show."""
     found = store.runs.find(text)
     with store.snapshot():
@@ -190,10 +176,10 @@ def series(store: StoreReader, text: str) -> ScoreSeries:
     kept = points
     if len(points) > _POINTS:
         kept = [points[i * len(points) // _POINTS] for i in range(_POINTS)] + points[-1:]
-    return ScoreSeries(**{name: [point[i] for point in kept] for i, name in enumerate(names)})
+    return answers.ScoreSeries(**{name: [point[i] for point in kept] for i, name in enumerate(names)})
 
 
-def host_series(store: StoreReader, text: str, host: str | None, since: float) -> HostSeriesList:
+def host_series(store: StoreReader, text: str, host: str | None, since: float) -> answers.HostSeriesList:
     """`hosts`: of each its samples by columns, from the run's start (or `since`) to its end.
 
     Raises NotFound.
@@ -207,28 +193,28 @@ def host_series(store: StoreReader, text: str, host: str | None, since: float) -
         begins = min(ends, max(since, run.started_at or run.created_at))
         chosen = hosts[:_MOST_HOSTS] if host is None else [host]
         rows = [(name, bounded(store.loads.of_host(name, begins, ends))) for name in chosen]
-    return HostSeriesList(run=run.id, hosts=[_columns(name, samples) for name, samples in rows])
+    return answers.HostSeriesList(run=run.id, hosts=[_columns(name, samples) for name, samples in rows])
 
 
-def _columns(host: str, samples: list[Sample]) -> HostSeries:
+def _columns(host: str, samples: list[Sample]) -> answers.HostSeries:
     columns = {part: [_rounded(getattr(sample.load, part)) for sample in samples] for part in _PARTS}
-    return HostSeries(host=host, at=[round(sample.at, 1) for sample in samples], **columns)
+    return answers.HostSeries(host=host, at=[round(sample.at, 1) for sample in samples], **columns)
 
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
-def failures(store: StoreReader, text: str, page: Page, kind: str | None, blame: str | None) -> FailurePage:
+def failures(store: StoreReader, text: str, page: Page, kind: str | None, blame: str | None) -> answers.FailurePage:
     found = store.runs.find(text)
     before = _failure_cursor(page.cursor)
     with store.snapshot():
         kinds = summarise(store, found, results=False).failure_kinds
         rows = store.attempts.failed_page(found.id, kind=kind, blame=blame, before=before, limit=page.limit)
-    attempts = [FailedAttempt(task=row.pop("task_number"), **row) for row in map(dict[str, Any], rows)]
+    attempts = [answers.FailedAttempt(task=row.pop("task_number"), **row) for row in map(dict[str, Any], rows)]
     full = len(rows) == page.limit
     cursor = f"{rows[-1]['ended_at']!r},{rows[-1]['task_number']},{rows[-1]['number']}" if full and rows else None
-    return FailurePage(kinds=kinds, attempts=attempts, next=cursor)
+    return answers.FailurePage(kinds=kinds, attempts=attempts, next=cursor)
 
 
 def _failure_cursor(cursor: str | None) -> tuple[float, int, int] | None:
@@ -238,14 +224,14 @@ def _failure_cursor(cursor: str | None) -> tuple[float, int, int] | None:
     return float(at), int(task), int(number)
 
 
-def queue(store: StoreReader, text: str, limit: int) -> Queue:
+def queue(store: StoreReader, text: str, limit: int) -> answers.Queue:
     found = store.runs.find(text)
     with store.snapshot():
         due = store.tasks.candidates(found.id, limit)
         counts = store.tasks.counts(found.id)
         next_due = store.tasks.next_due(found.id)
-    tasks = [QueuedTask.copy_of(task, domain=task.spec.domain) for task in due]
-    return Queue(due=tasks, waiting=counts[TaskState.QUEUED], next_due_at=next_due)
+    tasks = [answers.QueuedTask.copy_of(task, domain=task.spec.domain) for task in due]
+    return answers.Queue(due=tasks, waiting=counts[TaskState.QUEUED], next_due_at=next_due)
 
 
 def compare(store: StoreReader, a: str, b: str, *, allow_different: bool = False) -> Comparison:

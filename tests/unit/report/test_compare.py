@@ -11,10 +11,11 @@ import pytest
 from msgspec import to_builtins
 from tests.support.report_builders import RunBuilder
 
+from evalfleet.answers.comparison import Comparison
 from evalfleet.core.statistics import comparison as core
 from evalfleet.errors import InputError
 from evalfleet.model import Blame, JsonObject, Kind, TaskState
-from evalfleet.report.compare import Comparison, compare, points, sentence
+from evalfleet.report.compare import compare, points, sentence
 from evalfleet.report.same_tasks import differences
 from evalfleet.report.terminal import lines
 from evalfleet.report.terminal.comparison import contrast

@@ -7,20 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from evalfleet.answers.studies import (
-    Bounds,
-    Configuration,
-    Confirmed,
-    HistoryPoint,
-    Importance,
-    Rung,
-    StudyFacts,
-    StudyFound,
-    StudyParameter,
-    StudyRow,
-    TrialCounts,
-)
-from evalfleet.answers.studies import Trial as TrialRow
+from evalfleet.answers import studies as answers
 from evalfleet.errors import InputError, NotFound
 from evalfleet.model import Run, RunState
 from evalfleet.report.reader import opened
@@ -68,7 +55,7 @@ def study_in(run: Run) -> Study:
     return study_of(run.policy.study)
 
 
-def study_facts(store: StoreReader, run: Run) -> StudyFacts:
+def study_facts(store: StoreReader, run: Run) -> answers.StudyFacts:
     """All of it, as one moment shows it. Raises InputError for a run that is no study."""
     study = study_in(run)
     with store.snapshot():
@@ -80,7 +67,7 @@ def study_facts(store: StoreReader, run: Run) -> StudyFacts:
     trials = trials_of(tasks.values(), study.objective)
     rows = [trial_row(study, trial, attempts.get(trial.number), now) for trial in trials]
     said = crowded is not None and run.state is RunState.RUNNING and crowded.data["workers"] == run.policy.workers
-    return StudyFacts.copy_of(
+    return answers.StudyFacts.copy_of(
         run,
         study,
         **_head(study, run),
@@ -92,14 +79,16 @@ def study_facts(store: StoreReader, run: Run) -> StudyFacts:
     )
 
 
-def study_found(store: StoreReader, run: Run) -> StudyFound:
+def study_found(store: StoreReader, run: Run) -> answers.StudyFound:
     """What a study found, for where a run shows its scores."""
-    return StudyFound.copy_of(study_facts(store, run))
+    return answers.StudyFound.copy_of(study_facts(store, run))
 
 
-def study_rows(store: StoreReader) -> list[StudyRow]:
+def study_rows(store: StoreReader) -> list[answers.StudyRow]:
     """Every study, newest first, without its trials and what is drawn of them."""
-    return [StudyRow.copy_of(study_facts(store, run)) for run in store.runs.newest() if run.policy.study is not None]
+    return [
+        answers.StudyRow.copy_of(study_facts(store, run)) for run in store.runs.newest() if run.policy.study is not None
+    ]
 
 
 def _head(study: Study, run: Run) -> dict[str, Any]:
@@ -141,17 +130,19 @@ def _searched(study: Study, trials: Sequence[Trial]) -> dict[str, Any]:
     counts = {str(one): sum(trial.progress is one for trial in trials) for one in Progress}
     return {
         "searched": sum(trial.role is Role.SEARCH for trial in trials),
-        "counts": TrialCounts(**counts),
-        "importance": None if shares is None else [Importance(name=name, share=share) for name, share in shares],
+        "counts": answers.TrialCounts(**counts),
+        "importance": None
+        if shares is None
+        else [answers.Importance(name=name, share=share) for name, share in shares],
         "resource": None if study.halving is None else study.halving.resource,
         "rungs": None if study.halving is None else _rungs(study, study.halving, trials),
     }
 
 
-def _history(study: Study, trials: Sequence[Trial], rows: Sequence[TrialRow]) -> list[HistoryPoint]:
+def _history(study: Study, trials: Sequence[Trial], rows: Sequence[answers.Trial]) -> list[answers.HistoryPoint]:
     """What was measured, in the order of its ends, with the best until then that keeps all limits."""
     goal = study.objective.goals[0]
-    found: list[HistoryPoint] = []
+    found: list[answers.HistoryPoint] = []
     leading: float | None = None
     ended = [
         (row.ended_at or 0.0, trial)
@@ -163,18 +154,18 @@ def _history(study: Study, trials: Sequence[Trial], rows: Sequence[TrialRow]) ->
         feasible = study.objective.feasible(trial.metrics)
         if feasible and (leading is None or goal.cost(value) < goal.cost(leading)):
             leading = value
-        found.append(HistoryPoint(number=trial.number, at=at, value=value, feasible=feasible, best=leading))
+        found.append(answers.HistoryPoint(number=trial.number, at=at, value=value, feasible=feasible, best=leading))
     return found
 
 
-def _rungs(study: Study, halving: Halving, trials: Sequence[Trial]) -> list[Rung]:
+def _rungs(study: Study, halving: Halving, trials: Sequence[Trial]) -> list[answers.Rung]:
     searched = sum(trial.role is Role.SEARCH for trial in trials)
-    found: list[Rung] = []
+    found: list[answers.Rung] = []
     for rung in rungs(halving, study.objective, trials, max(study.trials, searched)):
         states = [trial.progress for trial in rung.trials]
         leads = next((trial for trial in rung.trials if trial.progress is Progress.MEASURED), None)
         found.append(
-            Rung(
+            answers.Rung(
                 rung=rung.number,
                 budget=rung.budget,
                 wanted=rung.expected,
@@ -186,32 +177,36 @@ def _rungs(study: Study, halving: Halving, trials: Sequence[Trial]) -> list[Rung
     return found
 
 
-def _parameter(one: Parameter) -> StudyParameter:
+def _parameter(one: Parameter) -> answers.StudyParameter:
     when = None if one.when is None else one.when.text
     if isinstance(one, Choice):
-        return StudyParameter(
+        return answers.StudyParameter(
             name=one.name, type="choice", values=list(one.values), low=None, high=None, log=False, when=when
         )
     kind = "integer" if one.whole else "continuous"
-    return StudyParameter(name=one.name, type=kind, values=None, low=one.low, high=one.high, log=one.log, when=when)
+    return answers.StudyParameter(
+        name=one.name, type=kind, values=None, low=one.low, high=one.high, log=one.log, when=when
+    )
 
 
-def _configuration(one: Contender) -> Configuration:
+def _configuration(one: Contender) -> answers.Configuration:
     interval = one.interval
-    return Configuration.copy_of(
+    return answers.Configuration.copy_of(
         one,
         trial=one.key,
         parameters=dict(one.parameters),
         metrics=dict(one.metrics),
         measurements=len(one.values),
         values=list(one.values),
-        ci95=None if interval is None else Bounds(low=interval.low, high=interval.high),
+        ci95=None if interval is None else answers.Bounds(low=interval.low, high=interval.high),
         broken=list(one.broken),
     )
 
 
-def _confirmed(found: Confirmation) -> Confirmed:
-    return Confirmed(alone=_configuration(found.alone), beside=found.beside, change=found.change, text=found.text)
+def _confirmed(found: Confirmation) -> answers.Confirmed:
+    return answers.Confirmed(
+        alone=_configuration(found.alone), beside=found.beside, change=found.change, text=found.text
+    )
 
 
 def as_flags(parameters: dict[str, Value]) -> str:

@@ -10,17 +10,7 @@ from typing import Any, Literal, cast
 from msgspec import Struct, field
 
 from evalfleet import config
-from evalfleet.answers.attempts import (
-    Artifact,
-    AttemptFacts,
-    AttemptRow,
-    DesktopFacts,
-    Film,
-    LogPiece,
-    LogSizes,
-    ShownSpec,
-    TaskFacts,
-)
+from evalfleet.answers import attempts as answers
 from evalfleet.core.secret_names import masked
 from evalfleet.errors import MissingSecret, NotFound
 from evalfleet.hosts import late_redaction
@@ -106,7 +96,7 @@ def _host(store: StoreReader, run: Run, name: str) -> Reachable | Absent | None:
     return next((host for host in hosts if host.name == name), gone)
 
 
-def task(store: StoreReader, home: Home, text: str, number: int) -> TaskFacts:
+def task(store: StoreReader, home: Home, text: str, number: int) -> answers.TaskFacts:
     with store.snapshot():
         run = store.runs.find(text)
         found = store.tasks.at(run.id, number)
@@ -116,10 +106,10 @@ def task(store: StoreReader, home: Home, text: str, number: int) -> TaskFacts:
     if attempts:
         last = place(store, home, run.id, number, attempts[-1].number)
         film = _shown_film(last, last.folder)
-    return TaskFacts.copy_of(
+    return answers.TaskFacts.copy_of(
         task_row(rows[0]),
         found,
-        spec=ShownSpec.copy_of(found.spec, env=masked(found.spec.env)),
+        spec=answers.ShownSpec.copy_of(found.spec, env=masked(found.spec.env)),
         instruction=_instruction(found.spec.payload, film),
         attempt_list=[_attempt(one) for one in attempts],
     )
@@ -127,7 +117,7 @@ def task(store: StoreReader, home: Home, text: str, number: int) -> TaskFacts:
 
 def attempt(
     store: StoreReader, home: Home, text: str, task_number: int, number: int, seen: Seen | None = None
-) -> AttemptFacts:
+) -> answers.AttemptFacts:
     """
     Args:
         seen: what its machine told of it, if that is not this one.
@@ -139,16 +129,16 @@ def attempt(
     else:
         picture = newest_of(film_of(seen.folder), seen.files)
     flagged = {str(one.get("path")) for one in (found.attempt.end or {}).get("artifacts", ()) if one.get("secret")}
-    return AttemptFacts.copy_of(
+    return answers.AttemptFacts.copy_of(
         _attempt(found.attempt),
         found.attempt,
         key=found.task.key,
         run=found.run.id,
         task_state=found.task.state,
         film=_shown_film(found, seen.folder),
-        artifacts=[Artifact(path=one.path, size=one.size, secret=one.path in flagged) for one in seen.files],
-        logs=LogSizes(stdout=seen.logs.get("stdout", 0), stderr=seen.logs.get("stderr", 0)),
-        desktop=DesktopFacts(vnc=found.is_live and seen.has_screen, screenshot=picture is not None),
+        artifacts=[answers.Artifact(path=one.path, size=one.size, secret=one.path in flagged) for one in seen.files],
+        logs=answers.LogSizes(stdout=seen.logs.get("stdout", 0), stderr=seen.logs.get("stderr", 0)),
+        desktop=answers.DesktopFacts(vnc=found.is_live and seen.has_screen, screenshot=picture is not None),
         problem=seen.problem,
     )
 
@@ -174,7 +164,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
         return max(0, size - self.tail) if self.tail is not None else min(self.offset or 0, size)
 
 
-def log(found: Place, wanted: Wanted) -> LogPiece:
+def log(found: Place, wanted: Wanted) -> answers.LogPiece:
     """A piece of what an attempt wrote, or writes here."""
     name = f"{wanted.stream}.log"
     _, size = _read(found.folder, name, 0, 0)
@@ -182,9 +172,9 @@ def log(found: Place, wanted: Wanted) -> LogPiece:
     return log_row(found, wanted, size, data)
 
 
-def log_row(found: Place, wanted: Wanted, size: int, data: bytes) -> LogPiece:
+def log_row(found: Place, wanted: Wanted, size: int, data: bytes) -> answers.LogPiece:
     begin = wanted.begin(size)
-    return LogPiece(
+    return answers.LogPiece(
         stream=wanted.stream,
         offset=begin,
         next=begin + len(data),
@@ -202,7 +192,7 @@ def cleaned(found: Place, data: bytes) -> bytes:
     return late_redaction.cleaned(data, config.secret_values(found.task.spec.secrets)) if found.is_raw else data
 
 
-def _shown_film(found: Place, folder: Path) -> Film | None:
+def _shown_film(found: Place, folder: Path) -> answers.Film | None:
     try:
         return film_of(folder, lambda data: cleaned(found, data))
     except MissingSecret:
@@ -225,7 +215,7 @@ def newest_picture(found: Place) -> str | None:
     return newest_of(None, tuple(_files(found.folder)))
 
 
-def newest_of(film: Film | None, files: Sequence[SeenFile]) -> str | None:
+def newest_of(film: answers.Film | None, files: Sequence[SeenFile]) -> str | None:
     """The last screenshot that an attempt made: the film's, else the newest picture among its files."""
     known = {one.path for one in files}
     named = [frame.picture for frame in film.frames if frame.picture] if film else []
@@ -249,11 +239,11 @@ def _has_desktop(found: Place) -> bool:
     return descriptor is not None
 
 
-def _attempt(one: Attempt) -> AttemptRow:
-    return AttemptRow.copy_of(one, task=one.task_number, live=one.state in LIVE_ATTEMPT_STATES)
+def _attempt(one: Attempt) -> answers.AttemptRow:
+    return answers.AttemptRow.copy_of(one, task=one.task_number, live=one.state in LIVE_ATTEMPT_STATES)
 
 
-def _instruction(payload: Any, film: Film | None) -> str | None:
+def _instruction(payload: Any, film: answers.Film | None) -> str | None:
     if film is not None and film.goal:
         return film.goal
     if isinstance(payload, dict):

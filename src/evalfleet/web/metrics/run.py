@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from msgspec.structs import asdict
 
+from evalfleet.answers.summary import Cost, Summary
 from evalfleet.daemon.alerts.run_facts import lost_hosts
 from evalfleet.engine.requests import barred
 from evalfleet.model import Outcome, Run
 from evalfleet.report.run_row import open_breaker
-from evalfleet.report.summary import Cost, Summary, summarise
+from evalfleet.report.summary import summarise
 from evalfleet.store.reader import StoreReader
 from evalfleet.web.metrics.exposition import Sample, sample, summary
 
