@@ -10,7 +10,7 @@ import click
 
 from evalfleet.answers.base import Answer
 from evalfleet.benchmarks.waa.golden.manifest import Golden
-from evalfleet.cli.shared.document import document, say
+from evalfleet.cli.shared.document import document, print_answer
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def build(name: str, iso: str | None, accept_eula: bool, to: str | None, as_json
         return NOT_READY
     if to is not None:
         store_golden(folder, made, to, show_update)
-    say(as_json, GoldenImage(folder=str(folder), image=made), f"golden image {name} is ready in {folder}")
+    print_answer(as_json, GoldenImage(folder=str(folder), image=made), f"golden image {name} is ready in {folder}")
     return 0
 
 
@@ -118,7 +118,7 @@ def show(name: str, as_json: bool, home: str | None) -> None:
         f"stages     {', '.join(f'{stage} {took:.0f} s' for stage, took in golden.stages_s.items())}",
         *(f"file       {file.name} {file.bytes} {file.sha256}" for file in golden.files),
     ]
-    say(as_json, GoldenImage(folder=str(folder), image=golden), "\n".join(lines))
+    print_answer(as_json, GoldenImage(folder=str(folder), image=golden), "\n".join(lines))
 
 
 @image.command("verify")
@@ -132,7 +132,7 @@ def verify(name: str, as_json: bool, home: str | None) -> int:
     folder, golden = _found(home, name)
     wrong = manifest.differences(folder, golden)
     text = "\n".join(wrong) or f"{name}: all {len(golden.files)} files are as they were made"
-    say(as_json, Verified(name=name, holds=not wrong, differences=wrong), text)
+    print_answer(as_json, Verified(name=name, holds=not wrong, differences=wrong), text)
     return NOT_READY if wrong else 0
 
 
@@ -149,7 +149,7 @@ def store(name: str, url: str, as_json: bool, home: str | None) -> None:
     folder, golden = _found(home, name)
     store_golden(folder, golden, url, show_update)
     said = f"golden image {name} is stored in {shown(url)}"
-    say(as_json, GoldenImage(folder=shown(url), image=golden), said)
+    print_answer(as_json, GoldenImage(folder=shown(url), image=golden), said)
 
 
 @image.command("delete")
@@ -163,7 +163,7 @@ def delete(name: str, yes: bool, as_json: bool, home: str | None) -> None:
     if not yes:
         click.confirm(f"Delete {golden.bytes / 1e9:.1f} GB in {folder}?", abort=True)
     shutil.rmtree(folder)
-    say(as_json, GoldenImage(folder=str(folder), image=golden), f"golden image {name} is deleted")
+    print_answer(as_json, GoldenImage(folder=str(folder), image=golden), f"golden image {name} is deleted")
 
 
 def _settings(home: str | None) -> WaaSettings:
