@@ -18,7 +18,7 @@ import pytest
 from tests.support.fleet import Fleet, fleet_at, wait_for
 from tests.support.runner import RunnerSpool, a_spec, is_alive
 
-from evalfleet.cli.shared import doctor_checks
+from evalfleet.cli.home.shared import doctor_checks
 from evalfleet.hosts.local import orphans
 from evalfleet.store.open import open_store
 from evalfleet.testing.store import cases

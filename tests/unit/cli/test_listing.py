@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from evalfleet.benchmarks.base import TaskInfo
-from evalfleet.cli.shared.run_overrides import Overrides
-from evalfleet.cli.shared.tasks_file import keys_in
+from evalfleet.cli.runs.shared.run_overrides import Overrides
+from evalfleet.cli.runs.shared.tasks_file import keys_in
 from evalfleet.errors import InputError
 from evalfleet.taskfile import from_mappings
 

@@ -18,7 +18,7 @@ from evalfleet.api.submit import submit_benchmark
 from evalfleet.benchmarks.base import BenchmarkOptions
 from evalfleet.cli import main as entry
 from evalfleet.cli.pools.group import COMMANDS as POOL_COMMANDS
-from evalfleet.cli.shared.source import OPTIONS
+from evalfleet.cli.runs.shared.source import OPTIONS
 from evalfleet.cli.studies.group import COMMANDS as STUDY_COMMANDS
 from evalfleet.web.handlers.run_changes import NewRun
 from evalfleet.web.routes import routes

@@ -11,7 +11,7 @@ from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import adopt_option, home_option, json_option
 
 if TYPE_CHECKING:
-    from evalfleet.cli.shared.doctor_checks import Check
+    from evalfleet.cli.home.shared.doctor_checks import Check
     from evalfleet.config import Settings
     from evalfleet.report.terminal.lines import Line
 
@@ -28,8 +28,8 @@ def command(clean: bool, adopt: bool, as_json: bool, home: str | None) -> int:
 
     Changes nothing unless --clean or --adopt is given. Exit codes: 0 no problem (warnings are possible), 3 a problem.
     """
-    from evalfleet.cli.shared.doctor_processes import clean as end_leftovers
-    from evalfleet.cli.shared.doctor_processes import examine
+    from evalfleet.cli.home.shared.doctor_processes import clean as end_leftovers
+    from evalfleet.cli.home.shared.doctor_processes import examine
 
     settings, broken = _settings(home)
     if adopt:
@@ -53,7 +53,7 @@ def _settings(home: str | None) -> tuple[Settings, list[Check]]:
     from pathlib import Path
 
     from evalfleet import config
-    from evalfleet.cli.shared.doctor_checks import problem
+    from evalfleet.cli.home.shared.doctor_checks import problem
     from evalfleet.errors import ConfigError
 
     try:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from evalfleet.cli.runs.shared.own_machines import Machines, machine_options, submit_on_own
+from evalfleet.cli.runs.shared.run_overrides import Overrides, override_options
+from evalfleet.cli.runs.shared.source import benchmark_options, submission_of
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import budget_option, home_option, json_option
 from evalfleet.cli.shared.output import lasting
-from evalfleet.cli.shared.own_machines import Machines, machine_options, submit_on_own
-from evalfleet.cli.shared.run_overrides import Overrides, override_options
-from evalfleet.cli.shared.source import benchmark_options, submission_of
 from evalfleet.cli.shared.thresholds import Thresholds, threshold_options
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def command(
     from contextlib import nullcontext
 
     from evalfleet import config
+    from evalfleet.cli.runs.shared.serve_beside import page_beside
     from evalfleet.cli.shared.drive import Show, drive_and_report
-    from evalfleet.cli.shared.serve_beside import page_beside
     from evalfleet.engine.controller import take
     from evalfleet.operations.submit import RunOptions, require_secrets, submit
     from evalfleet.store.open import open_store

@@ -32,7 +32,7 @@ def pause(run: str, reason: str | None, as_json: bool, home: str | None) -> int:
 
     `evalfleet resume` continues it. Exit code 3 if the run is over or paused already.
     """
-    from evalfleet.cli.shared.steer import changed
+    from evalfleet.cli.runs.shared.steer import changed
     from evalfleet.operations import steer
     from evalfleet.report.text import count
 
@@ -55,7 +55,7 @@ def amend(run: str, workers: int | None, budget_usd: float | None, as_json: bool
 
     With fewer workers, tasks that run go on to their end. Of a study, --workers is the number of trials at a time.
     """
-    from evalfleet.cli.shared.steer import changed
+    from evalfleet.cli.runs.shared.steer import changed
     from evalfleet.operations import steer
     from evalfleet.report.text import count, money
 
@@ -112,7 +112,7 @@ def hold(run: str, keys: tuple[str, ...], reason: str | None, as_json: bool, hom
     A waiting task is held at once; a running one when its attempt is over, unless that brings a verdict. `evalfleet
     release` lets them start again.
     """
-    from evalfleet.cli.shared.steer import changed_tasks
+    from evalfleet.cli.runs.shared.steer import changed_tasks
     from evalfleet.operations import steer
 
     return changed_tasks(
@@ -130,7 +130,7 @@ def release(run: str, keys: tuple[str, ...], as_json: bool, home: str | None) ->
 
     `evalfleet resume` drives them, where no controller does.
     """
-    from evalfleet.cli.shared.steer import changed_tasks
+    from evalfleet.cli.runs.shared.steer import changed_tasks
     from evalfleet.operations import steer
 
     hint = "`evalfleet resume {run}` drives the run"
@@ -150,7 +150,7 @@ def quarantine(run: str, worker: str, reason: str | None, as_json: bool, home: s
 
     Tasks that run there go on to their end. `evalfleet unquarantine` lets it work again. `evalfleet status RUN` names the workers.
     """
-    from evalfleet.cli.shared.steer import changed
+    from evalfleet.cli.runs.shared.steer import changed
     from evalfleet.operations.steer import quarantine
 
     return changed(
@@ -169,7 +169,7 @@ def unquarantine(run: str, worker: str, reason: str | None, as_json: bool, home:
 
     Exit code 3 if it is not in quarantine.
     """
-    from evalfleet.cli.shared.steer import changed
+    from evalfleet.cli.runs.shared.steer import changed
     from evalfleet.operations.steer import unquarantine
 
     return changed(

@@ -110,7 +110,7 @@ def _of_benchmark(
     name: str, chosen: dict[str, Any], settings: Settings, timeout_s: float | None, remote: bool
 ) -> Submission:
     from evalfleet.benchmarks import registry
-    from evalfleet.cli.shared.tasks_file import keys_in
+    from evalfleet.cli.runs.shared.tasks_file import keys_in
     from evalfleet.operations.submit import benchmark_options, benchmark_submission, require_benchmark
 
     require_benchmark(name)

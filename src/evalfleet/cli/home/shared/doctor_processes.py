@@ -10,8 +10,8 @@ import msgspec
 
 from evalfleet import config, duration
 from evalfleet.answers.home import Check
-from evalfleet.cli.shared import doctor_checks as checks
-from evalfleet.cli.shared.doctor_checks import problem, warning
+from evalfleet.cli.home.shared import doctor_checks as checks
+from evalfleet.cli.home.shared.doctor_checks import problem, warning
 from evalfleet.config import Settings
 from evalfleet.errors import StoreError
 from evalfleet.hosts.local import orphans as leftovers
