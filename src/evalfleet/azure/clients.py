@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import anyio
 from msgspec import Struct
 
 from evalfleet.azure.settings import AzureSettings
@@ -35,7 +36,8 @@ class Clients(Struct, frozen=True):
 @asynccontextmanager
 async def opened(settings: AzureSettings) -> AsyncGenerator[Clients]:
     """Open the clients, and close them at the end. Signing in happens at the first request."""
-    async with AsyncExitStack() as stack:
+    stack = AsyncExitStack()
+    try:
         credential = await _credential(settings, stack)
         auth = _signed(credential) if settings.signed else _Unsigned()
         compute = ComputeManagementClient(
@@ -51,6 +53,9 @@ async def opened(settings: AzureSettings) -> AsyncGenerator[Clients]:
         await stack.enter_async_context(compute)
         await stack.enter_async_context(arm)
         yield Clients(settings, compute, arm)
+    finally:
+        with anyio.CancelScope(shield=True):  # who is cancelled closes its connections all the same
+            await stack.aclose()
 
 
 def _signed(credential: Any) -> SansIOHTTPPolicy[Any, Any] | AsyncHTTPPolicy[Any, Any]:

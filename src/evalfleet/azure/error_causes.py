@@ -16,6 +16,10 @@ from msgspec import Struct
 from evalfleet.pools.cloud.problems import ACTIONS, Action, Cause, MissingQuota, Problem
 
 HOUR = 3600.0
+NOT_SIGNED_IN = "NotSignedIn"  # our own code: the library names none where no token could be had
+_SIGN_IN_ERROR = "ClientAuthenticationError"
+_REFUSED_SIGN_IN = re.compile(r"AADSTS\d+:[^.\n]*")
+_NO_CONNECTION = ("Cannot connect to host", "Failed to resolve", "Name or service not known")
 
 
 class ErrorFacts(Struct, frozen=True, kw_only=True):
@@ -50,7 +54,8 @@ _CONFLICT_CODES = frozenset({"conflict", "anotheroperationinprogress", "operatio
 _AUTH_CODES = frozenset(
     {
         *("authorizationfailed", "linkedauthorizationfailed"),
-        *("invalidauthenticationtoken", "expiredauthenticationtoken"),
+        *("invalidauthenticationtoken", "expiredauthenticationtoken", "invalidauthenticationtokentenant"),
+        NOT_SIGNED_IN.lower(),
     }
 )
 _THROTTLE_CODES = frozenset({"toomanyrequests", "subscriptionrequeststhrottled", "operationnotallowedduetothrottling"})
@@ -66,12 +71,18 @@ def facts_of(error: BaseException) -> ErrorFacts:
     if status == 429:
         code = next((str(d.code) for d in details if getattr(d, "code", None)), code)
     headers = getattr(getattr(error, "response", None), "headers", None)
+    if not code and _is_sign_in(error) and not any(words in str(message) for words in _NO_CONNECTION):
+        code = NOT_SIGNED_IN
     return ErrorFacts(
         code=str(code or ""),
         message=str(message),
         status=status if isinstance(status, int) else None,
         retry_after_s=retry_after(headers),
     )
+
+
+def _is_sign_in(error: BaseException) -> bool:
+    return any(kind.__name__ == _SIGN_IN_ERROR for kind in type(error).__mro__)
 
 
 def retry_after(headers: Any) -> float | None:
@@ -191,10 +202,26 @@ def _message(cause: Cause, facts: ErrorFacts, quota: MissingQuota | None, *, reg
             return f"Azure asks for fewer requests{where}: {said}"
         case _ if facts.code.lower() == "missingsubscriptionregistration":
             return f"Azure refused{where}: {said}; `az provider register --namespace NAME` registers it"
+        case Cause.AUTH if facts.code == NOT_SIGNED_IN:
+            return sign_in_message(facts.message)
+        case Cause.AUTH if facts.status == 401:
+            return f"Azure does not accept this sign-in: {said}; sign in again: az login"
         case Cause.AUTH:
-            return f"Azure does not let us: {said}; sign in (az login), and see the roles in docs/reference/azure.md."
+            return f"Azure does not let us: {said}; `evalfleet doctor --azure` shows which permissions are missing"
         case _:
             return f"Azure refused{where}: {said}" if facts.status else f"Azure does not answer{where}: {said}"
+
+
+def sign_in_message(text: str) -> str:
+    """Say why no token could be had, and what to do. The library's text is a page that names every way it tried."""
+    refused = _REFUSED_SIGN_IN.search(text)
+    if refused is None:
+        return (
+            "not signed in to Azure; run `az login`, or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET of a "
+            "service principal"
+        )
+    variables = "AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
+    return f"Azure refused the sign-in: {refused[0]}; correct {variables}, or unset them and run `az login`"
 
 
 def quota_message(quota: MissingQuota, region: str) -> str:

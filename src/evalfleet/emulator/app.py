@@ -15,7 +15,7 @@ from evalfleet.azure.settings import EMULATOR_SUBSCRIPTION
 from evalfleet.emulator.arm.compute import Compute
 from evalfleet.emulator.arm.galleries import Galleries
 from evalfleet.emulator.arm.groups import Groups
-from evalfleet.emulator.arm.identity import Identity
+from evalfleet.emulator.arm.identity import Identity, require_token
 from evalfleet.emulator.arm.network import Network
 from evalfleet.emulator.arm.protocol import ArmError, Call, Routes, parse
 from evalfleet.emulator.arm.providers import Providers, require_registered
@@ -126,8 +126,7 @@ async def _route(world: EmulatorContext, routes: Routes, request: web.Request, b
         raise ArmError(
             400, "MissingApiVersionParameter", "The api-version query parameter (?api-version=) is required."
         )
-    if "Authorization" not in request.headers:
-        raise ArmError(401, "AuthenticationFailed", "Authentication failed. The 'Authorization' header is missing.")
+    require_token(world, request.headers.get("Authorization"))
     if target is not None and target.subscription.lower() != EMULATOR_SUBSCRIPTION:
         said = f"The subscription '{target.subscription}' could not be found."
         raise ArmError(404, "SubscriptionNotFound", said)

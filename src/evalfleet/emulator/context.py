@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import itertools
 import random
+import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
@@ -70,6 +71,9 @@ class EmulatorContext:
         self.links = scenario.link
         # Providers that are not registered, in lower case, and how far that is.
         self.unregistered = {space.lower(): "NotRegistered" for space in scenario.unregistered}
+        self.signs_in = False  # whether requests must carry a token that the token endpoint gave out
+        self.secret = secrets.token_urlsafe(12)
+        self.tokens: set[str] = set()
         for fault in scenario.fault:
             self.faults.add(fault)
 

@@ -15,7 +15,7 @@ from aiohttp import web
 from msgspec import Struct, field
 
 from evalfleet.emulator import app, tls, work_folder
-from evalfleet.emulator.arm.identity import TENANT
+from evalfleet.emulator.arm.identity import CLIENT, TENANT
 from evalfleet.emulator.clock import Clock
 from evalfleet.emulator.context import Addresses, EmulatorContext
 from evalfleet.emulator.scenario import Eviction, Scenario
@@ -53,8 +53,8 @@ class Emulator(Struct, frozen=True, kw_only=True):
         signing = {
             "SSL_CERT_FILE": str(self.certificate),
             "AZURE_TENANT_ID": TENANT,
-            "AZURE_CLIENT_ID": "emulator",
-            "AZURE_CLIENT_SECRET": "any",
+            "AZURE_CLIENT_ID": CLIENT,
+            "AZURE_CLIENT_SECRET": self.world.secret,
         }
         return (signing if self.certificate else {}) | {
             "EVALFLEET_AZURE_PROFILE": "emulator",
@@ -78,6 +78,7 @@ async def running(options: Options) -> AsyncGenerator[Emulator]:
                 seed=options.scenario.seed if options.seed is None else options.seed,
                 traffic=traffic,
             )
+            world.signs_in = options.tls
             application, machines, dockerd, guests = app.build(world)
             secure, certificate = tls.made(folder) if options.tls else (None, None)
             async with (

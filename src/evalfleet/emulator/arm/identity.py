@@ -1,17 +1,21 @@
-"""Sign-in: the token endpoint and its discovery documents. Every secret is accepted."""
+"""Sign-in: the token endpoint, its discovery documents, and whose token a request carries."""
 
 from __future__ import annotations
 
 import base64
 import json
+import secrets
 from typing import Any
 
 from aiohttp import web
 
 from evalfleet.azure.settings import EMULATOR_SUBSCRIPTION
+from evalfleet.emulator.arm.protocol import ArmError
 from evalfleet.emulator.context import EmulatorContext
 
 TENANT = "00000000-0000-0000-0000-00000000e000"
+CLIENT = "emulator"
+PRINCIPAL = "00000000-0000-0000-0000-00000000e0a1"
 
 
 class Identity:
@@ -40,8 +44,23 @@ class Identity:
 
     async def _token(self, request: web.Request) -> web.Response:
         await self._world.meet("token", {})
-        claims = {"tid": request.match_info["tenant"], "exp": int(self._world.clock.now()) + 3600, "sub": "emulator"}
-        token = ".".join([_part({"alg": "none"}), _part(claims), "unsigned"])
+        form = await request.post()
+        client, secret = str(form.get("client_id", "")), str(form.get("client_secret", ""))
+        if client != CLIENT:
+            said = f"AADSTS700016: Application with identifier '{client}' was not found in the directory 'emulator'."
+            return _refused("unauthorized_client", said)
+        if secret != self._world.secret:
+            said = f"AADSTS7000215: Invalid client secret provided for app '{client}'."
+            return _refused("invalid_client", said)
+        claims = {
+            "tid": request.match_info["tenant"],
+            "exp": int(self._world.clock.now()) + 3600,
+            "appid": client,
+            "oid": PRINCIPAL,
+            "sub": PRINCIPAL,
+        }
+        token = ".".join([_part({"alg": "none"}), _part(claims), secrets.token_urlsafe(8)])
+        self._world.tokens.add(token)
         return web.json_response({"token_type": "Bearer", "expires_in": 3600, "access_token": token})
 
     async def _endpoints(self, request: web.Request) -> web.Response:
@@ -54,6 +73,22 @@ class Identity:
                 "subscription": EMULATOR_SUBSCRIPTION,
             }
         )
+
+
+def require_token(world: EmulatorContext, authorization: str | None) -> None:
+    """Refuse a request without a token, and with TLS one whose token was not given out here."""
+    if authorization is None:
+        raise ArmError(401, "AuthenticationFailed", "Authentication failed. The 'Authorization' header is missing.")
+    if world.signs_in and authorization.removeprefix("Bearer ") not in world.tokens:
+        raise ArmError(401, "InvalidAuthenticationToken", "The access token is invalid.")
+
+
+def _refused(error: str, said: str) -> web.Response:
+    return web.json_response({"error": error, "error_description": said, "error_codes": [_number(said)]}, status=401)
+
+
+def _number(said: str) -> int:
+    return int(said.partition(":")[0].removeprefix("AADSTS"))
 
 
 def _part(value: dict[str, Any]) -> str:
