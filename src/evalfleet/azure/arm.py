@@ -29,6 +29,7 @@ from azure.mgmt.core.exceptions import ARMErrorFormat
 from azure.mgmt.core.polling.async_arm_polling import AsyncARMPolling
 
 from evalfleet.azure.settings import AzureSettings
+from evalfleet.pools.cloud.waits import waiting
 
 Body = dict[str, Any]
 T = TypeVar("T")
@@ -37,6 +38,17 @@ GROUPS_API = "2024-03-01"
 LAGS = 8  # times that a group which is there is asked again, where it says that it is not: a new one takes a moment
 NO_GROUP = "resourcegroupnotfound"
 NO_SUBSCRIPTION = "subscriptionnotfound"
+
+
+class Retries(AsyncRetryPolicy[Any, Any]):
+    """The library's own, which waits as Azure asks; this one says so."""
+
+    async def sleep(self, settings: dict[str, Any], transport: Any, response: Any = None) -> None:
+        asked_s = self.get_retry_after(response) if response else None
+        status = response.http_response.status_code if response else None
+        why = "Azure asks for fewer requests" if status == 429 else "Azure fails to answer"
+        waiting(why, asked_s or self.get_backoff_time(settings))
+        await super().sleep(settings, transport, response)
 
 
 class Arm:
@@ -48,7 +60,7 @@ class Arm:
             HeadersPolicy({"Accept": "application/json"}),
             UserAgentPolicy("evalfleet"),
             ContentDecodePolicy(),
-            AsyncRetryPolicy(retry_total=retries),
+            Retries(retry_total=retries),
             auth,
         ]
         self._client: Any = AsyncPipelineClient(settings.arm_url, policies=policies, **transport)

@@ -17,7 +17,7 @@ try:
     from azure.core.pipeline.policies import AsyncBearerTokenCredentialPolicy, AsyncHTTPPolicy, SansIOHTTPPolicy
     from azure.mgmt.compute.aio import ComputeManagementClient
 
-    from evalfleet.azure.arm import Arm
+    from evalfleet.azure.arm import Arm, Retries
 except ImportError:
     raise InputError("Azure needs more packages; install them with: pip install 'evalfleet[azure]'") from None
 
@@ -45,7 +45,7 @@ async def opened(settings: AzureSettings) -> AsyncGenerator[Clients]:
             settings.subscription,
             base_url=settings.arm_url,
             polling_interval=settings.poll_s,
-            retry_total=RETRIES,
+            retry_policy=Retries(retry_total=RETRIES),
             authentication_policy=auth,
             **_trust(settings),
         )

@@ -17,7 +17,7 @@ from evalfleet.azure.error_causes import classify, facts_of
 from evalfleet.azure.requests import image
 from evalfleet.azure.requests.image import GALLERY, ImageSpec
 from evalfleet.azure.responses import inside
-from evalfleet.azure.vms import NOT_FOUND, judged, looked
+from evalfleet.azure.vms import NOT_FOUND, asked_s, judged, looked
 from evalfleet.pools.cloud.records import LABEL_IMAGE, Progress
 
 GALLERY_API = "2024-03-03"
@@ -76,7 +76,7 @@ class Images:
             if not method.finished() and not await looked(method):
                 return Progress(done=True, forgotten=True)
             if not method.finished():
-                return Progress(done=False, look_again_s=self._settings.poll_s)
+                return Progress(done=False, look_again_s=asked_s(method) or self._settings.poll_s)
         problem = None
         try:
             await poller.result()

@@ -25,7 +25,7 @@ from msgspec import Struct
 from evalfleet.azure import responses
 from evalfleet.azure.arm import code_of
 from evalfleet.azure.clients import Clients
-from evalfleet.azure.error_causes import classify, facts_of
+from evalfleet.azure.error_causes import classify, facts_of, retry_after
 from evalfleet.azure.quota import Usage, by_name
 from evalfleet.azure.requests import vm
 from evalfleet.azure.responses import VmView
@@ -180,7 +180,7 @@ class Vms:
             if not method.finished() and not await looked(method):
                 return Progress(done=True, forgotten=True)
             if not method.finished():
-                return Progress(done=False, look_again_s=self._settings.poll_s)
+                return Progress(done=False, look_again_s=asked_s(method) or self._settings.poll_s)
         try:
             await poller.result()
         except HttpResponseError as error:
@@ -340,6 +340,11 @@ async def looked(method: Any) -> bool:
             return False
         raise HttpResponseError(response=response, error_format=ARMErrorFormat) from error
     return True
+
+
+def asked_s(method: Any) -> float | None:
+    """When Azure wants to be asked again about an operation."""
+    return retry_after(method._pipeline_response.http_response.headers)
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from evalfleet.emulator.arm.protocol import ArmError
+from evalfleet.emulator.arm.protocol import ArmError, Never
 from evalfleet.emulator.presets import PRESETS
 
 
@@ -101,6 +101,8 @@ def error_of(fault: Fault, attributes: Mapping[str, str]) -> ArmError | None:
     if fault.preset not in PRESETS:
         return None
     preset = PRESETS[fault.preset]
+    if preset.hangs:
+        return Never(preset.status, preset.code, "")
     values = {"size": "", "location": "", "name": "", **attributes}
     headers = {"Retry-After": f"{fault.retry_after:g}"} if preset.status == 429 else None
     message = preset.message.format(**values)

@@ -12,6 +12,7 @@ class Preset(Struct, frozen=True, kw_only=True):
     code: str
     message: str
     late: bool = False
+    hangs: bool = False  # it is accepted, and never ends
     detail: str = ""
 
 
@@ -51,6 +52,24 @@ PRESETS: dict[str, Preset] = {
     ),
     "internal_operation_error": Preset(
         status=200, code="InternalOperationError", message="An internal operation error occurred.", late=True
+    ),
+    "hangs": Preset(status=200, code="", message="", late=True, hangs=True),
+    "internal_execution_error": Preset(
+        status=200,
+        code="InternalExecutionError",
+        message="An internal execution error occurred. Please retry later.",
+        late=True,
+    ),
+    "networking_internal_error": Preset(
+        status=200,
+        code="NetworkingInternalOperationError",
+        message="An unexpected error occured while processing the network profile of the VM. Please retry later.",
+        late=True,
+    ),
+    "address_quota": Preset(
+        status=400,
+        code="PublicIPCountLimitReached",
+        message="Cannot create more than 10 public IP addresses for this subscription in this region.",
     ),
     "throttled": Preset(
         status=429,

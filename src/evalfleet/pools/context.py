@@ -22,6 +22,7 @@ from evalfleet.pools.settings import settings_of
 from evalfleet.store.home.facts import Identity
 
 SCHEDULE_S = 23 * HOUR_S  # a schedule knows the time of day only
+THROTTLED_PATIENCE = 60  # times that a cloud may ask for fewer requests in a row
 LEAST_LEFT_S = 1800.0  # a deadline is never nearer than this: schedules are not exact
 
 
@@ -104,8 +105,15 @@ class PoolContext:
         return max(min(length_s, paid_s), min(LEAST_LEFT_S, length_s))
 
     def pause_s(self, times: int, error: Refusal) -> float:
-        """How long to wait before the cloud is asked again that refused so often."""
+        """How long to wait before the cloud is asked again that refused so often. Where it asks for fewer requests, its own
+        word counts."""
+        if error.problem.cause is Cause.THROTTLED:
+            return error.problem.wait_s
         return max(error.problem.wait_s, self.cloud.poll_s * 2 ** min(times, 6))
+
+    def gives_up(self, times: int, error: Refusal, patience: int) -> bool:
+        """Whether the cloud refused so often in a row that a person must hear of it."""
+        return times >= (THROTTLED_PATIENCE if error.problem.cause is Cause.THROTTLED else patience)
 
     def priced(self, host: PoolHost, offering: Offering) -> PoolHost:
         """The host with what it costs in an hour of our clock: the hours of an emulator may pass more quickly. Its facts say

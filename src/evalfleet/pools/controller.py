@@ -22,6 +22,7 @@ from evalfleet.pools.busy import waits_for
 from evalfleet.pools.cloud.problems import Action, Refusal
 from evalfleet.pools.cloud.quota import note_quota
 from evalfleet.pools.cloud.records import Kind, MachineView
+from evalfleet.pools.cloud.waits import waiting
 from evalfleet.pools.context import PoolContext
 from evalfleet.pools.deadlines import let_stop, move_deadlines
 from evalfleet.pools.machine.controller import MachineController, seen
@@ -104,9 +105,11 @@ class PoolController:
                     refused = 0
                 except Refusal as error:
                     refused += 1
-                    if error.problem.action is Action.GIVE_UP or refused >= PATIENCE:
+                    if error.problem.action is Action.GIVE_UP or self._context.gives_up(refused, error, PATIENCE):
                         raise
-                    await anyio.sleep(self._context.pause_s(refused, error))
+                    pause_s = self._context.pause_s(refused, error)
+                    waiting(str(error), pause_s)
+                    await anyio.sleep(pause_s)
                     continue
                 if self._failed and not self._reconciling:
                     raise next(iter(self._failed.values()))[0]

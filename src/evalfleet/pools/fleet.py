@@ -18,6 +18,7 @@ from evalfleet.model import DesiredState, HostState, Pool, PoolHost, Run
 from evalfleet.pools.busy import waiting
 from evalfleet.pools.cloud.problems import Refusal
 from evalfleet.pools.cloud.protocol import Cloud
+from evalfleet.pools.cloud.waits import told_to
 from evalfleet.pools.controller import PoolController
 from evalfleet.pools.kinds.cloud import CloudKind
 from evalfleet.pools.machine.facts import facts_of
@@ -178,11 +179,12 @@ class PoolFleet:
     async def serve(self) -> None:
         store, thread = open_store(self._settings.home), StoreThread()
         try:
-            async with self._provider.open(self._settings, self._home) as cloud, anyio.create_task_group() as group:
-                self._cloud = cloud
-                group.start_soon(self._follow, store, thread)
-                group.start_soon(self._keep, store, thread)
-                group.start_soon(self._recheck)
+            with told_to(self._notice):
+                async with self._provider.open(self._settings, self._home) as cloud, anyio.create_task_group() as group:
+                    self._cloud = cloud
+                    group.start_soon(self._follow, store, thread)
+                    group.start_soon(self._keep, store, thread)
+                    group.start_soon(self._recheck)
         finally:
             self._cloud = None
             await thread.finish(store.close)

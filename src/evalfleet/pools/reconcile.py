@@ -11,6 +11,7 @@ from evalfleet import config
 from evalfleet.errors import NotFound, Owned
 from evalfleet.layout import Home
 from evalfleet.model import PoolHost
+from evalfleet.pools.cloud.waits import waiting_for
 from evalfleet.pools.context import PoolContext
 from evalfleet.pools.controller import PoolController
 from evalfleet.pools.convergence import is_settled
@@ -96,6 +97,7 @@ async def reconcile_pool(
 async def _waited(store: Store, thread: StoreThread, name: str, tell: Tell) -> bool:
     """Wait while another process does it. False: that process has ended."""
     seen: dict[str, PoolHost] = {}
+    waiting_for(f"another process keeps pool {name}, and does this; waiting for it")
     while await thread.call(store.pools.owner, name) is not None:
         try:
             pool = await thread.call(store.pools.get, name)

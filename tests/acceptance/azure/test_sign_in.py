@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import anyio
+import anyio.lowlevel
 import pytest
 
 from evalfleet import config
@@ -87,7 +88,7 @@ async def test_who_is_cancelled_closes_its_connections(monkeypatch: pytest.Monke
                 await anyio.sleep_forever()
         del opened
         gc.collect()
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
     assert unclosed == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -32,6 +33,16 @@ class ArmError(Exception):
 
     def answer(self) -> web.Response:
         return web.json_response(self.body(), status=self.status, headers=self.headers)
+
+
+class Never(ArmError):
+    """Stands for the end of an operation that never ends."""
+
+
+async def hang(error: ArmError | None) -> None:
+    """Wait for ever, if that is what the fault says."""
+    if isinstance(error, Never):
+        await asyncio.Event().wait()
 
 
 def not_found(kind: str, name: str, group: str) -> ArmError:

@@ -11,7 +11,7 @@ from typing import Any
 from evalfleet.azure.responses import inside
 from evalfleet.azure.sizes import SIZES
 from evalfleet.emulator.arm.network import Network
-from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, answer, not_found
+from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, answer, hang, not_found
 from evalfleet.emulator.arm.resources import VM
 from evalfleet.emulator.clock import iso
 from evalfleet.emulator.context import EmulatorContext
@@ -67,6 +67,7 @@ class VirtualMachines:
 
         async def work() -> None:
             await self._world.clock.sleep(self._world.times.create)
+            await hang(late)
             if late is not None:
                 self._fail(machine, late)
                 raise late
@@ -183,6 +184,7 @@ class VirtualMachines:
 
         async def work() -> None:
             await self._world.clock.sleep(seconds if machine.power != power else 0)
+            await hang(late)
             if late is not None:
                 raise late
             await switch(machine)
@@ -201,6 +203,7 @@ class VirtualMachines:
 
         async def work() -> None:
             await self._world.clock.sleep(self._world.times.delete)
+            await hang(late)
             if late is not None:
                 body["properties"]["provisioningState"] = "Failed"
                 raise late
@@ -216,6 +219,7 @@ class VirtualMachines:
         script = "\n".join(call.body.get("script") or ())
 
         async def work() -> Body:
+            await hang(late)
             if late is not None:
                 raise late
             ran = await machine.host.run(script)

@@ -8,14 +8,15 @@ from typing import Any, TypeAlias
 import anyio
 from msgspec.structs import replace
 
-from evalfleet.core.hosts.lifecycle import Seen, Step, next_step
+from evalfleet.core.hosts.lifecycle import Seen, Stage, Step, next_step
 from evalfleet.model import DesiredState, HostState, PoolHost
 from evalfleet.pools.cloud.problems import Action, Cause, Problem, Refusal
 from evalfleet.pools.cloud.records import LABEL_OWNER, LABEL_WORKER, MachineView, Verb
+from evalfleet.pools.cloud.waits import QUIET_S
 from evalfleet.pools.context import PoolContext
 from evalfleet.pools.machine.creation import MachineCreation
 from evalfleet.pools.machine.deadline import MachineDeadline, Unprotected
-from evalfleet.pools.machine.operation import Failed, MachineOperation
+from evalfleet.pools.machine.operation import OPERATION_S, SLOW_S, Failed, MachineOperation
 from evalfleet.pools.machine.record import MachineRecord
 
 PATIENCE = 20  # refused looks and orders in a row, each after a longer pause
@@ -39,6 +40,8 @@ class MachineController:
         self._operation = MachineOperation(context, self._record)
         self._deadline = MachineDeadline(context, self._record)
         self._waits = waits
+        self._moves_since: float | None = None  # since when the cloud is at something that we have no operation of
+        self._waits_for: str | None = None  # what was written last of a wait
 
     async def move(self, **changes: Any) -> None:
         """Write down something of it. Raises NotOwned."""
@@ -57,17 +60,30 @@ class MachineController:
                 if await self._step():
                     return
                 refused = 0
+                if self._moves_since is None:
+                    await self._say(None)
             except Failed as error:
                 failed += 1
-                if failed >= FAILURES:
+                if failed >= FAILURES or error.problem.action is Action.GIVE_UP:
                     raise
                 await anyio.sleep(self._context.pause_s(failed, error))
             except Refusal as error:
                 refused += 1
                 # Also what will never be allowed is tried twice: the machine may have gone between look and order.
-                if refused >= (2 if error.problem.action is Action.GIVE_UP else PATIENCE):
+                gives_up = error.problem.action is Action.GIVE_UP and refused >= 2
+                if gives_up or self._context.gives_up(refused, error, PATIENCE):
                     raise
-                await anyio.sleep(self._context.pause_s(refused, error))
+                pause_s = self._context.pause_s(refused, error)
+                if pause_s >= QUIET_S:
+                    await self._say(f"waits {pause_s:.0f} s: {error}")
+                await anyio.sleep(pause_s)
+
+    async def _say(self, wait: str | None) -> None:
+        """Write what the machine waits for; None: it goes on."""
+        record = self._record
+        if wait is not None or (self._waits_for is not None and record.host.reason == self._waits_for):
+            await record.move(reason=wait)
+        self._waits_for = wait
 
     async def _step(self) -> bool:
         """Look, and do one thing. True: there is nothing more to do."""
@@ -76,7 +92,7 @@ class MachineController:
         if self._operation.must_end:
             await self._deadline.protect()
             if not await self._operation.look():
-                await self._wait()
+                await anyio.sleep(self._operation.pause_s)
                 return False
         view = await self._cloud.view(record.name)
         if view is not None and not self._is_ours(view):
@@ -91,7 +107,10 @@ class MachineController:
         record = self._record
         is_to_go = record.desired is not DesiredState.RUNNING
         waits = await self._waits() if self._waits is not None and is_to_go else None
-        match next_step(record.host, seen(view), busy=waits is not None):
+        step = next_step(record.host, seen(view), busy=waits is not None)
+        if step is Step.WAIT and view is not None and view.stage is Stage.CREATING and record.facts.problem is not None:
+            step = Step.CLEAR  # a creation that was given up, because it did not end
+        match step:
             case Step.REST:
                 return True
             case Step.DRAIN:
@@ -99,7 +118,8 @@ class MachineController:
                     await record.move(state=HostState.DRAINING, reason=waits)
                 return True
             case Step.WAIT:
-                await self._wait()
+                assert view is not None
+                await self._await_move(view)
             case Step.CREATE:
                 await MachineCreation(self._context, record, self._operation, self._deadline).create()
             case Step.CLEAR:
@@ -127,6 +147,20 @@ class MachineController:
 
     async def _wait(self) -> None:
         await anyio.sleep(self._cloud.poll_s)
+
+    async def _await_move(self, view: MachineView) -> None:
+        """Wait until what the cloud does with the machine is over; a deletion that does not end is asked for again, once."""
+        now, limit_s = await self._context.record.now(), self._context.wanted.deadline.get("arm", OPERATION_S)
+        since = self._moves_since = self._moves_since or now
+        if now - since >= limit_s:
+            self._moves_since = None
+            said = f"the cloud has shown {view.name} as {view.stage} for {limit_s / 60:g} min; look at it in the cloud's portal"
+            raise Failed(Problem(cause=Cause.CONFLICT, action=Action.GIVE_UP, message=said))
+        if now - since >= SLOW_S and self._waits_for is None:
+            await self._say(f"the cloud has shown it as {view.stage} for over {SLOW_S / 60:g} min")
+            if view.stage is Stage.DELETING:
+                await self._cloud.delete(view.name)
+        await self._wait()
 
     async def _is_sure(self, view: MachineView | None) -> bool:
         """False: the cloud took the order for it a moment ago and does not show it yet; it is there all the same, and costs."""
@@ -249,8 +283,8 @@ class MachineController:
         )
         await record.stop_meter(state=HostState.CREATING, facts=facts, reason=problem.message)
         await self._delete()
-        while record.facts.operation is not None and not await self._operation.look():
-            await self._wait()
+        while record.facts.operation is not None and not await self._operation.look():  # noqa: ASYNC110 - a cloud tells nobody
+            await anyio.sleep(self._operation.pause_s)
         await self._cloud.drop_deadline(record.name)
 
     async def _delete(self) -> None:

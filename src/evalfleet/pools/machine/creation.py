@@ -134,7 +134,7 @@ class MachineCreation:
                 facts=facts
             )  # there already, by the request of an owner that died; the view tells the rest
             return
-        operation = Operation(verb=Verb.CREATE, continuation=created.continuation)
+        operation = Operation(verb=Verb.CREATE, continuation=created.continuation, began_at=now)
         is_protected = created.deadline_problem is None
         await record.move(facts=replace(facts, operation=operation, deadline_at=stops_at if is_protected else None))
         if created.deadline_problem is not None:
@@ -145,5 +145,5 @@ class MachineCreation:
         while record.facts.operation is not None and record.desired is DesiredState.RUNNING:
             await self._deadline.protect()
             if not await self._operation.look():
-                await anyio.sleep(self._context.cloud.poll_s)
+                await anyio.sleep(self._operation.pause_s)
             await record.refresh()

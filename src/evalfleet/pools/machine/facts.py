@@ -18,6 +18,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
     verb: str
     continuation: str
+    began_at: float | None = None  # None: an older version began it
 
 
 class MachineFacts(Struct, frozen=True, kw_only=True):

@@ -5,10 +5,13 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from evalfleet.model import DesiredState
-from evalfleet.pools.cloud.problems import Refusal
+from evalfleet.pools.cloud.problems import Action, Cause, Problem, Refusal
 from evalfleet.pools.cloud.records import Offering, Verb
 from evalfleet.pools.context import PoolContext
 from evalfleet.pools.machine.record import MachineRecord
+
+SLOW_S = 600.0  # after it an operation is said to take long
+OPERATION_S = 1800.0  # after it one is given up
 
 
 class Failed(Refusal):
@@ -21,6 +24,7 @@ class MachineOperation:
     def __init__(self, context: PoolContext, record: MachineRecord) -> None:
         self._context = context
         self._record = record
+        self.pause_s = context.cloud.poll_s  # until the next look: as the cloud asks, where it does
 
     @property
     def must_end(self) -> bool:
@@ -43,11 +47,31 @@ class MachineOperation:
         progress = await self._context.cloud.poll(verb, record.name, facts.operation.continuation, offering)
         problem = progress.problem
         if not progress.done:
-            return False
+            self.pause_s = max(self._context.cloud.poll_s, progress.look_again_s)
+            return await self._ends_late(verb)
         if problem is None or verb is not Verb.CREATE:
             await record.move(facts=replace(facts, operation=None))
         else:
             await record.move(facts=replace(facts, operation=None, problem=problem), reason=problem.message)
         if problem is not None and verb is not Verb.CREATE:
             raise Failed(problem)
+        return True
+
+    async def _ends_late(self, verb: Verb) -> bool:
+        """Give up an operation that takes longer than any does, and say meanwhile that it takes long."""
+        record, facts = self._record, self._record.facts
+        began_at = facts.operation.began_at if facts.operation else None
+        took_s = await self._context.record.now() - (began_at or record.host.updated_at)
+        limit_s = self._context.wanted.deadline.get("arm", OPERATION_S)
+        said = f"the cloud takes long to {verb} it: over {min(SLOW_S, limit_s) / 60:g} min"
+        if took_s < limit_s:
+            if took_s >= SLOW_S and record.host.reason != said:
+                await record.move(reason=said)
+            return False
+        said = f"the cloud did not {verb} it within {limit_s / 60:g} min"
+        problem = Problem(cause=Cause.PROVISIONING, action=Action.NEXT_REGION, message=said, avoid_s=SLOW_S)
+        if verb is not Verb.CREATE:
+            await record.move(facts=replace(facts, operation=None))
+            raise Failed(problem)
+        await record.move(facts=replace(facts, operation=None, problem=problem), reason=said)
         return True

@@ -53,7 +53,8 @@ class MachineRecord:
 
     async def begin(self, verb: Verb, continuation: str) -> None:
         """Write that a long operation was begun."""
-        await self.move(facts=replace(self.facts, operation=Operation(verb=verb, continuation=continuation)))
+        operation = Operation(verb=verb, continuation=continuation, began_at=await self._context.record.now())
+        await self.move(facts=replace(self.facts, operation=operation))
 
     # What it costs
 

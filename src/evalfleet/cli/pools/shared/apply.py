@@ -78,9 +78,14 @@ def made_true(settings: Settings, store: Store, order: Order, *, as_json: bool) 
     from evalfleet.cli.pools.shared.table import page
     from evalfleet.daemon.alerts.beside import alerts_beside
     from evalfleet.operations.pools import reconcile
+    from evalfleet.pools.cloud.waits import told_to
 
     teller = Teller(quiet=as_json)
-    with alerts_beside(settings, lambda text: click.echo(f"evalfleet: {text}", err=True)):
+
+    def tell(text: str) -> None:
+        click.echo(f"evalfleet: {text}", err=True)
+
+    with alerts_beside(settings, tell), told_to(tell):
         facts = anyio.run(partial(reconcile, settings, store, order, tell=teller))
     if facts is None:
         gone = DeletedPool(deleted=order.pool, left={})
