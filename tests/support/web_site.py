@@ -94,8 +94,13 @@ class Site:
 
     async def looked(self) -> None:
         """Wait until whoever keeps the pool has looked at it, from now on, and acted on what it saw."""
-        before = len(self.cloud.exchanges("GET", "/virtualMachines"))
-        await self.until(lambda: len(self.cloud.exchanges("GET", "/virtualMachines")) >= before + 4)
+        before = self._lists()
+        await self.until(lambda: self._lists() >= before + 2)
+
+    def _lists(self) -> int:
+        """How often our VMs were listed."""
+        found = self.cloud.exchanges("GET", "/virtualMachines")
+        return sum(each["path"].endswith("/virtualMachines") and "resourceGroups" in each["path"] for each in found)
 
     # Looking
 

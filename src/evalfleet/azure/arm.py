@@ -6,6 +6,7 @@ It is built of the same parts as Microsoft's libraries, and so retries, honours 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import TracebackType
@@ -29,13 +30,17 @@ from azure.mgmt.core.exceptions import ARMErrorFormat
 from azure.mgmt.core.polling.async_arm_polling import AsyncARMPolling
 
 from evalfleet.azure.settings import AzureSettings
-from evalfleet.pools.cloud.waits import waiting
+from evalfleet.pools.cloud.waits import waiting, waiting_for
 
 Body = dict[str, Any]
 T = TypeVar("T")
 PAGES_AT_MOST = 1000
 GROUPS_API = "2024-03-01"
 LAGS = 8  # times that a group which is there is asked again, where it says that it is not: a new one takes a moment
+PROVIDER_API = "2021-04-01"
+REGISTER_LOOKS = 60
+NOT_REGISTERED = "missingsubscriptionregistration"
+_NAMESPACE = re.compile(r"namespace '([\w.]+)'")
 NO_GROUP = "resourcegroupnotfound"
 NO_SUBSCRIPTION = "subscriptionnotfound"
 
@@ -91,15 +96,41 @@ class Arm:
         return cast("Body", (await self._send("POST", path, api)).http_response.json())
 
     async def patient(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask again while the group is not found that we have made or seen: for a moment after it was made, it is not."""
+        """Ask again while the group is not found that we have made or seen: for a moment after it was made, it is not.
+        And once more where the subscription had to be registered for a provider first."""
         for lag in range(LAGS):
             try:
                 return await ask()
             except HttpResponseError as error:
-                if code_of(error) != NO_GROUP or not await self.has_group():
+                if code_of(error) == NOT_REGISTERED:
+                    await self._register_for(error)
+                elif code_of(error) != NO_GROUP or not await self.has_group():
                     raise
-                await anyio.sleep(self._poll_s * min(2**lag, 4))
+                else:
+                    await anyio.sleep(self._poll_s * min(2**lag, 4))
         return await ask()
+
+    async def register(self, space: str) -> bool:
+        """Let the subscription use a provider; False: that is not done in time."""
+        path = f"/subscriptions/{self._settings.subscription}/providers/{space}"
+        await self.post(f"{path}/register", PROVIDER_API)
+        waiting_for(f"the subscription is registered for {space}; that takes a minute or two")
+        for _ in range(REGISTER_LOOKS):
+            provider = await self.get(path, PROVIDER_API)
+            if provider is not None and provider.get("registrationState") == "Registered":
+                return True
+            await anyio.sleep(self._poll_s)
+        return False
+
+    async def _register_for(self, error: HttpResponseError) -> None:
+        """Register for the provider that a refusal names. Raises that refusal where it cannot be done."""
+        named = _NAMESPACE.search(str(error.message))
+        try:
+            is_done = named is not None and await self.register(named[1])
+        except HttpResponseError:  # we may not; what a person must do is said with the refusal itself
+            is_done = False
+        if not is_done:
+            raise error
 
     async def has_group(self) -> bool:
         """Whether the resource group is there, by a list that was answered: a 404 alone does not prove that it is not."""

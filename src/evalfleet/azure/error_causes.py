@@ -17,6 +17,8 @@ from evalfleet.pools.cloud.problems import ACTIONS, Action, Cause, MissingQuota,
 
 HOUR = 3600.0
 NOT_SIGNED_IN = "NotSignedIn"  # our own code: the library names none where no token could be had
+_NAMESPACE = re.compile(r"namespace '([\w.]+)'")
+_DENIED = re.compile(r"perform (?:the )?action '(?P<action>[^']+)'.*?over scope '(?P<scope>[^']+)'")
 _SIGN_IN_ERROR = "ClientAuthenticationError"
 _REFUSED_SIGN_IN = re.compile(r"AADSTS\d+:[^.\n]*")
 _NO_CONNECTION = ("Cannot connect to host", "Failed to resolve", "Name or service not known")
@@ -201,7 +203,14 @@ def _message(cause: Cause, facts: ErrorFacts, quota: MissingQuota | None, *, reg
         case Cause.THROTTLED:
             return f"Azure asks for fewer requests{where}: {said}"
         case _ if facts.code.lower() == "missingsubscriptionregistration":
-            return f"Azure refused{where}: {said}; `az provider register --namespace NAME` registers it"
+            named = _NAMESPACE.search(facts.message)
+            space = named[1] if named else "NAME"
+            return f"Azure refused{where}: {said}; `az provider register --namespace {space}` registers it"
+        case Cause.AUTH if denied := _DENIED.search(facts.message):
+            return (
+                f"you lack the permission {denied['action']} on {denied['scope']}; ask for the role in "
+                "docs/reference/azure.md (`evalfleet doctor --azure` lists all that is missing)"
+            )
         case Cause.AUTH if facts.code == NOT_SIGNED_IN:
             return sign_in_message(facts.message)
         case Cause.AUTH if facts.status == 401:

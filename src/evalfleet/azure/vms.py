@@ -9,8 +9,8 @@ All raise `Refusal`, which carries the judged problem.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -23,7 +23,6 @@ from azure.mgmt.core.exceptions import ARMErrorFormat
 from msgspec import Struct
 
 from evalfleet.azure import responses
-from evalfleet.azure.arm import code_of
 from evalfleet.azure.clients import Clients
 from evalfleet.azure.error_causes import classify, facts_of, retry_after
 from evalfleet.azure.quota import Usage, by_name
@@ -44,14 +43,13 @@ from evalfleet.pools.cloud.records import (
 
 NETWORK_API = "2024-05-01"
 NOT_FOUND = 404
+FORBIDDEN = 403
+ONE_BY_ONE = 10  # VMs; the states of more are listed
+AT_A_TIME = 10
 PRECONDITION_FAILED = 412
 GROUP_API = "2024-03-01"
 SCHEDULE_API = "2018-09-15"
-PROVIDER_API = "2021-04-01"
-SCHEDULES = "Microsoft.DevTestLab"
 SCHEDULE_TYPE = "microsoft.devtestlab/schedules"
-NOT_REGISTERED = "missingsubscriptionregistration"
-REGISTER_LOOKS = 60
 _LOG_CHARS = 64_000
 _VMS = "Microsoft.Compute/virtualMachines"
 _APIS = {
@@ -213,18 +211,12 @@ class Vms:
         """Have Azure deallocate the VM at that minute, whether we live or not, and see that Azure knows it. Said again, it
         moves the deadline. The VM need not run yet.
 
-        The schedule knows minutes of the day only: `at` must be within 24 hours, and is best half an hour away. The
-        provider of schedules is registered where nobody has done so.
+        The schedule knows minutes of the day only: `at` must be within 24 hours, and is best half an hour away.
         """
         labels = {key: value for key, value in tags.items() if key.startswith("evalfleet-")}
         body = vm.shutdown_body(region, self._vm_id(name), at, labels)
         async with judged(region):
-            try:
-                await self._arm.put(self._deadline_path(name), SCHEDULE_API, body)
-            except HttpResponseError as error:
-                if code_of(error) != NOT_REGISTERED or not await self._register(SCHEDULES):
-                    raise
-                await self._arm.put(self._deadline_path(name), SCHEDULE_API, body)
+            await self._arm.put(self._deadline_path(name), SCHEDULE_API, body)
         if not await self.has_deadline(name, at):
             said = f"Azure accepted a deadline for {name}, and does not show it"
             raise Refusal(Problem(cause=Cause.CONFLICT, action=Action.WAIT, message=said))
@@ -234,17 +226,6 @@ class Vms:
         async with judged():
             schedule = await self._arm.get(self._deadline_path(name), SCHEDULE_API)
         return schedule is not None and vm.is_deadline(schedule, self._vm_id(name), at)
-
-    async def _register(self, space: str) -> bool:
-        """Let the subscription use a provider; False: that is not done in time."""
-        path = f"/subscriptions/{self._settings.subscription}/providers/{space}"
-        await self._arm.post(f"{path}/register", PROVIDER_API)
-        for _ in range(REGISTER_LOOKS):
-            provider = await self._arm.get(path, PROVIDER_API)
-            if provider is not None and provider.get("registrationState") == "Registered":
-                return True
-            await anyio.sleep(self._settings.poll_s)
-        return False
 
     async def renew(self, name: str, region: str, tags: Mapping[str, str], expires_at: float) -> None:
         """Move the moment after which anybody may reap the VM."""
@@ -276,20 +257,41 @@ class Vms:
     # All of ours
 
     async def list(self, pool: str | None = None) -> list[VmView]:
-        """Return our VMs, or those of one pool, with their power states: two requests, however many there are."""
+        """Return our VMs, or those of one pool, with their power states."""
         async with judged():
             # As plain objects: the library's own lists make a dozen models of each VM, and we look several times a second.
-            path, api = f"providers/{_VMS}", _APIS["microsoft.compute"]
-            bodies = await self._arm.list(f"{self._settings.group_path()}/{path}", api)
-            if not bodies:
-                return []  # perhaps not even the group is there
-            everywhere = f"/subscriptions/{self._settings.subscription}/{path}"
-            found = await self._arm.list(everywhere, api, {"statusOnly": "true"}, exists=True)
-            states = {str(body["id"]).lower(): body.get("properties", {}).get("instanceView") for body in found}
+            path = f"{self._settings.group_path()}/providers/{_VMS}"
+            bodies = [body for body in await self._arm.list(path, _APIS["microsoft.compute"]) if _is_of(body, pool)]
+            states = await self._states([str(body["id"]) for body in bodies])
         for body in bodies:
             body["properties"]["instanceView"] = states.get(str(body["id"]).lower())
-        ours = [responses.vm_view(body) for body in bodies if LABEL_POOL in (body.get("tags") or {})]
-        return [view for view in ours if pool is None or view.tags[LABEL_POOL] == pool]
+        return [responses.vm_view(body) for body in bodies]
+
+    async def _states(self, ids: Sequence[str]) -> dict[str, Any]:
+        """The states of VMs, by id in lower case. Azure has a list of states for the whole subscription only, which may be
+        large, and which not everybody may see: few VMs are asked one by one, and so are those that the list leaves out."""
+        states: dict[str, Any] = {}
+        if len(ids) > ONE_BY_ONE:
+            everywhere = f"/subscriptions/{self._settings.subscription}/providers/{_VMS}"
+            try:
+                api = _APIS["microsoft.compute"]
+                found = await self._arm.list(everywhere, api, {"statusOnly": "true"}, exists=True)
+                states = {str(body["id"]).lower(): body.get("properties", {}).get("instanceView") for body in found}
+            except HttpResponseError as error:
+                if error.status_code != FORBIDDEN:
+                    raise
+        limit = anyio.Semaphore(AT_A_TIME)
+
+        async def ask(vm_id: str) -> None:
+            async with limit:
+                states[vm_id.lower()] = await self._arm.get(f"{vm_id}/instanceView", _APIS["microsoft.compute"])
+
+        with first_error():
+            async with anyio.create_task_group() as group:
+                for each in ids:
+                    if each.lower() not in states:
+                        group.start_soon(ask, each)
+        return states
 
     async def owned(self, pool: str | None = None) -> list[Resource]:
         """Return everything of any type that carries our tag: what a reaper must account for."""
@@ -342,6 +344,21 @@ async def looked(method: Any) -> bool:
     return True
 
 
+@contextmanager
+def first_error() -> Generator[None]:
+    """Let one error of Azure out of a task group's bundle."""
+    try:
+        yield
+    except BaseExceptionGroup as bundle:
+        meant, _ = bundle.split(AzureError)
+        first: BaseException | None = meant
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        if first is None:
+            raise
+        raise first from None
+
+
 def asked_s(method: Any) -> float | None:
     """When Azure wants to be asked again about an operation."""
     return retry_after(method._pipeline_response.http_response.headers)
@@ -370,6 +387,12 @@ async def _text_at(url: str) -> str:
     except (URLError, TimeoutError, OSError) as error:
         said = f"the console log does not come: {error}"
         raise Refusal(Problem(cause=Cause.SERVER, action=Action.WAIT, message=said, wait_s=5.0)) from error
+
+
+def _is_of(body: Mapping[str, Any], pool: str | None) -> bool:
+    """Whether it is a resource of that pool, or of any of ours."""
+    tags: Mapping[str, str] = body.get("tags") or {}
+    return LABEL_POOL in tags and pool in (None, tags[LABEL_POOL])
 
 
 def _public_ip_id(nic: Mapping[str, Any]) -> str | None:

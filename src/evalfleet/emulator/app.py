@@ -20,6 +20,7 @@ from evalfleet.emulator.arm.network import Network
 from evalfleet.emulator.arm.protocol import ArmError, Call, Routes, parse
 from evalfleet.emulator.arm.providers import Providers, require_registered
 from evalfleet.emulator.arm.retail import Retail
+from evalfleet.emulator.arm.roles import Roles, require_permission
 from evalfleet.emulator.arm.schedules import Schedules
 from evalfleet.emulator.arm.snapshots import Snapshots
 from evalfleet.emulator.arm.vms import VirtualMachines
@@ -45,6 +46,7 @@ def build(world: EmulatorContext) -> tuple[web.Application, Machines, Dockerd, G
     dockerd = Dockerd(lambda name: VmDocker(world, vms.machines, guests, vms.machines.named(name)))
     routes: Routes = {
         **Providers(world).routes(),
+        **Roles(world).routes(),
         **network.routes(),
         **vms.routes(),
         **Compute(world).routes(),
@@ -149,6 +151,7 @@ async def _route(world: EmulatorContext, routes: Routes, request: web.Request, b
         headers=request.headers,
         body=body,
     )
+    require_permission(world, call)
     require_registered(world, call)
     return await handler(call)
 

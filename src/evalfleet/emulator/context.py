@@ -71,6 +71,7 @@ class EmulatorContext:
         self.links = scenario.link
         # Providers that are not registered, in lower case, and how far that is.
         self.unregistered = {space.lower(): "NotRegistered" for space in scenario.unregistered}
+        self.roles = scenario.role
         self.signs_in = False  # whether requests must carry a token that the token endpoint gave out
         self.secret = secrets.token_urlsafe(12)
         self.tokens: set[str] = set()

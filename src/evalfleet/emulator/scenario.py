@@ -5,6 +5,10 @@
     seed = 7
     unregistered = ["Microsoft.DevTestLab"]
 
+    [[role]]                   # without any, everything is allowed
+    scope = "evalfleet"        # a resource group, or "subscription"
+    actions = ["Microsoft.Compute/*", "*/read"]
+
     [times]                    # in cloud seconds
     create = 60
 
@@ -89,11 +93,20 @@ class LinkChange(msgspec.Struct, forbid_unknown_fields=True):
     lasts: float | None = None  # cloud seconds; None: until it is healed by hand
 
 
+class Role(msgspec.Struct, forbid_unknown_fields=True):
+    """What the principal may do, and where."""
+
+    scope: str = "subscription"  # or the name of a resource group
+    actions: list[str] = []  # such as "Microsoft.Compute/*"
+    not_actions: list[str] = []
+
+
 class Scenario(msgspec.Struct, forbid_unknown_fields=True):
     """What a scenario file may say."""
 
     seed: int = 0
     unregistered: list[str] = []  # providers, such as Microsoft.DevTestLab
+    role: list[Role] | None = None  # None: everything is allowed
     times: Times = msgspec.field(default_factory=Times)
     quota: dict[str, dict[str, int]] = {}
     fault: list[Fault] = []

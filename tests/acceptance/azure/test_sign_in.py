@@ -86,7 +86,6 @@ async def test_who_is_cancelled_closes_its_connections(monkeypatch: pytest.Monke
                 await Vms(opened).usages("eastus")
                 scope.cancel()
                 await anyio.sleep_forever()
-        del opened
         gc.collect()
         await anyio.lowlevel.checkpoint()
     assert unclosed == []

@@ -50,7 +50,7 @@ async def test_a_machine_that_can_have_no_deadline_is_deleted_and_the_pool_says_
         cause, message = here.reason()
         assert cause == "auth"
         assert "no deadline can be set" in message
-        assert "roles in docs/reference/azure.md" in message
+        assert "`evalfleet doctor --azure`" in message
 
 
 async def test_the_provider_of_schedules_is_registered_where_nobody_did(tmp_path: Path) -> None:

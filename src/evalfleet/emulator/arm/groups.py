@@ -37,8 +37,13 @@ class Groups:
 
     async def _get(self, call: Call) -> Any:
         if not call.target.group:
-            return answer({"value": self._world.resources.groups()})
+            return answer({"value": [each for each in self._world.resources.groups() if self._is_seen(each["name"])]})
         return answer(self._world.resources.group(call.target.group))
+
+    def _is_seen(self, group: str) -> bool:
+        """A list shows only what one has a role on."""
+        roles = self._world.roles
+        return roles is None or any(role.scope in ("subscription", group) for role in roles)
 
     async def _head(self, call: Call) -> Any:
         try:

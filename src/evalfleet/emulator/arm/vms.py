@@ -138,7 +138,7 @@ class VirtualMachines:
         return answer(self._shown(body, with_state="instanceview" in call.query.get("$expand", "").lower()))
 
     async def _instance_view(self, call: Call) -> Any:
-        await self._world.meet("vm.get", call.attributes())
+        await self._world.meet("vm.state", call.attributes())
         machine = self.machines.of(self._seen(call))
         return answer(instance_view(machine, self._world.clock.now()))
 
