@@ -19,6 +19,7 @@ HOUR = 3600.0
 NOT_SIGNED_IN = "NotSignedIn"  # our own code: the library names none where no token could be had
 _NAMESPACE = re.compile(r"namespace '([\w.]+)'")
 _DENIED = re.compile(r"perform (?:the )?action '(?P<action>[^']+)'.*?over scope '(?P<scope>[^']+)'")
+_POLICY_HELP = "if it forbids public addresses, see docs/howto/azure-in-a-company.md"
 _SIGN_IN_ERROR = "ClientAuthenticationError"
 _REFUSED_SIGN_IN = re.compile(r"AADSTS\d+:[^.\n]*")
 _NO_CONNECTION = ("Cannot connect to host", "Failed to resolve", "Name or service not known")
@@ -52,7 +53,15 @@ _SPOT_CODES = frozenset(
         "evictionpolicycanbesetonlyonazurespotvirtualmachines",
     }
 )
-_CONFLICT_CODES = frozenset({"conflict", "anotheroperationinprogress", "operationpreempted", "retryableerror"})
+_CONFLICT_CODES = frozenset(
+    {
+        *("conflict", "anotheroperationinprogress", "operationpreempted", "retryableerror", "nicinuse"),
+        *("inusesubnetcannotbedeleted", "inusenetworksecuritygroupcannotbedeleted", "publicipaddresscannotbedeleted"),
+    }
+)
+_ADDRESS_CODES = frozenset({"publicipcountlimitreached", "publicipaddresscountlimitreached"})
+_POLICY_CODES = frozenset({"requestdisallowedbypolicy", "requestdisallowedbyazure"})
+_LOCK_CODES = frozenset({"scopelocked"})
 _AUTH_CODES = frozenset(
     {
         *("authorizationfailed", "linkedauthorizationfailed"),
@@ -126,6 +135,8 @@ def _cause(facts: ErrorFacts) -> tuple[Cause, MissingQuota | None]:
         (_THROTTLE_CODES, Cause.THROTTLED),
         (_AUTH_CODES, Cause.AUTH),
         (_CONFLICT_CODES, Cause.CONFLICT),
+        (_ADDRESS_CODES, Cause.REGION_QUOTA),
+        (_POLICY_CODES | _LOCK_CODES, Cause.REQUEST),
         (frozenset({"resourcenotfound", "resourcegroupnotfound", "notfound"}), Cause.NOT_FOUND),
     ):
         if code in codes:
@@ -134,7 +145,8 @@ def _cause(facts: ErrorFacts) -> tuple[Cause, MissingQuota | None]:
 
 
 def _cause_by_status(status: int | None) -> Cause:
-    if status is None or status >= 500 or status == 408:
+    # An operation that was accepted (200) and failed in a way that nobody foresaw says nothing of the next one.
+    if status is None or status >= 500 or status in (200, 408):
         return Cause.SERVER
     if status == 429:
         return Cause.THROTTLED
@@ -187,7 +199,13 @@ def _message(cause: Cause, facts: ErrorFacts, quota: MissingQuota | None, *, reg
     said = _one_line(facts)
     match cause:
         case Cause.SPOT_QUOTA | Cause.FAMILY_QUOTA | Cause.REGION_QUOTA:
+            if facts.code.lower() in _ADDRESS_CODES:
+                return f"the quota of public addresses{where} is used up: {said}; name another region, or ask for more"
             return quota_message(quota, region) if quota else f"the quota{where} is used up: {said}"
+        case _ if facts.code.lower() in _POLICY_CODES:
+            return f"a policy of your organisation forbids it{where}: {said}; {_POLICY_HELP}"
+        case _ if facts.code.lower() in _LOCK_CODES:
+            return f"a lock forbids it{where}: {said}; `az lock list` shows it, and who may remove it can use `az lock delete`"
         case Cause.SKU:
             return f"{what} is not to be had{where}; name another size or region (--size, --regions): {said}"
         case Cause.CAPACITY:

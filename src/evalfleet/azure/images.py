@@ -58,16 +58,23 @@ class Images:
                 return None
             if await self._arm.get(self._gallery(), GALLERY_API) is None:
                 await self._arm.put(self._gallery(), GALLERY_API, image.gallery_body(spec.source_region, spec.owner))
-            await self._arm.put(self._definition(spec.name), GALLERY_API, image.definition_body(spec))
+            if await self._arm.get(self._definition(spec.name), GALLERY_API) is None:  # it stays where it was made
+                await self._arm.put(self._definition(spec.name), GALLERY_API, image.definition_body(spec))
             snapshot = self._snapshot(spec.name, spec.version)
-            if await self._arm.get(snapshot, SNAPSHOT_API) is None:
-                await self._arm.put(snapshot, SNAPSHOT_API, image.snapshot_body(spec))
-            body = image.version_body(spec, snapshot)
-            poller = await self._versions.begin_create_or_update(self._group, GALLERY, spec.name, spec.version, body)
+            try:
+                if await self._arm.get(snapshot, SNAPSHOT_API) is None:
+                    await self._arm.put(snapshot, SNAPSHOT_API, image.snapshot_body(spec))
+                body = image.version_body(spec, snapshot)
+                poller = await self._versions.begin_create_or_update(
+                    self._group, GALLERY, spec.name, spec.version, body
+                )
+            except HttpResponseError:
+                await self._arm.delete(snapshot, SNAPSHOT_API)  # nobody needs it now, and it costs
+                raise
             return cast("str", poller.continuation_token())
 
     async def poll(self, name: str, version: str, continuation: str) -> Progress:
-        """Look once how far it is. When it is done, well or not, the copy of the disk is deleted."""
+        """Look once how far it is. When it is done, the copy of the disk is deleted, and so is a version that failed."""
         async with judged():
             poller = await self._versions.begin_create_or_update(
                 self._group, GALLERY, name, version, {}, continuation_token=continuation
@@ -84,6 +91,9 @@ class Images:
             if error.status_code != NOT_FOUND:  # else it was deleted meanwhile; `view` will say so
                 problem = classify(facts_of(error))
         await self.tidy(name, version)
+        if problem is not None:
+            async with judged():
+                await self._arm.delete(f"{self._definition(name)}/versions/{version}", GALLERY_API)
         return Progress(done=True, problem=problem)
 
     async def tidy(self, name: str, version: str) -> None:

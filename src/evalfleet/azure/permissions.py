@@ -29,6 +29,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
         *(f"{_NET}/virtualNetworks/read", f"{_NET}/virtualNetworks/write", f"{_NET}/virtualNetworks/subnets/read"),
         *(f"{_NET}/virtualNetworks/subnets/join/action", f"{_NET}/networkSecurityGroups/read"),
         *(f"{_NET}/networkSecurityGroups/write", f"{_NET}/networkSecurityGroups/join/action"),
+        f"{_NET}/networkSecurityGroups/securityRules/write",
         *(f"{_NET}/networkInterfaces/write", f"{_NET}/networkInterfaces/join/action"),
         *(f"{_NET}/publicIPAddresses/write", f"{_NET}/publicIPAddresses/join/action"),
     ),

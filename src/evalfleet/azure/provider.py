@@ -46,6 +46,13 @@ class AzureProvider:
     def require_ready(self, settings: Settings) -> None:
         azure_settings.of(settings).admitted()
 
+    def reach_help(self, settings: Settings) -> str:
+        admitted = ", ".join(azure_settings.of(settings).admitted())
+        return (
+            f"only {admitted} may reach it (azure.ssh_from): is that the public IPv4 address of this machine? "
+            "`evalfleet doctor --azure` compares them"
+        )
+
     def speed(self, settings: Settings) -> float:
         return (settings.azure.speed or 1.0) if settings.azure.profile == "emulator" else 1.0
 

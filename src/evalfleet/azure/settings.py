@@ -27,7 +27,7 @@ class AzureSettings(Struct, frozen=True, kw_only=True):
     arm_url: str = ARM_URL
     prices_url: str = PRICES_URL
     ssh_port: int = 22
-    ssh_from: str | None = None  # the only network that may reach our machines
+    ssh_from: str | None = None  # the only networks that may reach our machines, with commas between them
     signed: bool = True  # False: any bearer token will do, and plain HTTP is no danger
     authority: str | None = None  # who signs us in; None: Microsoft
     certificate: str | None = None  # file of the only certificates that are trusted; None: those of this machine
@@ -37,8 +37,8 @@ class AzureSettings(Struct, frozen=True, kw_only=True):
     def group_path(self) -> str:
         return f"/subscriptions/{self.subscription}/resourceGroups/{self.resource_group}"
 
-    def admitted(self) -> str:
-        """Return the network that may reach our machines by SSH.
+    def admitted(self) -> list[str]:
+        """Return the networks that may reach our machines by SSH.
 
         Raises:
             ConfigError: nobody said from where we connect, or it is no network.
@@ -48,15 +48,22 @@ class AzureSettings(Struct, frozen=True, kw_only=True):
                 "azure.ssh_from: not set; name the public address of this machine as others see it "
                 "(export EVALFLEET_AZURE_SSH_FROM=203.0.113.7/32), because nothing else may reach the VMs."
             )
-        try:
-            network = ipaddress.ip_network(self.ssh_from, strict=False)
-        except ValueError:
-            raise ConfigError(
-                f'azure.ssh_from: "{self.ssh_from}" is no address or network such as 203.0.113.7/32.'
-            ) from None
-        if network.prefixlen == 0:
-            raise ConfigError("azure.ssh_from: admits the whole Internet; name the address of this machine.")
-        return str(network)
+        return [_network(part.strip()) for part in self.ssh_from.split(",") if part.strip()]
+
+
+def _network(text: str) -> str:
+    try:
+        network = ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise ConfigError(f'azure.ssh_from: "{text}" is no address or network such as 203.0.113.7/32.') from None
+    if network.version != 4:
+        raise ConfigError(
+            f'azure.ssh_from: "{text}" is an IPv6 address, and the VMs have IPv4 only; `curl -4 https://ifconfig.me` shows '
+            "the IPv4 address of this machine."
+        )
+    if network.prefixlen == 0:
+        raise ConfigError("azure.ssh_from: admits the whole Internet; name the address of this machine.")
+    return str(network)
 
 
 def of(settings: config.Settings) -> AzureSettings:

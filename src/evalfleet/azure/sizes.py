@@ -22,6 +22,7 @@ class Series(Struct, frozen=True, kw_only=True):
     nested: bool = True  # KVM works inside
     generations: tuple[int, ...] = (1, 2)  # of images that boot on it
     premium: bool = True  # takes premium disks
+    nvme: bool = False  # has NVMe disks only
     temporary_disk: bool = False  # has a local disk, which is wiped on deallocate
 
 
@@ -63,7 +64,7 @@ SERIES: tuple[Series, ...] = (
     Series(pattern="Standard_D{}ads_v5", family="standardDADSv5Family", temporary_disk=True),
     Series(pattern="Standard_E{}s_v5", family="standardESv5Family", gb_per_vcpu=8),
     Series(pattern="Standard_E{}ds_v5", family="standardEDSv5Family", gb_per_vcpu=8, temporary_disk=True),
-    Series(pattern="Standard_D{}ds_v6", family="StandardDdsv6Family", generations=(2,), temporary_disk=True),
+    Series(pattern="Standard_D{}ds_v6", family="StandardDdsv6Family", generations=(2,), nvme=True, temporary_disk=True),
 )
 
 SIZES: dict[str, Size] = {

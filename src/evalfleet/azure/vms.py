@@ -93,7 +93,12 @@ class Vms:
         nsg = self._network_path("networkSecurityGroups", name)
         vnet = self._network_path("virtualNetworks", name)
         async with judged(region):
-            await self._arm.put(nsg, NETWORK_API, vm.nsg_body(region, self._settings.admitted(), labels))
+            admitted = self._settings.admitted()
+            known = await self._arm.get(nsg, NETWORK_API)
+            if known is None:
+                await self._arm.put(nsg, NETWORK_API, vm.nsg_body(region, admitted, owner, labels))
+            elif (rule := vm.missing_rule(known, admitted, owner)) is not None:
+                await self._arm.put(f"{nsg}/securityRules/{vm.rule_name(owner)}", NETWORK_API, rule)
             if await self._arm.get(vnet, NETWORK_API) is None:
                 await self._arm.put(vnet, NETWORK_API, vm.vnet_body(region, labels))
         return Network(subnet_id=f"{vnet}/subnets/{vm.SUBNET}", nsg_id=nsg)

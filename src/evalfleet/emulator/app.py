@@ -42,6 +42,7 @@ def build(world: EmulatorContext) -> tuple[web.Application, Machines, Dockerd, G
     snapshots = Snapshots(world, vms.machines)
     galleries = Galleries(world, snapshots)
     vms.machines.images = galleries.content
+    network.changed = vms.machines.apply_all_rules
     guests = Guests(world, vms.machines)
     dockerd = Dockerd(lambda name: VmDocker(world, vms.machines, guests, vms.machines.named(name)))
     routes: Routes = {

@@ -44,6 +44,7 @@ class Control:
             web.post("/emulator/clock", self._advance),
             web.delete("/emulator/operations", self._forget),
             web.post("/emulator/evictions", self._evict_some),
+            web.get("/emulator/vms/{vm}/console", self._console),
             web.post("/emulator/vms/{vm}/link", self._link),
             web.post("/emulator/vms/{vm}/condition", self._condition),
             web.post("/emulator/vms/{vm}/guest", self._guest),
@@ -124,6 +125,12 @@ class Control:
         if "latency_s" in changes:
             await self._machines.set_link(machine, blocked=False, latency_s=machine.condition.latency_s)
         return web.json_response(msgspec.to_builtins(machine.condition))
+
+    async def _console(self, request: web.Request) -> web.Response:
+        """What the machine wrote to its serial console."""
+        machine = self._machines.named(request.match_info["vm"])
+        lines = ["Linux version 6.8.0-azure", "cloud-init: finished", f"{machine.name} login: "]
+        return web.Response(text="\n".join(lines) if machine.boots else "")
 
     async def _guest(self, request: web.Request) -> web.Response:
         """Let Windows fall silent on a machine, or answer again: {"silent": true}."""

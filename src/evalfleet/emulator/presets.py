@@ -71,6 +71,21 @@ PRESETS: dict[str, Preset] = {
         code="PublicIPCountLimitReached",
         message="Cannot create more than 10 public IP addresses for this subscription in this region.",
     ),
+    "subnet_in_use": Preset(
+        status=400, code="InUseSubnetCannotBeDeleted", message="Subnet workers is in use and cannot be deleted."
+    ),
+    "disallowed_by_policy": Preset(
+        status=403,
+        code="RequestDisallowedByPolicy",
+        message="Resource '{name}' was disallowed by policy. Policy identifiers: 'Network interfaces should not have "
+        "public IPs'.",
+    ),
+    "locked": Preset(
+        status=409,
+        code="ScopeLocked",
+        message="The scope cannot perform delete operation because following scope(s) are locked. Please remove the lock "
+        "and try again.",
+    ),
     "throttled": Preset(
         status=429,
         code="OperationNotAllowed",

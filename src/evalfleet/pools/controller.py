@@ -6,7 +6,7 @@ by label, and goes on.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -22,7 +22,7 @@ from evalfleet.pools.busy import waits_for
 from evalfleet.pools.cloud.problems import Action, Refusal
 from evalfleet.pools.cloud.quota import note_quota
 from evalfleet.pools.cloud.records import Kind, MachineView
-from evalfleet.pools.cloud.waits import waiting
+from evalfleet.pools.cloud.waits import waiting, waiting_for
 from evalfleet.pools.context import PoolContext
 from evalfleet.pools.deadlines import let_stop, move_deadlines
 from evalfleet.pools.machine.controller import MachineController, seen
@@ -67,6 +67,7 @@ class PoolController:
         self._strays: set[str] = set()  # machines without a row that we have asked the cloud to delete
         self._serves = False
         self._exported = ""
+        self._is_let_in = not creates  # whether the network of the machines admits the address that we have now
         self._counts = True  # whether the quota may be another than when it was last looked at
         self._poked = anyio.Event()
         self._work: Mapping[str, Sequence[HostWork]] = {}  # of all runs, by host, at the last look
@@ -163,6 +164,9 @@ class PoolController:
         hosts = await context.record.hosts()
         # After the hosts: why one of them was given up is written before its row is closed.
         pool = await self._size.begin(await context.refresh())
+        if not self._is_let_in and not pool.deleting:
+            self._is_let_in = True
+            await self._refresh_network({view.region for view in views.values()})
         given_up = self._given_up  # before the work: a host is not given up on account of work that is read too early
         self._work = await context.record.call(self._store.hosts.work)
         strays = await self._drop_strays(views, hosts)
@@ -190,6 +194,14 @@ class PoolController:
         is_still = not (due or self._reconciling or strays)
         self._only_drains = is_still and bool(drains)
         return self.is_gone or (is_still and not drains and not pool.deleting)
+
+    async def _refresh_network(self, regions: Collection[str]) -> None:
+        """Let the network of machines that are there admit us: our address may have changed since they were made."""
+        for region in regions:
+            try:
+                await self._context.cloud.prepare_region(self._name, region, self._context.identity.label)
+            except Refusal as error:
+                waiting_for(f"the network in {region} cannot be looked at: {error}")
 
     async def _set_off(self, group: TaskGroup, hosts: list[PoolHost], due: list[PoolHost]) -> None:
         now = await self._context.record.now()

@@ -70,7 +70,7 @@ def test_vm_body_fits_the_official_schema(spec: MachineSpec):
 @pytest.mark.parametrize(
     ("document", "name", "made"),
     [
-        ("networkSecurityGroup.json", "NetworkSecurityGroup", vm.nsg_body("eastus", "203.0.113.7/32", LABELS)),
+        ("networkSecurityGroup.json", "NetworkSecurityGroup", vm.nsg_body("eastus", ["203.0.113.7/32"], "me", LABELS)),
         ("virtualNetwork.json", "VirtualNetwork", vm.vnet_body("eastus", LABELS)),
     ],
 )
@@ -80,7 +80,7 @@ def test_network_bodies_fit_the_official_schema(document: str, name: str, made: 
 
 
 def test_network_bodies_fit_the_librarys_models():
-    nsg = vm.nsg_body("eastus", "203.0.113.7/32", LABELS)
+    nsg = vm.nsg_body("eastus", ["203.0.113.7/32"], "me", LABELS)
     assert list(azure_bodies.by_model(nsg, network.NetworkSecurityGroup)) == []
     assert list(azure_bodies.by_model(vm.vnet_body("eastus", LABELS), network.VirtualNetwork)) == []
 
@@ -147,18 +147,24 @@ def test_fresh_host_keys_differ():
 
 
 def test_security_group_lets_one_network_in():
-    (rule,) = vm.nsg_body("eastus", "203.0.113.7/32", LABELS)["properties"]["securityRules"]
-    assert rule["properties"]["sourceAddressPrefix"] == "203.0.113.7/32"
+    (rule,) = vm.nsg_body("eastus", ["203.0.113.7/32"], "me", LABELS)["properties"]["securityRules"]
+    assert rule["properties"]["sourceAddressPrefixes"] == ["203.0.113.7/32"]
     assert rule["properties"]["destinationPortRange"] == "22"
 
 
+def test_several_networks_may_be_let_in():
+    reach = AzureSettings(subscription="s", ssh_from="203.0.113.7, 198.51.100.0/24")
+    assert reach.admitted() == ["203.0.113.7/32", "198.51.100.0/24"]
+
+
 @pytest.mark.parametrize(
-    ("given", "said"), [(None, "not set"), ("here", "is no address"), ("0.0.0.0/0", "whole Internet")]
+    ("given", "said"),
+    [(None, "not set"), ("here", "is no address"), ("0.0.0.0/0", "whole Internet"), ("2001:db8::7/128", "IPv4 only")],
 )
 def test_the_admitted_network_must_be_named(given: str | None, said: str):
     with pytest.raises(ConfigError, match=said):
         AzureSettings(subscription="s", ssh_from=given).admitted()
-    assert AzureSettings(subscription="s", ssh_from="203.0.113.7").admitted() == "203.0.113.7/32"
+    assert AzureSettings(subscription="s", ssh_from="203.0.113.7").admitted() == ["203.0.113.7/32"]
 
 
 def test_sizes():

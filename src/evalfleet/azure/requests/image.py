@@ -81,6 +81,8 @@ def definition_body(spec: ImageSpec) -> Body:
         "osState": "Generalized",
         "hyperVGeneration": f"V{spec.generation}",
         "architecture": "x64",
+        # Sizes since v6 have NVMe disks only, and boot no image that does not say that it can.
+        "features": [{"name": "DiskControllerTypes", "value": "SCSI, NVMe"}],
         "identifier": {"publisher": "evalfleet", "offer": "worker", "sku": spec.name},
     }
     return {"location": spec.source_region, "tags": labels(spec.name, spec.owner), "properties": properties}

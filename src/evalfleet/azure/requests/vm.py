@@ -7,7 +7,9 @@ every one of them says `deleteOption: Delete`; what Azure does by default, Detac
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +25,7 @@ Body = dict[str, Any]
 
 NETWORK_API = "2022-11-01"
 SUBNET = "workers"
+FIRST_PRIORITY = 1000
 _IMAGES = {
     # Generation of the image -> Ubuntu 24.04 for it.
     1: {"publisher": "Canonical", "offer": "ubuntu-24_04-lts", "sku": "server-gen1", "version": "latest"},
@@ -127,22 +130,41 @@ def network_tags(pool: str, owner: str) -> dict[str, str]:
     return {LABEL_POOL: pool, LABEL_OWNER: owner}
 
 
-def nsg_body(region: str, admitted: str, labels: dict[str, str]) -> Body:
-    """Return a security group that lets SSH in from one network only; all else stays shut by Azure's own rules."""
-    rule = {
-        "name": "ssh-from-controller",
+def nsg_body(region: str, admitted: Sequence[str], owner: str, labels: dict[str, str]) -> Body:
+    """Return a security group that lets SSH in from our networks only; all else stays shut by Azure's own rules."""
+    rule = {"name": rule_name(owner), **rule_body(admitted, FIRST_PRIORITY)}
+    return {"location": region, "tags": labels, "properties": {"securityRules": [rule]}}
+
+
+def rule_name(owner: str) -> str:
+    """Each home has a rule of its own: pools of one name in two homes share their security group."""
+    return f"ssh-from-{hashlib.sha256(owner.encode()).hexdigest()[:10]}"
+
+
+def rule_body(admitted: Sequence[str], priority: int) -> Body:
+    return {
         "properties": {
-            "priority": 1000,
+            "priority": priority,
             "direction": "Inbound",
             "access": "Allow",
             "protocol": "Tcp",
-            "sourceAddressPrefix": admitted,
+            "sourceAddressPrefixes": list(admitted),
             "sourcePortRange": "*",
             "destinationAddressPrefix": "*",
             "destinationPortRange": "22",
-        },
+        }
     }
-    return {"location": region, "tags": labels, "properties": {"securityRules": [rule]}}
+
+
+def missing_rule(nsg: Mapping[str, Any], admitted: Sequence[str], owner: str) -> Body | None:
+    """Return the rule that a security group lacks, to let us in; None: it has it."""
+    rules: Sequence[Any] = nsg["properties"].get("securityRules") or ()
+    known: Any = next((each for each in rules if each["name"] == rule_name(owner)), None)
+    if known is not None:
+        has = sorted(known["properties"].get("sourceAddressPrefixes") or ())
+        return None if has == sorted(admitted) else rule_body(admitted, known["properties"]["priority"])
+    taken = {each["properties"].get("priority") for each in rules}
+    return rule_body(admitted, next(n for n in range(FIRST_PRIORITY, 4096) if n not in taken))
 
 
 def vnet_body(region: str, labels: dict[str, str]) -> Body:

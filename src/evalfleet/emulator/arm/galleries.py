@@ -11,7 +11,8 @@ from typing import Any
 
 from evalfleet.azure.prices import snapshot_usd_per_hour
 from evalfleet.azure.responses import inside
-from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, answer, not_found
+from evalfleet.azure.sizes import SIZES
+from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, answer, not_found, require_location
 from evalfleet.emulator.arm.resources import GALLERY, IMAGE, SNAPSHOT, VERSION
 from evalfleet.emulator.arm.snapshots import Snapshots
 from evalfleet.emulator.context import EmulatorContext
@@ -34,7 +35,7 @@ class Galleries:
             routes["DELETE", kind, ""] = self._delete
         return routes
 
-    def content(self, image_id: str, region: str) -> tuple[Body, Path]:
+    def content(self, image_id: str, region: str, size_name: str = "") -> tuple[Body, Path]:
         """Return the version and its content that a VM in that region begins with; an image stands for its newest.
 
         Raises:
@@ -53,14 +54,25 @@ class Galleries:
                 "replicate to this region, or change your requested region."
             )
             raise ArmError(404, "GalleryImageNotFound", said)
+        size = SIZES.get(size_name)
+        if size is not None and size.series.nvme and not self._has_nvme(versions[0]):
+            said = f"The VM size '{size_name}' cannot boot with the OS image: it supports the disk controller type NVMe only."
+            raise ArmError(400, "InvalidParameter", said)
         newest = max(versions, key=lambda body: [int(part) for part in body["name"].split(".")])
         return newest, self._contents[newest["id"].lower()]
+
+    def _has_nvme(self, version: Body) -> bool:
+        definition = self._world.resources.find(version["id"].rpartition("/versions/")[0])
+        features = definition["properties"].get("features") or () if definition else ()
+        return any(each["name"] == "DiskControllerTypes" and "NVMe" in each["value"] for each in features)
 
     async def _put(self, call: Call) -> Any:
         await self._world.meet("image.put", call.attributes())
         resources, target = self._world.resources, call.target
         self._parent_of(call)
-        existed = resources.find(resources.id_of(target, target.kind, target.name)) is not None
+        known = resources.find(resources.id_of(target, target.kind, target.name))
+        require_location(known, call.body["location"])
+        existed = known is not None
         stored = resources.put(target, target.kind, target.name, copy.deepcopy(call.body))
         stored["location"] = stored["location"].lower()
         stored["properties"]["provisioningState"] = "Succeeded"

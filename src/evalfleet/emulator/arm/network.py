@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from evalfleet.azure.prices import IP_USD_PER_HOUR
 from evalfleet.azure.responses import inside
-from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, Target, answer
+from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, Target, answer, require_location
 from evalfleet.emulator.arm.resources import IP, NIC, NSG, VM, VNET
 from evalfleet.emulator.context import EmulatorContext
 
+_CHILDREN = {"securityrules": "securityRules", "subnets": "subnets"}
 KINDS = (VNET, NSG, NIC, IP)
 
 
@@ -18,6 +21,7 @@ class Network:
 
     def __init__(self, world: EmulatorContext) -> None:
         self._world = world
+        self.changed: Callable[[], Awaitable[None]] = _nothing  # told of every change of a rule; set by the app
 
     def routes(self) -> Routes:
         routes: Routes = {}
@@ -42,8 +46,9 @@ class Network:
             }
             public = inner.get("publicIPAddressConfiguration")
             if public:
-                row["publicIPAddress"] = {"id": self._address(call.target, public, location, vm_id)["id"]}
-                row["publicIPAddressDeleteOption"] = inside(public, "properties", "deleteOption") or "Detach"
+                option = inside(public, "properties", "deleteOption") or "Detach"
+                address = self._address(call.target, public, location, vm_id)
+                row["publicIPAddress"] = {"id": address["id"], "properties": {"deleteOption": option}}
             rows.append({"name": each["name"], "properties": row})
         body: Body = {
             "location": location,
@@ -73,7 +78,7 @@ class Network:
             return
         for each in nic["properties"]["ipConfigurations"]:
             public = each["properties"].get("publicIPAddress")
-            if public and each["properties"].get("publicIPAddressDeleteOption") == "Delete":
+            if public and inside(public, "properties", "deleteOption") == "Delete":
                 self._drop(public["id"])
         self._drop(nic["id"])
 
@@ -108,7 +113,10 @@ class Network:
     async def _put(self, call: Call) -> Any:
         late = await self._world.meet("network.put", call.attributes())
         target, body = call.target, call.body
+        if target.action:
+            return await self._put_child(call)
         existed = self._world.resources.find(self._world.resources.id_of(target, target.kind, target.name))
+        require_location(existed, body["location"])
         stored = self._world.resources.put(
             target, target.kind, target.name, {**body, "location": body["location"].lower()}
         )
@@ -119,8 +127,36 @@ class Network:
             if late is not None:
                 raise late
 
+        await self.changed()
         self._world.journal.tell("network.put", target.name, of=stored["type"])
         return self._world.operations.accepted(call, stored["location"], work, stored, 200 if existed else 201)
+
+    async def _put_child(self, call: Call) -> Any:
+        """A rule of a security group, or a subnet."""
+        parent = self._world.resources.get(call.target)
+        kind, _, name = call.target.action.partition("/")
+        rows: list[Body] = parent["properties"].setdefault(_CHILDREN[kind], [])
+        others = [each for each in rows if each["name"].lower() != name]
+        child: Body = {"name": name, **call.body}
+        taken = {(each["properties"].get("priority"), each["properties"].get("direction")) for each in others}
+        if kind == "securityrules" and ((child["properties"]["priority"], child["properties"]["direction"]) in taken):
+            said = f"Security rule {name} conflicts with another rule: the priority is taken."
+            raise ArmError(400, "SecurityRuleConflict", said)
+        rows[:] = [*others, child]
+        _fill(parent)
+        await self.changed()
+        return answer(child, 200 if len(others) < len(rows) - 1 else 201)
+
+    def admits(self, vm: Body, client: str = "127.0.0.1") -> bool:
+        """Whether the security group of the VM's interface lets SSH in from that address; without a group all is let in."""
+        for reference in inside(vm, "properties", "networkProfile", "networkInterfaces") or ():
+            nic = self._world.resources.find(reference["id"])
+            group = self._world.resources.find(inside(nic, "properties", "networkSecurityGroup", "id") or "")
+            if group is not None:
+                return any(
+                    _lets_in(rule["properties"], client) for rule in group["properties"].get("securityRules") or ()
+                )
+        return True
 
     async def _get(self, call: Call) -> Any:
         await self._world.meet("network.get", call.attributes())
@@ -167,9 +203,19 @@ def _fill(stored: Body) -> None:
             child["properties"]["provisioningState"] = "Succeeded"
 
 
+async def _nothing() -> None: ...
+
+
+def _lets_in(rule: Body, client: str) -> bool:
+    sources = [rule.get("sourceAddressPrefix"), *(rule.get("sourceAddressPrefixes") or ())]
+    if (rule.get("access"), rule.get("direction"), rule.get("destinationPortRange")) != ("Allow", "Inbound", "22"):
+        return False
+    return any(ipaddress.ip_address(client) in ipaddress.ip_network(source) for source in sources if source)
+
+
 def _subnet(body: Body, action: str) -> Body:
     kind, _, name = action.partition("/")
-    for child in body["properties"].get(kind) or ():
-        if child["name"].lower() == name:
+    for child in body["properties"].get(_CHILDREN.get(kind, kind)) or ():
+        if child["name"].lower() == name.lower():
             return child
     raise ArmError(404, "NotFound", f"{body['name']} has no {action}.")

@@ -50,6 +50,13 @@ def not_found(kind: str, name: str, group: str) -> ArmError:
     return ArmError(404, "ResourceNotFound", said)
 
 
+def require_location(known: Body | None, location: str) -> None:
+    """A resource never moves: refuse a PUT that names another region than the one where it is."""
+    if known is not None and known["location"].lower() != location.lower():
+        said = f"The resource '{known['name']}' already exists in location '{known['location']}'."
+        raise ArmError(409, "InvalidResourceLocation", said)
+
+
 class Target(Struct, frozen=True, kw_only=True):
     """What a path speaks of. Names of types are in lower case, as Azure does not mind the case."""
 

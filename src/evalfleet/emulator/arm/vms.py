@@ -38,6 +38,7 @@ class VirtualMachines:
             ("POST", VM, "start"): self._start,
             ("POST", VM, "deallocate"): self._deallocate,
             ("POST", VM, "runcommand"): self._run_command,
+            ("POST", VM, "retrievebootdiagnosticsdata"): self._console,
             ("POST", VM, "simulateeviction"): self._simulate_eviction,
         }
 
@@ -228,6 +229,11 @@ class VirtualMachines:
             return {"value": [status | {"message": told}]}
 
         return self._world.operations.accepted(call, machine.body["location"], work)
+
+    async def _console(self, call: Call) -> Any:
+        machine = self.machines.of(self._world.resources.get(call.target))
+        await self._world.meet("vm.console", machine.attributes())
+        return answer({"serialConsoleLogBlobUri": f"{self._world.plain_url}/emulator/vms/{machine.name}/console"})
 
     async def _simulate_eviction(self, call: Call) -> Any:
         machine = self.machines.of(self._world.resources.get(call.target))

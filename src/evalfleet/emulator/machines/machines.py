@@ -47,6 +47,7 @@ class Machine(Struct):
     gone: bool = False
     condition: Condition = field(default_factory=Condition)
     boots: int = 0  # how often it was switched on
+    shut: bool = False  # its security group lets no SSH in
     silent: bool = False  # its guest does not answer
     incarnation: int = 1  # of the document of scheduled events
     notices: list[Notice] = field(default_factory=list[Notice])
@@ -77,7 +78,9 @@ class Machines:
         self._world = world
         self._network = network
         self._known: dict[str, Machine] = {}
-        self.images: Callable[[str, str], tuple[Body, Path]] | None = None  # what a VM can begin with; set by the app
+        self.images: Callable[[str, str, str], tuple[Body, Path]] | None = (
+            None  # what a VM can begin with; set by the app
+        )
 
     def of(self, body: Body) -> Machine:
         return self._known[body["id"].lower()]
@@ -130,6 +133,7 @@ class Machines:
                 "managedBy": body["id"],
                 "sku": {"name": kind},
                 "properties": {
+                    "creationData": {"createOption": "FromImage"},
                     "diskSizeGB": disk["diskSizeGB"],
                     "diskState": "Attached",
                     "provisioningState": "Succeeded",
@@ -163,7 +167,7 @@ class Machines:
         wanted = inside(body["properties"], "storageProfile", "imageReference", "id")
         if wanted is None or self.images is None:
             return None
-        return self.images(wanted, body["location"])[1]
+        return self.images(wanted, body["location"], body["properties"]["hardwareProfile"]["vmSize"])[1]
 
     async def switch_on(self, machine: Machine) -> None:
         async with machine.lock:
@@ -192,6 +196,8 @@ class Machines:
         await machine.host.lay_out()
         await self.show(machine)
         await machine.host.boot(condition, ssh)
+        machine.shut = False
+        await self.apply_rules(machine)
         for change in self._world.links:
             if fnmatchcase(machine.name, change.name):
                 self._world.tasks.start_soon(self._change_link, machine, change, machine.boots)
@@ -200,6 +206,20 @@ class Machines:
         """Let the host's programs show what its condition is now."""
         images_gb = containers.load(machine.host.docker_folder).images_gb()
         await machine.host.show(machine.condition, images_gb)
+
+    async def apply_rules(self, machine: Machine) -> None:
+        """Let no connection to the machine through that its security group does not admit."""
+        if not machine.address.startswith("127."):
+            return
+        shut = not self._network.admits(machine.body)
+        if shut != machine.shut:
+            machine.shut = shut
+            await self.set_link(machine, blocked=shut, latency_s=machine.condition.latency_s)
+
+    async def apply_all_rules(self) -> None:
+        for machine in [*self._known.values()]:
+            if machine.power == "running":
+                await self.apply_rules(machine)
 
     async def set_link(self, machine: Machine, *, blocked: bool, latency_s: float) -> None:
         await machine.host.set_link(blocked=blocked, latency_s=latency_s)

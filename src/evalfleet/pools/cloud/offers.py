@@ -18,6 +18,8 @@ from evalfleet.pools.cloud.records import Offering
 Family = Callable[[str], str]  # of a size: those that share a quota have the same
 TRIES = 3
 WAITS = 10  # times that a throttled or conflicting request is repeated
+# Refused at once and at no cost, and not asked for again for a while: every offer may be tried.
+_AT_ONCE = (Cause.SPOT_QUOTA, Cause.FAMILY_QUOTA, Cause.REGION_QUOTA, Cause.SKU, Cause.IMAGE)
 STAGGER_S = 2.0  # spreads the first requests of many workers
 JITTER = 0.25
 
@@ -104,7 +106,7 @@ def next_offer(
     if problem.cause in (Cause.THROTTLED, Cause.CONFLICT) and plan.waits < WAITS:
         waiting = replace(plan, waits=plan.waits + 1)
         return waiting, closed, Try(offering=failed, after_s=after_s, clear=False)
-    if plan.tries >= TRIES:
+    if plan.tries - sum(each.cause in _AT_ONCE for each in plan.problems) >= TRIES:
         return plan, closed, _stopped(plan)
     if problem.action is Action.WAIT:
         again = replace(plan, tries=plan.tries + 1)

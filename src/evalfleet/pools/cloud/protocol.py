@@ -147,6 +147,15 @@ class MakesImages(Protocol):
         ...
 
 
+@runtime_checkable
+class ExplainsReach(Protocol):
+    """What a provider may have besides."""
+
+    def reach_help(self, settings: Settings) -> str:
+        """What a person should look at if no machine answers, in one line."""
+        ...
+
+
 class CloudProvider(Protocol):
     """A cloud that pools can be made in. Cheap to import: its libraries are loaded by `open`."""
 

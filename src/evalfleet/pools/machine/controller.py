@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 from msgspec.structs import replace
 
+from evalfleet.core.failures.kinds import one_line
 from evalfleet.core.hosts.lifecycle import Seen, Stage, Step, next_step
 from evalfleet.model import DesiredState, HostState, PoolHost
 from evalfleet.pools.cloud.problems import Action, Cause, Problem, Refusal
+from evalfleet.pools.cloud.protocol import ExplainsReach
 from evalfleet.pools.cloud.records import LABEL_OWNER, LABEL_WORKER, MachineView, Verb
 from evalfleet.pools.cloud.waits import QUIET_S
 from evalfleet.pools.context import PoolContext
 from evalfleet.pools.machine.creation import MachineCreation
 from evalfleet.pools.machine.deadline import MachineDeadline, Unprotected
+from evalfleet.pools.machine.facts import facts_of
 from evalfleet.pools.machine.operation import OPERATION_S, SLOW_S, Failed, MachineOperation
 from evalfleet.pools.machine.record import MachineRecord
+
+if TYPE_CHECKING:
+    from evalfleet.pools.machine.readiness import CheckFailed
 
 PATIENCE = 20  # refused looks and orders in a row, each after a longer pause
 FAILURES = 3  # of operations that the cloud accepted: starts, stops, deletions
 LAGS = 24  # polls that a machine which was ordered may not be found
 ADDRESS_S = 300.0
+SILENT_TRIES = 2  # machines that never answer, of a pool of which none ever has
 Waits: TypeAlias = Callable[[], Awaitable[str | None]]
 
 
@@ -63,6 +70,8 @@ class MachineController:
                 if self._moves_since is None:
                     await self._say(None)
             except Failed as error:
+                if await self._is_set_aside(error):
+                    return
                 failed += 1
                 if failed >= FAILURES or error.problem.action is Action.GIVE_UP:
                     raise
@@ -193,6 +202,20 @@ class MachineController:
         await record.move()  # nothing new, but refused where the pool has another owner
         await record.begin(Verb.START, await self._cloud.start(record.name))
 
+    async def _is_set_aside(self, error: Failed) -> bool:
+        """A machine that cannot be started, because the cloud has none free where its disk is, stays off; another takes its
+        place."""
+        record = self._record
+        is_start = record.desired is DesiredState.RUNNING and record.state is HostState.STOPPED
+        if not is_start or error.problem.cause not in (Cause.CAPACITY, Cause.SKU):
+            return False
+        now, reason = await self._context.record.now(), f"cannot be started: {error}"
+        await record.move(facts=replace(record.facts, unwell=reason, unwell_at=now, replaced=True), reason=reason)
+        order = self._context.record.store.hosts.set_desired
+        said = f"{reason}; another takes its place"
+        await self._context.record.call(order, self._context.record.name, [record.name], DesiredState.STOPPED, said)
+        return True
+
     # Getting ready
 
     async def _check_readiness(self, view: MachineView) -> bool:
@@ -214,13 +237,43 @@ class MachineController:
             if not failed.replace:
                 await record.move(state=HostState.QUARANTINED, reason=str(failed))
                 return True
-            await self._clear(view, _did_not_come_up(str(failed)))
+            await self._clear(view, await self._unready(failed))
             return False
         await record.refresh()
         if record.desired is not DesiredState.RUNNING or not await self._has_deadline(view):
             return False
         await record.move(state=HostState.READY, reason=None)
         return True
+
+    async def _unready(self, failed: CheckFailed) -> Problem:
+        """Why a machine is replaced. Silence is rather the network's fault than the machine's: where none of the pool has
+        ever answered, the second that is silent is the last."""
+        if failed.check != "ssh":
+            return _did_not_come_up(str(failed))
+        provider, settings = self._context.provider, self._context.settings
+        parts = [str(failed)]
+        if failed.is_silent and isinstance(provider, ExplainsReach):
+            parts.append(provider.reach_help(settings))
+        console = (await self._console()).strip().splitlines()
+        if console:
+            parts.append(f"its console ends with {one_line(console[-1])!r}")
+        problem = _did_not_come_up("; ".join(parts))
+        plan = self._record.facts.plan
+        is_hopeless = failed.is_silent and plan is not None and plan.tries >= SILENT_TRIES
+        if is_hopeless and not await self._has_answered():
+            return replace(problem, action=Action.GIVE_UP)
+        return problem
+
+    async def _console(self) -> str:
+        try:
+            return await self._cloud.log(self._record.name)
+        except Refusal:
+            return ""
+
+    async def _has_answered(self) -> bool:
+        """Whether any machine of the pool was ever logged in to: then it shows a key that it made itself."""
+        facts = [facts_of(host) for host in await self._context.record.hosts(gone=True)]
+        return any(each.host_key is not None and each.host_key not in each.keys.values() for each in facts)
 
     async def _has_deadline(self, view: MachineView) -> bool:
         """A machine that cannot have a deadline is deleted."""

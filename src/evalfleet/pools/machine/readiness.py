@@ -40,6 +40,7 @@ DEADLINES_S = {
     "setup": 1800.0,
     "benchmark": INSTALL_S + CHECKS_S,  # its own checks have shorter ones, and say better what is wrong
 }
+SILENCE = "says nothing"
 Connection = asyncssh.SSHClientConnection
 
 
@@ -49,6 +50,7 @@ class CheckFailed(EvalfleetError):
     def __init__(self, check: str, message: str, *, replace: bool) -> None:
         super().__init__(f"{check}: {message}")
         self.check = check
+        self.is_silent = message.endswith(SILENCE)  # it was not refused, but never answered
         self.replace = replace  # whether another machine might do better
 
 
@@ -82,7 +84,7 @@ class ReadinessChecks:
         """Try until it holds; a `try_once` that returns a text says why it does not yet."""
         limit_s = self._wanted.deadline.get(name, DEADLINES_S[name])
         await self._record.move(readiness_check=name, reason=None)
-        self._heard = "nothing came of it"
+        self._heard = f"it {SILENCE}"
         with anyio.move_on_after(limit_s):
             while True:
                 try:
@@ -110,7 +112,7 @@ class ReadinessChecks:
                 async with await anyio.connect_tcp(login.address, login.port or 22) as stream:
                     greeting = await stream.receive(64)
         except (OSError, TimeoutError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
-            return f"{login}: {one_line(str(error)) or 'says nothing'}"
+            return f"{login}: {one_line(str(error)) or SILENCE}"
         return None if greeting.startswith(b"SSH-") else f"{login}: answers, but not as SSH does"
 
     async def _verified(self) -> str | None:
