@@ -7,7 +7,9 @@ It is built of the same parts as Microsoft's libraries, and so retries, honours 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping
+from email.utils import parsedate_to_datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -35,6 +37,7 @@ from evalfleet.pools.cloud.waits import waiting, waiting_for
 Body = dict[str, Any]
 T = TypeVar("T")
 PAGES_AT_MOST = 1000
+SKEW_S = 30.0  # that two clocks may differ
 GROUPS_API = "2024-03-01"
 LAGS = 8  # times that a group which is there is asked again, where it says that it is not: a new one takes a moment
 PROVIDER_API = "2021-04-01"
@@ -71,6 +74,7 @@ class Arm:
         self._client: Any = AsyncPipelineClient(settings.arm_url, policies=policies, **transport)
         self._settings = settings
         self._poll_s = settings.poll_s
+        self.skew_s = 0.0  # how far this machine's clock is behind Azure's
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -181,6 +185,7 @@ class Arm:
         """Return the pipeline's response; None where what is asked for is not there, unless it was to be made."""
         request.url = self._client.format_url(request.url)
         response = await self._client.send_request(request, _return_pipeline_response=True)
+        self._compare_clocks(response.http_response.headers.get("Date"))
         status: int = response.http_response.status_code
         if status < 400:
             return response
@@ -188,6 +193,14 @@ class Arm:
         if status == 404 and request.method in ("GET", "DELETE") and await self.is_absent(error):
             return None
         raise error
+
+    def _compare_clocks(self, date: str | None) -> None:
+        """Every answer says what time it is there, to a second."""
+        try:
+            skew_s = parsedate_to_datetime(date).timestamp() - time.time() if date else 0.0
+        except ValueError:
+            return
+        self.skew_s = skew_s if abs(skew_s) > SKEW_S else 0.0
 
     async def _finished(self, response: Any) -> Any:
         polling: Any = AsyncARMPolling(self._poll_s)

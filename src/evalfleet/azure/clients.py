@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 from msgspec import Struct
 
-from evalfleet.azure.settings import AzureSettings
+from evalfleet.azure.settings import AUTHORITIES, AzureSettings
 from evalfleet.errors import InputError
 
 try:
@@ -21,7 +21,6 @@ try:
 except ImportError:
     raise InputError("Azure needs more packages; install them with: pip install 'evalfleet[azure]'") from None
 
-SCOPE = "https://management.azure.com/.default"
 RETRIES = 3  # of one request, by the library itself; our own plans go on from there
 
 
@@ -31,6 +30,7 @@ class Clients(Struct, frozen=True):
     settings: AzureSettings
     compute: ComputeManagementClient
     arm: Arm
+    credential: Any = None  # what signs us in
 
 
 @asynccontextmanager
@@ -39,7 +39,7 @@ async def opened(settings: AzureSettings) -> AsyncGenerator[Clients]:
     stack = AsyncExitStack()
     try:
         credential = await _credential(settings, stack)
-        auth = _signed(credential) if settings.signed else _Unsigned()
+        auth = _signed(credential, settings.scope) if settings.signed else _Unsigned()
         compute = ComputeManagementClient(
             credential,
             settings.subscription,
@@ -52,14 +52,14 @@ async def opened(settings: AzureSettings) -> AsyncGenerator[Clients]:
         arm = Arm(settings, auth, retries=RETRIES, **_trust(settings))
         await stack.enter_async_context(compute)
         await stack.enter_async_context(arm)
-        yield Clients(settings, compute, arm)
+        yield Clients(settings, compute, arm, credential)
     finally:
         with anyio.CancelScope(shield=True):  # who is cancelled closes its connections all the same
             await stack.aclose()
 
 
-def _signed(credential: Any) -> SansIOHTTPPolicy[Any, Any] | AsyncHTTPPolicy[Any, Any]:
-    policy: AsyncBearerTokenCredentialPolicy[Any, Any] = AsyncBearerTokenCredentialPolicy(credential, SCOPE)
+def _signed(credential: Any, scope: str) -> SansIOHTTPPolicy[Any, Any] | AsyncHTTPPolicy[Any, Any]:
+    policy: AsyncBearerTokenCredentialPolicy[Any, Any] = AsyncBearerTokenCredentialPolicy(credential, scope)
     return policy
 
 
@@ -68,8 +68,10 @@ async def _credential(settings: AzureSettings, stack: AsyncExitStack) -> Any:
         return object()  # the library wants one, and leaves it alone: our own policy signs
     from azure.identity.aio import DefaultAzureCredential
 
-    # Another authority than Microsoft's is in no list of those that can be trusted: whoever names it vouches for it.
-    own = {"authority": settings.authority, "disable_instance_discovery": True} if settings.authority else {}
+    # Another authority than Microsoft's is in no list of those that can be trusted: who names it vouches for it.
+    own: dict[str, Any] = {"authority": settings.authority} if settings.authority else {}
+    if settings.authority and settings.authority not in AUTHORITIES:
+        own["disable_instance_discovery"] = True
     return await stack.enter_async_context(DefaultAzureCredential(**own, **_trust(settings)))
 
 

@@ -24,6 +24,7 @@ from evalfleet.pools.cloud.records import (
     Endpoint,
     Image,
     ImageRequest,
+    KeptImage,
     MachineSpec,
     MachineView,
     Offering,
@@ -44,7 +45,7 @@ async def opened(settings: AzureSettings, home: Home) -> AsyncGenerator[AzureClo
 
 
 class AzureCloud:
-    """Implements `Cloud` and `MakesImages`."""
+    """Implements `Cloud`, `MakesImages` and `KeepsImages`."""
 
     def __init__(self, found: Clients, home: Home) -> None:
         self._settings = found.settings
@@ -94,7 +95,11 @@ class AzureCloud:
     async def endpoint(self, name: str) -> Endpoint | None:
         view = await self._vms.view(name)
         address = None if view is None else await self._vms.address(view)
-        return None if address is None else Endpoint(address=address, port=self._settings.ssh_port)
+        return (
+            None
+            if address is None
+            else Endpoint(address=address, port=self._settings.ssh_port, jump=self._settings.jump)
+        )
 
     async def log(self, name: str) -> str:
         return await self._vms.console_log(name)
@@ -140,6 +145,18 @@ class AzureCloud:
     async def image(self, name: str) -> str | None:
         found = await self._images.find(name)
         return None if found is None else found.id
+
+    async def images(self) -> list[KeptImage]:
+        return await self._images.kept()
+
+    async def delete_image(self, name: str, version: str | None = None) -> None:
+        await self._images.delete(name, version)
+
+    async def delete_leftover(self, image: KeptImage) -> None:
+        if image.kind == "image":
+            await self._images.delete(image.name, image.version)
+        else:
+            await self._images.tidy(image.name, image.version)
 
     async def bake(
         self, request: ImageRequest, sync: Callable[[], Awaitable[None]], tell: Callable[[str], None]

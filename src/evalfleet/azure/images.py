@@ -14,13 +14,15 @@ from msgspec import Struct
 
 from evalfleet.azure.clients import Clients
 from evalfleet.azure.error_causes import classify, facts_of
+from evalfleet.azure.prices import HOURS_PER_MONTH, snapshot_usd_per_hour
 from evalfleet.azure.requests import image
 from evalfleet.azure.requests.image import GALLERY, ImageSpec
 from evalfleet.azure.responses import inside
 from evalfleet.azure.vms import NOT_FOUND, asked_s, judged, looked
-from evalfleet.pools.cloud.records import LABEL_IMAGE, Progress
+from evalfleet.pools.cloud.records import LABEL_IMAGE, LABEL_OWNER, KeptImage, Progress
 
 GALLERY_API = "2024-03-03"
+UNDER_WAY = ("Creating", "Updating")
 SNAPSHOT_API = "2024-03-02"
 
 
@@ -121,15 +123,63 @@ class Images:
             bodies = [await self._arm.get(each, GALLERY_API) for each in ids]
         return [_view(body) for body in bodies if body is not None]
 
-    async def delete(self, name: str) -> None:
+    async def kept(self) -> list[KeptImage]:
+        """All versions, and all copies of disks, with what they cost."""
+        versions = await self.list()
+        under_way = {(each.name, each.version) for each in versions if each.provisioning in UNDER_WAY}
+        found = [
+            KeptImage(
+                name=each.name,
+                version=each.version,
+                kind="image",
+                state=each.provisioning,
+                owner=each.tags.get(LABEL_OWNER, ""),
+                regions=each.regions,
+                disk_gb=each.disk_gb,
+                usd_per_month=_usd_per_month(each.disk_gb) * max(1, len(each.regions)),
+                is_leftover=each.provisioning == "Failed",
+            )
+            for each in versions
+        ]
+        async with judged():
+            path = f"{self._settings.group_path()}/providers/Microsoft.Compute/snapshots"
+            listed = await self._arm.list(path, SNAPSHOT_API)
+        for body in listed:
+            tags: Mapping[str, str] = body.get("tags") or {}
+            if LABEL_IMAGE in tags:
+                name, _, version = str(body["name"]).rpartition("-")
+                size = body["properties"].get("diskSizeGB")
+                found.append(
+                    KeptImage(
+                        name=name,
+                        version=version,
+                        kind="snapshot",
+                        state=str(body["properties"].get("provisioningState", "")),
+                        owner=tags.get(LABEL_OWNER, ""),
+                        regions=(body["location"],),
+                        disk_gb=size,
+                        usd_per_month=_usd_per_month(size),
+                        is_leftover=(name, version) not in under_way,
+                    )
+                )
+        return found
+
+    async def delete(self, name: str, only: str | None = None) -> None:
         """Delete an image with all its versions and copies, and the gallery with the last one; none is no error.
 
         VMs that were made from it do not need it any more.
+
+        Args:
+            only: this version, and the image with its last one.
         """
-        for version in await self.list(name):
-            async with judged():
-                await self._arm.delete(version.id, GALLERY_API)
-            await self.tidy(name, version.version)
+        versions = await self.list(name)
+        for version in versions:
+            if only in (None, version.version):
+                async with judged():
+                    await self._arm.delete(version.id, GALLERY_API)
+                await self.tidy(name, version.version)
+        if only is not None and any(version.version != only for version in versions):
+            return
         async with judged():
             await self._arm.delete(self._definition(name), GALLERY_API)
             if not await self._arm.list(f"{self._gallery()}/images", GALLERY_API):
@@ -147,6 +197,10 @@ class Images:
 
     def _snapshot(self, name: str, version: str) -> str:
         return f"{self._settings.group_path()}/providers/Microsoft.Compute/snapshots/{name}-{version}"
+
+
+def _usd_per_month(disk_gb: int | None) -> float:
+    return snapshot_usd_per_hour(disk_gb or 0) * HOURS_PER_MONTH
 
 
 def _view(body: Mapping[str, Any]) -> ImageView:

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import convert
@@ -18,6 +19,7 @@ from evalfleet.config import Settings
 from evalfleet.errors import InputError
 from evalfleet.layout import Home
 from evalfleet.pools.cloud.catalogue import Allowance, PriceTable
+from evalfleet.pools.cloud.records import Diagnosis, Offering
 from evalfleet.pools.kinds.cloud import CloudKind
 
 if TYPE_CHECKING:
@@ -52,6 +54,17 @@ class AzureProvider:
             f"only {admitted} may reach it (azure.ssh_from): is that the public IPv4 address of this machine? "
             "`evalfleet doctor --azure` compares them"
         )
+
+    async def diagnose(
+        self, settings: Settings, offerings: Sequence[Offering], workers: int, *, register: bool = False
+    ) -> list[Diagnosis]:
+        from evalfleet.azure import clients
+        from evalfleet.azure.account import Account
+        from evalfleet.azure.echo import echo
+
+        reach = azure_settings.of(settings)
+        async with clients.opened(reach) as opened:
+            return await Account(opened, partial(echo, reach)).examine(offerings, workers, register=register)
 
     def speed(self, settings: Settings) -> float:
         return (settings.azure.speed or 1.0) if settings.azure.profile == "emulator" else 1.0

@@ -6,6 +6,7 @@ Everything else takes an `AzureSettings` and never asks which of the two it talk
 from __future__ import annotations
 
 import ipaddress
+from typing import Any
 
 from msgspec import Struct
 
@@ -13,10 +14,19 @@ from evalfleet import config
 from evalfleet.errors import ConfigError
 
 ARM_URL = "https://management.azure.com"
+# Clouds that Microsoft runs apart from the public one: where each is managed, and who signs in to it.
+CLOUDS = {
+    "public": (ARM_URL, None),
+    "usgov": ("https://management.usgovcloudapi.net", "https://login.microsoftonline.us"),
+    "china": ("https://management.chinacloudapi.cn", "https://login.chinacloudapi.cn"),
+}
+AUTHORITIES = tuple(authority for _, authority in CLOUDS.values() if authority)
+ECHO_URL = "https://api.ipify.org"
 PRICES_URL = "https://prices.azure.com"
 EMULATOR_SUBSCRIPTION = "00000000-0000-0000-0000-0000000e0001"
 DEFAULT_REGIONS = ("eastus", "westus2", "centralus", "eastus2")
 ADMIN_USER = "evalfleet"
+PRIVATE = "VirtualNetwork"  # Azure's word for all that is inside a virtual network, and what it is peered with
 
 
 class AzureSettings(Struct, frozen=True, kw_only=True):
@@ -32,7 +42,20 @@ class AzureSettings(Struct, frozen=True, kw_only=True):
     authority: str | None = None  # who signs us in; None: Microsoft
     certificate: str | None = None  # file of the only certificates that are trusted; None: those of this machine
     poll_s: float = 5.0  # between two looks at a long operation, where the cloud names no time
+    public_ip: bool = True  # False: the machines have private addresses only
+    subnets: dict[str, str] = {}  # region -> id of a subnet that is there already, in the place of one of ours
+    jump: str | None = None  # user@address[:port] through which the machines are reached
+    identity: str | None = None  # id of a managed identity that the machines have
+    tags: dict[str, str] = {}  # that everything we make carries besides our own
+    zone: str | None = None  # availability zone, by number
+    accelerated: bool | None = None  # accelerated networking; None: Azure's own choice
+    echo_url: str = ECHO_URL  # tells under which address this machine is seen
     speed: float = 1.0  # cloud seconds per second of this machine's clock
+
+    @property
+    def scope(self) -> str:
+        """What a token must be for."""
+        return f"{self.arm_url}/.default" if self.authority in (None, *AUTHORITIES) else f"{ARM_URL}/.default"
 
     def group_path(self) -> str:
         return f"/subscriptions/{self.subscription}/resourceGroups/{self.resource_group}"
@@ -43,6 +66,8 @@ class AzureSettings(Struct, frozen=True, kw_only=True):
         Raises:
             ConfigError: nobody said from where we connect, or it is no network.
         """
+        if self.ssh_from is None and not self.public_ip:
+            return [PRIVATE]
         if self.ssh_from is None:
             raise ConfigError(
                 "azure.ssh_from: not set; name the public address of this machine as others see it "
@@ -84,6 +109,9 @@ def of(settings: config.Settings) -> AzureSettings:
         resource_group=settings.azure.resource_group,
         ssh_port=settings.azure.ssh_port,
         ssh_from=settings.azure.ssh_from,
+        arm_url=CLOUDS[settings.azure.cloud][0],
+        authority=CLOUDS[settings.azure.cloud][1],
+        **_company(settings.azure),
     )
 
 
@@ -117,4 +145,29 @@ def _emulator(settings: config.Settings) -> AzureSettings:
         certificate=config.environment().get("SSL_CERT_FILE") if secure else None,
         poll_s=0.05,
         speed=settings.azure.speed or 1.0,
+        echo_url=f"{url}/emulator/address",
+        **_company(settings.azure),
     )
+
+
+def _company(table: config.AzureTable) -> dict[str, Any]:
+    """What the network and the rules of a company ask for."""
+    for region, subnet in table.subnets.items():
+        if "/subnets/" not in subnet:
+            raise ConfigError(
+                f'azure.subnets.{region}: "{subnet}" is no id of a subnet (/subscriptions/…/subnets/NAME).'
+            )
+    if not table.public_ip and not table.subnets:
+        raise ConfigError(
+            "azure.public_ip: without public addresses the machines must be in a network of yours; name a subnet for each "
+            "region in [azure.subnets]."
+        )
+    return {
+        "public_ip": table.public_ip,
+        "subnets": table.subnets,
+        "jump": table.jump,
+        "identity": table.identity,
+        "tags": table.tags,
+        "zone": table.zone,
+        "accelerated": table.accelerated_networking,
+    }

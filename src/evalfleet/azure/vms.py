@@ -21,6 +21,7 @@ from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoun
 from azure.core.polling.base_polling import BadStatus
 from azure.mgmt.core.exceptions import ARMErrorFormat
 from msgspec import Struct
+from msgspec.structs import replace
 
 from evalfleet.azure import responses
 from evalfleet.azure.clients import Clients
@@ -84,11 +85,12 @@ class Vms:
         path = self._settings.group_path()
         async with judged(region):
             if await self._arm.get(path, GROUP_API) is None:
-                await self._arm.put(path, GROUP_API, {"location": region, "tags": {LABEL_OWNER: owner}})
+                tags = {**self._settings.tags, LABEL_OWNER: owner}
+                await self._arm.put(path, GROUP_API, {"location": region, "tags": tags})
 
     async def ensure_network(self, pool: str, region: str, owner: str) -> Network:
         """Make the pool's network of that region, and let in the address that we have now."""
-        labels = vm.network_tags(pool, owner)
+        labels = {**self._settings.tags, **vm.network_tags(pool, owner)}
         name = f"{pool}-{region}"
         nsg = self._network_path("networkSecurityGroups", name)
         vnet = self._network_path("virtualNetworks", name)
@@ -99,6 +101,9 @@ class Vms:
                 await self._arm.put(nsg, NETWORK_API, vm.nsg_body(region, admitted, owner, labels))
             elif (rule := vm.missing_rule(known, admitted, owner)) is not None:
                 await self._arm.put(f"{nsg}/securityRules/{vm.rule_name(owner)}", NETWORK_API, rule)
+            theirs = self._settings.subnets.get(region)
+            if theirs is not None:
+                return Network(subnet_id=theirs, nsg_id=nsg)
             if await self._arm.get(vnet, NETWORK_API) is None:
                 await self._arm.put(vnet, NETWORK_API, vm.vnet_body(region, labels))
         return Network(subnet_id=f"{vnet}/subnets/{vm.SUBNET}", nsg_id=nsg)
@@ -118,7 +123,8 @@ class Vms:
         None: the VM is there already, made by an earlier call that nobody remembers the end of; `view` tells how it
         stands, and its host key is the one stored with that intent.
         """
-        body = vm.vm_body(spec, subnet_id=network.subnet_id, nsg_id=network.nsg_id)
+        spec = replace(spec, expires_at=spec.expires_at + self._arm.skew_s)
+        body = vm.vm_body(spec, subnet_id=network.subnet_id, nsg_id=network.nsg_id, reach=self._settings)
         async with judged(spec.region, spec.size, spot=spec.spot):
             try:
                 # Only if there is none: a second PUT with another host key would be refused in a worse way.
@@ -205,9 +211,12 @@ class Vms:
             return responses.vm_view(found.as_dict())
 
     async def address(self, view: VmView) -> str | None:
-        """Return the VM's public address; None while it has none."""
+        """Return the address by which we reach the VM: its public one, or in a network without such the private one. None while
+        it has none."""
         async with judged(view.region):
             nic = await self._arm.get(view.nic_id, NETWORK_API) if view.nic_id else None
+            if nic and not self._settings.public_ip:
+                return _private_ip(nic)
             ip_id = _public_ip_id(nic) if nic else None
             address = await self._arm.get(ip_id, NETWORK_API) if ip_id else None
         return address["properties"].get("ipAddress") if address else None
@@ -219,22 +228,26 @@ class Vms:
         The schedule knows minutes of the day only: `at` must be within 24 hours, and is best half an hour away.
         """
         labels = {key: value for key, value in tags.items() if key.startswith("evalfleet-")}
-        body = vm.shutdown_body(region, self._vm_id(name), at, labels)
+        at += self._arm.skew_s  # Azure goes by its own clock
+        body = vm.shutdown_body(region, self._vm_id(name), at, {**self._settings.tags, **labels})
         async with judged(region):
             await self._arm.put(self._deadline_path(name), SCHEDULE_API, body)
-        if not await self.has_deadline(name, at):
+        if not await self._has_deadline(name, at):
             said = f"Azure accepted a deadline for {name}, and does not show it"
             raise Refusal(Problem(cause=Cause.CONFLICT, action=Action.WAIT, message=said))
 
     async def has_deadline(self, name: str, at: float) -> bool:
         """Whether Azure will deallocate the VM at that minute."""
+        return await self._has_deadline(name, at + self._arm.skew_s)
+
+    async def _has_deadline(self, name: str, at: float) -> bool:
         async with judged():
             schedule = await self._arm.get(self._deadline_path(name), SCHEDULE_API)
         return schedule is not None and vm.is_deadline(schedule, self._vm_id(name), at)
 
     async def renew(self, name: str, region: str, tags: Mapping[str, str], expires_at: float) -> None:
         """Move the moment after which anybody may reap the VM."""
-        moved = {**tags, LABEL_EXPIRES: expires_text(expires_at)}
+        moved = {**tags, LABEL_EXPIRES: expires_text(expires_at + self._arm.skew_s)}
         async with judged(region):
             await (await self._vms.begin_update(self._group, name, {"tags": moved})).result()
 
@@ -398,6 +411,13 @@ def _is_of(body: Mapping[str, Any], pool: str | None) -> bool:
     """Whether it is a resource of that pool, or of any of ours."""
     tags: Mapping[str, str] = body.get("tags") or {}
     return LABEL_POOL in tags and pool in (None, tags[LABEL_POOL])
+
+
+def _private_ip(nic: Mapping[str, Any]) -> str | None:
+    for each in nic["properties"].get("ipConfigurations") or ():
+        if each["properties"].get("privateIPAddress"):
+            return cast("str", each["properties"]["privateIPAddress"])
+    return None
 
 
 def _public_ip_id(nic: Mapping[str, Any]) -> str | None:

@@ -21,7 +21,15 @@ current folder; ``config.toml`` in the home folder; the default. ::
     profile = "azure"             # "azure", or "emulator": an Azure on this machine; EVALFLEET_AZURE_PROFILE
     subscription = "0000-…"       # who pays; EVALFLEET_AZURE_SUBSCRIPTION
     resource_group = "evalfleet"  # holds all that we make; EVALFLEET_AZURE_RESOURCE_GROUP
-    ssh_from = "203.0.113.7/32"   # the only address that may reach our machines; EVALFLEET_AZURE_SSH_FROM
+    cloud = "public"              # "public", "usgov" or "china"; EVALFLEET_AZURE_CLOUD
+    ssh_from = "203.0.113.7/32"   # the only addresses that may reach our machines; EVALFLEET_AZURE_SSH_FROM
+    public_ip = true              # false: machines have private addresses only; EVALFLEET_AZURE_PUBLIC_IP
+    subnets = { eastus = "/subscriptions/…" }  # region to the id of a subnet that is there already
+    jump = "me@203.0.113.9"       # a jump host on the way to the machines; EVALFLEET_AZURE_JUMP
+    identity = "/subscriptions/…" # a managed identity that machines get; EVALFLEET_AZURE_IDENTITY
+    tags = { team = "agents" }    # that all resources get
+    zone = "1"                    # availability zone; EVALFLEET_AZURE_ZONE
+    accelerated_networking = true # default: Azure's own choice
     ssh_port = 22                 # EVALFLEET_AZURE_SSH_PORT
     emulator = "http://127.0.0.1:8700"  # where the emulator listens; EVALFLEET_AZURE_EMULATOR
     speed = 1                     # cloud seconds per second, of an emulator; EVALFLEET_AZURE_SPEED

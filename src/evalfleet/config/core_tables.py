@@ -17,6 +17,7 @@ from evalfleet.model.settings_table import Check, Seconds, SettingsTable, betwee
 COLOURS = ("auto", "always", "never")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 AZURE_PROFILES = ("azure", "emulator")
+AZURE_CLOUDS = ("public", "usgov", "china")
 MOST_SLOTS = 1024  # of one host
 
 _PATH: Check = (is_path, "must be a path")
@@ -71,12 +72,21 @@ class AzureTable(SettingsTable, frozen=True, kw_only=True):
         "profile": (AZURE_PROFILES.__contains__, f"must be one of {', '.join(AZURE_PROFILES)}"),
         "ssh_port": (between(1, 65535), "must be a port, 1 to 65535"),
         "speed": _POSITIVE,
+        "cloud": (AZURE_CLOUDS.__contains__, f"must be one of {', '.join(AZURE_CLOUDS)}"),
     }
 
     profile: str = "azure"  # or "emulator": an Azure on this machine
     subscription: str | None = None
     resource_group: str = "evalfleet"
-    ssh_from: str | None = None  # the only address that may reach our machines
+    cloud: str = "public"  # or one of those that Microsoft runs apart from it
+    ssh_from: str | None = None  # the only addresses that may reach our machines
+    public_ip: bool = True  # False: machines have private addresses only
+    subnets: dict[str, str] = field(default_factory=dict[str, str])  # region -> id of a subnet that is there already
+    jump: str | None = None  # user@address[:port] of a jump host
+    identity: str | None = None  # id of a managed identity that machines get
+    tags: dict[str, str] = field(default_factory=dict[str, str])  # that all resources get
+    zone: str | None = None
+    accelerated_networking: bool | None = None
     ssh_port: int = 22
     emulator: str | None = None  # where it listens
     speed: float = 1.0  # cloud seconds per second, of an emulator
@@ -149,6 +159,11 @@ VARIABLES: dict[str, tuple[str, str]] = {  # variable -> table and key that it s
     "EVALFLEET_AZURE_RESOURCE_GROUP": ("azure", "resource_group"),
     "EVALFLEET_AZURE_SSH_FROM": ("azure", "ssh_from"),
     "EVALFLEET_AZURE_SSH_PORT": ("azure", "ssh_port"),
+    "EVALFLEET_AZURE_CLOUD": ("azure", "cloud"),
+    "EVALFLEET_AZURE_PUBLIC_IP": ("azure", "public_ip"),
+    "EVALFLEET_AZURE_JUMP": ("azure", "jump"),
+    "EVALFLEET_AZURE_IDENTITY": ("azure", "identity"),
+    "EVALFLEET_AZURE_ZONE": ("azure", "zone"),
     "EVALFLEET_AZURE_EMULATOR": ("azure", "emulator"),
     "EVALFLEET_AZURE_SPEED": ("azure", "speed"),
     "EVALFLEET_LEASE_DURATION": ("lease", "duration"),

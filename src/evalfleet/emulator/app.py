@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Awaitable, Callable
+from email.utils import formatdate
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlencode
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -17,6 +19,7 @@ from evalfleet.emulator.arm.galleries import Galleries
 from evalfleet.emulator.arm.groups import Groups
 from evalfleet.emulator.arm.identity import Identity, require_token
 from evalfleet.emulator.arm.network import Network
+from evalfleet.emulator.arm.policies import Policies, require_policies
 from evalfleet.emulator.arm.protocol import ArmError, Call, Routes, parse
 from evalfleet.emulator.arm.providers import Providers, require_registered
 from evalfleet.emulator.arm.retail import Retail
@@ -48,6 +51,7 @@ def build(world: EmulatorContext) -> tuple[web.Application, Machines, Dockerd, G
     routes: Routes = {
         **Providers(world).routes(),
         **Roles(world).routes(),
+        **Policies(world).routes(),
         **network.routes(),
         **vms.routes(),
         **Compute(world).routes(),
@@ -80,6 +84,7 @@ def _answering(world: EmulatorContext) -> Middleware:
                 request.transport.abort()
             return web.Response()
         response.headers["x-ms-request-id"] = str(uuid.uuid4())
+        response.headers["Date"] = formatdate(time.time() + world.scenario.clock_ahead, usegmt=True)
         if _is_recorded(request):
             world.journal.record(
                 method=request.method,
@@ -154,7 +159,24 @@ async def _route(world: EmulatorContext, routes: Routes, request: web.Request, b
     )
     require_permission(world, call)
     require_registered(world, call)
-    return await handler(call)
+    require_policies(world, call)
+    if call.method == "DELETE" and target.group in world.scenario.lock:
+        raise ArmError(409, "ScopeLocked", f"The scope '{request.path}' cannot perform delete operation: it is locked.")
+    return _paged(world, request, await handler(call))
+
+
+def _paged(world: EmulatorContext, request: web.Request, response: web.Response) -> web.Response:
+    """The page of a list that was asked for, and where the next one is."""
+    size, text = world.scenario.page, response.text or ""
+    if size is None or request.method != "GET" or not text.startswith('{"value":'):
+        return response
+    found = json.loads(text)
+    begin = int(request.query.get("$skiptoken", "0"))
+    page = {"value": found["value"][begin : begin + size]}
+    if begin + size < len(found["value"]):
+        query = {**request.query, "$skiptoken": str(begin + size)}
+        page["nextLink"] = f"{world.base_url}{request.path}?{urlencode(query)}"
+    return web.json_response(page, status=response.status)
 
 
 async def _body(request: web.Request) -> Any:

@@ -72,6 +72,7 @@ class EmulatorContext:
         # Providers that are not registered, in lower case, and how far that is.
         self.unregistered = {space.lower(): "NotRegistered" for space in scenario.unregistered}
         self.roles = scenario.role
+        self.scenario = scenario
         self.signs_in = False  # whether requests must carry a token that the token endpoint gave out
         self.secret = secrets.token_urlsafe(12)
         self.tokens: set[str] = set()

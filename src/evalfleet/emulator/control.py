@@ -34,6 +34,7 @@ class Control:
 
     def routes(self) -> list[web.RouteDef]:
         return [
+            web.get("/emulator/address", self._address),
             web.get("/emulator/faults", self._faults),
             web.post("/emulator/faults", self._add_fault),
             web.delete("/emulator/faults", self._clear_faults),
@@ -52,6 +53,10 @@ class Control:
             web.post("/emulator/vms/{vm}/evict", self._evict),
             web.post("/emulator/vms/{vm}/crash", self._crash),
         ]
+
+    async def _address(self, request: web.Request) -> web.Response:
+        """Where the request came from, as services on the Internet tell it."""
+        return web.Response(text=request.remote or "")
 
     async def _faults(self, request: web.Request) -> web.Response:
         return web.json_response({"faults": self._world.faults.listed()})

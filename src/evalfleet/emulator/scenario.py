@@ -93,6 +93,14 @@ class LinkChange(msgspec.Struct, forbid_unknown_fields=True):
     lasts: float | None = None  # cloud seconds; None: until it is healed by hand
 
 
+class Policy(msgspec.Struct, forbid_unknown_fields=True):
+    """A policy that is assigned, by the id of its definition; `azure.policies` knows those that matter to us."""
+
+    definition: str
+    name: str = "assigned"
+    parameters: dict[str, list[str]] = {}
+
+
 class Role(msgspec.Struct, forbid_unknown_fields=True):
     """What the principal may do, and where."""
 
@@ -106,6 +114,13 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True):
 
     seed: int = 0
     unregistered: list[str] = []  # providers, such as Microsoft.DevTestLab
+    page: int | None = None  # items on a page of a list; None: all on one
+    lock: list[str] = []  # resource groups in which nothing can be deleted
+    clock_ahead: float = 0.0  # seconds that this cloud's clock is ahead of this machine's
+    subscription: str = "Enabled"  # its state
+    address_limit: int = 1000  # public addresses in a region
+    restricted: dict[str, list[str]] = {}  # region -> sizes that are not sold to this subscription
+    policy: list[Policy] = []
     role: list[Role] | None = None  # None: everything is allowed
     times: Times = msgspec.field(default_factory=Times)
     quota: dict[str, dict[str, int]] = {}

@@ -92,6 +92,9 @@ async def test_answers_about_vms_fit_the_official_schema():
         exchanges = here.exchanges("GET", f"virtualMachines/{view.name}") + here.exchanges("PUT", "virtualMachines")
         assert len(exchanges) >= 2
         for each in exchanges:
+            if each["path"].endswith("/instanceView"):
+                assert list(azure_bodies.by_model(each["answer"], compute.VirtualMachineInstanceView)) == []
+                continue
             assert list(azure_bodies.by_schema(each["answer"], file, schema, request=False)) == []
             assert list(azure_bodies.by_model(each["answer"], compute.VirtualMachine)) == []
 

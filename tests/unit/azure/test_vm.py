@@ -39,7 +39,7 @@ LABELS = vm.network_tags("p1", "me")
 
 
 def body(spec: MachineSpec) -> dict[str, Any]:
-    return vm.vm_body(spec, **IDS)
+    return vm.vm_body(spec, subnet_id=IDS["subnet_id"], nsg_id=IDS["nsg_id"])
 
 
 @pytest.mark.parametrize("spec", [SPEC, SPOT, OLD, replace(SPEC, image="/x/images/golden")])

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from evalfleet.azure import sizes
-from evalfleet.azure.settings import ADMIN_USER
+from evalfleet.azure.settings import ADMIN_USER, AzureSettings
 from evalfleet.pools.cloud.records import (
     LABEL_OWNER,
     LABEL_POOL,
@@ -26,6 +26,7 @@ Body = dict[str, Any]
 NETWORK_API = "2022-11-01"
 SUBNET = "workers"
 FIRST_PRIORITY = 1000
+PLAIN = AzureSettings(subscription="")
 _IMAGES = {
     # Generation of the image -> Ubuntu 24.04 for it.
     1: {"publisher": "Canonical", "offer": "ubuntu-24_04-lts", "sku": "server-gen1", "version": "latest"},
@@ -44,8 +45,12 @@ def cloud_init(spec: MachineSpec) -> str:
     return "#cloud-config\n" + json.dumps(content, indent=1) + "\n"
 
 
-def vm_body(spec: MachineSpec, *, subnet_id: str, nsg_id: str) -> Body:
-    """Return the body of the one PUT that makes everything."""
+def vm_body(spec: MachineSpec, *, subnet_id: str, nsg_id: str, reach: AzureSettings = PLAIN) -> Body:
+    """Return the body of the one PUT that makes everything.
+
+    Args:
+        reach: what the account asks for: tags, zone, identity, addresses.
+    """
     size = sizes.find(spec.size)
     properties: Body = {
         "hardwareProfile": {"vmSize": size.name},
@@ -64,12 +69,17 @@ def vm_body(spec: MachineSpec, *, subnet_id: str, nsg_id: str) -> Body:
         "osProfile": _os_profile(spec),
         "networkProfile": {
             "networkApiVersion": NETWORK_API,
-            "networkInterfaceConfigurations": [_nic(spec, subnet_id, nsg_id)],
+            "networkInterfaceConfigurations": [_nic(spec, reach, subnet_id, nsg_id)],
         },
         "diagnosticsProfile": {"bootDiagnostics": {"enabled": True}},
         **_spot(spec),
     }
-    return {"location": spec.region, "tags": spec.labels(), "properties": properties}
+    body: Body = {"location": spec.region, "tags": {**reach.tags, **spec.labels()}, "properties": properties}
+    if reach.zone is not None:
+        body["zones"] = [reach.zone]
+    if reach.identity is not None:
+        body["identity"] = {"type": "UserAssigned", "userAssignedIdentities": {reach.identity: {}}}
+    return body
 
 
 def disk_kind(size: sizes.Size) -> str:
@@ -90,31 +100,28 @@ def _os_profile(spec: MachineSpec) -> Body:
     }
 
 
-def _nic(spec: MachineSpec, subnet_id: str, nsg_id: str) -> Body:
-    address = {
+def _nic(spec: MachineSpec, reach: AzureSettings, subnet_id: str, nsg_id: str) -> Body:
+    tags = {**reach.tags, **spec.labels()}
+    inner: Body = {"primary": True, "subnet": {"id": subnet_id}}
+    if reach.public_ip:
+        inner["publicIPAddressConfiguration"] = _address(spec, tags)
+    properties: Body = {
+        "primary": True,
+        "deleteOption": "Delete",
+        "networkSecurityGroup": {"id": nsg_id},
+        "ipConfigurations": [{"name": "main", "properties": inner}],
+    }
+    if reach.accelerated is not None:
+        properties["enableAcceleratedNetworking"] = reach.accelerated
+    return {"name": f"{spec.name}-nic", "tags": tags, "properties": properties}
+
+
+def _address(spec: MachineSpec, tags: Mapping[str, str]) -> Body:
+    return {
         "name": f"{spec.name}-ip",
         "sku": {"name": "Standard"},
         "properties": {"deleteOption": "Delete", "publicIPAllocationMethod": "Static"},
-        "tags": spec.labels(),
-    }
-    return {
-        "name": f"{spec.name}-nic",
-        "tags": spec.labels(),
-        "properties": {
-            "primary": True,
-            "deleteOption": "Delete",
-            "networkSecurityGroup": {"id": nsg_id},
-            "ipConfigurations": [
-                {
-                    "name": "main",
-                    "properties": {
-                        "primary": True,
-                        "subnet": {"id": subnet_id},
-                        "publicIPAddressConfiguration": address,
-                    },
-                }
-            ],
-        },
+        "tags": dict(tags),
     }
 
 

@@ -20,31 +20,57 @@ PROBLEMS = 3
 
 @click.command("doctor")
 @click.option("--clean", is_flag=True, help="End orphaned processes and the idle runner of this home.")
+@click.option("--azure", is_flag=True, help="Check the Azure account instead: sign-in, permissions, quotas, network.")
+@click.option("--register", is_flag=True, help="With --azure: register the subscription for the services it needs.")
+@click.option("--size", default=None, metavar="NAME", help="With --azure: the VM size to be bought.")
+@click.option("--regions", default=None, metavar="NAMES", help="With --azure: regions, with commas between them.")
+@click.option("--workers", type=click.IntRange(1), default=1, help="With --azure: how many VMs are to be bought.")
+@click.option("--spot", is_flag=True, help="With --azure: as spot VMs.")
 @adopt_option
 @json_option
 @home_option
-def command(clean: bool, adopt: bool, as_json: bool, home: str | None) -> int:
-    """Check this machine and the home, and say how to fix problems.
+def command(
+    clean: bool,
+    azure: bool,
+    register: bool,
+    size: str | None,
+    regions: str | None,
+    workers: int,
+    spot: bool,
+    adopt: bool,
+    as_json: bool,
+    home: str | None,
+) -> int:
+    """Check this machine and the home, or an Azure account, and say how to fix problems.
 
-    Changes nothing unless --clean or --adopt is given. Exit codes: 0 no problem (warnings are possible), 3 a problem.
+    Changes nothing unless --clean, --adopt or --register is given. Exit codes: 0 no problem (warnings are possible), 3 a problem.
     """
     from evalfleet.cli.home.shared.doctor_processes import clean as end_leftovers
     from evalfleet.cli.home.shared.doctor_processes import examine
 
     settings, broken = _settings(home)
+    if azure:
+        from evalfleet.cli.shared.account_checks import examine_account
+
+        found = examine_account(settings, size, regions, workers, spot=spot, register=register)
+        return _answered(settings, [*broken, *found], None, as_json=as_json)
     if adopt:
         from evalfleet.cli.shared.home_copies import take_place
 
         take_place(settings.home)
-    done = end_leftovers(settings) if clean else []
-    checks = [*broken, *examine(settings)]
-    problems = sum(check.level == "problem" for check in checks)
+    done = end_leftovers(settings) if clean else None
+    return _answered(settings, [*broken, *examine(settings)], done, as_json=as_json)
+
+
+def _answered(settings: Settings, found: list[Check], done: list[str] | None, *, as_json: bool) -> int:
+    """Print what was found, and return the exit code."""
+    problems = sum(check.level == "problem" for check in found)
     if as_json:
-        print_document(Health(home=str(settings.home), healthy=not problems, cleaned=done, checks=checks))
+        print_document(Health(home=str(settings.home), healthy=not problems, cleaned=done or [], checks=found))
     else:
         from evalfleet.report.terminal import lines
 
-        lines.write(_shown(checks, done if clean else None), colour=settings.colour)
+        lines.write(_shown(found, done), colour=settings.colour)
     return PROBLEMS if problems else 0
 
 

@@ -14,6 +14,7 @@ from evalfleet.cli.shared.options import force_option, home_option, json_option
 if TYPE_CHECKING:
     from evalfleet.config import Settings
     from evalfleet.pools.cloud.reaper import Finding
+    from evalfleet.pools.cloud.records import KeptImage
     from evalfleet.pools.kinds.cloud import CloudKind
     from evalfleet.store.store import Store
 
@@ -38,8 +39,8 @@ def command(dry_run: bool, owners: tuple[str, ...], force: bool, as_json: bool, 
 
     In the cloud: pools marked for deletion, and resources with evalfleet's tags that belong to no pool or wanted machine of this
     home. Resources of other homes go only after their deadline tag, or with --owner. A machine with
-    uncollected results stays and is listed. On hosts: runners without work. Golden images stay. Exit
-    codes: 0 nothing is left; 3 something is left.
+    uncollected results stays and is listed. On hosts: runners without work. Golden images stay (`evalfleet pool images`); what was
+    left of images that failed goes. Exit codes: 0 nothing is left; 3 something is left.
     """
     from evalfleet import config
     from evalfleet.pools.kinds.registry import clouds, creates_machines
@@ -108,6 +109,7 @@ def _in_clouds(
     from evalfleet.pools.cloud import reaper
 
     elsewhere = _elsewhere(settings, store)
+    images: list[KeptImage] = []
 
     async def act() -> tuple[list[Finding], int, dict[str, int]]:
         kept = len(elsewhere)
@@ -126,6 +128,7 @@ def _in_clouds(
         for kind in kinds:
             async with kind.provider.open(settings, Home(settings.home)) as cloud:
                 purposes = reaper.purposes_of(store, named=owners, force=force)
+                images.extend(await reaper.reap_images(cloud, {*purposes.owners, *owners}, dry_run=dry_run))
                 owned = await cloud.resources()
                 going = still = reaper.findings(owned, purposes, store.now())
                 if not dry_run:
@@ -142,6 +145,15 @@ def _in_clouds(
     rows = [
         ReapedResource(type=each.resource.type, name=each.resource.name, region=each.resource.region, why=each.why)
         for each in found
+    ]
+    rows += [
+        {
+            "type": each.kind,
+            "name": f"{each.name} {each.version}",
+            "region": ", ".join(each.regions),
+            "why": "left over",
+        }
+        for each in images
     ]
     return rows, left, others
 

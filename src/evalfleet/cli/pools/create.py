@@ -40,6 +40,11 @@ def command(name: str, backend: str | None, replace: bool, as_json: bool, home: 
         pool = create(settings, store, name, given(options), backend=backend, replace=replace)
         kind = kind_of(pool)
         if kind.creates_machines:
+            from evalfleet.cli.shared.account_checks import may_buy
+
+            if not store.hosts.of_pool(name, gone=True) and not may_buy(settings, pool):
+                click.echo(f"pool {name}: nothing was bought; run the same command again when that is mended", err=True)
+                return 3
             return made_true(settings, store, Order(pool=name), as_json=as_json)
     hosts, workers = len(kind.hosts(pool, ())), kind.slots(pool)
     if as_json:

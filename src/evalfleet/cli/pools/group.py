@@ -16,6 +16,7 @@ COMMANDS: dict[str, str] = {
     "tunnel": "Forward a port of a host to this machine.",
     "screenshot": "Save a screenshot of a host.",
     "scale": "Change the size or the limits of a pool.",
+    "images": "List golden images and what they cost, or delete one.",
     "stop": "Deallocate the machines of a pool; disks stay.",
     "start": "Start the stopped machines of a pool.",
     "settle": "Finish changes that were interrupted.",

@@ -49,7 +49,15 @@ class Compute:
         await self._world.meet("skus.list", call.attributes())
         wanted = call.query.get("$filter", "")
         regions = [region for region in prices.packaged().regions() if not wanted or f"'{region}'" in wanted]
-        return answer({"value": [_sku(size, region) for region in regions for size in SIZES.values()]})
+        return answer({"value": [self._sku(size, region) for region in regions for size in SIZES.values()]})
+
+    def _sku(self, size: Size, region: str) -> Body:
+        found = _sku(size, region)
+        if size.name in self._world.scenario.restricted.get(region, ()):
+            found["restrictions"] = [
+                {"type": "Location", "values": [region], "reasonCode": "NotAvailableForSubscription"}
+            ]
+        return found
 
 
 def _sku(size: Size, region: str) -> Body:

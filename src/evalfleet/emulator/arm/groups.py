@@ -80,5 +80,10 @@ class Groups:
     async def _subscription(self, call: Call) -> Any:
         name = call.target.subscription
         return answer(
-            {"id": f"/subscriptions/{name}", "subscriptionId": name, "displayName": "emulator", "state": "Enabled"}
+            {
+                "id": f"/subscriptions/{name}",
+                "subscriptionId": name,
+                "displayName": "emulator",
+                "state": self._world.scenario.subscription,
+            }
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 from evalfleet.azure.prices import IP_USD_PER_HOUR
 from evalfleet.azure.responses import inside
+from evalfleet.azure.settings import PRIVATE
 from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, Target, answer, require_location
 from evalfleet.emulator.arm.resources import IP, NIC, NSG, VM, VNET
 from evalfleet.emulator.context import EmulatorContext
@@ -24,7 +25,7 @@ class Network:
         self.changed: Callable[[], Awaitable[None]] = _nothing  # told of every change of a rule; set by the app
 
     def routes(self) -> Routes:
-        routes: Routes = {}
+        routes: Routes = {("GET", "microsoft.network/locations", "usages"): self._usages}
         for kind in KINDS:
             routes["PUT", kind, ""] = self._put
             routes["GET", kind, ""] = self._get
@@ -39,12 +40,12 @@ class Network:
             inner = each["properties"]
             subnet: str = inside(inner, "subnet", "id") or ""
             self._must_exist(subnet.rpartition("/subnets/")[0], "subnet", subnet)
+            public = inner.get("publicIPAddressConfiguration")
             row: Body = {
-                "privateIPAddress": "10.77.0.4",
+                "privateIPAddress": "10.77.0.4" if public else self._world.addresses.take(),
                 "privateIPAllocationMethod": "Dynamic",
                 "subnet": {"id": subnet},
             }
-            public = inner.get("publicIPAddressConfiguration")
             if public:
                 option = inside(public, "properties", "deleteOption") or "Detach"
                 address = self._address(call.target, public, location, vm_id)
@@ -83,13 +84,15 @@ class Network:
         self._drop(nic["id"])
 
     def public_address(self, reference: Body) -> str | None:
-        """Return the address under which the world reaches an interface."""
+        """Return the address under which an interface is reached: by the world, or without a public one inside its network."""
         nic = self._world.resources.find(reference["id"])
         for each in nic["properties"]["ipConfigurations"] if nic else ():
             public = each["properties"].get("publicIPAddress")
             found = self._world.resources.find(public["id"]) if public else None
             if found:
                 return found["properties"]["ipAddress"]
+            if not public:
+                return each["properties"]["privateIPAddress"]
         return None
 
     def _address(self, target: Target, config: Body, location: str, vm_id: str) -> Body:
@@ -109,6 +112,13 @@ class Network:
         if self._world.resources.find(id) is None:
             said = f"Resource {named} referenced by {what} was not found. Please make sure that it exists."
             raise ArmError(400, "InvalidResourceReference", said)
+
+    async def _usages(self, call: Call) -> Any:
+        await self._world.meet("network.usages", call.attributes())
+        used = sum(each["location"] == call.target.location for each in self._world.resources.of(IP))
+        row = {"currentValue": used, "limit": self._world.scenario.address_limit, "unit": "Count"}
+        name = {"value": "StandardSkuPublicIpAddresses", "localizedValue": "Public IPv4 Addresses - Standard"}
+        return answer({"value": [{**row, "name": name}]})
 
     async def _put(self, call: Call) -> Any:
         late = await self._world.meet("network.put", call.attributes())
@@ -161,7 +171,7 @@ class Network:
     async def _get(self, call: Call) -> Any:
         await self._world.meet("network.get", call.attributes())
         if not call.target.name:
-            return answer({"value": self._world.resources.of(call.target.kind, call.target.group)})
+            return answer({"value": self._world.resources.listed(call.target.kind, call.target.group)})
         body = self._world.resources.get(call.target)
         if not call.target.action:
             return answer(body)
@@ -210,7 +220,11 @@ def _lets_in(rule: Body, client: str) -> bool:
     sources = [rule.get("sourceAddressPrefix"), *(rule.get("sourceAddressPrefixes") or ())]
     if (rule.get("access"), rule.get("direction"), rule.get("destinationPortRange")) != ("Allow", "Inbound", "22"):
         return False
-    return any(ipaddress.ip_address(client) in ipaddress.ip_network(source) for source in sources if source)
+    return any(
+        source == PRIVATE or ipaddress.ip_address(client) in ipaddress.ip_network(source)
+        for source in sources
+        if source
+    )
 
 
 def _subnet(body: Body, action: str) -> Body:

@@ -118,7 +118,7 @@ class Resources:
 
     def shown(self, target: Target) -> Body:
         """Return the resource that a path speaks of, or all of its type where it names none."""
-        return self.get(target) if target.name else {"value": self.of(target.kind, target.group)}
+        return self.get(target) if target.name else {"value": self.listed(target.kind, target.group)}
 
     def drop(self, id: str) -> Body | None:
         return self._bodies.pop(id.lower(), None)
@@ -127,6 +127,12 @@ class Resources:
         """Return all of a type, of one group or of all."""
         wanted = SPELLING[kind]
         return [body for body in self if body["type"] == wanted and (not group or group_of(body) == group.lower())]
+
+    def listed(self, kind: str, group: str) -> list[Body]:
+        """The list of a type; one of a group that is not there is refused."""
+        if group:
+            self.group(group)
+        return self.of(kind, group)
 
     def __iter__(self) -> Iterator[Body]:
         return iter(list(self._bodies.values()))

@@ -58,8 +58,9 @@ class Schedules:
         """Stop the VM at its minute, day after day, until the schedule is changed or gone."""
         key = schedule["id"].lower()
         while True:
-            now = self._world.clock.now()
-            await self._world.clock.until(next_moment(schedule["properties"]["dailyRecurrence"]["time"], now))
+            ahead_s = self._world.scenario.clock_ahead
+            due = next_moment(schedule["properties"]["dailyRecurrence"]["time"], self._world.clock.now() + ahead_s)
+            await self._world.clock.until(due - ahead_s)
             if self._version.get(key) != version or schedule["properties"].get("status") != "Enabled":
                 return
             self._world.journal.tell("schedule.due", schedule["name"])

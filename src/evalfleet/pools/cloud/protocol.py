@@ -17,9 +17,11 @@ from evalfleet.config import Settings
 from evalfleet.layout import Home
 from evalfleet.pools.cloud.records import (
     Creation,
+    Diagnosis,
     Endpoint,
     Image,
     ImageRequest,
+    KeptImage,
     MachineSpec,
     MachineView,
     Offering,
@@ -143,6 +145,40 @@ class MakesImages(Protocol):
             tell: hears one line for people.
 
         Raises WrongState where there is no such machine, and Refusal.
+        """
+        ...
+
+
+@runtime_checkable
+class KeepsImages(Protocol):
+    """What a cloud has besides, if its images can be listed and deleted."""
+
+    async def images(self) -> Sequence[KeptImage]:
+        """All images that we made in this account, and what was left of making them."""
+        ...
+
+    async def delete_image(self, name: str, version: str | None = None) -> None:
+        """Delete one version, or all of them. Machines that were created from it do not need it."""
+        ...
+
+    async def delete_leftover(self, image: KeptImage) -> None:
+        """Delete what nobody needs any more. One that is gone already is not an error."""
+        ...
+
+
+@runtime_checkable
+class Diagnoses(Protocol):
+    """What a provider may have besides."""
+
+    async def diagnose(
+        self, settings: Settings, offerings: Sequence[Offering], workers: int, *, register: bool = False
+    ) -> Sequence[Diagnosis]:
+        """Look whether such machines could be bought: account, permissions, quotas, network. Takes seconds, buys nothing.
+
+        Args:
+            register: also make the account ready where that needs no decision, such as registering for a service.
+
+        Raises ConfigError, InputError.
         """
         ...
 

@@ -8,8 +8,17 @@ from collections.abc import Collection, Iterable
 from msgspec import Struct
 
 from evalfleet.model import DesiredState
-from evalfleet.pools.cloud.protocol import Cloud
-from evalfleet.pools.cloud.records import LABEL_IMAGE, LABEL_OWNER, LABEL_POOL, Kind, Resource, Verb, expires_of
+from evalfleet.pools.cloud.protocol import Cloud, KeepsImages
+from evalfleet.pools.cloud.records import (
+    LABEL_IMAGE,
+    LABEL_OWNER,
+    LABEL_POOL,
+    KeptImage,
+    Kind,
+    Resource,
+    Verb,
+    expires_of,
+)
 from evalfleet.pools.kinds.registry import creates_machines
 from evalfleet.store.reader import StoreReader
 
@@ -144,3 +153,14 @@ async def reap(cloud: Cloud, found: Iterable[Finding]) -> None:
             if progress.done:
                 break
             await anyio.sleep(progress.look_again_s)
+
+
+async def reap_images(cloud: Cloud, owners: Collection[str], *, dry_run: bool) -> list[KeptImage]:
+    """Delete what is left of images of these homes that failed, or whose copies were forgotten. Images that can be used stay."""
+    if not isinstance(cloud, KeepsImages):
+        return []
+    found = [each for each in await cloud.images() if each.is_leftover and each.owner in owners]
+    for each in found:
+        if not dry_run:
+            await cloud.delete_leftover(each)
+    return found

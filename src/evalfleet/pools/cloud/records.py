@@ -107,6 +107,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
     address: str
     port: int = 22
+    jump: str | None = None  # user@address[:port] of a host on the way
 
 
 class Verb(StrEnum):
@@ -179,6 +180,35 @@ class Quota(Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         return {"family": self.family, "used": self.used, "limit": self.limit, "region": self.region}
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+class Diagnosis(Struct, frozen=True, kw_only=True):
+    """What was found out about an account before anything is bought, and what to do if it is a problem."""
+
+    name: str
+    level: Level = Level.OK
+    message: str
+    remedy: str | None = None
+
+
+class KeptImage(Struct, frozen=True, kw_only=True):
+    """Something that costs storage until it is deleted: a version of an image, or the copy of a disk that one is made of."""
+
+    name: str
+    version: str
+    kind: str  # "image" or "snapshot"
+    state: str  # in the cloud's own words
+    owner: str
+    regions: tuple[str, ...]
+    disk_gb: int | None
+    usd_per_month: float  # at most
+    is_leftover: bool  # nobody needs it: what it was made for has failed, or is done
 
 
 class ImageRequest(Struct, frozen=True, kw_only=True):

@@ -37,6 +37,7 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
     next_key: str | None = None  # that it is about to show instead
     address: str | None = None
     port: int = 22
+    jump: str | None = None  # user@address[:port] of a host on the way
     login_key: str | None = None  # path of the private half with which we log in
     operation: Operation | None = None
     accepted_at: float | None = (

@@ -35,8 +35,16 @@ def ssh_spec(provider: CloudProvider, row: PoolHost, slots: int) -> SshHostSpec:
         name=row.name,
         login=Login(address=facts.address, port=facts.port, user=provider.login_user),
         key=Path(facts.login_key),
+        jump=None if facts.jump is None else _login(facts.jump),
         host_key=facts.host_key,
         slots=slots,
         price_usd_per_hour=row.usd_per_hour,
         memory_mb=int(memory_gb * 1024) - _SYSTEM_MB if memory_gb else None,
     )
+
+
+def _login(text: str) -> Login:
+    """Of `user@address:port`, where all but the address may be left out."""
+    user, _, place = text.rpartition("@")
+    address, _, port = place.partition(":")
+    return Login(address=address, port=int(port) if port else None, user=user or None)
