@@ -76,6 +76,25 @@ class BakedImage(Answer, frozen=True, kw_only=True):
     source: str  # the machine that it is a copy of
 
 
+class ImageFacts(Answer, frozen=True, kw_only=True):
+    """A version of a golden image, or the copy of a disk that one is made of."""
+
+    name: str
+    version: str
+    kind: str  # "image" or "snapshot"
+    state: str
+    owner: str
+    regions: list[str]
+    disk_gb: int | None
+    usd_per_month: float  # at most
+    leftover: bool  # nobody needs it
+
+
+class ImageList(Answer, frozen=True, kw_only=True):
+    images: list[ImageFacts]
+    deleted: str | None
+
+
 class ReapedResource(Answer, frozen=True, kw_only=True):
     type: str
     name: str

@@ -19,8 +19,7 @@ from evalfleet.azure import policies, sizes
 from evalfleet.azure.clients import Clients
 from evalfleet.azure.error_causes import classify, facts_of, quota_message
 from evalfleet.azure.permissions import NEEDED, NEEDED_ABOVE, REQUIRED, Grant, grant, missing
-from evalfleet.azure.quota import missing as missing_quota
-from evalfleet.azure.quota import most_workers
+from evalfleet.azure.quota import allowance
 from evalfleet.azure.vms import Vms, first_error, judged
 from evalfleet.errors import ConfigError
 from evalfleet.pools.cloud.problems import Cause, Refusal
@@ -187,10 +186,10 @@ class Account:
         for offering in offerings:
             size = sizes.find(offering.size)
             usages = await vms.usages(offering.region)
-            fits = most_workers(usages, size, spot=offering.spot)
-            free += max(0, fits)
-            told.append(f"{offering.region} {fits}")
-            for each in missing_quota(usages, size, workers, spot=offering.spot)[:1]:
+            allowed = allowance(usages, size, offering.region, spot=offering.spot)
+            free += allowed.fits
+            told.append(f"{offering.region} {allowed.fits}")
+            for each in allowed.missing(workers)[:1]:
                 short[offering.region] = quota_message(each, offering.region)
         size_names = ", ".join(dict.fromkeys(each.size for each in offerings))
         kind = "spot machines" if offerings and offerings[0].spot else "machines"

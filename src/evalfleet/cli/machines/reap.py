@@ -147,12 +147,9 @@ def _in_clouds(
         for each in found
     ]
     rows += [
-        {
-            "type": each.kind,
-            "name": f"{each.name} {each.version}",
-            "region": ", ".join(each.regions),
-            "why": "left over",
-        }
+        ReapedResource(
+            type=each.kind, name=f"{each.name} {each.version}", region=", ".join(each.regions), why="left over"
+        )
         for each in images
     ]
     return rows, left, others

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.shared.document import document
+from evalfleet.answers.machines import ImageFacts, ImageList
+from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
@@ -32,21 +33,7 @@ def command(gone: str | None, as_json: bool, home: str | None) -> int:
     settings = config.load(home)
     found = anyio.run(_asked, settings, gone)
     if as_json:
-        rows = [
-            {
-                "name": each.name,
-                "version": each.version,
-                "kind": each.kind,
-                "state": each.state,
-                "owner": each.owner,
-                "regions": list(each.regions),
-                "disk_gb": each.disk_gb,
-                "usd_per_month": round(each.usd_per_month, 2),
-                "leftover": each.is_leftover,
-            }
-            for each in found
-        ]
-        click.echo(document({"images": rows, "deleted": gone}))
+        print_document(ImageList(images=[_facts(each) for each in found], deleted=gone))
         return 0
     if gone is not None:
         click.echo(f"image {gone} is deleted")
@@ -59,6 +46,20 @@ def command(gone: str | None, as_json: bool, home: str | None) -> int:
     total = sum(each.usd_per_month for each in found)
     click.echo(f"in all at most ${total:.2f} a month" if found else "there is no image")
     return 0
+
+
+def _facts(each: KeptImage) -> ImageFacts:
+    return ImageFacts(
+        name=each.name,
+        version=each.version,
+        kind=each.kind,
+        state=each.state,
+        owner=each.owner,
+        regions=list(each.regions),
+        disk_gb=each.disk_gb,
+        usd_per_month=round(each.usd_per_month, 2),
+        leftover=each.is_leftover,
+    )
 
 
 async def _asked(settings: Settings, gone: str | None) -> Sequence[KeptImage]:
