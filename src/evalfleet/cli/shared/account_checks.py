@@ -9,7 +9,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from evalfleet.cli.shared.doctor_checks import Check
+    from evalfleet.answers.home import Check
     from evalfleet.config import Settings
     from evalfleet.model import Pool
     from evalfleet.pools.cloud.records import Diagnosis
@@ -25,7 +25,7 @@ def examine_account(
     """The checks of `doctor --azure`."""
     import anyio
 
-    from evalfleet.cli.shared.doctor_checks import Check, Level, problem
+    from evalfleet.answers.home import Check, Level
     from evalfleet.errors import ConfigError, InputError, NotFound
     from evalfleet.pools.cloud.offers import candidates
     from evalfleet.pools.cloud.protocol import Diagnoses
@@ -47,7 +47,8 @@ def examine_account(
     try:
         anyio.run(look)
     except (ConfigError, InputError, NotFound) as error:
-        return [problem("settings", str(error), "see docs/reference/azure.md")]
+        remedy = "see docs/reference/azure.md"
+        return [Check(name="settings", level=Level.PROBLEM, message=str(error), remedy=remedy)]
     return [
         Check(name=each.name, level=Level(str(each.level)), message=each.message, remedy=each.remedy)
         for each in diagnoses
