@@ -9,7 +9,7 @@ JOBS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: help setup page demo test check unit long bench chaos desk fmt docs lock clean
+.PHONY: help setup page demo test check unit long bench chaos desk fmt docs lock clean real-azure
 
 help: ## show the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -54,6 +54,9 @@ long: setup ## the tests that take a minute or more each; CI runs them after `ma
 	@scripts/guest-image small >/dev/null
 	@scripts/guest-image desk >/dev/null
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long
+
+real-azure: setup ## with an account: check what the emulator assumes of Azure, for about $2
+	$(BIN)/python scripts/real_azure.py
 
 chaos: setup ## kill everything at random moments, and count
 	$(BIN)/python tests/faults/chaos.py
