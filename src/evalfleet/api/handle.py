@@ -181,7 +181,7 @@ class RunHandle:
             TimeoutError: it takes longer than `timeout` seconds.
             Refused: called inside a running event loop; use `wait_async` there.
         """
-        return in_own_loop(lambda: self.wait_async(timeout, progress=progress), "wait_async")
+        return in_own_loop(lambda: self.wait_async(timeout, progress=progress), "run.wait_async")
 
     async def wait_async(
         self,
@@ -203,7 +203,7 @@ class RunHandle:
 
         Raises Refused, inside a running event loop (use `cancel_async`) or if the other one does not answer.
         """
-        in_own_loop(self.cancel_async, "cancel_async")
+        in_own_loop(self.cancel_async, "run.cancel_async")
 
     async def cancel_async(self) -> None:
         """`cancel` for asyncio."""

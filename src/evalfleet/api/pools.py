@@ -129,7 +129,7 @@ class PoolHandle:
         and idle, within 20 s. Raises WrongState while a run uses the pool; Refused inside a running event loop: use
         `delete_async` there.
         """
-        return in_own_loop(lambda: self.delete_async(worker, force=force), "delete_async")
+        return in_own_loop(lambda: self.delete_async(worker, force=force), "pool.delete_async")
 
     async def delete_async(self, worker: str | None = None, *, force: bool = False) -> PoolDeletion:
         """`delete` for asyncio."""
@@ -152,7 +152,7 @@ class PoolHandle:
 
         Raises TimeoutError; Refused inside a running event loop: use `wait_async` there.
         """
-        return in_own_loop(lambda: self.wait_async(timeout, tell=tell), "wait_async")
+        return in_own_loop(lambda: self.wait_async(timeout, tell=tell), "pool.wait_async")
 
     async def wait_async(
         self,

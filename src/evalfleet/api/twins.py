@@ -35,4 +35,4 @@ def in_own_loop(function: Callable[[], Coroutine[Any, Any, T]], twin: str) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return anyio.run(function)
-    raise Refused(f"this thread runs an event loop already; write `await run.{twin}()` there")
+    raise Refused(f"this thread runs an event loop already; write `await {twin}()` there")

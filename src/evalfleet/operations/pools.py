@@ -343,5 +343,6 @@ def _refuse_shared_hosts(store: StoreReader, pool: Pool) -> None:
         if host.name in taken or host.name == "local":
             owner = f"pool {taken[host.name]!r}" if host.name in taken else "this machine"
             raise InputError(
-                f"the host name {host.name!r} belongs to {owner}; give it another `name` in the hosts file"
+                f"the host name {host.name!r} belongs to {owner}; a name means one machine in all pools: choose another name "
+                "for the host, such as `name` in a hosts file, or for the pool"
             )

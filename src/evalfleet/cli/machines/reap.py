@@ -13,6 +13,7 @@ from evalfleet.cli.shared.options import force_option, home_option, json_option
 
 if TYPE_CHECKING:
     from evalfleet.config import Settings
+    from evalfleet.model import Pool
     from evalfleet.pools.cloud.reaper import Finding
     from evalfleet.pools.cloud.records import KeptImage
     from evalfleet.pools.kinds.cloud import CloudKind
@@ -190,31 +191,28 @@ def _over(store: Store) -> list[str]:
 
 
 def _on_hosts(settings: Settings, store: Store) -> list[str]:
-    """Names of SSH hosts whose runner had no work and was ended."""
+    """Names of hosts whose runner had no work and was ended."""
     import anyio
 
-    from evalfleet.errors import BackendError
-    from evalfleet.hosts.ssh import pool as ssh_pool
     from evalfleet.layout import Home
+    from evalfleet.pools.kinds.base import KeepsRunners
+    from evalfleet.pools.kinds.registry import kind_of
 
-    loads = store.hosts.live_counts()
+    busy = {host for host, count in store.hosts.live_counts().items() if count}
     ended: list[str] = []
 
-    async def retire(backend: ssh_pool.SshBackend) -> None:
-        try:
-            if (await backend.look())["held"]:
-                await backend.release()
-                ended.append(backend.name)
-        except BackendError as error:
-            click.echo(f"evalfleet: {error}", err=True)
+    async def retire(kind: KeepsRunners, pool: Pool) -> None:
+        ended.extend(await kind.end_idle_runners(pool, busy, Home(settings.home), _warn))
 
     async def act() -> None:
         async with anyio.create_task_group() as group:
             for pool in store.pools.all():
-                if pool.backend == "ssh":
-                    for backend in ssh_pool.backends(pool, Home(settings.home), lambda _: None):
-                        if not loads.get(backend.name):
-                            group.start_soon(retire, backend)
+                if isinstance(kind := kind_of(pool), KeepsRunners):
+                    group.start_soon(retire, kind, pool)
 
     anyio.run(act)
     return sorted(ended)
+
+
+def _warn(text: str) -> None:
+    click.echo(f"evalfleet: {text}", err=True)

@@ -1,12 +1,12 @@
-"""Our folders on the hosts of a pool that is deleted."""
+"""What is removed from hosts: our folders when their pool is deleted, and runners without work."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import anyio
 
-from evalfleet.errors import EvalfleetError
+from evalfleet.errors import BackendError, EvalfleetError
 from evalfleet.hosts.ssh import pool as ssh_pool
 from evalfleet.hosts.ssh.backend import SshBackend
 from evalfleet.layout import Home
@@ -42,3 +42,22 @@ async def _reason_to_stay(backend: SshBackend) -> str | None:
     except EvalfleetError as error:
         return str(error)
     return None if said.get("removed") else str(said.get("why") or said.get("message") or "it does not say why")
+
+
+async def end_idle_runners(pool: Pool, busy: Collection[str], home: Home, say: Callable[[str], None]) -> list[str]:
+    """End the runners of hosts that are not busy; returns the names of the hosts whose runner had no work and is ended."""
+    ended: list[str] = []
+
+    async def retire(backend: SshBackend) -> None:
+        try:
+            if (await backend.look())["held"]:
+                await backend.release()
+                ended.append(backend.name)
+        except BackendError as error:
+            say(str(error))
+
+    async with anyio.create_task_group() as group:
+        for backend in ssh_pool.backends(pool, home, lambda _: None):
+            if backend.name not in busy:
+                group.start_soon(retire, backend)
+    return ended

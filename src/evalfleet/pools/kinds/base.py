@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from evalfleet.config import Settings
@@ -102,5 +102,21 @@ class KeepsFolders(Protocol):
             others: the pools of the same kind that remain: what they use stays.
 
         Returns the hosts where a folder stays that should have gone, and why.
+        """
+        ...
+
+
+@runtime_checkable
+class KeepsRunners(Protocol):
+    """What a kind may have besides: its hosts keep a runner that waits for work, which `evalfleet reap` ends."""
+
+    async def end_idle_runners(
+        self, pool: Pool, busy: Collection[str], home: Home, say: Callable[[str], None]
+    ) -> list[str]:
+        """End the runners that have no work. Returns the names of their hosts.
+
+        Args:
+            busy: hosts with attempts of this home, which are left alone.
+            say: hears of hosts that do not answer.
         """
         ...

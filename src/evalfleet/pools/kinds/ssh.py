@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from evalfleet.store.reader import StoreReader
 
 
 class SshKind:
-    """Implements `PoolKind` and `KeepsFolders`."""
+    """Implements `PoolKind`, `KeepsFolders` and `KeepsRunners`."""
 
     name = "ssh"
     title = "Machines that exist (SSH)"
@@ -61,6 +61,13 @@ class SshKind:
         from evalfleet.hosts.ssh.removal import remove_folders  # brings SSH
 
         return await remove_folders(pool, others, home)
+
+    async def end_idle_runners(
+        self, pool: Pool, busy: Collection[str], home: Home, say: Callable[[str], None]
+    ) -> list[str]:
+        from evalfleet.hosts.ssh.removal import end_idle_runners  # brings SSH
+
+        return await end_idle_runners(pool, busy, home, say)
 
 
 KIND = SshKind()

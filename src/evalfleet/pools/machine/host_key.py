@@ -31,14 +31,14 @@ def fresh_host_key() -> HostKey:
     """Make an Ed25519 key pair. Keep its private half out of every record: it goes into cloud-init only.
 
     Raises:
-        InputError: the extra that brings the library is not installed.
+        InputError: the library is not installed.
     """
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     except ImportError:
         raise InputError(
-            "pools of a cloud need more packages; install them with: pip install 'evalfleet[azure]'"
+            "pools of a cloud need the package cryptography; install it with: pip install cryptography"
         ) from None
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(
