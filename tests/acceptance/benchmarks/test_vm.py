@@ -222,6 +222,21 @@ def test_a_guest_that_dies_is_a_failure_of_the_environment_and_no_score(fleet: F
     assert "no-such-card" in row["failure"]["evidence"]
 
 
+def test_doctor_checks_guests_only_where_they_are_configured(fleet: Fleet) -> None:
+    def vm_checks(code: int) -> dict[str, str]:
+        done = fleet.command("doctor", "--json")
+        assert done.returncode == code, done.stderr
+        found = {check["name"]: check["level"] for check in json.loads(done.stdout)["checks"]}
+        return {name: level for name, level in found.items() if name.startswith("vm ")}
+
+    assert vm_checks(0) == {}
+    (fleet.folder / "evalfleet.toml").write_text('[vm]\nimage = "none.qcow2"\n')
+    assert vm_checks(3) == {"vm image": "problem"}
+    settings = guest()
+    (fleet.folder / "evalfleet.toml").write_text(f'[vm]\nimage = "{settings.image}"\naccelerator = "tcg"\n')
+    assert vm_checks(0) == {"vm image": "ok", "vm accelerator": "ok", "vm memory": "ok"}
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_the_oracle_solves_every_task_of_desk_in_guests_as_it_does_on_desktops(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import struct
@@ -11,6 +12,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from evalfleet import config
+from evalfleet.benchmarks.base import ReadinessCheck, Selection
+from evalfleet.benchmarks.desk.benchmark import Desk
 from evalfleet.environments.vm import accelerator, checks, golden
 from evalfleet.environments.vm import environment as vm
 from evalfleet.environments.vm.prepared import prepared
@@ -152,3 +156,28 @@ def test_settings_are_checked() -> None:
         with pytest.raises(msgspec.ValidationError):
             msgspec.convert(wrong, VmSettings)
     assert VmSettings(memory_mb=1024).request_mb == 1184
+
+
+@needs_qemu
+def test_desk_in_guests_asks_for_their_memory_and_tells_hosts_what_they_need(nothing: VmSettings) -> None:
+    asked = {name: value for name, value in msgspec.structs.asdict(nothing).items() if value is not None}
+    settings = config.Settings(home=Path(), tables={"desk": {"environment": "vm"}, "vm": asked})
+    desk = Desk(settings)
+    (task,) = desk.tasks(Selection(agent="oracle", tasks=1))
+    assert task["requests"] == {"memory_mb": nothing.request_mb}
+    assert msgspec.convert(json.loads(json.dumps(task["payload"]["vm"])), VmSettings) == nothing
+    assert desk.settings(Selection(agent="oracle"))["start_timeout"] > nothing.boot_timeout_s
+    # A host gets the same settings, and finds its own QEMU and image.
+    shipped = json.loads(json.dumps(config.for_workers(settings, desk.tools.settings)))
+    there = Desk(config.from_controller(shipped))
+    told: list[ReadinessCheck] = []
+    found = there.prepare(told.append, lambda _line: None, {})
+    assert found == told
+    assert [(check.name, check.holds) for check in told] == [
+        ("vm image", True),
+        ("vm accelerator", True),
+        ("vm memory", True),
+        ("vm guest", False),  # nothing is on the disk
+    ]
+    assert "was not ready within 4 s" in told[-1].seen
+    assert Desk(config.Settings(home=Path())).tools.settings == {}

@@ -44,9 +44,8 @@ def memory_check(settings: VmSettings) -> ReadinessCheck:
     total_mb = _memory_mb("MemTotal")
     guests = total_mb // settings.request_mb
     seen = f"{total_mb} MB, enough for {guests} guests of {settings.memory_mb} MB at a time"
-    return ReadinessCheck(
-        name="vm memory", holds=guests > 0, seen=seen, remedy="use a larger machine, or set memory_mb in [vm] lower"
-    )
+    remedy = "" if guests else "use a larger machine, or set memory_mb in [vm] lower"
+    return ReadinessCheck(name="vm memory", holds=guests > 0, seen=seen, remedy=remedy)
 
 
 def prepare(

@@ -85,7 +85,7 @@ def prepared(
     lock = _lock_path(folder)
     with lock.open("a") as held:
         # Another one may prepare just now: that takes no longer than it would here.
-        deadline = time.monotonic() + golden.settings.boot_timeout_s + golden.settings.settle_s + _SAVE_S
+        deadline = time.monotonic() + golden.settings.boot_timeout_s + (golden.settings.settle_s or 0.0) + _SAVE_S
         while not (folder.exists() and _locked(held.fileno(), fcntl.LOCK_SH) and folder.exists()):
             if not folder.exists() and _locked(held.fileno(), fcntl.LOCK_EX) and not folder.exists():
                 _prepare(found, evidence, say)
@@ -156,7 +156,7 @@ def _save_running(made: Prepared, evidence: Path | None, say: Callable[[str], No
     try:
         took_s = wait_for_agent(machine, made.token_text(), timeout_s=golden.settings.boot_timeout_s, evidence=evidence)
         say(f"the guest agent was ready after {took_s:.0f} s; saving the machine")
-        time.sleep(golden.settings.settle_s)
+        time.sleep(golden.settings.settle_s or 0.0)
         machine.save(made.state, timeout_s=_SAVE_S)
     finally:
         machine.end()

@@ -52,7 +52,7 @@ class VmSettings(SettingsTable, frozen=True, kw_only=True):
         "guest_port": (lambda value: 0 < value < 65536, "must be from 1 to 65535"),
         "boot_timeout_s": _MORE_THAN_0,
         "start_timeout_s": _MORE_THAN_0,
-        "settle_s": (lambda value: value >= 0, "must be 0 or more"),
+        "settle_s": _MORE_THAN_0,
         "shutdown_timeout_s": _MORE_THAN_0,
     }
 
@@ -74,7 +74,7 @@ class VmSettings(SettingsTable, frozen=True, kw_only=True):
     reset: Reset = Reset.SNAPSHOT
     boot_timeout_s: Seconds = field(default=900.0, name="boot_timeout")  # from power on until the agent is ready
     start_timeout_s: Seconds = field(default=60.0, name="start_timeout")  # the same of a clone
-    settle_s: Seconds = field(default=0.0, name="settle")  # between the agent's readiness and the snapshot
+    settle_s: Seconds | None = field(default=None, name="settle")  # between the agent's readiness and the snapshot
     shutdown_timeout_s: Seconds = field(
         default=60.0, name="shutdown_timeout"
     )  # before a guest is switched off (restart)
