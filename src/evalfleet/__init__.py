@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         submit_study,
     )
     from evalfleet.api.gpus import GpuPool
+    from evalfleet.api.plans import list_plans, plan
     from evalfleet.api.pools import PoolHandle, create_pool, list_pools, open_pool
 
     __version__: str
@@ -38,19 +39,22 @@ __all__ = [
     "__version__",
     "create_pool",
     "import_results",
+    "list_plans",
     "list_pools",
     "list_runs",
     "list_studies",
     "open_pool",
     "open_run",
     "open_study",
+    "plan",
     "submit",
     "submit_benchmark",
     "submit_study",
 ]
 
 _POOLS = dict.fromkeys(("PoolHandle", "create_pool", "list_pools", "open_pool"), "evalfleet.api.pools")
-_HOMES = dict.fromkeys(__all__, "evalfleet.api") | _POOLS | {"GpuPool": "evalfleet.api.gpus"}
+_PLANS = dict.fromkeys(("list_plans", "plan"), "evalfleet.api.plans")
+_HOMES = dict.fromkeys(__all__, "evalfleet.api") | _POOLS | _PLANS | {"GpuPool": "evalfleet.api.gpus"}
 
 
 def __getattr__(name: str) -> Any:

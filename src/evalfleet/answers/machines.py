@@ -176,24 +176,3 @@ class RegionQuota(Answer, frozen=True, kw_only=True):
 
 class QuotaList(Answer, frozen=True, kw_only=True):
     quotas: list[RegionQuota]
-
-
-class Estimate(Answer, frozen=True, kw_only=True):
-    """Time and money for one number of workers."""
-
-    workers: int
-    minutes: float
-    vm_hours: float
-    usd: float | None
-    missing: tuple[MissingQuota, ...] | None  # None: the quota was not asked for
-
-
-class EstimateList(Answer, frozen=True, kw_only=True):
-    tasks: int
-    size: str
-    region: str
-    spot: bool
-    usd_per_hour: float | None
-    price_date: str | None  # the day that the price was read; None: it was given, or is not known
-    estimates: list[Estimate]
-    advice: list[str]  # about the quota for the wanted number of workers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evalfleet.answers.base import Answer, Range
+from evalfleet.answers.plans import Plan
 from evalfleet.answers.studies import StudyFound
 from evalfleet.model import JsonObject, RunState, TaskState
 
@@ -204,4 +205,5 @@ class Summary(Answer, frozen=True, kw_only=True):
     by_domain: dict[str, DomainSummary]
     repeats: RepeatSummary | None
     study: StudyFound | None  # of a study, which has no scores
+    plan: Plan | None  # that the run follows, with what it took beside it
     results: list[TaskRow] | None  # null where only sums were asked for

@@ -31,6 +31,7 @@ _DISK_USD_PER_MONTH = {
     "Premium_LRS": {32: 5.28, 64: 10.21, 128: 19.71, 256: 38.02, 512: 73.22, 1024: 135.17},
     "StandardSSD_LRS": {32: 2.40, 64: 4.80, 128: 9.60, 256: 19.20, 512: 38.40, 1024: 76.80},
 }
+EGRESS_USD_PER_GB = 0.087  # to the internet, after the first 100 GB of a month
 SNAPSHOT_USD_PER_GB_MONTH = 0.05  # of snapshots, and of each replica of an image
 HOURS_PER_MONTH = 730
 

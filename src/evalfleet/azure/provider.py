@@ -29,13 +29,14 @@ _REGION = re.compile(r"[a-z][a-z0-9]{1,39}")
 
 
 class AzureProvider:
-    """Implements `CloudProvider` and `Catalogue`."""
+    """Implements `CloudProvider`, `Catalogue` and `SideCosts`."""
 
     name = "azure-vm"
     title = "VMs that are made (Azure)"
     login_user = ADMIN_USER
     default_size = sizes.DEFAULT_SIZE
     default_regions = DEFAULT_REGIONS
+    egress_usd_per_gb = prices.EGRESS_USD_PER_GB
     account_help = "Set EVALFLEET_AZURE_SUBSCRIPTION and EVALFLEET_AZURE_RESOURCE_GROUP to those of the pool"
 
     def is_configured(self, settings: Settings) -> bool:
@@ -104,6 +105,14 @@ class AzureProvider:
         async with clients.opened(azure_settings.of(settings)) as opened:
             cloud = vms.Vms(opened)
             return [quota.allowance(await cloud.usages(region), kind, region, spot=spot) for region in regions]
+
+    def kept_usd_per_hour(self, size: str, disk_gb: int) -> float:
+        from evalfleet.azure.requests.vm import disk_kind
+
+        return prices.disk_usd_per_hour(disk_kind(sizes.find(size)), disk_gb) + prices.IP_USD_PER_HOUR
+
+    def image_usd_per_hour(self, disk_gb: int) -> float:
+        return prices.snapshot_usd_per_hour(disk_gb)
 
     def quota_advice(self, missing: MissingQuota, region: str) -> str:
         from evalfleet.azure.error_causes import quota_message

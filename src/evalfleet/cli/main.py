@@ -52,7 +52,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Machines": {
         "pool": "Manage named sets of machines for runs.",
         "gpus": "Show every GPU, its holder, and the queue.",
-        "estimate": "Estimate time and cost of a run.",
+        "plan": "Plan machines, time and cost of a run.",
         "sizes": "Show machine sizes, and which can run KVM.",
         "prices": "Show or refresh the prices of machines.",
         "quota": "Show the core quota of the cloud account.",
@@ -69,10 +69,11 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
 }
 NAMES: tuple[str, ...] = tuple(name for section in COMMANDS.values() for name in section)
+FORMER = ("estimate",)  # commands of version 0.1 that have another name now; they stay for one more version
 _FOLDERS = {
     "runs": "run resume retry tune judge import",
     "results": "status watch report compare export tasks logs artifacts events",
-    "machines": "gpus estimate sizes prices quota reap emulator prepare",
+    "machines": "gpus plan estimate sizes prices quota reap emulator prepare",
     "home": "serve alerts token agents benchmarks doctor version",
 }
 _STEERING = "pause amend cancel hold release quarantine unquarantine"
@@ -115,7 +116,7 @@ def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
 @click.group(
     cls=_Program,
     sections=COMMANDS,
-    modules={name: MODULES[name] for name in NAMES},
+    modules={name: MODULES[name] for name in (*NAMES, *FORMER)},
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     epilog="RUN is an id, a unique prefix of one, or 'latest' (the default). Every command has --json and --help. "
     "Exit codes of run, resume, retry and watch: 0 enough tasks count; 1 too few do, the valid score is below "

@@ -1,4 +1,4 @@
-"""What clouds rent out: sizes, prices, quotas, and what a run would cost there."""
+"""What clouds rent out: sizes, prices and quotas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import anyio
 from msgspec.structs import asdict
 
 from evalfleet.answers.machines import (
-    EstimateList,
     PriceList,
     PriceRow,
     QuotaList,
@@ -18,10 +17,9 @@ from evalfleet.answers.machines import (
     SizeRow,
 )
 from evalfleet.config import Settings
-from evalfleet.errors import ConfigError, InputError
+from evalfleet.errors import InputError
 from evalfleet.layout import Home
-from evalfleet.pools.cloud.catalogue import Allowance, Catalogue
-from evalfleet.pools.cloud.estimate import Work, counts, estimate
+from evalfleet.pools.cloud.catalogue import Catalogue
 from evalfleet.pools.cloud.protocol import CloudProvider
 from evalfleet.pools.cloud.records import Offering
 from evalfleet.pools.kinds import registry
@@ -103,45 +101,6 @@ def quotas(
         return QuotaList(quotas=rows)
 
     return anyio.run(ask)
-
-
-def estimates(
-    settings: Settings,
-    cloud: Seller,
-    work: Work,
-    workers: int,
-    *,
-    size: str | None,
-    region: str | None,
-    spot: bool,
-    usd_per_hour: float | None,
-) -> EstimateList:
-    """Time and cost of a run for several numbers of workers. The quota is asked for where an account is set up."""
-    place, name = _region(cloud, region), cloud.size(size or cloud.default_size)
-    known = cloud.prices(Home(settings.home)).find(Offering(size=name, region=place, spot=spot))
-    usd = usd_per_hour if usd_per_hour is not None or known is None else known.usd_per_hour
-    allowance, advice = None, list[str]()
-    try:
-        cloud.account(settings)
-    except ConfigError as error:
-        advice = [f"the quota was not asked for: {error}"]
-    else:
-
-        async def ask() -> Allowance:
-            return (await cloud.allowances(settings, name, [place], spot=spot))[0]
-
-        allowance = anyio.run(ask)
-        advice = [cloud.quota_advice(each, place) for each in allowance.missing(min(workers, work.tasks))]
-    return EstimateList(
-        tasks=work.tasks,
-        size=name,
-        region=place,
-        spot=spot,
-        usd_per_hour=usd,
-        price_date=known.date if known is not None and usd_per_hour is None else None,
-        estimates=[estimate(work, count, usd, allowance) for count in counts(workers, work.tasks)],
-        advice=advice,
-    )
 
 
 def _region(cloud: Seller, region: str | None) -> str:

@@ -49,8 +49,10 @@ class PoolContext:
         self.wanted = settings_of(self._pool)
         return self._pool
 
-    def offers(self) -> tuple[Offering, ...]:
-        return candidates(self.wanted.size, self.wanted.regions, spot=self.wanted.spot)
+    def offers(self, wanted_size: str = "") -> tuple[Offering, ...]:
+        """What a machine may be. Of a pool with several sizes each machine has its own: another may not hold its tasks."""
+        sizes = (wanted_size,) if wanted_size else self.wanted.size
+        return candidates(sizes, self.wanted.regions, spot=self.wanted.spot)
 
     def has_made(self, name: str | None, labels: Mapping[str, str], known: Collection[str]) -> bool:
         """Whether a machine, or a part of one, is ours. `known`: the machines that the pool has and had."""

@@ -24,6 +24,7 @@ class PoolSettings(Struct, frozen=True, kw_only=True):
     max: int | None = None  # with `min` or `max` it follows the queue; None: `workers`
     name_prefix: str = NAME_PREFIX
     size: tuple[str, ...] = ()
+    mix: dict[str, int] = field(default_factory=dict[str, int])  # machines of each size; empty: all as `size` says
     regions: tuple[str, ...] = ()
     spot: bool = False
     max_price_usd: float | None = None  # of spot

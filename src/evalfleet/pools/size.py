@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from msgspec.structs import replace
 
 from evalfleet.core.hosts.lifecycle import HOUR_S, Demand, counts_as_worker, follow, total_usd
-from evalfleet.model import DesiredState, HostState, Pool, PoolHost
+from evalfleet.model import DesiredState, HostState, JsonObject, Pool, PoolHost
 from evalfleet.pools.busy import unless_stopped, wanted_workers
 from evalfleet.pools.context import PoolContext
+from evalfleet.pools.machine.facts import facts_of
 from evalfleet.pools.replacement import is_aside, is_replaced
 
 # Times its size in an hour: a pool that loses more machines than that has a problem that replacing does not solve.
@@ -144,7 +146,8 @@ class PoolSize:
             message = f"{lost} machines were lost within an hour, of a pool of {wanted.limit}; look why"
             await self._context.purchases.pause("replaced", f"{message}: `evalfleet events pool:{self._name}`")
             return
-        act = partial(self._store.hosts.request, self._name, f"{wanted.name_prefix}-", [{} for _ in range(count)])
+        facts = missing_sizes(wanted.mix, await self._context.record.hosts(), count)
+        act = partial(self._store.hosts.request, self._name, f"{wanted.name_prefix}-", facts)
         await self._context.record.call(self._unless_stopped(act))
 
     async def _lost_lately(self) -> int:
@@ -179,3 +182,16 @@ class PoolSize:
         self._asleep = {*(self._asleep or ()), *running}
         await self._set_desired(running, DesiredState.STOPPED, "the budget is spent")
         return True
+
+
+def missing_sizes(mix: Mapping[str, int], hosts: Collection[PoolHost], count: int) -> list[JsonObject]:
+    """What is to be known of new machines: in a pool with several sizes, which of them each shall have."""
+    if not mix:
+        return [{} for _ in range(count)]
+    have = Counter(facts_of(host).wanted_size for host in hosts if counts_as_worker(host))
+    made: list[JsonObject] = []
+    for _ in range(count):
+        size = max(mix, key=lambda one: (mix[one] - have[one]) / mix[one])  # the share that is missing most
+        have[size] += 1
+        made.append({"wanted_size": size})
+    return made

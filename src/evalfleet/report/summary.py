@@ -16,6 +16,7 @@ from evalfleet.core.statistics import scores as stats
 from evalfleet.core.statistics.repeats import Repeats
 from evalfleet.model import JsonObject, Outcome, Run, RunState, TaskState
 from evalfleet.report.failure_groups import read_groups
+from evalfleet.report.plans import plan_of_run
 from evalfleet.report.repeats import bounds, intervals, repeats_of, told
 from evalfleet.report.text import printable
 from evalfleet.store.reader import StoreReader
@@ -73,6 +74,7 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> answers.
             by_domain=_by_domain(sums),
             repeats=None,
             study=None,
+            plan=plan_of_run(store, run),
             results=None,
         )
         summary = _with_repeats(summary, repeats_of(store.tasks.episode_sums(run.id)), by_task=results)

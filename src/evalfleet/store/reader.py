@@ -20,6 +20,7 @@ from evalfleet.store.tasks.queries import TaskQueries
 if TYPE_CHECKING:
     from evalfleet.store.gpus.queries import GpuQueries
     from evalfleet.store.loads import LoadQueries
+    from evalfleet.store.plans import PlanQueries
     from evalfleet.store.tokens import TokenQueries
 
 
@@ -107,3 +108,9 @@ class StoreReader:
         from evalfleet.store.tokens import TokenQueries
 
         return TokenQueries(self.database)
+
+    @cached_property
+    def plans(self) -> PlanQueries:
+        from evalfleet.store.plans import PlanQueries
+
+        return PlanQueries(self.database)

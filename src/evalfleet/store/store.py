@@ -19,6 +19,7 @@ from evalfleet.store.events import Events
 from evalfleet.store.gpus.gpus import Gpus
 from evalfleet.store.home.home import HomeRecord
 from evalfleet.store.loads import Loads
+from evalfleet.store.plans import Plans
 from evalfleet.store.pools.hosts import Hosts
 from evalfleet.store.pools.pools import Pools
 from evalfleet.store.reader import StoreReader
@@ -82,3 +83,7 @@ class Store(StoreReader):
     @cached_property
     def daemon(self) -> Daemon:
         return Daemon(self.database)
+
+    @cached_property
+    def plans(self) -> Plans:
+        return Plans(self.database)

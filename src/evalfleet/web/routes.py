@@ -12,6 +12,7 @@ from evalfleet.answers.alerts import AlertPage, ChannelTests
 from evalfleet.answers.attempts import AttemptFacts, LogPiece, TaskFacts
 from evalfleet.answers.comparison import Comparison
 from evalfleet.answers.gpus import GpuList, UnquarantinedGpu
+from evalfleet.answers.plans import Plan, Plans
 from evalfleet.answers.pools import BackendList, CreatedPool, DeletedPool, PoolFacts, PoolList, PoolOrder
 from evalfleet.answers.runs import (
     EventPage,
@@ -37,6 +38,7 @@ from evalfleet.web.handlers.desktops import Desktops
 from evalfleet.web.handlers.feed import Streaming
 from evalfleet.web.handlers.files import Files
 from evalfleet.web.handlers.gpus import Gpus, OneGpu
+from evalfleet.web.handlers.plans import NewPlan, PlanHandlers
 from evalfleet.web.handlers.pools import NewPool, OfPool, Pools, Size
 from evalfleet.web.handlers.run_changes import Acting, Amendment, Keys, NewRun, Only, PauseReason, Resumed, WorkerName
 from evalfleet.web.handlers.run_form import Choices
@@ -95,6 +97,7 @@ def routes(site: Site) -> list[Route]:
         *_studies(Studies(site)),
         *_pools(Pools(site)),
         *_gpus(Gpus(site)),
+        *_plans(PlanHandlers(site)),
         _get(
             f"{API}/backends",
             Choices(site).backends,
@@ -277,4 +280,12 @@ def _gpus(found: Gpus) -> list[Route]:
             UnquarantinedGpu,
             "let a GPU in quarantine be leased again",
         ),
+    ]
+
+
+def _plans(found: PlanHandlers) -> list[Route]:
+    return [
+        _get(f"{API}/plans", found.listed, Plans, "the newest plans, with what became of their runs"),
+        _get(f"{API}/plans/{{plan}}", found.one, Plan, "one plan"),
+        _post(f"{API}/plans", found.new, NewPlan, Plan, "plan a run; nothing is bought", status=201),
     ]

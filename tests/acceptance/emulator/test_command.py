@@ -51,9 +51,11 @@ def test_its_settings_make_it_the_cloud_and_a_signal_ends_it(
         assert settings["EVALFLEET_AZURE_PROFILE"] == "emulator"
         quota = shell.run("quota", "--region", "eastus", "--json")
         assert json.loads(quota)["quotas"][0]["fits"] == 125
-        told = shell.run("estimate", "--tasks", "400", "--workers", "200")
-        assert "600 cores short" in told
-        assert "lacks 600 cores" in told
+        plan = ["plan", "--tasks", "400", "--workers", "200", "--size", "Standard_D8ds_v5", "--home", str(tmp_path)]
+        told = shell.run(*plan, "--regions", "eastus", code=2)
+        assert "the quota allows 125 machines of one size in one region, too few for 200 workers" in told
+        groups = json.loads(shell.run(*plan, "--no-spot", "--json"))["options"][0]["groups"]
+        assert [(group["region"], group["machines"]) for group in groups] == [("eastus", 125), ("westus2", 75)]
         size = ["--size", "Standard_D8ds_v5"]
         fresh = shell.run("prices", "--refresh", "--region", "eastus", *size, "--home", str(tmp_path))
         assert "Standard_D8ds_v5     eastus                0.452    0.090" in fresh

@@ -1,4 +1,4 @@
-"""Prices, quotas, estimates, and the commands that show them."""
+"""Prices, quotas, and the commands that show them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from evalfleet.azure import prices, quota, sizes
 from evalfleet.azure.quota import Usage
 from evalfleet.cli import main as entry
 from evalfleet.errors import CloudError
-from evalfleet.pools.cloud import estimate
 from evalfleet.pools.cloud.catalogue import ListPrice
 from evalfleet.pools.cloud.records import Offering
 
@@ -146,44 +145,10 @@ def test_how_many_fit():
     assert quota.allowance({}, D8, "eastus").fits == 0
 
 
-@pytest.mark.parametrize(
-    ("tasks", "workers", "minutes", "hours", "usd"),
-    [(154, 10, 133, 22.17, 10.02), (154, 1, 1237, 20.62, 9.32), (3, 10, 13, 0.65, 0.29), (30, 5, 53, 4.42, 2.0)],
-)
-def test_estimate(tasks: int, workers: int, minutes: float, hours: float, usd: float):
-    work = estimate.Work(tasks=tasks, minutes_per_task=8, overhead_minutes=5)
-    line = estimate.estimate(work, workers, 0.452)
-    assert (line.minutes, round(line.vm_hours, 2)) == (minutes, hours)
-    assert line.usd == pytest.approx(usd, abs=0.005)
-    assert line.missing is None
-
-
-def test_estimate_with_quota():
-    work = estimate.Work(tasks=154, minutes_per_task=8, overhead_minutes=5)
-    line = estimate.estimate(work, 10, None, quota.allowance(usages(20, 200), D8, "eastus"))
-    assert line.usd is None
-    assert line.missing is not None
-    assert [each.missing for each in line.missing] == [68]
-    assert estimate.counts(7, 20) == [1, 5, 7, 10, 20]
-
-
 def run(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> str:
     assert entry.run(args) == code
     output = capsys.readouterr()
     return output.err if code else output.out
-
-
-def test_estimate_command(capsys: pytest.CaptureFixture[str]):
-    text = run(capsys, "estimate", "--tasks", "154", "--workers", "10")
-    assert "*       10  2 h 13 m      22.2    $10.02  not asked" in text
-    assert "the quota was not asked for: azure.subscription: not set" in text
-    told = json.loads(run(capsys, "estimate", "--tasks", "154", "--price", "1", "--json"))
-    assert [line["workers"] for line in told["estimates"]] == [1, 5, 10, 20, 40]
-    assert told["estimates"][2]["usd"] == pytest.approx(22.1667, abs=0.001)
-
-
-def test_estimate_of_an_unknown_price(capsys: pytest.CaptureFixture[str]):
-    assert "price not known; give --price" in run(capsys, "estimate", "--tasks", "1", "--spot")
 
 
 def test_sizes_and_prices_commands(capsys: pytest.CaptureFixture[str]):
@@ -201,7 +166,6 @@ def test_sizes_and_prices_commands(capsys: pytest.CaptureFixture[str]):
         (["quota"], "azure.subscription: not set"),
         (["sizes", "--regin", "x"], "No such option"),
         (["prices", "--size", "huge"], 'no VM size "huge"'),
-        (["estimate", "--tasks", "0"], "--tasks"),
     ],
 )
 def test_what_is_refused(capsys: pytest.CaptureFixture[str], args: list[str], said: str):

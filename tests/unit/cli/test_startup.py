@@ -106,7 +106,7 @@ def test_help_lists_every_command():
 def test_table_has_the_commands_of_the_contract():
     wanted = "run resume cancel hold release retry status watch logs report compare export import events judge "
     wanted += "pool agents benchmarks prepare doctor version"
-    wanted += " estimate sizes prices quota emulator serve alerts token reap tune study gpus"
+    wanted += " plan sizes prices quota emulator serve alerts token reap tune study gpus"
     wanted += " pause amend quarantine unquarantine tasks artifacts waa"
     assert sorted(entry.NAMES) == sorted(wanted.split())
 

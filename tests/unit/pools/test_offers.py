@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +45,9 @@ class MoonProvider(AzureProvider):
         counter = QuotaCounter(name="rock", used=2, limit=12)
         return [Allowance(region=region, cores=4, counters=(counter,)) for region in regions]
 
+    def kept_usd_per_hour(self, size: str, disk_gb: int) -> float:
+        return 0.0
+
     def quota_advice(self, missing: MissingQuota, region: str) -> str:
         return f"ask the {region} for {missing.missing} more"
 
@@ -62,7 +66,8 @@ MOON, PLAIN = CloudKind(MoonProvider()), PlainKind()
 
 
 @pytest.fixture(autouse=True)
-def _known(monkeypatch: pytest.MonkeyPatch) -> None:
+def _known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("EVALFLEET_HOME", str(tmp_path))
     monkeypatch.setitem(registry.BUILT_IN, "moon-vm", f"{__name__}:MOON")
     monkeypatch.setitem(registry.BUILT_IN, "plain-vm", f"{__name__}:PLAIN")
 
@@ -85,10 +90,10 @@ def test_each_command_asks_the_named_cloud(capsys: pytest.CaptureFixture[str]):
     ]
     (quota,) = json.loads(run(capsys, "quota", "-w", "3", *moon))["quotas"]
     assert (quota["fits"], quota["missing"]) == (2, ["ask the moon for 2 more"])
-    found = json.loads(run(capsys, "estimate", "--tasks", "10", "-w", "5", *moon))
-    assert (found["size"], found["region"], found["price_date"]) == ("crater", "moon", "2026-11-01")
-    assert [line["usd"] for line in found["estimates"]] == pytest.approx([85 / 30, 105 / 30, 130 / 30])
-    assert found["advice"] == ["ask the moon for 10 more"]
+    found = json.loads(run(capsys, "plan", "--tasks", "10", "-w", "2", "--size", "crater", *moon))
+    assert found["backend"] == "moon-vm"
+    (group,) = found["options"][0]["groups"]
+    assert (group["size"], group["region"], group["machines"], group["usd_per_hour"]) == ("crater", "moon", 2, 2.0)
 
 
 def test_without_a_name_the_first_known_cloud_is_asked(capsys: pytest.CaptureFixture[str]):

@@ -36,6 +36,7 @@ FROZEN = {
     "0016_daemon.sql": "2a5d679ede6d1cb4",
     "0017_done.sql": "1db371d909c581e6",
     "0018_plain_words.sql": "feaae7d8bc2a79b4",
+    "0019_plans.sql": "712228ae350977d1",
 }
 
 

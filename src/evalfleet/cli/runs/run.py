@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evalfleet.cli.runs.shared.own_machines import Machines, machine_options, submit_on_own
+from evalfleet.cli.runs.shared.own_machines import Machines, machine_options, submit_as_planned, submit_on_own
 from evalfleet.cli.runs.shared.run_overrides import Overrides, override_options
 from evalfleet.cli.runs.shared.source import benchmark_options, submission_of
 from evalfleet.cli.shared.document import print_document
@@ -30,6 +30,13 @@ if TYPE_CHECKING:
 )
 @click.option("--pool", metavar="NAME", help="Use the hosts of this pool.  [default: this machine]")
 @machine_options
+@click.option(
+    "--plan",
+    is_flag=False,
+    flag_value="newest",
+    metavar="[PLAN]",
+    help="Take the machines of a plan of `evalfleet plan`.  [default: the newest plan of the same tasks]",
+)
 @click.option("--name", help="Name of the run.  [default: the file's name]")
 @budget_option
 @override_options
@@ -45,6 +52,7 @@ def command(
     source: str,
     pool: str | None,
     machines: Machines,
+    plan: str | None,
     overrides: Overrides,
     thresholds: Thresholds,
     chosen: dict[str, Any],
@@ -79,11 +87,13 @@ def command(
         )
     settings = config.load(home)
     machines.check(pool)
-    remote = (pool or machines.backend) is not None
+    remote = (pool or machines.backend or plan) is not None
     submission = overrides.applied(submission_of(source, chosen, settings, overrides.timeout_s, remote=remote))
     require_secrets(submission)  # before a home is made
     with closing(open_store(settings.home)) as store:
-        if machines.backend:
+        if plan is not None:
+            run, answer = submit_as_planned(settings, store, source, submission, machines, plan, pool=pool, **wanted)
+        elif machines.backend:
             run, answer = submit_on_own(settings, store, submission, machines, **wanted)
         else:
             run, answer = submit(settings, store, submission, RunOptions(pool=pool, **wanted))

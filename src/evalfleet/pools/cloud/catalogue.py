@@ -51,7 +51,7 @@ class Allowance(Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Catalogue(Protocol):
-    """What a `CloudProvider` has besides, if the commands `sizes`, `prices`, `quota` and `estimate` can show its offers."""
+    """What a `CloudProvider` has besides, if the commands `sizes`, `prices`, `quota` and `plan` can show its offers."""
 
     def sizes(self) -> Sequence[SizeFacts]: ...
 
@@ -67,4 +67,22 @@ class Catalogue(Protocol):
 
     def quota_advice(self, missing: MissingQuota, region: str) -> str:
         """Say what is missing, and how to ask for more."""
+        ...
+
+
+@runtime_checkable
+class SideCosts(Protocol):
+    """What a `Catalogue` has besides, if more is charged for than the time of machines: plans count it, too."""
+
+    @property
+    def egress_usd_per_gb(self) -> float:
+        """Of what leaves a region."""
+        ...
+
+    def kept_usd_per_hour(self, size: str, disk_gb: int) -> float:
+        """Disk and address of a machine, as long as it exists."""
+        ...
+
+    def image_usd_per_hour(self, disk_gb: int) -> float:
+        """A golden image of that size, in one region."""
         ...

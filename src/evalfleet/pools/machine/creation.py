@@ -66,7 +66,7 @@ class MachineCreation:
     def _choose(self) -> Stop | tuple[Offering, Plan, float]:
         """What to ask for, after how long. An offer that was chosen and perhaps never asked for is chosen again."""
         facts = self._record.facts
-        plan = facts.plan or Plan(offers=self._context.offers())
+        plan = facts.plan or Plan(offers=self._context.offers(facts.wanted_size))
         if plan.current is not None and facts.problem is None:
             return plan.current, plan, 0.0
         plan, step = self._context.purchases.next_offer(plan, facts.problem, self._record.host.updated_at)

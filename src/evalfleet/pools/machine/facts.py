@@ -26,6 +26,7 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
 
     plan: Plan | None = None
     problem: Problem | None = None  # why the last try failed, until the plan has heard of it
+    wanted_size: str = ""  # of a pool with several sizes; empty: any of the pool's
     size: str = ""
     region: str = ""
     spot: bool = False

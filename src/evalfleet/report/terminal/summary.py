@@ -10,6 +10,7 @@ from evalfleet.report.repeats import shown
 from evalfleet.report.studies.found import found_lines
 from evalfleet.report.summary import covered
 from evalfleet.report.terminal.lines import STATE_STYLES, Column, Line, Span, Style, apart, line, table, wrap
+from evalfleet.report.terminal.plan import comparison_lines
 
 _MOST_KINDS = 12
 _MOST_HELD = 5
@@ -29,6 +30,7 @@ def overview(summary: Summary, width: int, *, driven: bool = True, options: str 
         _failures(summary, width),
         [one for long in _held(summary) for one in wrap(long, width, indent=8)],
         [one for long in _money(summary) for one in wrap(long, width, indent=7)],
+        [] if summary.plan is None else [line(said) for said in comparison_lines(summary.plan)],
         [one for long in _next(summary, driven, options) for one in wrap(long, width, indent=6)],
     ]
     return apart(blocks)

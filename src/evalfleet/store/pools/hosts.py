@@ -102,6 +102,7 @@ class Hosts(HostQueries):
                 if before is not host.state and not allowed(before, host.state):
                     raise WrongState(f"host {host.name!r} cannot go from {before} to {host.state}")
                 return None
+            self._db.rows("record_machine", name=host.name, now=self._db.now())
             if host.state is not before:
                 data = {
                     "host": host.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -70,9 +71,13 @@ def submit_on_own(
     machines: Machines,
     *,
     workers: int | None,
+    mix: Mapping[str, int] | None = None,
     **wanted: Any,
 ) -> tuple[Run, Submitted]:
     """Store a run and the pool that goes with it, both or neither; the machines are asked for when the run is driven.
+
+    Args:
+        mix: how many machines of each size, where they are not alike.
 
     Raises InputError, and NotFound for an unknown size.
     """
@@ -100,11 +105,52 @@ def submit_on_own(
         spot=machines.spot,
         max_hours=machines.max_hours,
     )
-    kept = kind.settings(given(options), settings)
+    kept = kind.settings({**given(options), **({"mix": dict(mix)} if mix else {})}, settings)
     name = f"run-{secrets.token_hex(3)}"
     with store.batch():
         pool = store.pools.create(name, kind.name, kept)
         run, answer = submit(settings, store, submission, RunOptions(pool=name, workers=workers, **wanted))
         if not machines.keep:
             amend(store, pool, run=run.id)
+    return run, answer
+
+
+def submit_as_planned(
+    settings: Settings,
+    store: Store,
+    source: str,
+    submission: Submission,
+    machines: Machines,
+    plan: str,
+    *,
+    pool: str | None,
+    workers: int | None,
+    **wanted: Any,
+) -> tuple[Run, Submitted]:
+    """Store a run with the machines that a plan chose, and that it follows the plan: all or nothing.
+
+    Args:
+        plan: an id; "newest": the newest of the same tasks that no run follows.
+
+    Raises InputError, NotFound, WrongState; click.UsageError for options that the plan has decided.
+    """
+    from evalfleet.operations.plans.take import machines_of, plan_for
+
+    if pool or workers or machines.backend:
+        raise click.UsageError("--plan decides about the machines; leave out --pool, --workers and --backend.")
+    found = plan_for(store, source, len(submission.tasks), None if plan == "newest" else plan)
+    planned = machines_of(found)
+    chosen = Machines(
+        backend=found.backend,
+        keep=False,
+        size=",".join(planned.sizes),
+        regions=",".join(planned.regions),
+        spot=planned.spot,
+        max_hours=None,
+    )
+    with store.batch():
+        run, answer = submit_on_own(
+            settings, store, submission, chosen, workers=planned.workers, mix=planned.mix, **wanted
+        )
+        store.plans.take(found.id, run.id)
     return run, answer

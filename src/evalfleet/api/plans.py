@@ -1,0 +1,87 @@
+"""Plans: made from history and prices before a run, and looked at after it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evalfleet import config, duration
+from evalfleet.answers.plans import Plan
+from evalfleet.api.tasks import Folder
+from evalfleet.errors import InputError
+from evalfleet.operations.plans import jobs, make
+from evalfleet.report.reader import opened
+from evalfleet.store.open import open_store
+from evalfleet.taskfile import load
+
+
+def plan(
+    source: Folder,
+    *,
+    deadline: str | float | None = None,
+    budget_usd: float | None = None,
+    workers: int | None = None,
+    size: Sequence[str] = (),
+    regions: Sequence[str] = (),
+    spot: bool | None = None,
+    memory_gb: Mapping[str, float] | None = None,
+    minutes_per_task: float | None = None,
+    seed: int = 0,
+    home: Folder | None = None,
+    **benchmark: Any,
+) -> Plan:
+    """Plan a run on rented machines, and store the plan: what `evalfleet plan` prints. `evalfleet run --plan ID` takes it.
+
+    Args:
+        source: a task file, or the name of a benchmark.
+        deadline: the run shall end in this time: "1h", or seconds.
+        budget_usd: the run shall cost at most this.
+        workers: plan for this many only; else several are compared.
+        size: only these sizes.
+        regions: only these regions.
+        spot: only spot machines, or none of them; None compares both.
+        memory_gb: what each task of a domain needs, by domain.
+        minutes_per_task: assume this mean instead of the history.
+        seed: of the simulation.
+        home: where everything is kept; else EVALFLEET_HOME, or ~/.evalfleet.
+        benchmark: which episodes: `agent`, `model`, `tasks`, `domain`, `task`, `repeat`.
+
+    Raises InputError, NotFound, StoreError.
+    """
+    machine = config.load(home)
+    named = os.fspath(source)
+    of_benchmark = jobs.is_benchmark(named)
+    if benchmark and not of_benchmark:
+        raise InputError(f"{next(iter(benchmark))}: is for benchmarks only, and {named!r} is a task file")
+    planned = (
+        jobs.jobs_of_benchmark(named, benchmark, machine)
+        if of_benchmark
+        else jobs.jobs_of_submission(named, load(named))
+    )
+    try:
+        deadline_s = None if deadline is None else duration.parse(deadline)
+    except ValueError as error:
+        raise InputError(f"deadline: {error}") from None
+    asked = make.PlanRequest(
+        deadline_s=deadline_s,
+        budget_usd=budget_usd,
+        workers=workers,
+        size=tuple(size),
+        regions=tuple(regions),
+        spot=spot,
+        memory={domain: int(gb * 1024) for domain, gb in (memory_gb or {}).items()},
+        minutes_per_task=minutes_per_task,
+        seed=seed,
+    )
+    store = open_store(machine.home)
+    try:
+        return make.make(machine, store, planned, asked)
+    finally:
+        store.close()
+
+
+def list_plans(*, home: Folder | None = None) -> list[Plan]:
+    """The newest plans first, each with what became of the run that followed it."""
+    with opened(config.load(home).home) as reader:
+        return [] if reader is None else make.newest(reader)
