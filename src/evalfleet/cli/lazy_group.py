@@ -71,9 +71,13 @@ class LazyGroup(click.Group):
         if name not in self.commands and not name.startswith("-"):
             from difflib import get_close_matches
 
+            from evalfleet.cli.former_verbs import hint
+
+            group = " ".join(ctx.command_path.split()[1:])
             near = get_close_matches(name, list(self.commands), n=1)
             advice = f"Did you mean {near[0]!r}?" if near else f"See '{ctx.command_path} --help' for the commands."
-            full = " ".join([*ctx.command_path.split()[1:], name])
+            advice = hint(group, args) or advice
+            full = f"{group} {name}".strip()
             ctx.fail(f"There is no command {full!r}. {advice}")
         return super().resolve_command(ctx, args)
 

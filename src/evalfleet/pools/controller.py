@@ -285,7 +285,8 @@ class PoolController:
         context = self._context
         hosts = await context.record.hosts(gone=True)
         tallies = await context.record.call(self._store.pools.tallies, pool)
-        text = registry_text(pool, hosts, tallies)
+        keys = await context.record.call(self._store.pools.host_keys, pool)
+        text = registry_text(pool, hosts, tallies, keys)
         if text != self._exported:
             await anyio.to_thread.run_sync(write_registry, context.home.registry_file(self._name), text)
             self._exported = text

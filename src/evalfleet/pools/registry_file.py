@@ -27,8 +27,11 @@ _STATUS = {
 }
 
 
-def registry_text(pool: Pool, hosts: Sequence[PoolHost], tallies: Mapping[str, Any]) -> str:
-    """Pure. `tallies` as `StoreReader.pool_tallies` gives them."""
+Keys = Mapping[str, tuple[Sequence[str], Sequence[str]]]
+
+
+def registry_text(pool: Pool, hosts: Sequence[PoolHost], tallies: Mapping[str, Any], keys: Keys) -> str:
+    """Pure. `tallies` and `keys` as `PoolQueries.tallies` and `host_keys` give them."""
     wanted = settings_of(pool)
     regions = [facts_of(host).region for host in hosts if facts_of(host).region]
     content = {
@@ -40,12 +43,20 @@ def registry_text(pool: Pool, hosts: Sequence[PoolHost], tallies: Mapping[str, A
         "total_tasks": tallies["total"],
         "completed_tasks": tallies["completed"],
         "failed_tasks": tallies["failed"],
-        "workers": [_worker(host, tallies["hosts"].get(host.name), wanted.benchmark) for host in hosts],
+        "workers": [
+            _worker(host, tallies["hosts"].get(host.name), keys.get(host.name, ((), ())), wanted.benchmark)
+            for host in hosts
+        ],
     }
     return json.dumps(content, indent=2) + "\n"
 
 
-def _worker(host: PoolHost, tally: Mapping[str, Any] | None, benchmark: str | None) -> dict[str, Any]:
+def _worker(
+    host: PoolHost,
+    tally: Mapping[str, Any] | None,
+    keys: tuple[Sequence[str], Sequence[str]],
+    benchmark: str | None,
+) -> dict[str, Any]:
     current = tally["current"] if tally else None
     is_ready = host.state is HostState.READY
     return {
@@ -54,8 +65,8 @@ def _worker(host: PoolHost, tally: Mapping[str, Any] | None, benchmark: str | No
         "status": "running" if is_ready and current else _STATUS[host.state],
         "docker_container": container_of(benchmark),
         "waa_ready": is_ready and container_of(benchmark) is not None,
-        "assigned_tasks": tally["assigned"] if tally else 0,
-        "completed_tasks": tally["completed"] if tally else 0,
+        "assigned_tasks": list(keys[0]),
+        "completed_tasks": list(keys[1]),
         "current_task": current,
         "error": host.reason if host.state in (HostState.QUARANTINED, HostState.LOST) or _is_refused(host) else None,
         "created_at": _iso(host.created_at),

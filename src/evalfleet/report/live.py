@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,16 @@ _ORDER = (
     WorkerState.QUARANTINED,
     WorkerState.SUSPECT,
 )
+# Of a worker without a task, in the words of `parallel_live.json`.
+_STATUS = {
+    WorkerState.READY: "ready",
+    WorkerState.BUSY: "running",
+    WorkerState.SUSPECT: "failed",
+    WorkerState.QUARANTINED: "failed",
+    WorkerState.DRAINING: "completed",
+    WorkerState.LOST: "failed",
+    WorkerState.GONE: "deleted",
+}
 
 
 class WorkerLine(Struct, frozen=True, kw_only=True):
@@ -77,6 +89,7 @@ class LiveState(Struct, frozen=True, kw_only=True):
     eta: stats.Interval | None
     breaker: str | None  # why it is open; None while it is closed
     waits: str | None = None  # who has the slots that it waits for; None: it waits for none
+    pool_created_at: float | None = None  # None: it runs on this machine, or the pool is gone
 
     @property
     def total(self) -> int:
@@ -123,7 +136,14 @@ def live_state(store: StoreReader, run: Run, *, failures: int = FAILURES) -> Liv
             eta=_eta(store, run, counts, lines),
             breaker=open_breaker(store, run),
             waits=awaited(store.events.workers(run.id)) if run.state is RunState.RUNNING else None,
+            pool_created_at=_pool_created_at(store, run),
         )
+
+
+def _pool_created_at(store: StoreReader, run: Run) -> float | None:
+    if run.policy.pool is None:
+        return None
+    return next((pool.created_at for pool in store.pools.all() if pool.name == run.policy.pool), None)
 
 
 def workers(store: StoreReader, run: Run) -> tuple[WorkerLine, ...]:
@@ -248,18 +268,20 @@ def parallel_live(live: LiveState) -> JsonObject:
     that were no success, and `errors` are tasks that ended without a verdict (failed, held or cancelled).
     """
     verdicts = live.counts[TaskState.DONE]
+    slots = Counter(line.name.rpartition("-")[0] for line in live.workers)
     return {
         "status": str(live.run.state),
-        "pool_id": live.run.id,
-        "started_at": live.run.started_at,
+        "run": live.run.id,
+        "pool_id": file_id(live.pool_created_at or live.run.created_at),
+        "started_at": None if live.run.started_at is None else file_time(live.run.started_at),
         "total_tasks": live.total,
         "completed_tasks": verdicts,
         "failed_tasks": verdicts - live.passed,
         "errors": live.settled - verdicts,
         "workers": [
             {
-                "name": line.name,
-                "status": str(line.standing or line.state),
+                "name": _machine(line.name, slots),
+                "status": "running" if line.key is not None else _STATUS[line.standing or line.state],
                 "assigned": line.assigned,
                 "completed": line.completed,
                 "current_task": line.key,
@@ -268,6 +290,21 @@ def parallel_live(live: LiveState) -> JsonObject:
             if line.name
         ],
     }
+
+
+def _machine(worker: str, slots: Counter[str]) -> str:
+    """The machine's own name where it has one worker."""
+    machine = worker.rpartition("-")[0]
+    return machine if machine and slots[machine] == 1 else worker
+
+
+def file_id(at: float) -> str:
+    """As these files name a pool: by the moment when it was made."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y%m%d_%H%M%S")
+
+
+def file_time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def write_live(path: Path, live: JsonObject) -> None:

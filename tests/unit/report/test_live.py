@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -66,14 +67,15 @@ def test_parallel_live_has_exactly_its_keys_and_follows_success(mixed: RunBuilde
     live = parallel_live(live_state(mixed.store, mixed.run))
     assert live == {
         "status": "running",
-        "pool_id": mixed.run.id,
-        "started_at": mixed.run.started_at,
+        "run": mixed.run.id,
+        "pool_id": datetime.fromtimestamp(mixed.run.created_at, UTC).strftime("%Y%m%d_%H%M%S"),
+        "started_at": datetime.fromtimestamp(mixed.run.started_at or 0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "total_tasks": 6,
         "completed_tasks": 3,
         "failed_tasks": 1,
         "errors": 2,
         "workers": [
-            {"name": "local-1", "status": "busy", "assigned": 5, "completed": 1, "current_task": "web_2"},
+            {"name": "local-1", "status": "running", "assigned": 5, "completed": 1, "current_task": "web_2"},
             {"name": "local-2", "status": "ready", "assigned": 2, "completed": 2, "current_task": None},
         ],
     }

@@ -105,9 +105,21 @@ class Audience:
             self._lines.update(self._reader)
         if last or time.monotonic() >= self._write_at:
             begun = time.monotonic()
+            if last:
+                self._write_aggregated()
             write_live(self._home.live_file(self._run.id), parallel_live(live_state(self._reader, self._run)))
             # A run of 100,000 tasks takes a while to sum up; looking on must not become a load of its own.
             self._write_at = time.monotonic() + max(_WRITE_S, 20 * (time.monotonic() - begun))
+
+    def _write_aggregated(self) -> None:
+        """For tools that read files: the results of a run that has ended."""
+        run = self._reader.runs.get(self._run.id)
+        if run.ended_at is not None and run.policy.study is None and self._home.run(run.id).is_dir():
+            from evalfleet.report.exports.waa import write_aggregated
+            from evalfleet.report.summary import task_row
+
+            rows = [task_row(row) for row in self._reader.tasks.result_rows(run.id)]
+            write_aggregated(rows, self._home.run(run.id))
 
     def notice(self, text: str) -> None:
         if self._view is not None:

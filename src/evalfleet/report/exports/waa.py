@@ -24,6 +24,7 @@ _ID = re.compile(r"[A-Z0-9-]+-WOS(?:-[0-9]+)?", re.IGNORECASE)
 _TRIAL = re.compile(r"(?P<id>.+-WOS(?:-[0-9]+)?)_(?P<trial>[0-9]{1,9})", re.IGNORECASE)
 _IMAGES = (".png", ".jpg", ".jpeg", ".webp")
 _RESULT = "result.txt"
+AGGREGATED = "aggregated_results.json"
 
 
 def write(source: Source, folder: Path) -> list[str]:
@@ -39,15 +40,23 @@ def write(source: Source, folder: Path) -> list[str]:
             place = Path("artifacts", task_folder_name(result.key))
         places[place] = result.key
         tasks.append(_task(source, result, folder, place))
-    overall = _sums(tasks)
-    by_domain = {domain: _sums(found) for domain, found in _grouped(tasks, "domain").items()}
-    aggregated = {"total_tasks": overall.pop("total"), **overall, "tasks": tasks, "by_domain": by_domain}
-    write_json(folder / "aggregated_results.json", aggregated)
+    write_json(folder / AGGREGATED, aggregated(tasks))
     _write_workers(source, tasks, folder)
     outside = sum(place.parts[0] == "artifacts" for place in places)
     if not outside:
         return []
     return [f"{text.count(outside, 'task')} without a place in the result tree: no key like domain/id"]
+
+
+def write_aggregated(results: Iterable[TaskRow], folder: Path) -> None:
+    """Write aggregated_results.json alone, of a run that has ended."""
+    write_json(folder / AGGREGATED, aggregated([_row(result, []) for result in results]))
+
+
+def aggregated(tasks: Sequence[JsonObject]) -> JsonObject:
+    overall = _sums(tasks)
+    by_domain = {domain: _sums(found) for domain, found in _grouped(tasks, "domain").items()}
+    return {"total_tasks": overall.pop("total"), **overall, "tasks": tasks, "by_domain": by_domain}
 
 
 def _place(result: TaskRow) -> Path | None:
@@ -72,8 +81,12 @@ def _task(source: Source, result: TaskRow, folder: Path, place: Path) -> JsonObj
         images = [f"{place.as_posix()}/{path}" for path in copied if path.lower().endswith(_IMAGES)]
     if result.state == "done" and place.is_relative_to(TREE.parent):
         (folder / place / _RESULT).write_text(f"{result.score}\n", "utf-8")
+    return _row(result, images)
+
+
+def _row(result: TaskRow, images: list[str]) -> JsonObject:
     return {
-        "task_id": key,
+        "task_id": result.key,
         "domain": result.domain,
         "worker": result.worker,
         "success": bool(result.success),

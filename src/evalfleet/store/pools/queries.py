@@ -40,6 +40,16 @@ class PoolQueries:
         hosts = {row["host"]: dict(row) for row in found}
         return {**dict(self._db.rows("select_pool_tallies", **values)[0]), "hosts": hosts}
 
+    def host_keys(self, pool: Pool) -> dict[str, tuple[list[str], list[str]]]:
+        """By host, the keys of the tasks that it was given since the pool was made, and of those that it finished."""
+        found: dict[str, tuple[list[str], list[str]]] = {}
+        for row in self._db.rows("select_host_keys", pool=pool.name, since=pool.created_at):
+            assigned, completed = found.setdefault(row["host"], ([], []))
+            assigned.append(row["key"])
+            if row["completed"]:
+                completed.append(row["key"])
+        return found
+
     def demand(self, pool: str) -> list[RunDemand]:
         """What each run that goes on could use of the pool."""
         return [

@@ -64,6 +64,15 @@ select count(*) as total, coalesce(sum(task.state = 'done'), 0) as completed,
   from run join task on task.run_id = run.id
  where json_extract(run.policy, '$.pool') = :pool and run.created_at >= :since;
 
+-- name: select_host_keys
+-- The tasks that each host was given since the pool was made, and whether one of its attempts gave the verdict.
+select attempt.host as host, task.key as key, max(attempt.outcome is 'ok') as completed, min(attempt.claimed_at) as at
+  from run
+  join attempt on attempt.run_id = run.id
+  join task on task.run_id = attempt.run_id and task.number = attempt.task_number
+ where json_extract(run.policy, '$.pool') = :pool and run.created_at >= :since
+ group by attempt.host, task.key order by at, key;
+
 -- name: select_host_tallies
 select attempt.host as host, count(*) as assigned, sum(attempt.outcome is 'ok') as completed,
        max(case when attempt.outcome is null then task.key end) as current,
