@@ -49,6 +49,7 @@ class AzureCloud:
 
     def __init__(self, found: Clients, home: Home) -> None:
         self._settings = found.settings
+        self._arm = found.arm
         self._vms = Vms(found)
         self._images = Images(found)
         self._prices = prices.load(home.prices)
@@ -58,6 +59,10 @@ class AzureCloud:
     @property
     def poll_s(self) -> float:
         return self._settings.poll_s
+
+    @property
+    def skew_s(self) -> float:
+        return self._arm.skew_s
 
     # Machines
 

@@ -136,7 +136,8 @@ def _cause(facts: ErrorFacts) -> tuple[Cause, MissingQuota | None]:
         (_AUTH_CODES, Cause.AUTH),
         (_CONFLICT_CODES, Cause.CONFLICT),
         (_ADDRESS_CODES, Cause.REGION_QUOTA),
-        (_POLICY_CODES | _LOCK_CODES, Cause.REQUEST),
+        (_POLICY_CODES, Cause.REQUEST),
+        (_LOCK_CODES, Cause.LOCKED),
         (frozenset({"resourcenotfound", "resourcegroupnotfound", "notfound"}), Cause.NOT_FOUND),
     ):
         if code in codes:
@@ -204,7 +205,7 @@ def _message(cause: Cause, facts: ErrorFacts, quota: MissingQuota | None, *, reg
             return quota_message(quota, region) if quota else f"the quota{where} is used up: {said}"
         case _ if facts.code.lower() in _POLICY_CODES:
             return f"a policy of your organisation forbids it{where}: {said}; {_POLICY_HELP}"
-        case _ if facts.code.lower() in _LOCK_CODES:
+        case Cause.LOCKED:
             return f"a lock forbids it{where}: {said}; `az lock list` shows it, and who may remove it can use `az lock delete`"
         case Cause.SKU:
             return f"{what} is not to be had{where}; name another size or region (--size, --regions): {said}"

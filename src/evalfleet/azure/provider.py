@@ -79,11 +79,11 @@ class AzureProvider:
         return name
 
     def memory_gb(self, size: str) -> float | None:
-        known = sizes.SIZES.get(size)
+        known = sizes.known(size)
         return known.memory_gb if known else None
 
     def family(self, size: str) -> str:
-        known = sizes.SIZES.get(size)
+        known = sizes.known(size)
         return known.family if known else size
 
     def sizes(self) -> list[SizeFacts]:

@@ -5,6 +5,8 @@ Sources: the size pages of Microsoft's documentation (row "Nested Virtualization
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Struct
 
 from evalfleet.errors import NotFound
@@ -67,6 +69,16 @@ SERIES: tuple[Series, ...] = (
     Series(pattern="Standard_D{}ds_v6", family="StandardDdsv6Family", generations=(2,), nvme=True, temporary_disk=True),
 )
 
+# Known, but without prices in the package: machines with GPUs, whose vCPUs go by the number of cards.
+GPU_SERIES: tuple[Series, ...] = (
+    Series(pattern="Standard_NC{}as_T4_v3", family="Standard NCASv3_T4 Family", gb_per_vcpu=6.875, nested=False),
+    Series(pattern="Standard_NV{}ads_A10_v5", family="StandardNVADSA10v5Family", gb_per_vcpu=12.2, nested=False),
+    Series(pattern="Standard_NC{}ads_A100_v4", family="StandardNCADSA100v4Family", gb_per_vcpu=9.17, nested=False),
+    Series(pattern="Standard_NC{}ads_H100_v5", family="StandardNCadsH100v5Family", gb_per_vcpu=8, nested=False),
+    Series(pattern="Standard_NC{}adis_H100_v5", family="StandardNCadsH100v5Family", gb_per_vcpu=8, nested=False),
+    Series(pattern="Standard_ND{}isr_H100_v5", family="standardNDSH100v5Family", gb_per_vcpu=19.8, nested=False),
+)
+
 SIZES: dict[str, Size] = {
     name: Size(name=name, vcpus=vcpus, memory_gb=series.gb_per_vcpu * vcpus, series=series)
     for series in SERIES
@@ -75,16 +87,28 @@ SIZES: dict[str, Size] = {
 }
 
 
+def known(name: str) -> Size | None:
+    """Return the size of that name, whatever its case: of a series that is known, with any number of vCPUs."""
+    for series in (*SERIES, *GPU_SERIES):
+        before, after = series.pattern.split("{}")
+        found = re.fullmatch(rf"{before}(\d{{1,3}}){after}", name, re.IGNORECASE)
+        if found:
+            vcpus = int(found[1])
+            exact = series.pattern.format(vcpus)
+            memory_gb = round(series.gb_per_vcpu * vcpus, 1)
+            return SIZES.get(exact) or Size(name=exact, vcpus=vcpus, memory_gb=memory_gb, series=series)
+    return None
+
+
 def find(name: str) -> Size:
     """Return the size of that name, whatever its case.
 
     Raises:
-        NotFound: the table does not have it.
+        NotFound: no series that is known has it.
     """
-    wanted = name.lower()
-    for known, size in SIZES.items():
-        if known.lower() == wanted:
-            return size
+    size = known(name)
+    if size is not None:
+        return size
     from difflib import get_close_matches
 
     near = get_close_matches(name, SIZES, n=1)

@@ -152,6 +152,41 @@ def test_security_group_lets_one_network_in():
     assert rule["properties"]["destinationPortRange"] == "22"
 
 
+@pytest.mark.skipif(not azure_bodies.SPECS.exists(), reason="the official files are not here")
+def test_what_a_company_asks_for_fits_the_official_schema():
+    reach = AzureSettings(
+        subscription="s",
+        public_ip=False,
+        tags={"team": "agents"},
+        zone="1",
+        accelerated=True,
+        identity="/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/i",
+    )
+    made = vm.vm_body(SPEC, subnet_id=IDS["subnet_id"], nsg_id=IDS["nsg_id"], reach=reach)
+    file, schema = azure_bodies.schema_of(azure_bodies.COMPUTE / "virtualMachine.json", "VirtualMachine")
+    faults = list(azure_bodies.by_schema(made, file, schema))
+    assert [fault for fault in faults if not fault.endswith(tuple(NEWER))] == []
+    assert "publicIPAddressConfiguration" not in str(made)
+    rule = vm.rule_body(["203.0.113.7/32"], 1000)
+    file, schema = azure_bodies.schema_of(azure_bodies.NETWORK / "networkSecurityGroup.json", "SecurityRule")
+    assert list(azure_bodies.by_schema(rule, file, schema)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "vcpus", "memory_gb"),
+    [
+        ("standard_nc24ads_a100_v4", 24, 220.1),
+        ("Standard_NC4as_T4_v3", 4, 27.5),
+        ("Standard_D96ds_v5", 96, 384),
+        ("Standard_NC80adis_H100_v5", 80, 640),
+    ],
+)
+def test_sizes_of_known_series_are_found_with_any_number_of_vcpus(name: str, vcpus: int, memory_gb: float):
+    size = sizes.find(name)
+    assert (size.vcpus, size.memory_gb) == (vcpus, memory_gb)
+    assert size.name.lower() == name.lower()
+
+
 def test_several_networks_may_be_let_in():
     reach = AzureSettings(subscription="s", ssh_from="203.0.113.7, 198.51.100.0/24")
     assert reach.admitted() == ["203.0.113.7/32", "198.51.100.0/24"]

@@ -131,11 +131,12 @@ def _in_clouds(
                 purposes = reaper.purposes_of(store, named=owners, force=force)
                 images.extend(await reaper.reap_images(cloud, {*purposes.owners, *owners}, dry_run=dry_run))
                 owned = await cloud.resources()
-                going = still = reaper.findings(owned, purposes, store.now())
+                now = store.now() + reaper.skew_s(cloud)
+                going = still = reaper.findings(owned, purposes, now)
                 if not dry_run:
                     await reaper.reap(cloud, going)
                     owned = await cloud.resources()
-                    still = reaper.findings(owned, purposes, store.now())
+                    still = reaper.findings(owned, purposes, now)
                 left = {each.resource.id for each in still}
                 others |= reaper.others((one for one in owned if one.id not in left), purposes)
                 found += going

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from evalfleet.azure.quota import REGION_CORES, SPOT_CORES
-from evalfleet.azure.sizes import SERIES, SIZES
+from evalfleet.azure.sizes import GPU_SERIES, SERIES, find
 from evalfleet.emulator.arm.protocol import ArmError, Body
 
 DEFAULT_LIMIT = 1000
@@ -30,7 +30,7 @@ class Quotas:
 
     def admit(self, region: str, size: str, spot: bool, vms: Iterable[Body]) -> None:
         """Refuse a VM that a quota has no place for, in Azure's words."""
-        kind = SIZES[size]
+        kind = find(size)
         used = _used(region, vms)
         counters = (
             [(SPOT_CORES, "LowPriorityCores")]
@@ -51,7 +51,7 @@ class Quotas:
     def usages(self, region: str, vms: Iterable[Body]) -> list[Body]:
         """Return the counters of a region as Azure lists them."""
         used = _used(region, vms)
-        names = [REGION_CORES, SPOT_CORES, *dict.fromkeys(series.family for series in SERIES)]
+        names = [REGION_CORES, SPOT_CORES, *dict.fromkeys(series.family for series in (*SERIES, *GPU_SERIES))]
         return [
             {
                 "unit": "Count",
@@ -69,7 +69,7 @@ def _used(region: str, vms: Iterable[Body]) -> dict[str, int]:
         properties = body["properties"]
         if body["location"] != region.lower() or properties["provisioningState"] == "Failed":
             continue
-        kind = SIZES[properties["hardwareProfile"]["vmSize"]]
+        kind = find(properties["hardwareProfile"]["vmSize"])
         names = [SPOT_CORES] if properties.get("priority") == "Spot" else [kind.family, REGION_CORES]
         for name in names:
             used[name.lower()] = used.get(name.lower(), 0) + kind.vcpus

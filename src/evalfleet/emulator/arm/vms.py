@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from evalfleet.azure.responses import inside
-from evalfleet.azure.sizes import SIZES
+from evalfleet.azure.sizes import find, known
 from evalfleet.emulator.arm.network import Network
 from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, answer, hang, not_found
 from evalfleet.emulator.arm.resources import VM
@@ -89,7 +89,7 @@ class VirtualMachines:
         if "securityType" not in security:
             if (
                 call.api >= TRUSTED_LAUNCH_SINCE
-                and 2 in SIZES[properties["hardwareProfile"]["vmSize"]].series.generations
+                and 2 in find(properties["hardwareProfile"]["vmSize"]).series.generations
             ):
                 security |= {
                     "securityType": "TrustedLaunch",
@@ -253,7 +253,7 @@ def _attributes(name: str, body: Body) -> dict[str, str]:
 
 def _check(body: Body) -> None:
     """Refuse what Azure refuses at once."""
-    size = SIZES.get(inside(body, "properties", "hardwareProfile", "vmSize") or "")
+    size = known(inside(body, "properties", "hardwareProfile", "vmSize") or "")
     if size is None:
         raise ArmError(400, "InvalidParameter", "The value of parameter vmSize is not valid here.")
     if inside(body, "properties", "evictionPolicy") and inside(body, "properties", "priority") != "Spot":

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from evalfleet.azure.prices import disk_usd_per_hour
 from evalfleet.azure.responses import inside
-from evalfleet.azure.sizes import SIZES
+from evalfleet.azure.sizes import find
 from evalfleet.emulator.arm.network import Network
 from evalfleet.emulator.arm.protocol import ArmError, Body, Call
 from evalfleet.emulator.arm.resources import DISK
@@ -316,7 +316,7 @@ class Machines:
 def _has_kvm(machine: Machine) -> bool:
     """Whether the size has nested virtualization, and its security type leaves it usable."""
     security = inside(machine.body["properties"], "securityProfile", "securityType") or "Standard"
-    return SIZES[machine.size].nested and security == "Standard"
+    return find(machine.size).nested and security == "Standard"
 
 
 def instance_view(machine: Machine, now: float) -> Body:

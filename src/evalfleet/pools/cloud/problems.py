@@ -26,6 +26,7 @@ class Cause(StrEnum):
     CONFLICT = "conflict"  # another operation is under way on the same thing
     NOT_FOUND = "not_found"
     AUTH = "auth"
+    LOCKED = "locked"  # a lock forbids to delete or change it
     REQUEST = "request"  # our request is wrong; asking again changes nothing
 
 
@@ -53,6 +54,7 @@ ACTIONS: dict[Cause, Action] = {
     Cause.CONFLICT: Action.WAIT,
     Cause.NOT_FOUND: Action.GIVE_UP,
     Cause.AUTH: Action.GIVE_UP,
+    Cause.LOCKED: Action.GIVE_UP,
     Cause.REQUEST: Action.GIVE_UP,
 }
 

@@ -150,6 +150,16 @@ class MakesImages(Protocol):
 
 
 @runtime_checkable
+class HasClock(Protocol):
+    """What a cloud has besides, if it tells the time."""
+
+    @property
+    def skew_s(self) -> float:
+        """How far this machine's clock is behind the cloud's, as its last answer said; 0 where they agree."""
+        ...
+
+
+@runtime_checkable
 class KeepsImages(Protocol):
     """What a cloud has besides, if its images can be listed and deleted."""
 

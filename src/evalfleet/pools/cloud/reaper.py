@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from msgspec import Struct
 
 from evalfleet.model import DesiredState
-from evalfleet.pools.cloud.protocol import Cloud, KeepsImages
+from evalfleet.pools.cloud.protocol import Cloud, HasClock, KeepsImages
 from evalfleet.pools.cloud.records import (
     LABEL_IMAGE,
     LABEL_OWNER,
@@ -164,3 +164,8 @@ async def reap_images(cloud: Cloud, owners: Collection[str], *, dry_run: bool) -
         if not dry_run:
             await cloud.delete_leftover(each)
     return found
+
+
+def skew_s(cloud: Cloud) -> float:
+    """What must be added to this machine's time, to compare it with what resources carry: they expire by the cloud's clock."""
+    return cloud.skew_s if isinstance(cloud, HasClock) else 0.0

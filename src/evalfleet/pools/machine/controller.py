@@ -346,9 +346,21 @@ class MachineController:
         keeps = record.state in (HostState.LOST, HostState.CREATING, HostState.REQUESTED)
         if not keeps:
             await record.move(state=HostState.DRAINING, reason=None)
-        continuation = await self._cloud.delete(record.name)
+        try:
+            continuation = await self._cloud.delete(record.name)
+        except Refusal as error:
+            if error.problem.cause is Cause.LOCKED:
+                await self._stop_locked()
+            raise
         if continuation is not None:
             await record.begin(Verb.DELETE, continuation)
+
+    async def _stop_locked(self) -> None:
+        """A lock that forbids to delete a machine may let it be stopped: then only its disk costs."""
+        try:
+            await self._cloud.stop(self._record.name)
+        except Refusal:
+            return  # that is locked, too; the refusal of the deletion is told
 
     async def _mark_lost(self) -> None:
         facts = self._record.facts
