@@ -97,7 +97,7 @@ TABLE: dict[str, tuple[str | No, str | No, str | No]] = {
     ),
     "be on a machine": ("pool/ssh pool/exec pool/tunnel pool/logs", No("the page gives no shell"), _SHELL),
     "make machines ready": (
-        "prepare pool/prepare pool/bake waa",
+        "prepare pool/prepare pool/bake pool/images waa",
         No("takes minutes and is watched step by step"),
         No("takes minutes and is watched step by step"),
     ),

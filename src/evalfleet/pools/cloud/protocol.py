@@ -172,7 +172,7 @@ class KeepsImages(Protocol):
         ...
 
     async def delete_leftover(self, image: KeptImage) -> None:
-        """Delete what nobody needs any more. One that is gone already is not an error."""
+        """Delete what is not needed any more. One that is gone already is not an error."""
         ...
 
 

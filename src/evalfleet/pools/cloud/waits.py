@@ -12,7 +12,7 @@ _listener: ContextVar[Callable[[str], None] | None] = ContextVar("evalfleet_wait
 
 @contextmanager
 def told_to(listener: Callable[[str], None]) -> Generator[None]:
-    """Inside the block, each wait is told to `listener`, in one line."""
+    """Inside the block, `listener` hears of each wait, in one line."""
     before = _listener.set(listener)
     try:
         yield
@@ -21,7 +21,7 @@ def told_to(listener: Callable[[str], None]) -> Generator[None]:
 
 
 def waiting(why: str, seconds: float) -> None:
-    """Say that the cloud is asked again in so many seconds, and why not now."""
+    """Say in how many seconds the cloud is asked again, and why not now."""
     listener = _listener.get()
     if listener is not None and seconds >= QUIET_S:
         listener(f"{why}; asking again in {seconds:.0f} s")
