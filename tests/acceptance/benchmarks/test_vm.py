@@ -33,6 +33,7 @@ from evalfleet.testing.environment_contract import marked, wait_until
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 
+TASKS = load(BUILT_IN)
 # Appends a line to a note, and is solved if that is the only one: what an attempt leaves is the next one's failure.
 NOTE = {
     "id": "one-line",
@@ -239,16 +240,16 @@ def test_doctor_checks_guests_only_where_they_are_configured(fleet: Fleet) -> No
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_the_oracle_solves_every_task_of_desk_in_guests_as_it_does_on_desktops(tmp_path: Path) -> None:
+@pytest.mark.parametrize("domain", sorted({task.domain for task in TASKS}))
+def test_the_oracle_solves_every_task_of_desk_in_guests_as_it_does_on_desktops(tmp_path: Path, domain: str) -> None:
     settings = guest("desk", screen="1280x800", memory_mb=1024)
     found: dict[str, float] = {}
-    tasks = {task.id: task for task in load(BUILT_IN)}
-    with vm.launched(settings) as opened:
-        for name, task in tasks.items():
-            agent = Player(SCRIPTS["desk"][name], patience_s=4 * PATIENCE_S)
-            folder = tmp_path / name
+    for task in TASKS:
+        if task.domain == domain:
+            agent = Player(SCRIPTS["desk"][task.id], patience_s=4 * PATIENCE_S)
+            folder = tmp_path / task.id
             folder.mkdir()
-            verdict, _ = play(DeskEpisode(opened, task), agent, Recorder(folder / "events", folder), MAX_STEPS)
-            found[name] = verdict.score
-            opened.reset()
-    assert found == dict.fromkeys(tasks, 1.0)
+            with vm.launched(settings) as opened:
+                verdict, _ = play(DeskEpisode(opened, task), agent, Recorder(folder / "events", folder), MAX_STEPS)
+            found[task.id] = verdict.score
+    assert found == dict.fromkeys(found, 1.0)

@@ -179,7 +179,7 @@ class Desktop:
 
     def rest(self, *, limit_s: float) -> None:
         """Wait until the applications have handled what was done, but no longer than the limit."""
-        self.settle()
+        self.settle(limit_s=limit_s / 10)
         wait_for_rest(lambda: any_process_busy(self.pid), limit_s)
 
     def close_windows(self) -> None:

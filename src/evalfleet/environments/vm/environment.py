@@ -19,11 +19,12 @@ from evalfleet.environments.vm.kept import Kept
 from evalfleet.environments.vm.machine import Machine, Memory, fresh_disk
 from evalfleet.environments.vm.prepared import Prepared, prepared
 from evalfleet.environments.vm.readiness import wait_for_agent
-from evalfleet.environments.vm.settings import Reset, VmSettings
+from evalfleet.environments.vm.settings import Accelerator, Reset, VmSettings
 from evalfleet.errors import EnvironmentFailed, VmError
 
 _REQUEST_S = 120.0  # an emulated processor is slow
 _PROBE_S = 10.0
+_EMULATED = 10  # how many times slower an emulated processor is
 _SAVE_S = 120.0
 _DEATH_S = 0.5  # at most, between the end of a connection and that of QEMU
 
@@ -85,6 +86,11 @@ class Vm(DesktopClient):
             return Probe(kind="vm", ready=False, waits_for=self._death() or str(error), screen=self._screen)
         self._screen = told.screen
         return Probe(kind="vm", ready=told.ready, waits_for=told.waits_for, screen=told.screen)
+
+    def rest(self, *, limit_s: float) -> None:
+        """Limits are those of a real processor; an emulated one gets more time."""
+        emulated = self._prepared.golden.accelerator is Accelerator.TCG
+        super().rest(limit_s=limit_s * (_EMULATED if emulated else 1))
 
     def screen(self) -> bytes:
         """Return the screen of the machine itself as PNG, without the agent's help."""
