@@ -42,6 +42,10 @@ async def test_nothing_is_bought_where_a_policy_forbids_it(tmp_path: Path):
         assert code == 3
         assert "policy 'no public addresses' forbids public addresses" in err
         assert "nothing was bought" in err
+        tasks = tmp_path / "tasks.jsonl"
+        tasks.write_text(json.dumps({"key": "a", "command": ["true"]}) + "\n")
+        code, _, err = await said(here, tmp_path, "run", str(tasks), "--backend", "azure-vm", "--workers", "1")
+        assert (code, "the run was not submitted" in err) == (2, True), err
         assert here.exchanges("PUT", "virtualMachines/") == []
 
 

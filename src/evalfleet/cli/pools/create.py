@@ -42,7 +42,7 @@ def command(name: str, backend: str | None, replace: bool, as_json: bool, home: 
         if kind.creates_machines:
             from evalfleet.cli.shared.account_checks import may_buy
 
-            if not store.hosts.of_pool(name, gone=True) and not may_buy(settings, pool):
+            if not store.hosts.of_pool(name, gone=True) and not may_buy(settings, kind, pool.settings):
                 click.echo(f"pool {name}: nothing was bought; run the same command again when that is mended", err=True)
                 return 3
             return made_true(settings, store, Order(pool=name), as_json=as_json)

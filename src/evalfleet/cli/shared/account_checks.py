@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
     from evalfleet.answers.home import Check
     from evalfleet.config import Settings
-    from evalfleet.model import Pool
+    from evalfleet.model import JsonObject
     from evalfleet.pools.cloud.records import Diagnosis
+    from evalfleet.pools.kinds.base import PoolKind
 
 BACKEND = "azure-vm"
 # What makes a purchase pointless; the rest may turn out well in another region, or later.
@@ -55,21 +56,27 @@ def examine_account(
     ]
 
 
-def may_buy(settings: Settings, pool: Pool) -> bool:
-    """Whether the first machines of a pool are worth asking for; says what stands in the way, and what may."""
+def may_buy(settings: Settings, kind: PoolKind, kept: JsonObject) -> bool:
+    """Whether the first machines of a pool are worth asking for; says what stands in the way, and what may.
+
+    Args:
+        kept: what the store keeps, or will keep, of the pool.
+    """
     import anyio
+    import msgspec
 
     from evalfleet.pools.cloud.offers import candidates
     from evalfleet.pools.cloud.protocol import Diagnoses
     from evalfleet.pools.cloud.records import Level
-    from evalfleet.pools.kinds.registry import cloud_of
-    from evalfleet.pools.settings import settings_of
+    from evalfleet.pools.settings import PoolSettings, in_present_words
 
-    provider, wanted = cloud_of(pool).provider, settings_of(pool)
+    provider = getattr(kind, "provider", None)
+    wanted = msgspec.convert(in_present_words(kept), PoolSettings, strict=False)
     if not isinstance(provider, Diagnoses):
         return True
     offerings = candidates(wanted.size, wanted.regions, spot=wanted.spot)
-    found = anyio.run(provider.diagnose, settings, offerings, wanted.least if wanted.scales else wanted.workers)
+    machines = max(1, wanted.least) if wanted.scales else wanted.workers
+    found = anyio.run(provider.diagnose, settings, offerings, machines)
     for each in found:
         if each.level is not Level.OK:
             click.echo(f"evalfleet: {each.level}: {each.name}: {each.message}; {each.remedy}", err=True)

@@ -83,6 +83,7 @@ def submit_on_own(
     """
     import secrets
 
+    from evalfleet.cli.shared.account_checks import may_buy
     from evalfleet.config.pools import PoolOptions, given
     from evalfleet.errors import InputError
     from evalfleet.operations.pools import amend
@@ -106,6 +107,8 @@ def submit_on_own(
         max_hours=machines.max_hours,
     )
     kept = kind.settings({**given(options), **({"mix": dict(mix)} if mix else {})}, settings)
+    if not may_buy(settings, kind, kept):
+        raise InputError("nothing was bought, and the run was not submitted; see above")
     name = f"run-{secrets.token_hex(3)}"
     with store.batch():
         pool = store.pools.create(name, kind.name, kept)
