@@ -17,13 +17,13 @@ import pytest
 from tests.support.web_client import serving
 
 from evalfleet.hosts.attempt_files import files_inside, open_inside, read_inside
-from evalfleet.hosts.local.collect import bring
+from evalfleet.hosts.local.collect import collect_files
 from evalfleet.layout import Home
 from evalfleet.model import Policy, TaskSpec
 from evalfleet.report.exports.source import copy_files
 from evalfleet.report.trajectory import film_of
-from evalfleet.runner.attempt.collect import Leavings
-from evalfleet.runner.attempt.spec import Refusal
+from evalfleet.runner.attempt.collect import AttemptFiles
+from evalfleet.runner.attempt.spec import RequestRefused
 from evalfleet.runner.redact import Redactor
 from evalfleet.runner.safe_files import remove
 from evalfleet.runner.spool.spool import fetch
@@ -111,7 +111,7 @@ def given_out(folder: Path, copies: Path) -> bytes:
     found: list[bytes] = []
     for name in ("artifacts/a.txt", "artifacts/deep/a.txt", "stdout.log", "events.jsonl"):
         found.append(read_inside(folder, name, 1000) or b"")
-        with suppress(Refusal):
+        with suppress(RequestRefused):
             found.append(fetch(str(folder), name, 0, 1000)[0])
     for path, _ in files_inside(folder, "artifacts", 100):
         descriptor = open_inside(folder, f"artifacts/{path}")
@@ -137,13 +137,13 @@ def test_nothing_outside_is_touched_or_given_out(tmp_path: Path, outside: Path) 
             with suppress(OSError):
                 fill_safely(folder)
             seen.append(given_out(folder, tmp_path / "copies" / str(rounds)))
-            leavings = Leavings(str(folder), redactor)
+            leavings = AttemptFiles(str(folder), redactor)
             leavings.verdict()
             leavings.collect()
             leavings.close()
             if rounds % 3 == 0:
                 with suppress(OSError):
-                    bring(
+                    collect_files(
                         folder,
                         tmp_path / "home" / str(rounds),
                         {"KEY": "correct-horse-battery"},

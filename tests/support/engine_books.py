@@ -13,7 +13,7 @@ from evalfleet.engine.dispatcher import Dispatcher
 from evalfleet.engine.orders import Orders
 from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.engine.settings import EngineSettings
-from evalfleet.hosts.base import HostInfo, Observation
+from evalfleet.hosts.base import AttemptEvent, HostInfo
 from evalfleet.model import Attempt, Policy, Run, TaskSpec
 from evalfleet.store.open import open_store
 from evalfleet.testing.clock import FakeClock
@@ -62,13 +62,13 @@ class Books:
         self.run, self.dispatcher = self._driven(self.store.runs.get(self.run.id))
         self.hosts = {name: info for name, info in self.hosts.items() if hosts(name)}
 
-    def step(self, *seen: Observation, after_s: float = 0.0) -> Orders:
+    def step(self, *seen: AttemptEvent, after_s: float = 0.0) -> Orders:
         self.clock.advance(after_s)
         orders = self.dispatcher.step(seen, list(self.hosts.values()))
         self._launched += [one.attempt_id for some in orders.launch.values() for one in some]
         return orders
 
-    def start(self, *seen: Observation, after_s: float = 0.0) -> list[str]:
+    def start(self, *seen: AttemptEvent, after_s: float = 0.0) -> list[str]:
         """Begin what was launched since the last time, and now."""
         self.step(*seen, after_s=after_s)
         launched, self._launched = self._launched, []
@@ -77,19 +77,19 @@ class Books:
             self.step(*(self.seen(one, "started") for one in launched), after_s=0.3)
         return launched
 
-    def seen(self, attempt: str, kind: str, **data: object) -> Observation:
+    def seen(self, attempt: str, kind: str, **data: object) -> AttemptEvent:
         self.numbers[attempt] = self.numbers.get(attempt, 0) + 1
-        return Observation(attempt, self.numbers[attempt], self.clock(), kind, data)
+        return AttemptEvent(attempt, self.numbers[attempt], self.clock(), kind, data)
 
-    def reports(self, attempt: str, usd: float) -> Observation:
+    def reports(self, attempt: str, usd: float) -> AttemptEvent:
         """The task has reported so much in all."""
         return self.seen(attempt, "progress", cost_usd=usd, lines=[{"cost_usd": usd}])
 
-    def ends(self, attempt: str, duration_s: float, usd: float = 0.0, exit_code: int = 0) -> Observation:
+    def ends(self, attempt: str, duration_s: float, usd: float = 0.0, exit_code: int = 0) -> AttemptEvent:
         end = {"cause": "exited", "exit_code": exit_code, "duration_s": duration_s, "reported_usd": usd}
         return self.seen(attempt, "ended", **end)
 
-    def lost(self, attempt: str, cause: str = "worker_lost") -> Observation:
+    def lost(self, attempt: str, cause: str = "worker_lost") -> AttemptEvent:
         """Nobody on its host tells the end."""
         return self.seen(attempt, "ended", cause=cause, message="gone")
 

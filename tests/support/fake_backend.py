@@ -18,14 +18,14 @@ from msgspec.structs import replace
 from evalfleet.core.gpus.cards import Card
 from evalfleet.core.hosts.health import OtherWay
 from evalfleet.errors import RunnerRefused, RunnerUnavailable
-from evalfleet.hosts.base import CanarySpec, HostInfo, Inbox, Known, Launch, Observation, Room
+from evalfleet.hosts.base import AttemptEvent, CanarySpec, HostInfo, Inbox, KnownAttempt, Launch, SlotReport
 from evalfleet.model import JsonObject
 
 
 class FakeAttempt(Struct):
     run_id: str
     program: str
-    events: list[Observation] = field(default_factory=list[Observation])
+    events: list[AttemptEvent] = field(default_factory=list[AttemptEvent])
     live: bool = True
 
 
@@ -103,7 +103,7 @@ class FakeBackend:
 
     # What a test does
 
-    def grant(self, room: Room | None) -> None:
+    def grant(self, room: SlotReport | None) -> None:
         """Tell who is connected, and who comes later, how it stands with the slots. None: they are not counted, as at first."""
         self._info = replace(self._info, room=room)
         for host in self._hosts:
@@ -141,7 +141,7 @@ class FakeBackend:
     def tell(self, attempt_id: str, kind: str, data: JsonObject) -> None:
         """One more event of an attempt, to everybody who observes it."""
         attempt = self.attempts[attempt_id]
-        event = Observation(attempt_id, len(attempt.events), time.time(), kind, data)
+        event = AttemptEvent(attempt_id, len(attempt.events), time.time(), kind, data)
         attempt.events.append(event)
         for host in self._hosts:
             if attempt_id in host.observed and not host.is_lost:
@@ -175,13 +175,13 @@ class FakeHost:
         self._info = info
         self._run_id = run_id
         self._epoch = epoch
-        self._others: tuple[Known, ...] = ()
+        self._others: tuple[KnownAttempt, ...] = ()
 
     @property
     def info(self) -> HostInfo:
         return self._info
 
-    def see_room(self, room: Room | None) -> None:
+    def see_room(self, room: SlotReport | None) -> None:
         self._info = replace(self._info, room=room)
         self.inbox.poke()
 
@@ -189,18 +189,20 @@ class FakeHost:
     def is_lost(self) -> bool:
         return self.gone.is_set()
 
-    async def known(self) -> list[Known]:
+    async def known(self) -> list[KnownAttempt]:
         await self._answers()
         cards = self._backend.gpus
         if cards or self._info.devices:
             self._info = replace(self._info, gpus=len(cards), devices=cards, looked_at=time.monotonic())
         self._info = replace(self._info, age_s=self._backend.age_s)
         found = self._backend.attempts.items()
-        self._others = tuple(Known(one, attempt.live) for one, attempt in found if attempt.run_id != self._run_id)
-        return [Known(one, attempt.live) for one, attempt in found if attempt.run_id == self._run_id]
+        self._others = tuple(
+            KnownAttempt(one, attempt.live) for one, attempt in found if attempt.run_id != self._run_id
+        )
+        return [KnownAttempt(one, attempt.live) for one, attempt in found if attempt.run_id == self._run_id]
 
     @property
-    def others(self) -> Sequence[Known]:
+    def others(self) -> Sequence[KnownAttempt]:
         return self._others
 
     async def clear(self, run_id: str, epoch: int, *, stop: Sequence[str], forget: Sequence[str]) -> None:
@@ -222,7 +224,7 @@ class FakeHost:
                 await self.observe(launch.attempt_id, -1)
             elif self._backend.preemption_line is not None:
                 end: JsonObject = {"cause": "preempted", "message": self._backend.preemption_line, "errno": None}
-                self.inbox.put([Observation(launch.attempt_id, 0, 0.0, "ended", end)])
+                self.inbox.put([AttemptEvent(launch.attempt_id, 0, 0.0, "ended", end)])
             else:
                 self.observed.add(launch.attempt_id)
                 self._backend.start(self._run_id, launch)

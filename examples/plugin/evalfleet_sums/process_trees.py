@@ -14,7 +14,7 @@ from msgspec import Struct
 from evalfleet.config import Settings
 from evalfleet.core.readiness import Notice
 from evalfleet.errors import InputError
-from evalfleet.hosts.access import Absent, Reachable
+from evalfleet.hosts.access import ReachableHost, UnavailableHost
 from evalfleet.hosts.base import FixedFleet
 from evalfleet.hosts.local.backend import LocalBackend, LocalSettings
 from evalfleet.hosts.local.launcher import runner_info
@@ -57,7 +57,7 @@ class ProcessTrees:
     def slots(self, pool: Pool) -> int:
         return sum(host.slots for host in self.hosts(pool, ()))
 
-    def reachable(self, pool: Pool, rows: Sequence[PoolHost]) -> Sequence[Reachable | Absent]:
+    def reachable(self, pool: Pool, rows: Sequence[PoolHost]) -> Sequence[ReachableHost | UnavailableHost]:
         return ()
 
     def fleet(

@@ -219,7 +219,7 @@ class _Waiting:
                 try:
                     self.fds.append(gpus_here.lock(self._spool, device.uuid, self.program.name))
                     break
-                except gpus_here.Held:
+                except gpus_here.GpuInUse:
                     if time.monotonic() > until:
                         return [device.uuid]
                     time.sleep(_TURN_S)

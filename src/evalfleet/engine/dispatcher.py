@@ -30,7 +30,7 @@ from evalfleet.engine.requests import asked, barred, pause_reason
 from evalfleet.engine.run_breaker import RunBreaker
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.errors import MissingSecret
-from evalfleet.hosts.base import HostInfo, Launch, Observation
+from evalfleet.hosts.base import AttemptEvent, HostInfo, Launch
 from evalfleet.model import AttemptState, JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
 from evalfleet.store.store import Store
 
@@ -110,7 +110,7 @@ class Dispatcher:
 
     def step(
         self,
-        observations: Sequence[Observation],
+        observations: Sequence[AttemptEvent],
         hosts: Sequence[HostInfo],
         *,
         draining: frozenset[str] = frozenset(),
@@ -218,7 +218,7 @@ class Dispatcher:
 
     # Ends
 
-    def _take_in(self, ended: Sequence[Observation], orders: Orders) -> None:
+    def _take_in(self, ended: Sequence[AttemptEvent], orders: Orders) -> None:
         """Store how attempts ended, and what that says about hosts and about tasks that ended before."""
         for seen in ended:
             self._finish(seen, orders)
@@ -227,7 +227,7 @@ class Dispatcher:
         if ended or self._ends.other_hosts.has_news:
             self._ends.other_hosts.conclude()
 
-    def _finish(self, seen: Observation, orders: Orders) -> None:
+    def _finish(self, seen: AttemptEvent, orders: Orders) -> None:
         live = self.live.pop(seen.attempt_id, None)
         if live is None:
             self.returned.ended(seen.attempt_id)

@@ -106,7 +106,7 @@ class Supervisor:
     async def drive(self, *, signals: bool = False, mode: Mode = Mode.DRIVE) -> Ending:
         """Drive the run, which we own and which is running, until it settles or we are interrupted."""
         self._dispatcher.mode = Mode.CANCEL if self._run.cancelling else mode
-        self._sessions.bring(await self._thread.call(self._dispatcher.start))
+        self._sessions.collect(await self._thread.call(self._dispatcher.start))
         async with anyio.create_task_group() as group:
             group.start_soon(self._fleet.serve)
             group.start_soon(self._sessions.serve)

@@ -17,7 +17,7 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 
 
-class Reachable(Struct, frozen=True, kw_only=True):
+class ReachableHost(Struct, frozen=True, kw_only=True):
     """A host that may be knocked at now."""
 
     pool: str
@@ -34,7 +34,7 @@ class Reachable(Struct, frozen=True, kw_only=True):
         return self.spec.slots
 
 
-class Absent(Struct, frozen=True, kw_only=True):
+class UnavailableHost(Struct, frozen=True, kw_only=True):
     """A host of a pool that nobody can knock at now, such as one that is stopped."""
 
     pool: str
@@ -43,21 +43,23 @@ class Absent(Struct, frozen=True, kw_only=True):
     why: str  # and what to do: "is stopped; `evalfleet pool start lab` starts it"
 
 
-def workers_of(host: Reachable | Absent) -> list[str]:
+def workers_of(host: ReachableHost | UnavailableHost) -> list[str]:
     """The names of its slots."""
     return [f"{host.name}-{turn}" for turn in range(1, host.slots + 1)]
 
 
-def of_worker(worker: str, hosts: Sequence[Reachable | Absent]) -> Reachable | Absent | None:
+def host_of_worker(
+    worker: str, hosts: Sequence[ReachableHost | UnavailableHost]
+) -> ReachableHost | UnavailableHost | None:
     """The host of that name, or else the one that has the worker of that name."""
     by_name = {host.name: host for host in hosts}
     by_worker = {name: host for host in hosts for name in workers_of(host)}
     return by_name.get(worker) or by_worker.get(worker)
 
 
-def present(host: Reachable | Absent) -> Reachable:
+def present(host: ReachableHost | UnavailableHost) -> ReachableHost:
     """Raises HostUnreachable for a host that is not there now."""
-    if isinstance(host, Absent):
+    if isinstance(host, UnavailableHost):
         raise HostUnreachable(f"host {host.name} {host.why}")
     return host
 
@@ -68,7 +70,7 @@ def pause_s(failures: int, rng: Random) -> float:
 
 
 @contextmanager
-def named(name: str) -> Generator[None]:
+def name_in_errors(name: str) -> Generator[None]:
     """Say in every error which host it was."""
     try:
         yield

@@ -56,7 +56,7 @@ def _processes(rows: list[JsonObject | int] | None) -> tuple[JsonObject, ...] | 
     return None if rows is None else tuple({"pid": row} if isinstance(row, int) else row for row in rows)
 
 
-class Room(Struct, frozen=True, kw_only=True):
+class SlotReport(Struct, frozen=True, kw_only=True):
     """The slots of a host, counted over all runs, homes and users, as its runner last reported them."""
 
     free: int = 0  # kept for this run
@@ -83,7 +83,7 @@ class HostInfo(Struct, frozen=True, kw_only=True):
     devices: tuple[Card, ...] = ()  # its GPUs, as they were then
     looked_at: float | None = None  # when, by `time.monotonic()`; None: just now
     load: Load | None = None  # how busy it was then
-    room: Room | None = None  # None: its slots are not counted there
+    room: SlotReport | None = None  # None: its slots are not counted there
     age_s: float | None = None  # for how long it has been a host of ours, then; None: it does not say
 
 
@@ -104,7 +104,7 @@ class Launch(Struct, frozen=True, kw_only=True):
         return f"Launch(attempt_id={self.attempt_id!r})"
 
 
-class Observation(Struct, frozen=True):
+class AttemptEvent(Struct, frozen=True):
     """One event of an attempt, numbered by its runner: started, ready, progress or ended."""
 
     attempt_id: str
@@ -114,7 +114,7 @@ class Observation(Struct, frozen=True):
     data: JsonObject
 
 
-class Known(Struct, frozen=True):
+class KnownAttempt(Struct, frozen=True):
     """An attempt that a host has, live or waiting to be collected."""
 
     attempt_id: str
@@ -145,10 +145,10 @@ class Inbox:
     """Queue of observations: hosts add to it, and the engine takes everything at once."""
 
     def __init__(self) -> None:
-        self._items: list[Observation] = []
+        self._items: list[AttemptEvent] = []
         self._event = anyio.Event()
 
-    def put(self, observations: Sequence[Observation]) -> None:
+    def put(self, observations: Sequence[AttemptEvent]) -> None:
         self._items.extend(observations)
         self._event.set()
 
@@ -156,7 +156,7 @@ class Inbox:
         """Wake the engine without an observation."""
         self._event.set()
 
-    def take(self) -> list[Observation]:
+    def take(self) -> list[AttemptEvent]:
         taken, self._items = self._items, []
         self._event = anyio.Event()
         return taken
@@ -175,12 +175,12 @@ class Host(Protocol):
     @property
     def info(self) -> HostInfo: ...
 
-    async def known(self) -> list[Known]:
+    async def known(self) -> list[KnownAttempt]:
         """The attempts of this run that the host has."""
         ...
 
     @property
-    def others(self) -> Sequence[Known]:
+    def others(self) -> Sequence[KnownAttempt]:
         """The attempts of other runs that the host had when last asked."""
         ...
 

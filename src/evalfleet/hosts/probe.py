@@ -7,21 +7,23 @@ from collections.abc import Sequence
 import anyio
 
 from evalfleet.errors import BackendError
-from evalfleet.hosts.access import Absent, Reachable
+from evalfleet.hosts.access import ReachableHost, UnavailableHost
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject
 
 LIMIT_S = 20.0  # for one host; a machine that is there answers within a few
 
 
-async def probe(hosts: Sequence[Reachable | Absent], home: Home, limit_s: float = LIMIT_S) -> dict[str, JsonObject]:
+async def probe(
+    hosts: Sequence[ReachableHost | UnavailableHost], home: Home, limit_s: float = LIMIT_S
+) -> dict[str, JsonObject]:
     """The answer of each host by name: whether it is `reachable`, and its resources or the error. A host that does not answer in
     time counts as unreachable and does not delay the others."""
     from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 
     found: dict[str, JsonObject] = {}
 
-    async def ask(host: Reachable) -> None:
+    async def ask(host: ReachableHost) -> None:
         settings = SshSettings(trust_first_use=host.trust_first_use, known_hosts=host.known_hosts)
         try:
             with anyio.fail_after(limit_s):
@@ -33,7 +35,7 @@ async def probe(hosts: Sequence[Reachable | Absent], home: Home, limit_s: float 
 
     async with anyio.create_task_group() as group:
         for host in hosts:
-            if isinstance(host, Absent):
+            if isinstance(host, UnavailableHost):
                 found[host.name] = {"reachable": False, "error": host.why}
             else:
                 group.start_soon(ask, host)

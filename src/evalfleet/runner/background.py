@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .loop import Loop
 
 
-class Assistants:
+class BackgroundWork:
     """Starts the children and receives their results."""
 
     def __init__(self, loop: Loop, pids: set[int], leave: Callable[[], None]) -> None:
@@ -31,7 +31,7 @@ class Assistants:
         self._leave = leave
         self._pids = pids
 
-    def assist(
+    def run(
         self, work: Callable[[], dict[str, Any]], done: Callable[[dict[str, Any] | None], None], patience_s: float
     ) -> None:
         """Run `work` in a child; `done` is called with its result, or None if it failed or took too long.

@@ -43,12 +43,12 @@ def bootstrap() -> bytes:
     return Path(__file__).with_name("bootstrap.py").read_bytes()
 
 
-def visitor() -> bytes:
+def visit_program() -> bytes:
     """The program that a host runs to show its logs and screens."""
     return (Path(__file__).parent / "visit" / "logs.py").read_bytes()
 
 
-def peeker() -> bytes:
+def live_files_program() -> bytes:
     """The program that a host runs to show the files of live attempts."""
     return (Path(__file__).parent / "visit" / "files.py").read_bytes()
 

@@ -128,7 +128,9 @@ def _daemon(spool: Spool, held: int, idle_s: float, version: str, writer: int) -
         spool.load()
         _gone(spool.path("reapable"))
         now = steady(spool, time.time)
-        runner = Runner(spool, Door(spool, version), version, idle_s, lambda names: recover(spool, now, names), now)
+        runner = Runner(
+            spool, RunnerSocket(spool, version), version, idle_s, lambda names: recover(spool, now, names), now
+        )
         Pruner(spool, runner.loop, time.time)
         with open(spool.path("runner.json"), "rb") as file:
             os.write(writer, file.read())
@@ -147,7 +149,7 @@ def _daemon(spool: Spool, held: int, idle_s: float, version: str, writer: int) -
         os._exit(status)
 
 
-class Door:
+class RunnerSocket:
     """The socket for clients, and the file that says where it is."""
 
     def __init__(self, spool: Spool, version: str) -> None:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 
 from . import jsontext
-from .attempt.spec import Refusal
+from .attempt.spec import RequestRefused
 from .loop import READ, WRITE
 
 TYPE_CHECKING = False
@@ -27,13 +27,13 @@ ROOM_BYTES = 1 << 20  # above that no event is pushed and no further request is 
 STUCK_S = 60.0
 
 
-class Feed:
+class EventFeed:
     """Sends one attempt's journal to one connection: in order, without gaps, each event once.
 
     A feed that is up to date sends new lines directly; one that fell behind reads the journal when the client can take more.
     """
 
-    def __init__(self, connection: Connection, journal: Journal, offset: int) -> None:
+    def __init__(self, connection: ClientConnection, journal: Journal, offset: int) -> None:
         self.connection = connection
         self._journal = journal
         self._offset = offset
@@ -60,21 +60,21 @@ class Feed:
         return False
 
 
-class Connection:
-    """Owns its socket. `serve` gets one request at a time and returns the answer's fields or raises `Refusal`."""
+class ClientConnection:
+    """Owns its socket. `serve` gets one request at a time and returns the answer's fields or raises `RequestRefused`."""
 
     def __init__(
         self,
         sock: socket.socket,
         loop: Loop,
-        serve: Callable[[Connection, dict[str, Any]], Answer],
-        closed: Callable[[Connection], None],
+        serve: Callable[[ClientConnection, dict[str, Any]], Answer],
+        closed: Callable[[ClientConnection], None],
         number: int,
     ) -> None:
         sock.setblocking(False)
         self.number = number
-        self.feeds: dict[str, Feed] = {}
-        self.behind: set[Feed] = set()
+        self.feeds: dict[str, EventFeed] = {}
+        self.behind: set[EventFeed] = set()
         self.wants_notices = False  # a controller that does not know them would take one for a broken answer
         self.after_answer: list[Callable[[], None]] = []  # what a request starts, once its answer is on its way
         self._sock = sock
@@ -185,7 +185,7 @@ class Connection:
                 fields(lambda found: self._answer_late(dict(answer, **found)))
                 return
             answer.update(fields)
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             answer.update(ok=False, error=refusal.error, message=refusal.message, **refusal.fields)
         except OSError as error:
             answer.update(ok=False, error="io_error", message=str(error), errno=error.errno)

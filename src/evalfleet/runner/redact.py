@@ -116,7 +116,7 @@ class Redactor:
         return value
 
 
-class Stream:
+class RedactedStream:
     """Redacts a stream chunk by chunk; the joined output equals the redaction of the joined input.
 
     It holds back only a tail that may be the start of a secret.

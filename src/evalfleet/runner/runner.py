@@ -11,13 +11,13 @@ import zlib
 from . import jsontext
 from .attempt import process_tree
 from .attempt.attempt import Attempt
-from .background import Assistants
+from .background import BackgroundWork
 from .gpu.devices import Gpus
 from .host.lock_file import TOUCH_S
 from .loop import READ, Loop
-from .protocol import Connection
-from .spool.disk_sync import Syncer
-from .spool.move import Mover
+from .protocol import ClientConnection
+from .spool.disk_sync import DiskSync
+from .spool.move import SpoolMove
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from .attempt.journal import Journal
-    from .host.slots import Slots
+    from .host.slots import HostSlots
     from .loop import Timer
     from .protocol import Answer
-    from .spool.recovery import Found, Lost
+    from .spool.recovery import LostAttempt, RecoveredAttempts
     from .spool.spool import Spool
 
-    class Door(Protocol):
+    class ClientSocket(Protocol):
         """The socket for clients."""
 
         def open(self) -> socket.socket: ...
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 TICK_S = 0.1
 OOM_FRESH_S = 1.0
 ACCEPT_AGAIN_S = 1.0
-STOP_MESSAGE = "the runner was told to stop"
+STOP_MESSAGE = "the runner was asked to stop"
 
 
-class Ended:
+class EndedAttempt:
     """An ended attempt that has not been acknowledged."""
 
     __slots__ = ("journal", "name", "run")
@@ -65,10 +65,10 @@ class Runner:
     def __init__(
         self,
         spool: Spool,
-        door: Door,
+        listener: ClientSocket,
         version: str,
         idle_s: float,
-        recover: Callable[[Iterable[str] | None], Found],
+        recover: Callable[[Iterable[str] | None], RecoveredAttempts],
         now: Callable[[], float],
     ) -> None:
         self.spool = spool
@@ -77,15 +77,15 @@ class Runner:
         self.boot_id = process_tree.boot_id()
         self.loop = Loop(self._log_failure)
         self.devnull = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-        self.attempts: dict[str, Attempt | Lost | Ended] = {}
-        self.live: dict[str, Attempt | Lost] = {}
+        self.attempts: dict[str, Attempt | LostAttempt | EndedAttempt] = {}
+        self.live: dict[str, Attempt | LostAttempt] = {}
         self.unreadable: dict[str, str] = {}  # attempts that are here and cannot be read, and why
         self._recover = recover
-        self.connections: set[Connection] = set()
+        self.connections: set[ClientConnection] = set()
         self.stopping = False
-        self.doomed: str | None = None  # that the machine will be taken away, and when
-        self._serve: Callable[[Connection, dict[str, Any]], Answer] = lambda _connection, _message: {}
-        self._door = door
+        self.preemption: str | None = None  # that the machine will be taken away, and when
+        self._serve: Callable[[ClientConnection, dict[str, Any]], Answer] = lambda _connection, _message: {}
+        self._listener = listener
         self._subreaper = process_tree.become_subreaper()
         self._idle_s = idle_s
         self._idle_timer: Timer | None = None
@@ -93,29 +93,29 @@ class Runner:
         self._stuck_timer: Timer | None = None
         self._accepted = 0
         self._leaders: dict[int, Attempt] = {}
-        self._assistants: set[int] = set()  # children that are no attempt's
-        self.gpus = Gpus(self.loop, spool.folder, lambda: bool(self.connections), self._assistants)
-        self.assist = Assistants(self.loop, self._assistants, self._leave_locks).assist
+        self._helpers: set[int] = set()  # children that are no attempt's
+        self.gpus = Gpus(self.loop, spool.folder, lambda: bool(self.connections), self._helpers)
+        self.in_background = BackgroundWork(self.loop, self._helpers, self._leave_locks).run
         self._owners: dict[int, str] = {}  # strays whose attempt is known
         self._oom: tuple[float, int] = (float("-inf"), 0)
         self._unwritten: list[Journal] = []
         self._cgroups = process_tree.cgroup_base()
-        self.save = Syncer(self.loop).add
+        self.save = DiskSync(self.loop).add
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._raise_file_limit()
-        self._slots: Slots | None = None
-        self.mover = Mover(spool.folder, spool.log)
+        self._slots: HostSlots | None = None
+        self.spool_move = SpoolMove(spool.folder, spool.log)
         self._touch()
         self._take_over(recover(None))
-        self._listener = door.open()
+        self._accepting = listener.open()
         self._is_open = True
 
     @property
-    def slots(self) -> Slots:
-        from .host.slots import Slots  # many hosts need none
+    def slots(self) -> HostSlots:
+        from .host.slots import HostSlots  # many hosts need none
 
         if self._slots is None:
-            self._slots = Slots(self.loop, self.spool.folder, self.live)
+            self._slots = HostSlots(self.loop, self.spool.folder, self.live)
         return self._slots
 
     def _leave_locks(self) -> None:
@@ -124,18 +124,18 @@ class Runner:
         for fd in self._slots.descriptors if self._slots is not None else ():
             os.close(fd)
 
-    def run(self, serve: Callable[[Connection, dict[str, Any]], Answer]) -> None:
+    def run(self, serve: Callable[[ClientConnection, dict[str, Any]], Answer]) -> None:
         """Serve until stopped, or idle for long enough."""
         self._serve = serve
         wake = self._catch_signals()
         self.loop.watch(wake, READ, lambda _mask: self._signalled(wake))
-        self.loop.watch(self._listener.fileno(), READ, self._accept)
+        self.loop.watch(self._accepting.fileno(), READ, self._accept)
         self.loop.before_sleep = self._settle
         self.loop.run()
-        self._door.close()
+        self._listener.close()
         for connection in list(self.connections):
             connection.close()
-        self.mover.leave()
+        self.spool_move.leave()
 
     def _touch(self) -> None:
         self.loop.at(time.monotonic() + TOUCH_S, self._touch)
@@ -148,7 +148,7 @@ class Runner:
         if self.unreadable:
             self._take_over(self._recover(sorted(self.unreadable)))
 
-    def _take_over(self, found: Found) -> None:
+    def _take_over(self, found: RecoveredAttempts) -> None:
         self.unreadable = found.unreadable
         self.attempts.update((attempt.name, attempt) for attempt in found.ended)
         for lost in found.lost:
@@ -163,8 +163,8 @@ class Runner:
     def started(self, attempt: Attempt) -> None:
         self._leaders[attempt.pid] = attempt
 
-    def ended(self, attempt: Attempt | Lost) -> None:
-        self.attempts[attempt.name] = Ended(attempt.name, attempt.run, attempt.journal)
+    def ended(self, attempt: Attempt | LostAttempt) -> None:
+        self.attempts[attempt.name] = EndedAttempt(attempt.name, attempt.run, attempt.journal)
         del self.live[attempt.name]
         for feed in attempt.feeds:
             feed.connection.feeds.pop(attempt.name, None)
@@ -180,9 +180,9 @@ class Runner:
             self._unwritten.remove(journal)
         journal.close()
 
-    def doom(self, line: str) -> None:
+    def note_preemption(self, line: str) -> None:
         """The machine will be preempted: launch nothing more, and notify every controller."""
-        self.doomed = line
+        self.preemption = line
         self.spool.log(line)
         for connection in self.connections:
             if connection.wants_notices:
@@ -193,13 +193,13 @@ class Runner:
         if not self._subreaper:
             return [
                 found.pid
-                for found in process_tree.everybody()
+                for found in process_tree.all_pids()
                 if not found.dead
                 and (attempt.mark.is_on(found.pid) or process_tree.marks(found.pid, attempt.name, attempt.folder))
             ]
         found: list[int] = []
         for pid in process_tree.children(os.getpid()):
-            if pid in self._leaders or pid in self._assistants:
+            if pid in self._leaders or pid in self._helpers:
                 continue
             owner = self._owners.get(pid) or self._find_owner(pid, attempt)
             if owner == attempt.name:
@@ -261,7 +261,7 @@ class Runner:
         older = [attempt for attempt in candidates if now - attempt.begun >= age - 0.05]
         return self._owned(pid, ending) if not older or older == [ending] else None
 
-    def _owned(self, pid: int, attempt: Attempt | Lost) -> str:
+    def _owned(self, pid: int, attempt: Attempt | LostAttempt) -> str:
         self._owners[pid] = attempt.name
         return attempt.name
 
@@ -280,7 +280,7 @@ class Runner:
             if attempt is not None:
                 process_tree.kill_group(pid)  # before it is reaped: until then nobody else can get that number
             _, status, usage = os.wait4(pid, 0)
-            self._assistants.discard(pid)
+            self._helpers.discard(pid)
             if attempt is None:
                 swept = True
                 self._owners.pop(pid, None)
@@ -291,7 +291,7 @@ class Runner:
             for attempt in list(self.live.values()):
                 self.guard(attempt, attempt.sweep)
 
-    def guard(self, attempt: Attempt | Lost, call: Callable[[], None]) -> None:
+    def guard(self, attempt: Attempt | LostAttempt, call: Callable[[], None]) -> None:
         """Run an action for an attempt; an error ends that attempt, not the runner."""
         try:
             call()
@@ -301,7 +301,7 @@ class Runner:
 
     def _tick(self) -> None:
         self._tick_timer = None
-        self.mover.follow()
+        self.spool_move.follow()
         now = time.monotonic()
         for attempt in list(self.live.values()):
             self.guard(attempt, lambda a=attempt: a.tick(now))
@@ -323,19 +323,19 @@ class Runner:
     def _shut(self) -> None:
         """Accept no more clients; new ones wait for the next runner."""
         self._is_open = False
-        self._door.shut()
-        self.loop.forget(self._listener.fileno())
+        self._listener.shut()
+        self.loop.forget(self._accepting.fileno())
         try:
             while True:
-                self._listener.accept()[0].close()  # came while we shut it
+                self._accepting.accept()[0].close()  # came while we shut it
         except OSError:
             pass
 
     def _reopen(self) -> None:
         """The disk has no space for an end record that only this runner knows: accept clients again, so that they can get it."""
         self._is_open = True
-        self._door.reopen()
-        self.loop.watch(self._listener.fileno(), READ, self._accept)
+        self._listener.reopen()
+        self.loop.watch(self._accepting.fileno(), READ, self._accept)
         self.spool.log("cannot end: no disk space for %d end records" % len(self._unwritten))
 
     def _settle(self) -> None:
@@ -382,30 +382,30 @@ class Runner:
 
     def _accept(self, _mask: int) -> None:
         try:
-            sock, _ = self._listener.accept()
+            sock, _ = self._accepting.accept()
         except (BlockingIOError, ConnectionError):
             return
         except OSError as error:  # out of descriptors or memory: look again later instead of at once
             self.spool.log("cannot accept: %s" % error)
-            self.loop.unwatch(self._listener.fileno())
+            self.loop.unwatch(self._accepting.fileno())
             self.loop.at(time.monotonic() + ACCEPT_AGAIN_S, self._accept_again)
             return
         self._accepted += 1
-        self.connections.add(Connection(sock, self.loop, self._serve, self._closed, self._accepted))
+        self.connections.add(ClientConnection(sock, self.loop, self._serve, self._closed, self._accepted))
 
     def _relisten(self) -> None:
         """Listen again after the socket's folder was cleaned up, as a logout does with the runtime folder."""
-        self.loop.forget(self._listener.fileno())
-        self._listener.close()
-        self._listener = self._door.open()
+        self.loop.forget(self._accepting.fileno())
+        self._accepting.close()
+        self._accepting = self._listener.open()
         self._accept_again()
 
     def _accept_again(self) -> None:
         if self._is_open:
-            self.loop.forget(self._listener.fileno())
-            self.loop.watch(self._listener.fileno(), READ, self._accept)
+            self.loop.forget(self._accepting.fileno())
+            self.loop.watch(self._accepting.fileno(), READ, self._accept)
 
-    def _closed(self, connection: Connection) -> None:
+    def _closed(self, connection: ClientConnection) -> None:
         self.connections.discard(connection)
         if self._slots is not None:
             self._slots.leave(connection)

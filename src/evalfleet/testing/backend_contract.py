@@ -14,7 +14,7 @@ import pytest
 
 from evalfleet.core.hosts.health import OtherWay
 from evalfleet.errors import BackendError
-from evalfleet.hosts.base import Backend, Host, Inbox, Launch, Observation
+from evalfleet.hosts.base import AttemptEvent, Backend, Host, Inbox, Launch
 from evalfleet.model import JsonObject
 
 _DEADLINE_S = 30.0
@@ -41,13 +41,13 @@ class Watcher:
     """Takes observations out of an inbox until an attempt has ended."""
 
     def __init__(self, inbox: Inbox) -> None:
-        self.seen: list[Observation] = []
+        self.seen: list[AttemptEvent] = []
         self._inbox = inbox
 
-    def of(self, attempt_id: str, kind: str) -> list[Observation]:
+    def of(self, attempt_id: str, kind: str) -> list[AttemptEvent]:
         return [one for one in self.seen if one.attempt_id == attempt_id and one.type == kind]
 
-    async def until(self, attempt_id: str, kind: str = "ended") -> Observation:
+    async def until(self, attempt_id: str, kind: str = "ended") -> AttemptEvent:
         with anyio.fail_after(_DEADLINE_S):
             while True:
                 self.seen += self._inbox.take()

@@ -15,15 +15,15 @@ import anyio
 from anyio.abc import TaskGroup
 
 from evalfleet.errors import EvalfleetError, HostUnreachable
-from evalfleet.hosts.access import Reachable, named
+from evalfleet.hosts.access import ReachableHost, name_in_errors
 from evalfleet.hosts.base import single_error
 from evalfleet.layout import Home
 
 if TYPE_CHECKING:
     import asyncssh
 
-    from evalfleet.hosts.ssh.channel import Place
-    from evalfleet.hosts.ssh.visit.live_files import Peek
+    from evalfleet.hosts.ssh.channel import RunnerPlace
+    from evalfleet.hosts.ssh.visit.live_files import LiveFilesClient
 
 T = TypeVar("T")
 
@@ -40,10 +40,10 @@ class Line:
     """The connection to one host. `connection` and `peek` are there once it is open."""
 
     connection: asyncssh.SSHClientConnection
-    peek: Peek
-    place: Place
+    peek: LiveFilesClient
+    place: RunnerPlace
 
-    def __init__(self, host: Reachable) -> None:
+    def __init__(self, host: ReachableHost) -> None:
         self.host = host
         self.users = 0
         self.used_at = self.ended_at = time.monotonic()
@@ -81,7 +81,7 @@ class Line:
             vital: what is always answered at once; a connection on which it is not is given up.
         """
         try:
-            with named(self.host.name):
+            with name_in_errors(self.host.name):
                 async with asyncio.timeout(ANSWER_S):
                     return await question(self)
         except TimeoutError:
@@ -89,7 +89,7 @@ class Line:
                 self._dropped.set()
             raise self._silent() from None
 
-    def open(self, connection: asyncssh.SSHClientConnection, place: Place, peek: Peek) -> None:
+    def open(self, connection: asyncssh.SSHClientConnection, place: RunnerPlace, peek: LiveFilesClient) -> None:
         self.connection, self.place, self.peek = connection, place, peek
         self._settled.set()
 
@@ -127,7 +127,7 @@ class Lines:
             await anyio.sleep_forever()
 
     @asynccontextmanager
-    async def to(self, host: Reachable) -> AsyncGenerator[Line]:
+    async def to(self, host: ReachableHost) -> AsyncGenerator[Line]:
         """The connection to a host, held open inside the block. Raises HostUnreachable, HostRefused."""
         line = self._lines.get(host.name)
         if line is None or line.host != host or not line.is_good:
@@ -140,7 +140,7 @@ class Lines:
             line.users -= 1
             line.used_at = time.monotonic()
 
-    def _begin(self, host: Reachable) -> Line:
+    def _begin(self, host: ReachableHost) -> Line:
         if self._group is None:
             raise HostUnreachable(f"host {host.name}: this server is ending")
         live = {name: line for name, line in self._lines.items() if line.is_good}
@@ -165,16 +165,18 @@ class Lines:
 
     async def _serve(self, line: Line) -> None:
         """Raises BackendError; ConfigError where the SSH library is missing."""
-        from evalfleet.hosts.ssh.channel import Place
+        from evalfleet.hosts.ssh.channel import RunnerPlace
         from evalfleet.hosts.ssh.connection import Keepalive  # after `ssh`, which says what to install
-        from evalfleet.hosts.ssh.visit.connection import entered
-        from evalfleet.hosts.ssh.visit.live_files import peeking
+        from evalfleet.hosts.ssh.visit.connection import visit_connection
+        from evalfleet.hosts.ssh.visit.live_files import live_files_client
 
         host = line.host
-        place = Place(folder=host.spec.folder, python=host.spec.python)
+        place = RunnerPlace(folder=host.spec.folder, python=host.spec.python)
         with single_error():
-            async with entered(host, self._home, _log.warning, Keepalive(interval_s=_KEEPALIVE_S)) as connection:
-                with named(host.name), single_error():
-                    async with peeking(connection, place) as peek:
+            async with visit_connection(
+                host, self._home, _log.warning, Keepalive(interval_s=_KEEPALIVE_S)
+            ) as connection:
+                with name_in_errors(host.name), single_error():
+                    async with live_files_client(connection, place) as peek:
                         line.open(connection, place, peek)
                         await line.unused()

@@ -13,7 +13,7 @@ from tests.support.fleet import Fleet, wait_for
 from tests.support.runner import RunnerSpool, a_spec
 from tests.support.skewed_clock import SkewedPython
 
-from evalfleet.hosts.base import Inbox, Observation
+from evalfleet.hosts.base import AttemptEvent, Inbox
 from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 from evalfleet.layout import Home
 from evalfleet.testing.backend_contract import Watcher, launch
@@ -50,7 +50,7 @@ async def test_over_ssh_moments_are_ours(tmp_path: Path, home: Path, off_s: floa
         async with backend.acquire("run1", 2, inbox) as host:
             again = Watcher(inbox)
             assert await host.observe("run1.1.1", -1)
-            replayed: Observation = await again.until("run1.1.1")
+            replayed: AttemptEvent = await again.until("run1.1.1")
             assert abs(replayed.at - end.at) < 2 * NEAR_S, "the next controller sees the same moments"
 
 

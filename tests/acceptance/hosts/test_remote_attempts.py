@@ -217,13 +217,13 @@ async def test_ten_readers_of_one_log_cost_one_connection_and_few_questions(
     there: There, monkeypatch: pytest.MonkeyPatch
 ):
     asked: list[str] = []
-    real = live_files.Peek._ask  # pyright: ignore[reportPrivateUsage]
+    real = live_files.LiveFilesClient._ask  # pyright: ignore[reportPrivateUsage]
 
-    async def counted(self: live_files.Peek, question: dict[str, Any]) -> Any:
+    async def counted(self: live_files.LiveFilesClient, question: dict[str, Any]) -> Any:
         asked.append(question["do"])
         return await real(self, question)
 
-    monkeypatch.setattr(live_files.Peek, "_ask", counted)
+    monkeypatch.setattr(live_files.LiveFilesClient, "_ask", counted)
     (there.attempt / "stdout.log").write_bytes(b"line\n" * 1000)
     told = await asyncio.gather(*(there.get(f"/logs/stdout?offset={n}") for n in range(10)))
     assert {one["next"] for one in told} == {5000}

@@ -19,7 +19,7 @@ from tests.support.runner import a_spec
 from evalfleet.core.hosts.health import OtherWay
 from evalfleet.hosts.base import Host, Inbox, Launch
 from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
-from evalfleet.hosts.ssh.collect import Caps
+from evalfleet.hosts.ssh.collect import CollectLimits
 from evalfleet.layout import Home
 from evalfleet.runner.build import build
 from evalfleet.testing.backend_contract import Watcher
@@ -164,7 +164,7 @@ async def test_a_live_attempt_is_not_collected(backend: SshBackend, tmp_path: Pa
 
 
 async def test_what_is_too_large_stays_on_the_host(home: Path, box: sshd.Sshd, tmp_path: Path):
-    caps = Caps(file_bytes=1 << 20, all_bytes=2 << 20)
+    caps = CollectLimits(file_bytes=1 << 20, all_bytes=2 << 20)
     backend = SshBackend(Home(home), box.spec(), SshSettings(known_hosts=(), caps=caps))
     async with connected(backend) as (host, watcher):
         await host.launch([sh(LEAVE)])

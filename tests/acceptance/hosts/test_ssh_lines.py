@@ -17,7 +17,7 @@ from evalfleet.engine.controller import take
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.engine.supervisor import Ending, Supervisor
 from evalfleet.errors import BackendError
-from evalfleet.hosts.base import FixedFleet, Host, Inbox, Observation
+from evalfleet.hosts.base import AttemptEvent, FixedFleet, Host, Inbox
 from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 from evalfleet.hosts.ssh.connection import Keepalive
 from evalfleet.layout import Home
@@ -59,14 +59,14 @@ async def connected(backend: SshBackend, epoch: int = 1) -> AsyncIterator[tuple[
 COUNT = 'i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo "{\\"step\\": $i}" >> "$EVALFLEET_EVENTS"; sleep 0.05; done'
 
 
-def lines_of(seen: list[Observation]) -> list[int]:
+def lines_of(seen: list[AttemptEvent]) -> list[int]:
     return [one["step"] for event in seen if event.type == "progress" for one in event.data["lines"]]
 
 
 async def test_cut_connections_lose_no_event(box: sshd.Sshd, home: Path):
     """The servers of the connections are killed again and again; each time the next one goes on after the last event."""
     backend = SshBackend(Home(home), box.spec(), SshSettings(known_hosts=()))
-    seen: list[Observation] = []
+    seen: list[AttemptEvent] = []
     cuts = 0
     with anyio.fail_after(DEADLINE_S):
         for epoch in range(1, 100):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.fleet import Fleet
 
-from evalfleet.hosts.access import Reachable
+from evalfleet.hosts.access import ReachableHost
 from evalfleet.hosts.probe import probe
 from evalfleet.hosts.ssh.login.hosts_file import Login, SshHostSpec
 from evalfleet.layout import Home
@@ -17,7 +17,7 @@ async def test_a_host_that_says_nothing_is_given_up_in_time(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as mute:  # accepts, and never greets
         port = mute.getsockname()[1]
         spec = SshHostSpec(name="mute", login=Login(address="127.0.0.1", port=port, user="nobody"))
-        found = await probe([Reachable(pool="lab", spec=spec, known_hosts=())], Home(tmp_path), 0.3)
+        found = await probe([ReachableHost(pool="lab", spec=spec, known_hosts=())], Home(tmp_path), 0.3)
     assert found == {"mute": {"reachable": False, "error": "does not answer within 0.3 s"}}
 
 

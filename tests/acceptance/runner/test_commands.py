@@ -301,7 +301,7 @@ def test_shutdown_ends_live_attempts(spool: RunnerSpool, client: RunnerClient) -
     client.event("a", "started")
     assert client.must("shutdown")["ended"] is True
     end = client.end("a")
-    assert (end["cause"], end["message"]) == ("runner_lost", "the runner was told to stop")
+    assert (end["cause"], end["message"]) == ("runner_lost", "the runner was asked to stop")
     wait_until(lambda: spool.info() is None, "the runner's end")
     spool.start()
     with spool.client() as again:

@@ -15,7 +15,7 @@ from tests.support.runner import RunnerSpool, a_spec
 
 from evalfleet.errors import RunnerRefused, RunnerUnavailable
 from evalfleet.hosts.local.launcher import runner_info, start_runner
-from evalfleet.hosts.protocol.link import Refusal, RunnerLink, raise_refusal
+from evalfleet.hosts.protocol.link import CommandRefused, RunnerLink, raise_refusal
 from evalfleet.model import EndRecord, JsonObject
 
 pytestmark = pytest.mark.anyio
@@ -72,7 +72,7 @@ def launch(attempt: str, *command: str) -> JsonObject:
 async def test_request_and_refusal(spool: RunnerSpool) -> None:
     async with linked(spool, Heard()) as link:
         assert (await link.request("ping"))["now"] > 0
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(CommandRefused) as caught:
             await link.request("fetch", attempt="nobody", path="x", offset=0, limit=1)
         assert caught.value.code == "unknown_attempt"
         assert isinstance(caught.value, RunnerRefused)
@@ -86,7 +86,7 @@ async def test_send_many_answers_in_order(spool: RunnerSpool) -> None:
         messages.insert(7, {"do": "dance"})
         answers = await link.send_many(messages)
         assert [answer["ok"] for answer in answers] == [place != 7 for place in range(21)]
-        with pytest.raises(Refusal):
+        with pytest.raises(CommandRefused):
             raise_refusal(answers[7])
         ends = await heard.until_ended(20)
         assert {name: end["exit_code"] for name, end in ends.items()} == {f"a{number}": number for number in range(20)}

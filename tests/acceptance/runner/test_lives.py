@@ -94,7 +94,7 @@ def test_sigterm_ends_attempts_cleanly(spool: RunnerSpool) -> None:
         pid = client.event("a", "started")["pid"]
         os.kill(info.pid, signal.SIGTERM)
         end = client.end("a")
-    assert (end["cause"], end["message"]) == ("runner_lost", "the runner was told to stop")
+    assert (end["cause"], end["message"]) == ("runner_lost", "the runner was asked to stop")
     wait_until(lambda: not is_alive(info.pid), "the runner's end")
     assert not is_alive(pid)
 
@@ -109,7 +109,7 @@ def test_a_machine_that_goes_down_tells_its_tasks_before_the_runner(spool: Runne
         wait_until(lambda: not is_alive(pid), "the task's end")
         os.kill(info.pid, signal.SIGTERM)
         end = client.end("a")
-    assert (end["cause"], end["message"]) == ("runner_lost", "the runner was told to stop")
+    assert (end["cause"], end["message"]) == ("runner_lost", "the runner was asked to stop")
 
 
 def test_a_task_that_is_told_to_end_alone_was_signalled(spool: RunnerSpool) -> None:

@@ -222,11 +222,11 @@ def test_a_lock_file_is_open_to_all_from_the_first_moment(tmp_path: Path, monkey
     umask = os.umask(0o077)
     try:
         with monkeypatch.context() as patched:
-            os.close(lock_file.opened(str(folder), "0.lock", make=True))
+            os.close(lock_file.open_lock(str(folder), "0.lock", make=True))
             patched.setattr(os, "fchmod", None)
-            os.close(lock_file.opened(str(folder), "1.lock", make=True))
+            os.close(lock_file.open_lock(str(folder), "1.lock", make=True))
         (folder / "2.lock").touch(0o600)
-        os.close(lock_file.opened(str(folder), "2.lock", make=True))
+        os.close(lock_file.open_lock(str(folder), "2.lock", make=True))
         assert os.umask(0o077) == 0o077
     finally:
         os.umask(umask)

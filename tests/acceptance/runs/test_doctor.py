@@ -227,8 +227,8 @@ def test_nobody_but_the_very_process_is_ended(tmp_path: Path):
     try:
         (orphan,) = wait_for(lambda: orphans.orphans(spool), "the process")
         assert (orphan.pid, orphan.attempt) == (process.pid, "r.1.1")
-        later = orphans.Stray(pid=process.pid, start_time=orphan.start_time + 1, attempt="r.1.1", command="")
-        unmarked = orphans.Stray(pid=process.pid, start_time=orphan.start_time, attempt="r.1.2", command="")
+        later = orphans.StrayProcess(pid=process.pid, start_time=orphan.start_time + 1, attempt="r.1.1", command="")
+        unmarked = orphans.StrayProcess(pid=process.pid, start_time=orphan.start_time, attempt="r.1.2", command="")
         assert not orphans.end(later, spool)
         assert not orphans.end(unmarked, spool)
         assert not orphans.end(orphan, tmp_path / "elsewhere")

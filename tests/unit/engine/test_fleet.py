@@ -13,7 +13,7 @@ from tests.support.fake_fleet import FakeFleet
 from evalfleet.core.hosts.health import OtherWay
 from evalfleet.engine.controller import take
 from evalfleet.engine.supervisor import Supervisor
-from evalfleet.hosts.base import HostInfo, Observation
+from evalfleet.hosts.base import AttemptEvent, HostInfo
 from evalfleet.layout import Home
 from evalfleet.model import Distribution, Kind, Outcome, Policy, Requests, RunState, TaskSpec
 from evalfleet.store.open import open_reader, open_store
@@ -338,7 +338,7 @@ async def test_a_task_that_becomes_due_while_the_queue_is_looked_at_is_not_overl
     dispatcher.start()
     info = HostInfo(name="one", memory_mb=None, gpus=0, price_usd_per_hour=0.0)
     first = dispatcher.step([], [info]).launch["one"]
-    failed = Observation(first[0].attempt_id, 2, 0.0, "ended", {"cause": "exited", "exit_code": 1})
+    failed = AttemptEvent(first[0].attempt_id, 2, 0.0, "ended", {"cause": "exited", "exit_code": 1})
     candidates = store.tasks.candidates
 
     def slowly(*args: object) -> object:

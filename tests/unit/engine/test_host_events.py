@@ -28,14 +28,14 @@ class Box:
         self.answers: list[Any] = []
         self.news = HostEvents(self.lines.append)
         spec = SshHostSpec(name="box", login=Login(address="box.test"))
-        self.equipment = ssh_tools.Equipment(spec, Tools(benchmark="waa"), self.news)
+        self.tools = ssh_tools.HostTools(spec, Tools(benchmark="waa"), self.news)
         monkeypatch.setattr(ssh_tools, "AGAIN_S", 0.0)
-        monkeypatch.setattr(ssh_tools, "parcel_of", lambda _: None)
+        monkeypatch.setattr(ssh_tools, "package_of", lambda _: None)
         monkeypatch.setattr(ssh_tools, "install", self._install)
         monkeypatch.setattr(ssh_tools, "run_checks", self._checks)
 
-    async def _install(self, *_: Any) -> ssh_tools.Installed:
-        return ssh_tools.Installed(python="python3", fresh=False)
+    async def _install(self, *_: Any) -> ssh_tools.InstalledTools:
+        return ssh_tools.InstalledTools(python="python3", fresh=False)
 
     async def _checks(self, _connection: Any, _python: Any, _tools: Any, tell: Any, say: Any) -> list[ReadinessCheck]:
         checks: list[ReadinessCheck] = []
@@ -52,7 +52,7 @@ class Box:
     def connect(self, *answers: Any, busy: bool = False) -> list[tuple[str, Any]]:
         self.answers = list(answers)
         with suppress(HostRefused, HostUnreachable):
-            anyio.run(lambda: self.equipment.brought(None, busy=busy))  # type: ignore[arg-type] - not used by the script
+            anyio.run(lambda: self.tools.prepare(None, busy=busy))  # type: ignore[arg-type] - not used by the script
         return [(event.type, event.data.get("error")) for event in self.news.take()]
 
 

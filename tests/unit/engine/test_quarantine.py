@@ -15,7 +15,7 @@ from evalfleet.core.hosts.quarantine import Terms
 from evalfleet.engine.controller import take
 from evalfleet.engine.dispatcher import Dispatcher
 from evalfleet.engine.supervisor import Supervisor
-from evalfleet.hosts.base import CanarySpec, HostInfo, Observation
+from evalfleet.hosts.base import AttemptEvent, CanarySpec, HostInfo
 from evalfleet.layout import Home
 from evalfleet.model import Event, Outcome, Policy, RunState, TaskSpec
 from evalfleet.store.open import open_reader, open_store
@@ -256,13 +256,13 @@ async def test_a_canary_has_its_times(home: Path):
     clock.advance(1.0)
     second = dispatcher.step([], [ONE]).launch["one"][0]
     assert second.attempt_id != launch.attempt_id
-    ended = Observation(second.attempt_id, 2, 0.0, "ended", {"cause": "exited", "exit_code": 1})
+    ended = AttemptEvent(second.attempt_id, 2, 0.0, "ended", {"cause": "exited", "exit_code": 1})
     assert dispatcher.step([ended], [ONE]).forget == [second.attempt_id]
     clock.advance(119.0)
     assert dispatcher.step([], [ONE]).launch == {}
     clock.advance(1.0)
     third = dispatcher.step([], [ONE]).launch["one"][0]
-    passed = Observation(third.attempt_id, 2, 0.0, "ended", {"cause": "exited", "exit_code": 0})
+    passed = AttemptEvent(third.attempt_id, 2, 0.0, "ended", {"cause": "exited", "exit_code": 0})
     assert [one.spec["key"] for one in dispatcher.step([passed], [ONE]).launch["one"]] == ["t_1"]
 
 

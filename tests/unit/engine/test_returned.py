@@ -15,7 +15,7 @@ from evalfleet.engine.controller import take
 from evalfleet.engine.dispatcher import Dispatcher
 from evalfleet.engine.hosts import connection
 from evalfleet.engine.orders import Mode
-from evalfleet.hosts.base import HostInfo, Observation
+from evalfleet.hosts.base import AttemptEvent, HostInfo
 from evalfleet.model import Outcome, RunState, TaskState, Verb
 from evalfleet.store.open import open_store
 
@@ -221,8 +221,8 @@ def dispatcher_of(play: Play) -> Dispatcher:
     return made
 
 
-def ended(attempt_id: str, **end: object) -> Observation:
-    return Observation(attempt_id, 9, 0.0, "ended", {"exit_code": 0, "duration_s": 1.0, **end})
+def ended(attempt_id: str, **end: object) -> AttemptEvent:
+    return AttemptEvent(attempt_id, 9, 0.0, "ended", {"exit_code": 0, "duration_s": 1.0, **end})
 
 
 async def undelivered(play: Play) -> tuple[Dispatcher, str, str]:

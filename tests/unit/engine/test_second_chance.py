@@ -11,13 +11,13 @@ from tests.support.engine_books import Books
 from tests.support.engine_play import PATIENT
 
 from evalfleet.core.hosts.quarantine import Terms
-from evalfleet.hosts.base import Observation
+from evalfleet.hosts.base import AttemptEvent
 from evalfleet.model import Blame, TaskState
 
 MISSING = "ImportError: no module named cv"
 
 
-def failed(books: Books, attempt: str, line: str = "", duration_s: float = 30.0) -> Observation:
+def failed(books: Books, attempt: str, line: str = "", duration_s: float = 30.0) -> AttemptEvent:
     return books.seen(attempt, "ended", cause="exited", exit_code=1, duration_s=duration_s, tail=line)
 
 
@@ -29,7 +29,7 @@ def state(books: Books, number: int) -> TaskState:
     return books.store.tasks.at(books.run.id, number).state
 
 
-def launched(books: Books, *seen: Observation, after_s: float = 1.0) -> dict[str, list[str]]:
+def launched(books: Books, *seen: AttemptEvent, after_s: float = 1.0) -> dict[str, list[str]]:
     """What starts by this, or a second later as a retry, by host."""
     found: dict[str, list[str]] = {}
     for one in (*books.start(*seen, after_s=after_s), *books.start(after_s=1.0)):

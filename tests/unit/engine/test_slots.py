@@ -9,9 +9,9 @@ import pytest
 from tests.support.engine_play import Play, end_all, host, opened, played
 
 from evalfleet.errors import RunnerUnavailable
-from evalfleet.hosts.base import Room
+from evalfleet.hosts.base import SlotReport
 from evalfleet.hosts.protocol.link import RunnerLink
-from evalfleet.hosts.ssh.bulk_link import Bulk
+from evalfleet.hosts.ssh.bulk_link import BulkLink
 from evalfleet.report.live import live_state
 
 pytestmark = pytest.mark.anyio
@@ -23,23 +23,23 @@ def wants(box_: object, play: Play) -> int | None:
 
 async def test_nothing_is_claimed_before_a_slot_is_kept(tmp_path: Path):
     box = host("box", slots=2)
-    box.grant(Room(others=2, by=("run z",)))
+    box.grant(SlotReport(others=2, by=("run z",)))
     async with played(Play(tmp_path, 3, box)) as play:
         await play.until(lambda: wants(box, play) == 2, "what it could use")
         assert play.attempts() == []
         await play.until(lambda: "worker.awaited" in dict(play.types()), "word that it waits")
         with opened(tmp_path) as reader:
             assert live_state(reader, play.run).waits == "box: 2 in use by run z"
-        box.grant(Room(free=1))
+        box.grant(SlotReport(free=1))
         await play.launched(box)
         await play.until(lambda: "worker.granted" in dict(play.types()), "word that it does not wait any more")
         with opened(tmp_path) as reader:
             assert live_state(reader, play.run).waits is None
         assert len(play.attempts()) == 1, "one was kept; the launch took it, whatever the host has said since"
-        box.grant(Room(free=1, live=frozenset(box.launched)))
+        box.grant(SlotReport(free=1, live=frozenset(box.launched)))
         await play.launched(box, 2)
         end_all(box)
-        box.grant(Room(free=1))
+        box.grant(SlotReport(free=1))
         await play.launched(box, 3)
         end_all(box)
         await play.finish()
@@ -48,7 +48,7 @@ async def test_nothing_is_claimed_before_a_slot_is_kept(tmp_path: Path):
 
 async def test_trouble_with_the_slots_is_told_once_also_to_who_waits_already(tmp_path: Path):
     box = host("box", slots=2)
-    box.grant(Room(others=1, by=("run z",)))
+    box.grant(SlotReport(others=1, by=("run z",)))
 
     def told(play: Play) -> list[str]:
         with opened(tmp_path) as reader:
@@ -58,11 +58,14 @@ async def test_trouble_with_the_slots_is_told_once_also_to_who_waits_already(tmp
 
     async with played(Play(tmp_path, 1, box)) as play:
         await play.until(lambda: told(play) == ["box: 1 in use by run z"], "word that it waits")
-        for room in (Room(others=1, by=("run z",), trouble="2.lock is broken"), Room(trouble="2.lock is broken")):
+        for room in (
+            SlotReport(others=1, by=("run z",), trouble="2.lock is broken"),
+            SlotReport(trouble="2.lock is broken"),
+        ):
             box.grant(room)
             await play.until(lambda: len(told(play)) == 2, "word of the trouble")
         assert told(play)[1] == "box: 1 in use by run z, 2.lock is broken"
-        box.grant(Room(free=1))
+        box.grant(SlotReport(free=1))
         await play.finish()
         assert len(told(play)) == 2
 
@@ -70,24 +73,24 @@ async def test_trouble_with_the_slots_is_told_once_also_to_who_waits_already(tmp
 async def test_an_attempt_that_nobody_expects_has_its_slot(tmp_path: Path):
     """One that was given up and came back: the run asks for what it could use besides."""
     box = host("box", slots=3)
-    box.grant(Room(live=frozenset({"x.9.9"})))
+    box.grant(SlotReport(live=frozenset({"x.9.9"})))
     async with played(Play(tmp_path, 1, box)) as play:
         await play.until(lambda: wants(box, play) == 2, "its own and one more")
-        box.grant(Room(free=1, live=frozenset({"x.9.9"})))
+        box.grant(SlotReport(free=1, live=frozenset({"x.9.9"})))
         await play.finish()
     play.assert_all_ok()
 
 
 async def test_a_task_that_falls_due_later_asks_for_its_slot_then(tmp_path: Path):
     box = host("box")
-    box.grant(Room(free=1))
+    box.grant(SlotReport(free=1))
     async with played(Play(tmp_path, 1, box, retry_base_s=0.2)) as play:
         await play.launched(box)
-        box.grant(Room())
+        box.grant(SlotReport())
         box.end(box.launched[0], cause="runner_lost", message="it died")
         await play.until(lambda: wants(box, play) == 0, "nothing to start now")
         await play.until(lambda: wants(box, play) == 1, "the second attempt")
-        box.grant(Room(free=1))
+        box.grant(SlotReport(free=1))
         await play.finish()
     play.assert_all_ok()
 
@@ -101,7 +104,7 @@ async def test_who_waits_for_files_does_not_wait_for_a_closed_connection():
         async def __aexit__(self, *_: object) -> None:
             pass
 
-    bulk = Bulk(Opening)  # pyright: ignore[reportArgumentType]
+    bulk = BulkLink(Opening)  # pyright: ignore[reportArgumentType]
     with anyio.fail_after(10):
         async with anyio.create_task_group() as waiting:
 

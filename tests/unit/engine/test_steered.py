@@ -13,7 +13,7 @@ from tests.support.engine_play import PATIENT, Play, host, opened, played, until
 from evalfleet.engine.controller import take
 from evalfleet.engine.dispatcher import Dispatcher
 from evalfleet.engine.placement.workers import WorkerTable
-from evalfleet.hosts.base import HostInfo, Observation
+from evalfleet.hosts.base import AttemptEvent, HostInfo
 from evalfleet.model import RunState, TaskState, Verb
 from evalfleet.store.open import open_store
 
@@ -82,7 +82,7 @@ def test_what_a_cancel_would_undo_is_refused_while_it_goes_on(home: Path, verb: 
     made.start()
     first, _ = made.step([], [HERE]).launch["a"]
     end = {"cause": "exited", "exit_code": 1, "duration_s": 1.0}
-    made.step([Observation(first.attempt_id, 9, 0.0, "ended", end)], [])
+    made.step([AttemptEvent(first.attempt_id, 9, 0.0, "ended", end)], [])
     assert next(store.tasks.all(run.id)).state is TaskState.FAILED
     store.requests.add(run.id, Verb.CANCEL, {}, "somebody")
     number = store.requests.add(run.id, verb, {"keys": ["t_1"]}, "somebody")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from evalfleet.hosts.local import collect
-from evalfleet.hosts.local.collect import bring
+from evalfleet.hosts.local.collect import collect_files
 
 
 @pytest.fixture
@@ -41,23 +41,23 @@ LISTED = ["artifacts/b.txt", "artifacts/deep/a.txt", "journal.jsonl", "stdout.lo
 
 def test_the_usual_case_is_one_rename(source: Path, tmp_path: Path) -> None:
     inode = source.stat().st_ino
-    bring(source, tmp_path / "home" / "1", {}, listed_only=False)
+    collect_files(source, tmp_path / "home" / "1", {}, listed_only=False)
     assert (tmp_path / "home" / "1").stat().st_ino == inode
     assert not source.exists()
 
 
 def test_with_secrets_only_what_is_listed_comes(source: Path, tmp_path: Path) -> None:
-    bring(source, tmp_path / "home" / "1", {}, listed_only=True)
+    collect_files(source, tmp_path / "home" / "1", {}, listed_only=True)
     assert tree(tmp_path / "home" / "1") == LISTED
     assert tree(source) == ["artifacts/unlisted"]
-    bring(source, tmp_path / "home" / "1", {}, listed_only=True)
+    collect_files(source, tmp_path / "home" / "1", {}, listed_only=True)
     assert os.listdir(tmp_path / "home") == ["1"]
 
 
 def test_what_could_not_be_cleaned_stays(source: Path, tmp_path: Path) -> None:
     (source / "result.json").write_text("hunter22")
     end(source, artifacts=[], unclean=["result.json"])
-    bring(source, tmp_path / "home" / "1", {}, listed_only=True)
+    collect_files(source, tmp_path / "home" / "1", {}, listed_only=True)
     assert tree(tmp_path / "home" / "1") == ["journal.jsonl", "stdout.log"]
 
 
@@ -85,11 +85,11 @@ def test_who_is_killed_on_the_way_is_followed_by_one_who_goes_on(
         patched.setattr(collect, "_move_file", move_some)
         patched.setattr(collect, "_complete", die)
         with pytest.raises(Killed):
-            bring(source, destination, {}, listed_only=True)
+            collect_files(source, destination, {}, listed_only=True)
     assert not destination.exists()
     # the runner tells of the attempt as long as its journal is there: then nothing may be missing elsewhere
     assert (source / "journal.jsonl").exists() or tree(destination.with_name("1.partial")) == LISTED
-    bring(source, destination, {}, listed_only=True)
+    collect_files(source, destination, {}, listed_only=True)
     assert tree(destination) == LISTED
 
 
@@ -122,28 +122,28 @@ def test_who_is_killed_while_a_folder_that_cannot_be_renamed_comes_file_by_file_
     with monkeypatch.context() as patched:
         patched.setattr(collect, "_move_file", move_some)
         with pytest.raises(Killed):
-            bring(source, destination, {}, listed_only=False)
+            collect_files(source, destination, {}, listed_only=False)
     moved = -1
-    bring(source, destination, {}, listed_only=False)
+    collect_files(source, destination, {}, listed_only=False)
     assert tree(destination) == whole
 
 
 def test_all_but_the_last_step_was_done_and_the_spool_is_empty(source: Path, tmp_path: Path) -> None:
     destination = tmp_path / "home" / "1"
-    bring(source, destination, {}, listed_only=True)
+    collect_files(source, destination, {}, listed_only=True)
     destination.rename(destination.with_name("1.partial"))
     for one in (source / "artifacts" / "unlisted",):
         one.unlink()
     for folder in (source / "artifacts" / "deep", source / "artifacts", source / "work", source):
         folder.rmdir()
-    bring(source, destination, {"KEY": "hunter22"}, listed_only=True)
+    collect_files(source, destination, {"KEY": "hunter22"}, listed_only=True)
     assert tree(destination) == LISTED
 
 
 def test_without_an_end_record_nothing_is_moved(source: Path, tmp_path: Path) -> None:
     (source / "journal.jsonl").write_text('{"type": "launched"}\n')
     with pytest.raises(OSError, match="no end record"):
-        bring(source, tmp_path / "home" / "1", {}, listed_only=True)
+        collect_files(source, tmp_path / "home" / "1", {}, listed_only=True)
     assert len(tree(source)) == 5
 
 
@@ -156,7 +156,7 @@ def test_links_stay_where_they_are(source: Path, tmp_path: Path) -> None:
     (source / "artifacts" / "deep").rmdir()
     (source / "artifacts" / "deep").symlink_to(outside)
     (source / "artifacts" / "b.txt").symlink_to(outside / "a.txt")
-    bring(source, tmp_path / "home" / "1", {"KEY": "theirs"}, listed_only=True)
+    collect_files(source, tmp_path / "home" / "1", {"KEY": "theirs"}, listed_only=True)
     assert tree(tmp_path / "home" / "1") == ["journal.jsonl", "stdout.log"]
     assert (outside / "a.txt").read_text() == "theirs"
 
@@ -171,7 +171,7 @@ def test_another_file_system_gets_copies(source: Path, tmp_path: Path, monkeypat
         rename(*args)
 
     monkeypatch.setattr(os, "rename", across)
-    bring(source, tmp_path / "home" / "1", {}, listed_only=False)
+    collect_files(source, tmp_path / "home" / "1", {}, listed_only=False)
     assert tree(tmp_path / "home" / "1") == [
         "artifacts/b.txt",
         "artifacts/deep/a.txt",

@@ -12,29 +12,29 @@ import pytest
 
 from evalfleet.cli.pools import tunnel
 from evalfleet.hosts import access
-from evalfleet.hosts.access import Absent, Reachable
+from evalfleet.hosts.access import ReachableHost, UnavailableHost
 from evalfleet.hosts.ssh.login.config import Hop
 from evalfleet.hosts.ssh.login.hosts_file import Login, SshHostSpec
 from evalfleet.hosts.ssh.visit import client
 from evalfleet.runner.visit import logs
 
 
-def host(name: str = "box", **fields: object) -> Reachable:
+def host(name: str = "box", **fields: object) -> ReachableHost:
     login = fields.pop("login", Login(address="10.0.0.4"))
     spec = SshHostSpec(name=name, login=login, **fields)  # pyright: ignore[reportArgumentType]
-    return Reachable(pool="lab", spec=spec)
+    return ReachableHost(pool="lab", spec=spec)
 
 
 def test_a_host_is_meant_by_its_name_or_by_a_worker_of_it():
     box, other = host("box", slots=2), host("box-2")
-    gone = Absent(pool="lab", name="far", slots=1, why="is stopped")
+    gone = UnavailableHost(pool="lab", name="far", slots=1, why="is stopped")
     hosts = [box, other, gone]
-    assert access.of_worker("box", hosts) is box
-    assert access.of_worker("box-1", hosts) is box
-    assert access.of_worker("box-2", hosts) is other  # a host's own name comes first
-    assert access.of_worker("box-2-1", hosts) is other
-    assert access.of_worker("far-1", hosts) is gone
-    assert access.of_worker("box-3", hosts) is None
+    assert access.host_of_worker("box", hosts) is box
+    assert access.host_of_worker("box-1", hosts) is box
+    assert access.host_of_worker("box-2", hosts) is other  # a host's own name comes first
+    assert access.host_of_worker("box-2-1", hosts) is other
+    assert access.host_of_worker("far-1", hosts) is gone
+    assert access.host_of_worker("box-3", hosts) is None
 
 
 def test_pauses_grow_to_a_limit_and_differ():
@@ -150,7 +150,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_last_lines_come_first_then_whole_lines_only(tmp_path: Path, said: list[str]):
     log = tmp_path / "a.log"
     log.write_text("one\ntwo\n\nfour\n")
-    source = logs.Source(str(tmp_path), "a.log", "x", "stdout")
+    source = logs.LogSource(str(tmp_path), "a.log", "x", "stdout")
     source.skip(2)
     source.tell(last=False)
     assert said == ["", "four"]
@@ -168,7 +168,7 @@ def test_the_last_lines_come_first_then_whole_lines_only(tmp_path: Path, said: l
 @pytest.mark.parametrize(("lines", "wanted"), [(0, []), (1, ["b"]), (5, ["a", "b"])])
 def test_as_many_lines_as_were_asked_for(tmp_path: Path, said: list[str], lines: int, wanted: list[str]):
     (tmp_path / "a.log").write_text("a\nb")
-    source = logs.Source(str(tmp_path), "a.log", "x", "stdout")
+    source = logs.LogSource(str(tmp_path), "a.log", "x", "stdout")
     source.skip(lines)
     source.tell(last=True)
     assert said == wanted
@@ -177,7 +177,7 @@ def test_as_many_lines_as_were_asked_for(tmp_path: Path, said: list[str], lines:
 def test_a_log_that_is_begun_anew_is_read_from_its_beginning(tmp_path: Path, said: list[str]):
     log = tmp_path / "a.log"
     log.write_text("a long first line\n")
-    source = logs.Source(str(tmp_path), "a.log", "x", "stdout")
+    source = logs.LogSource(str(tmp_path), "a.log", "x", "stdout")
     source.tell(last=False)
     log.rename(tmp_path / "a.log.1")
     source.tell(last=False)
@@ -188,7 +188,7 @@ def test_a_log_that_is_begun_anew_is_read_from_its_beginning(tmp_path: Path, sai
 
 def test_an_endless_line_is_shown_in_pieces(tmp_path: Path, said: list[str]):
     (tmp_path / "a.log").write_bytes(b"x" * (logs.BLOCK + 10))
-    source = logs.Source(str(tmp_path), "a.log", "x", "stdout")
+    source = logs.LogSource(str(tmp_path), "a.log", "x", "stdout")
     source.tell(last=False)
     assert [len(line) for line in said] == [logs.BLOCK]
     source.tell(last=True)

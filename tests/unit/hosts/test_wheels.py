@@ -94,15 +94,15 @@ def test_requirements():
 
 def test_an_environment_is_named_by_what_is_in_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     plain, pages = Tools(), Tools(bare=("miniwob==1.1.0",))
-    key = ssh_tools.parcel_of(plain).key
-    assert key == ssh_tools.parcel_of(plain).key
-    assert key != ssh_tools.parcel_of(pages).key
-    assert key == ssh_tools.parcel_of(Tools(benchmark="desk", settings={"a": 1})).key
+    key = ssh_tools.package_of(plain).key
+    assert key == ssh_tools.package_of(plain).key
+    assert key != ssh_tools.package_of(pages).key
+    assert key == ssh_tools.package_of(Tools(benchmark="desk", settings={"a": 1})).key
     (tmp_path / "x-1-py3-none-any.whl").write_bytes(b"")
-    assert key == ssh_tools.parcel_of(plain, tmp_path).key, "where the packages come from makes no difference"
+    assert key == ssh_tools.package_of(plain, tmp_path).key, "where the packages come from makes no difference"
     changed = Wheel(name=f"evalfleet-{evalfleet.__version__}-py3-none-any.whl", data=b"", digest="another")
     monkeypatch.setattr(ssh_tools, "wheel_of", lambda _: changed)
-    assert key != ssh_tools.parcel_of(plain).key
+    assert key != ssh_tools.package_of(plain).key
 
 
 def test_programs_that_travel_speak_the_same_way():

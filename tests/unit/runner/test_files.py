@@ -10,10 +10,10 @@ import pytest
 
 from evalfleet.runner import jsontext
 from evalfleet.runner.attempt.collect import read_result
-from evalfleet.runner.attempt.event_file import LINES_PER_S, MAX_LINE, Events
+from evalfleet.runner.attempt.event_file import LINES_PER_S, MAX_LINE, EventFile
 from evalfleet.runner.attempt.journal import Journal
-from evalfleet.runner.attempt.output import Output, last_lines
-from evalfleet.runner.attempt.spec import Refusal, Spec
+from evalfleet.runner.attempt.output import OutputLog, last_lines
+from evalfleet.runner.attempt.spec import AttemptSpec, RequestRefused
 from evalfleet.runner.redact import Redactor
 from evalfleet.runner.safe_files import remove
 from evalfleet.runner.spool.spool import Spool, fetch
@@ -62,7 +62,7 @@ def test_half_surrogates_are_mended() -> None:
 
 def test_events_follow_an_appending_task(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    events = Events(str(path), NONE)
+    events = EventFile(str(path), NONE)
     assert events.poll(0.0) == 0
     with path.open("ab", buffering=0) as file:
         file.write(b'{"step": 1, "cost_usd": 0.5}\n{"st')
@@ -87,7 +87,7 @@ def test_bad_event_lines_are_dropped(tmp_path: Path) -> None:
     path.write_bytes(
         bad + good + b'{"step": true, "cost_usd": -5}\n{"step": -1, "cost_usd": "1"}\n{"cost_usd": 1e300}\n'
     )
-    events = Events(str(path), NONE)
+    events = EventFile(str(path), NONE)
     assert events.drain(0.0) == 4
     assert (events.step, events.usd, events.dropped) == (7, 0.0, 6)
 
@@ -95,7 +95,7 @@ def test_bad_event_lines_are_dropped(tmp_path: Path) -> None:
 def test_a_flood_of_events_is_thinned(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"".join(b'{"step": %d}\n' % step for step in range(10_000)))
-    events = Events(str(path), NONE)
+    events = EventFile(str(path), NONE)
     assert events.drain(5.0) == 10_000
     assert events.step == 9999
     assert len(events.batch) == LINES_PER_S
@@ -104,7 +104,7 @@ def test_a_flood_of_events_is_thinned(tmp_path: Path) -> None:
 
 def test_events_that_are_no_file_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    events = Events(str(path), NONE)
+    events = EventFile(str(path), NONE)
     path.write_bytes(b'{"step": 1}\n')
     assert events.poll(0.0) == 1
     path.unlink()
@@ -122,7 +122,7 @@ def test_events_that_are_no_file_are_ignored(tmp_path: Path) -> None:
 
 def test_output_is_capped_and_read_on(tmp_path: Path) -> None:
     reader, writer = os.pipe()
-    output = Output(reader, str(tmp_path / "stdout.log"), NONE, cap=1000)
+    output = OutputLog(reader, str(tmp_path / "stdout.log"), NONE, cap=1000)
     for _ in range(10):
         os.write(writer, b"x" * 999 + b"\n")
         assert output.read() == 1000
@@ -169,7 +169,7 @@ def test_the_tail_is_bounded_and_the_last_lines_win() -> None:
 
 def test_no_log_without_output(tmp_path: Path) -> None:
     reader, writer = os.pipe()
-    output = Output(reader, str(tmp_path / "stdout.log"), NONE)
+    output = OutputLog(reader, str(tmp_path / "stdout.log"), NONE)
     os.close(writer)
     output.drain()
     assert not (tmp_path / "stdout.log").exists()
@@ -211,7 +211,7 @@ def test_fetch_stays_inside(tmp_path: Path, path: str) -> None:
     (tmp_path / "link").symlink_to("/etc")
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(Refusal):
+    with pytest.raises(RequestRefused):
         fetch(str(tmp_path), path, 0, 10)
 
 
@@ -228,7 +228,7 @@ def test_fence_outlives_the_runner(tmp_path: Path) -> None:
     spool.fence("r", 3)
     again = Spool(str(tmp_path))
     again.load()
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(RequestRefused) as caught:
         again.fence("r", 2)
     assert caught.value.error == "stale_epoch"
     again.fence("other", 1)
@@ -267,8 +267,8 @@ def test_removing_follows_no_link(tmp_path: Path) -> None:
     ],
 )
 def test_bad_specs(fields: object) -> None:
-    with pytest.raises(Refusal) as caught:
-        Spec(fields)
+    with pytest.raises(RequestRefused) as caught:
+        AttemptSpec(fields)
     assert caught.value.error == "bad_request"
 
 

@@ -110,15 +110,15 @@ def test_a_part_that_mig_made_has_no_place_in_the_order():
 
 
 def test_memory_shows_by_half_of_the_lease_or_when_it_grows_no_more():
-    showing = check.Showing(8000)
+    showing = check.StartupMemory(8000)
     assert not showing.feed(None, 0.0)
     assert not showing.feed(63, 1.0)
     assert not showing.feed(500, 2.0)
     assert not showing.feed(1500, 4.9)
     assert not showing.feed(1550, 7.8)  # a little more is the same
     assert showing.feed(1550, 7.9)
-    assert check.Showing(8000).feed(4000, 0.0)
-    assert not check.Showing(None).feed(70000, 5.0)
+    assert check.StartupMemory(8000).feed(4000, 0.0)
+    assert not check.StartupMemory(None).feed(70000, 5.0)
     row = card(used_mb=5000, processes=[process(1, 700, "a"), process(2, 300, "a"), process(3, 9, "b")])
     assert check.used_by(row, "a", 100) == 1000
     assert check.used_by(row, "z", 100) == 4900  # not told whose it is: what the card's use grew by

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evalfleet.runner.gpu import locks as gpulocks
-from evalfleet.runner.gpu.locks import Held, Locks
+from evalfleet.runner.gpu.locks import GpuLockHeld, GpuLocks
 
 UUID = "GPU-a"
 
@@ -22,16 +22,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_one_open_file_for_all_attempts_of_a_runner(folder: Path):
-    ours, theirs = Locks("/ours"), Locks("/theirs")
+    ours, theirs = GpuLocks("/ours"), GpuLocks("/theirs")
     fd = ours.take(UUID, "a")
     assert ours.take(UUID, "b") == fd
     assert ours.outsider(UUID) is None
     assert theirs.outsider(UUID) == f"the runner of /ours (runner {os.getpid()}, uid {os.getuid()})"
-    with pytest.raises(Held, match=f"process {os.getpid()}$"):
+    with pytest.raises(GpuLockHeld, match=f"process {os.getpid()}$"):
         theirs.take(UUID, "c")
     assert not ours.drop(UUID, "a")
     assert not ours.drop(UUID, "nobody")
-    with pytest.raises(Held):
+    with pytest.raises(GpuLockHeld):
         theirs.take(UUID, "c")
     assert ours.drop(UUID, "b")
     theirs.take(UUID, "c")
@@ -41,7 +41,7 @@ def test_one_open_file_for_all_attempts_of_a_runner(folder: Path):
 
 
 def test_it_is_not_given_up_for_who_inherited_it(folder: Path):
-    locks = Locks("/ours")
+    locks = GpuLocks("/ours")
     inherited = os.dup(locks.take(UUID, "a"))  # as a process of the attempt has it
     assert locks.drop(UUID, "a")
     left = gpulocks.holder(str(folder), UUID, "/ours")
@@ -53,7 +53,7 @@ def test_it_is_not_given_up_for_who_inherited_it(folder: Path):
 
 def test_who_only_asks_keeps_nobody_away(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """A shared lock is gone after an instant, and is waited for."""
-    locks = Locks("/ours")
+    locks = GpuLocks("/ours")
     locks.take(UUID, "a")
     locks.drop(UUID, "a")
     asking = os.open(folder / f"{UUID}.lock", os.O_RDWR)
@@ -80,14 +80,14 @@ def test_a_file_that_was_replaced_meanwhile_is_not_the_lock(folder: Path, monkey
         real(fd, how)
 
     monkeypatch.setattr(gpulocks.fcntl, "flock", replaced)
-    fd = Locks("/ours").take(UUID, "a")
+    fd = GpuLocks("/ours").take(UUID, "a")
     assert os.fstat(fd).st_ino == path.stat().st_ino
     os.close(fd)
 
 
 def test_what_is_held_looks_used(folder: Path):
     """Cleaners of /tmp take files that nobody used for days; whoever came then would lock another one."""
-    locks = Locks("/ours")
+    locks = GpuLocks("/ours")
     locks.take(UUID, "a")
     lock = folder / f"{UUID}.lock"
     for path in (folder, lock):
@@ -102,10 +102,10 @@ def test_a_folder_of_somebody_else_must_be_open_and_sticky(folder: Path):
     folder.mkdir()
     folder.chmod(0o777)
     os.chown(folder, 12345, 12345)
-    with pytest.raises(Held, match="belongs to uid 12345 and has mode 777, not 1777"):
-        Locks("/ours").take(UUID, "a")
+    with pytest.raises(GpuLockHeld, match="belongs to uid 12345 and has mode 777, not 1777"):
+        GpuLocks("/ours").take(UUID, "a")
     folder.chmod(0o1777)
-    locks = Locks("/ours")
+    locks = GpuLocks("/ours")
     locks.take(UUID, "a")
     assert locks.drop(UUID, "a")
 
@@ -114,11 +114,11 @@ def test_a_folder_of_somebody_else_must_be_open_and_sticky(folder: Path):
     "note", [b"", b"{", b"[" * 4000, b'{"spool": "\\u001b[31m", "uid": [], "runner": true}', b"\xff"]
 )
 def test_what_others_wrote_into_it_is_only_text(folder: Path, note: bytes):
-    locks = Locks("/ours")
+    locks = GpuLocks("/ours")
     fd = locks.take(UUID, "a")
     os.ftruncate(fd, 0)
     os.pwrite(fd, note, 0)
-    words = Locks("/theirs").outsider(UUID)
+    words = GpuLocks("/theirs").outsider(UUID)
     assert words is not None
     assert words.isprintable()
     locks.drop(UUID, "a")

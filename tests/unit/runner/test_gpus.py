@@ -14,7 +14,7 @@ from tests.support import nvidia
 from evalfleet.hosts.base import gpus_of
 from evalfleet.runner.gpu.devices import may_have_gpus
 from evalfleet.runner.gpu.nvml import Nvml
-from evalfleet.runner.gpu.probe import Look, Whose, read_stand_in
+from evalfleet.runner.gpu.probe import GpuProbe, ProcessOwners, read_stand_in
 
 UUIDS = ("GPU-2", "MIG-100", "MIG-102", "GPU-1")  # in the order of the bus; the one without a name is left out
 
@@ -60,7 +60,7 @@ def test_an_old_driver_and_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for name in names:
         monkeypatch.setenv("EVALFLEET_NVML", name)
         with pytest.raises(OSError, match=r"NVIDIA's library (cannot be loaded|finds no driver)"):
-            Look(str(tmp_path), os.getpid())
+            GpuProbe(str(tmp_path), os.getpid())
     monkeypatch.delenv("EVALFLEET_NVML")
     monkeypatch.setattr("evalfleet.runner.gpu.devices.SIGNS", ())
     assert not may_have_gpus()
@@ -84,8 +84,8 @@ def test_whose_a_process_is(tmp_path: Path):
         ) as process:
             assert process.stdout is not None
             pid = int(process.stdout.readline())
-            assert Whose(spool, 0).attempt_of(pid) == known
-            assert Whose(spool, os.getpid()).attempt_of(pid) == (known if known[0] else (True, None))
+            assert ProcessOwners(spool, 0).attempt_of(pid) == known
+            assert ProcessOwners(spool, os.getpid()).attempt_of(pid) == (known if known[0] else (True, None))
             process.communicate(b"\n")
 
 

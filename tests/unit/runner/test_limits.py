@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from evalfleet.runner.attempt.limits import NEVER, Limits
-from evalfleet.runner.attempt.spec import Spec
+from evalfleet.runner.attempt.limits import NEVER, AttemptLimits
+from evalfleet.runner.attempt.spec import AttemptSpec
 
 
-def limits(**fields: float | None) -> Limits:
-    return Limits(Spec({"command": ["x"], "timeout_s": 100.0, **fields}), 0.0)
+def limits(**fields: float | None) -> AttemptLimits:
+    return AttemptLimits(AttemptSpec({"command": ["x"], "timeout_s": 100.0, **fields}), 0.0)
 
 
 def test_nothing_is_due_early() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from evalfleet.runner.attempt.spec import Spec
+from evalfleet.runner.attempt.spec import AttemptSpec
 from evalfleet.runner.loop import Loop, Timer
 from evalfleet.runner.spool import prune as pruning
 from evalfleet.runner.spool.prune import EVERY_S, KEPT_S, Pruner, prune
@@ -68,7 +68,7 @@ def test_to_ask_for_a_file_or_to_use_it_keeps_it(spool: Spool, tmp_path: Path) -
     assert spool.put(asked, 0, b"", last=False, who=2), "it is there"
     folder = tmp_path / "work-of"
     folder.mkdir()
-    spool.stage(str(folder), Spec({"command": ["true"], "timeout_s": 1, "files": {"f": staged}}))
+    spool.stage(str(folder), AttemptSpec({"command": ["true"], "timeout_s": 1, "files": {"f": staged}}))
     spool.wanted.clear()
     assert prune(spool, NOW) == (0, 0)
     assert names(spool) == {asked, staged}

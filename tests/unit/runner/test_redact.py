@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from evalfleet.runner.redact import Redactor, Stream
+from evalfleet.runner.redact import RedactedStream, Redactor
 
 SMALL = st.text(alphabet='ab"/é %', min_size=4, max_size=9)
 
@@ -30,7 +30,7 @@ def secrets_and_chunks(draw: st.DrawFn) -> tuple[dict[str, str], list[bytes]]:
 def test_chunks_do_not_matter(case: tuple[dict[str, str], list[bytes]]) -> None:
     secrets, chunks = case
     redactor = Redactor(secrets)
-    stream = Stream(redactor)
+    stream = RedactedStream(redactor)
     streamed = b"".join([*(stream.feed(chunk) for chunk in chunks), stream.flush()])
     assert streamed == redactor.clean(b"".join(chunks))
 
@@ -46,7 +46,7 @@ def test_nothing_is_left(case: tuple[dict[str, str], list[bytes]]) -> None:
 
 
 def test_holds_back_only_what_may_become_a_secret() -> None:
-    stream = Stream(Redactor({"KEY": "hunter22"}))
+    stream = RedactedStream(Redactor({"KEY": "hunter22"}))
     assert stream.feed(b"one line\nhun") == b"one line\n"
     assert stream.feed(b"gry\n") == b"hungry\n"
     assert stream.feed(b"hunter2") == b""
@@ -100,7 +100,7 @@ LINES = st.sampled_from(["a" * 16, "ab" * 9, "b" * 20, "short", "aaaa"])
 def test_lines_of_a_secret_are_found_across_chunks(secret: list[str], pieces: list[str], cuts: list[int]) -> None:
     redactor = Redactor({"PEM": "\n".join(secret)})
     whole = "".join([*pieces, "\n".join(secret), *pieces]).encode()
-    stream = Stream(redactor)
+    stream = RedactedStream(redactor)
     edges = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
     streamed = b"".join([*(stream.feed(whole[start:end]) for start, end in pairwise(edges)), stream.flush()])
     assert streamed == redactor.clean(whole)

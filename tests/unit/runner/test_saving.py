@@ -11,7 +11,7 @@ import pytest
 from evalfleet.runner.attempt import process_tree
 from evalfleet.runner.attempt.journal import Journal
 from evalfleet.runner.loop import Loop
-from evalfleet.runner.spool.disk_sync import THREADS, Syncer
+from evalfleet.runner.spool.disk_sync import THREADS, DiskSync
 
 
 def _fail(error: Exception) -> None:
@@ -59,7 +59,7 @@ def test_a_held_event_that_found_no_room_on_the_disk_is_seen_by_no_reader_either
 
 def test_the_loop_is_told_after_the_work_and_in_its_own_thread():
     loop = Loop(_fail)
-    syncer = Syncer(loop)
+    syncer = DiskSync(loop)
     saved: list[int] = []
     told: list[tuple[int, bool]] = []
     count = 5 * THREADS
@@ -82,7 +82,7 @@ def test_the_loop_is_told_after_the_work_and_in_its_own_thread():
 
 def test_a_slow_disk_for_one_attempt_does_not_hold_up_the_others():
     loop = Loop(_fail)
-    syncer = Syncer(loop)
+    syncer = DiskSync(loop)
     gate = threading.Event()
     told: list[str] = []
 
@@ -125,7 +125,7 @@ def test_without_a_thread_to_be_had_everything_is_saved_and_told(monkeypatch: py
     loop = Loop(_fail)
     if when == "from the start":
         no_threads(monkeypatch)
-    syncer = Syncer(loop)
+    syncer = DiskSync(loop)
     no_threads(monkeypatch)
     saved: list[int] = []
     told: list[int] = []
@@ -145,7 +145,7 @@ def test_without_a_thread_to_be_had_everything_is_saved_and_told(monkeypatch: py
 def test_what_one_callback_raises_costs_no_other():
     failures: list[Exception] = []
     loop = Loop(failures.append)
-    syncer = Syncer(loop)
+    syncer = DiskSync(loop)
     told: list[int] = []
 
     def tell(number: int) -> None:

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from evalfleet.runner.server.process import Port, inherited
+from evalfleet.runner.server.process import ReservedPort, inherited
 
 
 def listening(port: int, *options: int) -> socket.socket:
@@ -26,7 +26,7 @@ def listening(port: int, *options: int) -> socket.socket:
 
 def test_a_port_is_reserved_until_the_trial_is_over():
     """While it is held nobody is given it who asks for any port, and a server that is told its number may listen there."""
-    held = [Port() for _ in range(200)]
+    held = [ReservedPort() for _ in range(200)]
     try:
         assert len({port.number for port in held}) == 200
         for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):

@@ -15,7 +15,7 @@ from evalfleet.runner import states
 from evalfleet.runner.attempt import states as attempt_states
 from evalfleet.runner.attempt.attempt import Attempt
 from evalfleet.runner.attempt.journal import Journal
-from evalfleet.runner.attempt.spec import Spec
+from evalfleet.runner.attempt.spec import AttemptSpec
 from evalfleet.runner.gpu import lease as gpu_lease
 from evalfleet.runner.gpu import states as lease_states
 from evalfleet.runner.loop import Loop
@@ -161,7 +161,9 @@ class Bench:
         fields: dict[str, Any] = {"command": list(command), "timeout_s": 60.0, "grace_s": 60.0}
         if gpus:
             fields["gpus"] = [{"uuid": "GPU-a", "index": 0, "memory_mb": None}]
-        return self.moves.of(Attempt)(self.keeper, "r.1.1", "r", str(folder), Spec(fields), Redactor({}), journal)
+        return self.moves.of(Attempt)(
+            self.keeper, "r.1.1", "r", str(folder), AttemptSpec(fields), Redactor({}), journal
+        )
 
     def started(self, *command: str, gpus: bool = False) -> Any:
         made = self.attempt(*command, gpus=gpus)
@@ -231,7 +233,7 @@ def test_an_attempt_that_was_stopped_before_it_began_starts_nothing(bench: Bench
 
 def test_files_that_come_after_the_end_change_nothing(bench: Bench):
     late: list[Callable[[], None]] = []
-    bench.keeper.assist = lambda work, done, _: late.append(lambda: done(work()))  # type: ignore[method-assign]
+    bench.keeper.in_background = lambda work, done, _: late.append(lambda: done(work()))  # type: ignore[method-assign]
     made = bench.attempt("true")
     with (Path(made.folder) / "artifacts" / "large").open("wb") as file:
         file.truncate(64 << 20)
@@ -285,14 +287,14 @@ class Gpus:
 
 def test_a_lease_takes_every_edge_and_no_other(tmp_path: Path):
     moves, gpus = Moves(), Gpus(tmp_path)
-    desk = gpu_lease.Desk(gpus)  # type: ignore[arg-type]
+    desk = gpu_lease.GpuLeases(gpus)  # type: ignore[arg-type]
     told: list[Any] = []
 
     def lease(name: str, memory_mb: int | None = None) -> Any:
-        spec = Spec(
+        spec = AttemptSpec(
             {"command": ["true"], "timeout_s": 60.0, "gpus": [{"uuid": "GPU-a", "index": 0, "memory_mb": memory_mb}]}
         )
-        made = moves.of(gpu_lease.Lease)(desk, name, spec, lambda *_: told.append("go"), told.append)
+        made = moves.of(gpu_lease.AttemptGpus)(desk, name, spec, lambda *_: told.append("go"), told.append)
         made.begin()
         return made
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from evalfleet.benchmarks.base import Benchmark
     from evalfleet.config import Settings
     from evalfleet.core.readiness import ReadinessCheck, Update
-    from evalfleet.hosts.access import Absent, Reachable
-    from evalfleet.hosts.ssh.tools import Parcel
+    from evalfleet.hosts.access import ReachableHost, UnavailableHost
+    from evalfleet.hosts.ssh.tools import ToolsPackage
     from evalfleet.layout import Home
     from evalfleet.model import Tools
 
@@ -71,11 +71,11 @@ def on_hosts(settings: Settings, home: str | None, name: str, tools: Tools, whee
     import anyio
 
     from evalfleet.cli.pools.shared.hosts import found
-    from evalfleet.hosts.ssh.tools import parcel_of
+    from evalfleet.hosts.ssh.tools import package_of
     from evalfleet.layout import Home
 
-    hosts, parcel = found(home, name), parcel_of(tools, wheels)
-    rows = anyio.run(_all, hosts, Home(settings.home), tools, parcel, as_json)
+    hosts, package = found(home, name), package_of(tools, wheels)
+    rows = anyio.run(_all, hosts, Home(settings.home), tools, package, as_json)
     ready = [host for host, checks in rows.items() if all(check.holds for check in checks)]
     if as_json:
         told = [PreparedHost(host=host, ready=host in ready, checks=_rows(checks)) for host, checks in rows.items()]
@@ -88,22 +88,22 @@ def on_hosts(settings: Settings, home: str | None, name: str, tools: Tools, whee
 
 
 async def _all(
-    hosts: Sequence[Reachable | Absent], home: Home, tools: Tools, parcel: Parcel, as_json: bool
+    hosts: Sequence[ReachableHost | UnavailableHost], home: Home, tools: Tools, package: ToolsPackage, as_json: bool
 ) -> dict[str, list[ReadinessCheck]]:
     """Every host at the same time; what goes wrong with one is one of its checks."""
     import anyio
 
     from evalfleet.core.readiness import ReadinessCheck
-    from evalfleet.hosts.access import Absent
+    from evalfleet.hosts.access import UnavailableHost
     from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 
     rows: dict[str, list[ReadinessCheck]] = {host.name: [] for host in hosts}
 
-    async def prepare(host: Reachable | Absent) -> None:
+    async def prepare(host: ReachableHost | UnavailableHost) -> None:
         def tell(check: ReadinessCheck) -> None:
             show_check(check, as_json, host.name)
 
-        if isinstance(host, Absent):
+        if isinstance(host, UnavailableHost):
             check = ReadinessCheck(name="ssh", holds=False, seen=host.why, remedy="then prepare again")
             tell(check)
             rows[host.name] = [check]
@@ -111,7 +111,7 @@ async def _all(
         shared = SshSettings(trust_first_use=host.trust_first_use, known_hosts=host.known_hosts)
         backend = SshBackend(home, host.spec, shared, lambda text: show_update(str(text)))
         rows[host.name] = await backend.prepare(
-            tools, tell, lambda update: show_update(f"{host.name}: {update}"), parcel
+            tools, tell, lambda update: show_update(f"{host.name}: {update}"), package
         )
 
     async with anyio.create_task_group() as group:

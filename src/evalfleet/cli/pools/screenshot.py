@@ -16,7 +16,7 @@ from evalfleet.cli.shared.document import print_answer
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
-    from evalfleet.hosts.access import Reachable
+    from evalfleet.hosts.access import ReachableHost
     from evalfleet.layout import Home
     from evalfleet.model import JsonObject
 
@@ -56,11 +56,11 @@ def command(worker: str, to: str | None, container: str | None, as_json: bool, h
     print_answer(as_json, told, f"{path}: {shown['of']}, {seen}")
 
 
-async def _asked(host: Reachable, home: Home, orders: JsonObject) -> JsonObject:
+async def _asked(host: ReachableHost, home: Home, orders: JsonObject) -> JsonObject:
     from evalfleet.errors import Refused
-    from evalfleet.hosts.ssh.visit.connection import showing
+    from evalfleet.hosts.ssh.visit.connection import show_logs
 
-    async with showing(host, home, say, orders) as lines:
+    async with show_logs(host, home, say, orders) as lines:
         async for line in lines:
             if "png" in line:
                 return line

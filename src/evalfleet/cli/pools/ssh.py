@@ -16,7 +16,7 @@ from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
-    from evalfleet.hosts.access import Reachable
+    from evalfleet.hosts.access import ReachableHost
     from evalfleet.hosts.ssh.login.config import Hop
     from evalfleet.layout import Home
 
@@ -57,11 +57,11 @@ def line_of(words: tuple[str, ...]) -> str:
     return words[0] if len(words) == 1 else shlex.join(words)
 
 
-def _joined(host: Reachable, home: Home, line: str | None, *, tty: bool) -> int:
+def _joined(host: ReachableHost, home: Home, line: str | None, *, tty: bool) -> int:
     """Use the system's ssh, whose terminal people know; where there is none, our own client."""
     import anyio
 
-    from evalfleet.hosts.access import named
+    from evalfleet.hosts.access import name_in_errors
     from evalfleet.hosts.ssh.login.config import route
     from evalfleet.hosts.ssh.visit import client
 
@@ -70,7 +70,7 @@ def _joined(host: Reachable, home: Home, line: str | None, *, tty: bool) -> int:
         require_library()
     if program is None:
         return anyio.run(_by_ourselves, host, home, line, tty)
-    with named(host.name):
+    with name_in_errors(host.name):
         hops = anyio.run(route, host.spec)
     if host.trust_first_use:
         _learn(host, hops, home)
@@ -84,7 +84,7 @@ def _joined(host: Reachable, home: Home, line: str | None, *, tty: bool) -> int:
     return LOST
 
 
-def _learn(host: Reachable, hops: Sequence[Hop], home: Home) -> None:
+def _learn(host: ReachableHost, hops: Sequence[Hop], home: Home) -> None:
     """Learn the key of an unknown host, by our rule, which is stricter than ssh's."""
     import anyio
 
@@ -94,27 +94,27 @@ def _learn(host: Reachable, hops: Sequence[Hop], home: Home) -> None:
         anyio.run(_knock, host, home)
 
 
-async def _knock(host: Reachable, home: Home) -> None:
+async def _knock(host: ReachableHost, home: Home) -> None:
     """Raises BackendError."""
-    from evalfleet.hosts.ssh.visit.connection import entered
+    from evalfleet.hosts.ssh.visit.connection import visit_connection
 
-    async with entered(host, home, say):
+    async with visit_connection(host, home, say):
         pass
 
 
-async def _by_ourselves(host: Reachable, home: Home, line: str | None, tty: bool) -> int:
+async def _by_ourselves(host: ReachableHost, home: Home, line: str | None, tty: bool) -> int:
     from evalfleet import config
-    from evalfleet.hosts.access import named
-    from evalfleet.hosts.ssh.visit.connection import entered
-    from evalfleet.hosts.ssh.visit.terminal import joined
+    from evalfleet.hosts.access import name_in_errors
+    from evalfleet.hosts.ssh.visit.connection import visit_connection
+    from evalfleet.hosts.ssh.visit.terminal import run_in_terminal
 
     terminal = config.environment().get("TERM", "vt100") if line is None or tty else None
-    async with entered(host, home, say) as connection:
-        with named(host.name):
-            return await joined(connection, line, terminal=terminal)
+    async with visit_connection(host, home, say) as connection:
+        with name_in_errors(host.name):
+            return await run_in_terminal(connection, line, terminal=terminal)
 
 
-def _collected(host: Reachable, home: Home, line: str) -> int:
+def _collected(host: ReachableHost, home: Home, line: str) -> int:
     import anyio
 
     from evalfleet.cli.pools.shared.run_on_all import Everywhere

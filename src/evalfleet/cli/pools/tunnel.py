@@ -14,8 +14,8 @@ from evalfleet.cli.shared.document import print_answer
 from evalfleet.cli.shared.options import home_option, json_option
 
 if TYPE_CHECKING:
-    from evalfleet.hosts.access import Reachable
-    from evalfleet.hosts.ssh.visit.tunnel import Target
+    from evalfleet.hosts.access import ReachableHost
+    from evalfleet.hosts.ssh.visit.tunnel import TunnelTarget
     from evalfleet.layout import Home
 
 WAY = re.compile(
@@ -44,13 +44,13 @@ def command(worker: str, way: str, as_json: bool, home: str | None) -> None:
         )
     host = one(home, worker)
     require_library()
-    from evalfleet.hosts.ssh.visit.tunnel import Target
+    from evalfleet.hosts.ssh.visit.tunnel import TunnelTarget
 
-    target = Target(port=ports[0], host=(match["host"] or "localhost").strip("[]"))
+    target = TunnelTarget(port=ports[0], host=(match["host"] or "localhost").strip("[]"))
     anyio.run(_serve, host, home_of(home), target, ports[1] if len(ports) > 1 else None, as_json)
 
 
-async def _serve(host: Reachable, home: Home, target: Target, local_port: int | None, as_json: bool) -> None:
+async def _serve(host: ReachableHost, home: Home, target: TunnelTarget, local_port: int | None, as_json: bool) -> None:
     import anyio
 
     from evalfleet.hosts.base import single_error

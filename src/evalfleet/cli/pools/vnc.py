@@ -14,7 +14,7 @@ from evalfleet.cli.shared.options import home_option, json_option
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
 
-    from evalfleet.hosts.access import Absent, Reachable
+    from evalfleet.hosts.access import ReachableHost, UnavailableHost
     from evalfleet.hosts.ssh.visit.tunnel import Tunnel
     from evalfleet.layout import Home
 
@@ -45,7 +45,7 @@ def command(
 
     if everywhere and worker is not None:
         raise click.UsageError("name a host, or --all; not both.")
-    hosts: list[Reachable | Absent] = everything(home) if everywhere else [one(home, worker)]
+    hosts: list[ReachableHost | UnavailableHost] = everything(home) if everywhere else [one(home, worker)]
     require_library()
     return anyio.run(_serve, hosts, home_of(home), port or _benchmark_port(home), in_browser, as_json)
 
@@ -60,7 +60,7 @@ def _benchmark_port(home: str | None) -> int:
     return screen.port
 
 
-def everything(home: str | None) -> list[Reachable | Absent]:
+def everything(home: str | None) -> list[ReachableHost | UnavailableHost]:
     """All hosts of all pools. Raises InputError where there are none."""
     from evalfleet.cli.pools.shared.pools import opened
     from evalfleet.errors import InputError
@@ -72,7 +72,9 @@ def everything(home: str | None) -> list[Reachable | Absent]:
     return [host for name in names for host in found(home, name)]
 
 
-async def _serve(hosts: list[Reachable | Absent], home: Home, port: int, in_browser: bool, as_json: bool) -> int:
+async def _serve(
+    hosts: list[ReachableHost | UnavailableHost], home: Home, port: int, in_browser: bool, as_json: bool
+) -> int:
     import anyio
 
     from evalfleet.hosts.base import single_error
@@ -103,14 +105,16 @@ def _show(name: str, link: str, in_browser: bool, as_json: bool) -> None:
             say(f"no browser was found here; open {link} yourself")
 
 
-async def _open(group: TaskGroup, host: Reachable | Absent, home: Home, port: int, links: dict[str, str]) -> None:
+async def _open(
+    group: TaskGroup, host: ReachableHost | UnavailableHost, home: Home, port: int, links: dict[str, str]
+) -> None:
     """Keep a tunnel in the group. An unreachable host is reported and left out."""
     from evalfleet.errors import BackendError
     from evalfleet.hosts.access import present
-    from evalfleet.hosts.ssh.visit.tunnel import LOCAL, Target, Tunnel
+    from evalfleet.hosts.ssh.visit.tunnel import LOCAL, Tunnel, TunnelTarget
 
     try:
-        tunnel = Tunnel(present(host), home, Target(port=port), say)
+        tunnel = Tunnel(present(host), home, TunnelTarget(port=port), say)
         local: int = await group.start(_kept, tunnel)
     except BackendError as error:
         say(str(error))

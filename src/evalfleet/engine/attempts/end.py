@@ -18,7 +18,7 @@ from evalfleet.engine.placement.budget import RunBudget
 from evalfleet.engine.placement.gpu_queue import GpuQueue
 from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.engine.run_breaker import RunBreaker
-from evalfleet.hosts.base import Observation
+from evalfleet.hosts.base import AttemptEvent
 from evalfleet.model import Attempt, Blame, EndRecord, Failure, Kind, Outcome, Run, TaskState, Verdict
 from evalfleet.store.attempts.records import Finish, Finished, Judged
 from evalfleet.store.store import Store
@@ -58,7 +58,7 @@ class AttemptEnds:
             self.history.add(where_of(past), past.failure)
         self.other_hosts.load()
 
-    def finish(self, live: LiveAttempt, seen: Observation, mode: Mode, orders: Orders) -> Finished | None:
+    def finish(self, live: LiveAttempt, seen: AttemptEvent, mode: Mode, orders: Orders) -> Finished | None:
         """Store how a live attempt ended. None: it is not ours any more."""
         why = self.withdrawn.pop(seen.attempt_id, None)
         if why is not None and seen.data.get("cause") == "cancelled":
@@ -100,7 +100,7 @@ class AttemptEnds:
             self.superseded |= {sibling.id for sibling in finished.siblings}
         return finished
 
-    def finish_late(self, seen: Observation, mode: Mode, orders: Orders) -> None:
+    def finish_late(self, seen: AttemptEvent, mode: Mode, orders: Orders) -> None:
         """An end that we do not wait for: of an attempt given up as lost, or one whose files may still lie at its host."""
         task_number, number = (int(part) for part in seen.attempt_id.rsplit(".", 2)[1:])
         found = [one for one in self._store.attempts.all(self._run.id, task_number) if one.number == number]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import inf
 
 from evalfleet.engine.orders import LiveAttempt
-from evalfleet.hosts.base import Observation
+from evalfleet.hosts.base import AttemptEvent
 from evalfleet.model import AttemptState, Run
 from evalfleet.store.attempts.records import Progress
 from evalfleet.store.store import Store
@@ -21,7 +21,7 @@ class ProgressBuffer:
         self._run = run
         self._next_at = 0.0
 
-    def note(self, live: Mapping[str, LiveAttempt], seen: Observation) -> bool:
+    def note(self, live: Mapping[str, LiveAttempt], seen: AttemptEvent) -> bool:
         """Keep what is new of a live attempt; True if it says that the attempt ended."""
         if seen.type == "ended":
             return True

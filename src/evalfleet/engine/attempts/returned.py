@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from evalfleet.engine.hosts.canaries import is_canary
 from evalfleet.engine.orders import Mode
 from evalfleet.errors import NotFound
-from evalfleet.hosts.base import Known
+from evalfleet.hosts.base import KnownAttempt
 from evalfleet.model import Attempt, AttemptState, Outcome, Run, RunState, TaskState
 from evalfleet.store.store import Store
 
@@ -92,9 +92,9 @@ class LeftoverAttempts:
         self._store = store
         self._stopped: set[str] = set()
 
-    def orders(self, others: Iterable[Known]) -> list[tuple[Run, list[str], list[str]]]:
+    def orders(self, others: Iterable[KnownAttempt]) -> list[tuple[Run, list[str], list[str]]]:
         """For each such run what is to be stopped, and what is to be forgotten."""
-        by_run: dict[str, list[Known]] = {}
+        by_run: dict[str, list[KnownAttempt]] = {}
         for one in others:
             by_run.setdefault(one.attempt_id.rsplit(".", 2)[0], []).append(one)
         found = ((self._over(run_id), known) for run_id, known in by_run.items())
@@ -108,7 +108,7 @@ class LeftoverAttempts:
             return None  # of another home
         return run if run.state.is_over and self._store.runs.driver(run_id) is None else None
 
-    def _of(self, run: Run, known: list[Known]) -> tuple[list[str], list[str]]:
+    def _of(self, run: Run, known: list[KnownAttempt]) -> tuple[list[str], list[str]]:
         stop = [one.attempt_id for one in known if one.live]
         ended = [one.attempt_id for one in known if not one.live]
         forget = [one for one in ended if one in self._stopped or self._is_done(run, one)]

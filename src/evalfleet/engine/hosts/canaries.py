@@ -17,7 +17,7 @@ from evalfleet.engine.attempts.launch import canary_of
 from evalfleet.engine.attempts.other_hosts import OtherHosts
 from evalfleet.engine.orders import Orders
 from evalfleet.engine.placement.workers import Absence, WorkerTable
-from evalfleet.hosts.base import CanarySpec, Observation
+from evalfleet.hosts.base import AttemptEvent, CanarySpec
 from evalfleet.model import Attempt, AttemptState, Failure, JsonObject, Kind, Policy, Run, Verdict
 from evalfleet.store.store import Store
 
@@ -142,9 +142,9 @@ class Canaries:
         self._workers.alone -= {host}
         self._workers.take_back(host, Absence.QUARANTINED)
 
-    def take(self, observations: Sequence[Observation], orders: Orders) -> list[Observation]:
+    def take(self, observations: Sequence[AttemptEvent], orders: Orders) -> list[AttemptEvent]:
         """Take out what is said of canaries; returns the rest."""
-        rest: list[Observation] = []
+        rest: list[AttemptEvent] = []
         for seen in observations:
             if not is_canary(seen.attempt_id):
                 rest.append(seen)
@@ -215,7 +215,7 @@ class Canaries:
     def _spec(self, host: str) -> CanarySpec:
         return self._specs.get(host, _DEFAULT)
 
-    def _ended(self, host: str, seen: Observation) -> None:
+    def _ended(self, host: str, seen: AttemptEvent) -> None:
         judged = judge(end_from_json(seen.data), Policy())
         if isinstance(judged, Verdict):
             if judged.success:

@@ -19,7 +19,7 @@ from evalfleet.engine.hosts.session import HostSession
 from evalfleet.engine.placement.workers import Absence
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.errors import BackendError, RunnerRefused, RunnerUnavailable
-from evalfleet.hosts.base import Host, Inbox, Known, Launch, Observation, single_error
+from evalfleet.hosts.base import AttemptEvent, Host, Inbox, KnownAttempt, Launch, single_error
 from evalfleet.model import AttemptState, JsonObject
 from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
@@ -145,7 +145,7 @@ class HostConnection:
             await host.launch(launches)
 
     def _end(self, attempt_id: str, end: JsonObject) -> None:
-        self._inbox.put([Observation(attempt_id, 1 << 30, 0.0, "ended", end)])
+        self._inbox.put([AttemptEvent(attempt_id, 1 << 30, 0.0, "ended", end)])
 
     async def _watch(self, host: Host) -> None:
         """Return when the connection is gone or of no use any more."""
@@ -193,7 +193,7 @@ class HostConnection:
             if not await self._keeps_waiting():
                 return
 
-    async def _known(self, host: Host) -> list[Known] | None:
+    async def _known(self, host: Host) -> list[KnownAttempt] | None:
         """The attempts that the host has; None if it does not say so in time."""
         with anyio.move_on_after(2 * self._settings.ping_s * self._far), suppress(BackendError):
             return await host.known()
@@ -322,7 +322,7 @@ class HostConnection:
     def _is_lost(self, seen: health.Observation) -> bool:
         return health.health_of(seen, anyio.current_time(), self._settings.patience) is health.Health.LOST
 
-    async def _audit(self, host: Host, found: list[Known]) -> None:
+    async def _audit(self, host: Host, found: list[KnownAttempt]) -> None:
         """Attempts that the host should have by now and has not will never end by themselves."""
         known = {one.attempt_id for one in found}
         running = {one.attempt_id for one in found if one.live}

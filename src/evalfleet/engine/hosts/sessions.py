@@ -21,7 +21,7 @@ from evalfleet.engine.hosts.session import HostSession
 from evalfleet.engine.orders import Ended, Orders
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.errors import BackendError
-from evalfleet.hosts.base import Backend, Fleet, HostInfo, Inbox, Observation
+from evalfleet.hosts.base import AttemptEvent, Backend, Fleet, HostInfo, Inbox
 from evalfleet.model import JsonObject
 from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
@@ -94,14 +94,14 @@ class HostSessions:
         busy = any(session.collector.is_busy for session in self._sessions.values())
         return busy or self._departed.is_busy or bool(self._uncollected)
 
-    def bring(self, ended: Iterable[Ended]) -> None:
+    def collect(self, ended: Iterable[Ended]) -> None:
         for one in ended:
             session = self._sessions.get(one.attempt.host)
             (session.collector if session else self._departed).put([one])
 
     def hand_out(self, orders: Orders) -> None:
         """Pass on what a step decided, to the hosts and to the fleet."""
-        self.bring(orders.collect)
+        self.collect(orders.collect)
         for name, session in self._sessions.items():
             session.delivery.put(
                 orders.launch.get(name, ()),
@@ -158,7 +158,7 @@ class HostSessions:
                 self._sessions[name] = session = self._session(backend)
                 group.start_soon(self._serve, session)
                 await self._note("worker.joined", {"host": name})
-        self.bring(self._uncollected)
+        self.collect(self._uncollected)
         self._uncollected = []
         await self._end_orphaned()
         self._say_what_is_missing()
@@ -211,7 +211,7 @@ class HostSessions:
             end: JsonObject = {"cause": departure.cause, "message": departure.message}
             lost = (await self._thread.call(self._dispatcher.live.on, host)).keys() - self._orphaned
             self._orphaned |= lost
-            self._inbox.put([Observation(one, 1 << 30, 0.0, "ended", end) for one in sorted(lost)])
+            self._inbox.put([AttemptEvent(one, 1 << 30, 0.0, "ended", end) for one in sorted(lost)])
 
     def _say_what_is_missing(self) -> None:
         if not self._sessions and not self._waits:

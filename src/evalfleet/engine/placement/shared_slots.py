@@ -7,7 +7,7 @@ from math import inf
 
 from evalfleet.engine.orders import LiveAttempt
 from evalfleet.engine.placement.workers import WorkerTable
-from evalfleet.hosts.base import HostInfo, Room
+from evalfleet.hosts.base import HostInfo, SlotReport
 from evalfleet.model import Run
 from evalfleet.store.store import Store
 
@@ -15,13 +15,13 @@ _MOST = 64  # asked for at a time
 
 
 class SharedSlots:
-    """A host keeps slots for the run as it says how many it could use; see `Room`. Used inside of the dispatcher's steps."""
+    """A host keeps slots for the run as it says how many it could use; see `SlotReport`. Used inside of the dispatcher's steps."""
 
     def __init__(self, store: Store, run: Run, workers: WorkerTable) -> None:
         self._store = store
         self._run = run
         self._workers = workers
-        self._rooms: dict[str, Room | None] = {}  # as they were at the last step
+        self._rooms: dict[str, SlotReport | None] = {}  # as they were at the last step
         self._waits: str | None = None  # what was said of it last
         self._troubles: set[str] = set()  # that were told: each once, since it may last
         self.look_at = inf  # when a task falls due that needs a slot then
@@ -76,6 +76,6 @@ class SharedSlots:
         self._waits = waits
 
 
-def _words(host: str, room: Room) -> str:
+def _words(host: str, room: SlotReport) -> str:
     used = [f"{room.others} in use by {', '.join(room.by) or 'others'}"] if room.others else []
     return f"{host}: {', '.join([*used, *([room.trouble] if room.trouble is not None else [])])}"

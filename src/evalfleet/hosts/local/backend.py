@@ -21,7 +21,7 @@ from msgspec import Struct
 from evalfleet.core.hosts.health import OtherWay
 from evalfleet.errors import BackendError, RunnerUnavailable
 from evalfleet.hosts.base import HostInfo, Inbox, gpus_of, single_error
-from evalfleet.hosts.local.collect import bring
+from evalfleet.hosts.local.collect import collect_files
 from evalfleet.hosts.local.launcher import RunnerInfo, plain_environment, runner_info, start_runner, write_runner
 from evalfleet.hosts.protocol.link import PROTOCOL, RunnerLink
 from evalfleet.hosts.protocol.runner_host import RunnerHost, into
@@ -171,6 +171,8 @@ class LocalHost(RunnerHost):
     ) -> None:
         source = self._home.spooled(attempt_id)
         if listed_only or secrets:
-            await anyio.to_thread.run_sync(partial(bring, source, destination, secrets, listed_only=listed_only))
+            await anyio.to_thread.run_sync(
+                partial(collect_files, source, destination, secrets, listed_only=listed_only)
+            )
         else:
-            bring(source, destination, secrets, listed_only=False)
+            collect_files(source, destination, secrets, listed_only=False)

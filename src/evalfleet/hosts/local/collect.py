@@ -21,7 +21,7 @@ from evalfleet.runner.safe_files import FOLDER_FLAGS, READ_FLAGS, enter, open_fo
 _EVERY = 1 << 30
 
 
-def bring(source: Path, destination: Path, secrets: Mapping[str, str], *, listed_only: bool) -> None:
+def collect_files(source: Path, destination: Path, secrets: Mapping[str, str], *, listed_only: bool) -> None:
     """Collect the files. Does nothing if an earlier controller has collected them all.
 
     Args:

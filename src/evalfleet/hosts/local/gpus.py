@@ -21,33 +21,33 @@ from evalfleet.runner.gpu import devices, locks, probe, rules
 NO_DRIVER = "this machine has no NVIDIA driver"
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class LocalGpu(Struct, frozen=True, kw_only=True):
     cards: tuple[Card, ...]
     problem: str | None = None  # why none can be seen
 
 
-class Held(Exception):
+class GpuInUse(Exception):
     """Another process has locked the GPU; the message says which."""
 
 
-def look(spool: Path) -> Seen:
+def look(spool: Path) -> LocalGpu:
     """The current state of every GPU. Takes seconds if the driver is asleep, so do not call it in an event loop."""
     rows = probe.read_stand_in(str(spool), os.getpid())
     if rows is not None:
-        return Seen(cards=_cards(spool, rows))
+        return LocalGpu(cards=_cards(spool, rows))
     if not devices.may_have_gpus():
-        return Seen(cards=(), problem=NO_DRIVER)
+        return LocalGpu(cards=(), problem=NO_DRIVER)
     try:
-        return Seen(cards=_cards(spool, probe.Look(str(spool), os.getpid()).rows()))
+        return LocalGpu(cards=_cards(spool, probe.GpuProbe(str(spool), os.getpid()).rows()))
     except OSError as error:
-        return Seen(cards=(), problem=str(error))
+        return LocalGpu(cards=(), problem=str(error))
 
 
 def _cards(spool: Path, rows: Iterable[dict[str, Any]]) -> tuple[Card, ...]:
-    return gpus_of(HOST, [_told(spool, row) for row in rows])
+    return gpus_of(HOST, [_with_holder(spool, row) for row in rows])
 
 
-def _told(spool: Path, row: dict[str, Any]) -> dict[str, Any]:
+def _with_holder(spool: Path, row: dict[str, Any]) -> dict[str, Any]:
     locked = locks.holder(locks.folder_for(str(spool)), row["uuid"], str(spool), names=False)
     return {
         **row,
@@ -68,7 +68,7 @@ def lock(spool: Path, uuid: str, words: str) -> int:
     """
     try:
         fd = locks.lock(locks.folder_for(str(spool)), uuid, words)
-    except locks.Held as held:
-        raise Held(held.words) from None
+    except locks.GpuLockHeld as held:
+        raise GpuInUse(held.words) from None
     os.set_inheritable(fd, True)
     return fd

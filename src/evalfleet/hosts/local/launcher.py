@@ -93,7 +93,7 @@ async def start_runner(
         ) from error
     except OSError as error:
         raise RunnerUnavailable(f"cannot run the runner's Python {python}: {error.strerror}") from error
-    return _told(python, done.returncode, done.stdout, done.stderr)
+    return _runner_answer(python, done.returncode, done.stdout, done.stderr)
 
 
 def _reachable(spool: Path) -> RunnerInfo | None:
@@ -102,7 +102,7 @@ def _reachable(spool: Path) -> RunnerInfo | None:
     return running if running is not None and Path(running.socket).exists() else None
 
 
-def _told(python: str, status: int, stdout: bytes, stderr: bytes) -> RunnerInfo:
+def _runner_answer(python: str, status: int, stdout: bytes, stderr: bytes) -> RunnerInfo:
     try:
         line: dict[str, Any] = json.loads(stdout)
         if "error" in line:

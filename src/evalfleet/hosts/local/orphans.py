@@ -48,7 +48,7 @@ class RunnerView(Struct, frozen=True, kw_only=True):
         return self.info is not None or self.starting
 
 
-class Stray(Struct, frozen=True, kw_only=True):
+class StrayProcess(Struct, frozen=True, kw_only=True):
     """A process that should not be there. `start_time` distinguishes it from a later one with the same pid."""
 
     pid: int
@@ -97,7 +97,7 @@ def spooled(spool: Path) -> list[str]:
         return []
 
 
-def orphans(spool: Path) -> list[Stray]:
+def orphans(spool: Path) -> list[StrayProcess]:
     """Processes of this spool's attempts without a living runner.
 
     The processes are listed before the runner is asked. An attempt that it does not report as live has been left behind, or has
@@ -113,19 +113,19 @@ def orphans(spool: Path) -> list[Stray]:
     return [one for one in found if one.attempt not in live and _is_marked(one, spool)]
 
 
-def lost_runners(spool: Path) -> list[Stray]:
+def lost_runners(spool: Path) -> list[StrayProcess]:
     """Runners of this spool that still run although the spool was deleted; they can no longer be reached."""
     lock = os.path.join(os.path.realpath(spool), "runner.lock") + " (deleted)"
-    found = {stat.pid: stat for stat in process_tree.everybody() if not stat.dead and _is_runner(stat.pid, lock)}
+    found = {stat.pid: stat for stat in process_tree.all_pids() if not stat.dead and _is_runner(stat.pid, lock)}
     # A forked assistant of such a runner looks the same, and ends with it.
     return [
-        Stray(pid=stat.pid, start_time=stat.start_time, attempt=None, command=_command(stat.pid))
+        StrayProcess(pid=stat.pid, start_time=stat.start_time, attempt=None, command=_command(stat.pid))
         for stat in found.values()
         if stat.parent not in found
     ]
 
 
-def end(stray: Stray, spool: Path) -> bool:
+def end(stray: StrayProcess, spool: Path) -> bool:
     """Kill a stray process if it is still the same one, and wait for its end. Returns whether it was killed."""
     if not (_is_marked(stray, spool) if stray.attempt else _is_lost_runner(stray, spool)):
         return False
@@ -136,16 +136,16 @@ def end(stray: Stray, spool: Path) -> bool:
     return _wait(lambda: not _is_same(stray))
 
 
-def end_orphans(spool: Path) -> list[Stray]:
+def end_orphans(spool: Path) -> list[StrayProcess]:
     """Kill orphans until a scan of all processes finds none: one may have forked during the scan."""
-    ended: list[Stray] = []
+    ended: list[StrayProcess] = []
     deadline = time.monotonic() + END_S
     while (found := orphans(spool)) and time.monotonic() < deadline:
         ended += [one for one in found if end(one, spool)]
     return ended
 
 
-def lock_holder(path: Path) -> Stray | None:
+def lock_holder(path: Path) -> StrayProcess | None:
     """The process that holds a lock file for at least 0.2 s; None if there is none.
 
     Reads the kernel's list of locks instead of taking the lock, so that no other process has to wait.
@@ -157,7 +157,7 @@ def lock_holder(path: Path) -> Stray | None:
         time.sleep(_HELD_S / 4)
         first = first if _lock_pid(path) == first else None
     stat = None if first is None else process_tree.stat_of(first)
-    return stat and Stray(pid=stat.pid, start_time=stat.start_time, attempt=None, command=_command(stat.pid))
+    return stat and StrayProcess(pid=stat.pid, start_time=stat.start_time, attempt=None, command=_command(stat.pid))
 
 
 def socket_folder(runtime: str | None) -> tuple[Path, str | None]:
@@ -196,15 +196,17 @@ def _ask(path: str, message: dict[str, Any]) -> dict[str, Any]:
     return answer  # pyright: ignore[reportUnknownVariableType]
 
 
-def _marked(spool: Path) -> list[Stray]:
+def _marked(spool: Path) -> list[StrayProcess]:
     prefix = os.fsencode(os.path.realpath(spool) + "/attempts/")
-    found: list[Stray] = []
-    for stat in process_tree.everybody():
+    found: list[StrayProcess] = []
+    for stat in process_tree.all_pids():
         environment = {} if stat.dead else process_tree.environment(stat.pid)
         attempt = environment.get(_ATTEMPT)
         if attempt and environment.get(_TASK, b"").startswith(prefix) and _shares_files(stat.pid, spool):
             name = attempt.decode(errors="replace")
-            found.append(Stray(pid=stat.pid, start_time=stat.start_time, attempt=name, command=_command(stat.pid)))
+            found.append(
+                StrayProcess(pid=stat.pid, start_time=stat.start_time, attempt=name, command=_command(stat.pid))
+            )
     return found
 
 
@@ -218,16 +220,16 @@ def _shares_files(pid: int, spool: Path) -> bool:
         return False
 
 
-def _is_same(stray: Stray) -> bool:
+def _is_same(stray: StrayProcess) -> bool:
     return process_tree.is_same(stray.pid, stray.start_time, process_tree.boot_id())
 
 
-def _is_marked(stray: Stray, spool: Path) -> bool:
+def _is_marked(stray: StrayProcess, spool: Path) -> bool:
     folder = f"{os.path.realpath(spool)}/attempts/{stray.attempt}"
     return _is_same(stray) and process_tree.marks(stray.pid, stray.attempt or "", folder)
 
 
-def _is_lost_runner(stray: Stray, spool: Path) -> bool:
+def _is_lost_runner(stray: StrayProcess, spool: Path) -> bool:
     lock = os.path.join(os.path.realpath(spool), "runner.lock") + " (deleted)"
     return _is_same(stray) and _is_runner(stray.pid, lock)
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from evalfleet.errors import RunnerRefused, RunnerUnavailable
 from evalfleet.hosts.protocol.host_clock import HostClock, our_time
-from evalfleet.hosts.protocol.messages import NotTheProtocol, check_answer, check_event, check_slots, moment
+from evalfleet.hosts.protocol.messages import ProtocolViolation, check_answer, check_event, check_slots, moment
 from evalfleet.model import JsonObject
 
 PROTOCOL = 1
@@ -31,7 +31,7 @@ _EVENT = re.compile(
 OnEvents: TypeAlias = Callable[[list[JsonObject]], None]
 
 
-class Refusal(RunnerRefused):
+class CommandRefused(RunnerRefused):
     """The runner refused a request.
 
     Attributes:
@@ -140,7 +140,7 @@ class RunnerLink:
             self._break("the runner closed the connection")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
             self._break(_words(error))
-        except (msgspec.MsgspecError, NotTheProtocol) as error:
+        except (msgspec.MsgspecError, ProtocolViolation) as error:
             self._break(_foreign(error))
         finally:
             self._break("the connection is no longer being read")
@@ -156,7 +156,7 @@ class RunnerLink:
         raise_refusal(answer)
         try:
             check_answer(do, answer)
-        except NotTheProtocol as error:
+        except ProtocolViolation as error:
             self._break(_foreign(error))
             raise RunnerUnavailable(_foreign(error)) from error
         return answer
@@ -256,7 +256,7 @@ class RunnerLink:
             self._break(f"the runner closed the connection: {message.get('message')}")
             return
         if not isinstance(number, int):
-            raise NotTheProtocol(f"an answer to request {number!r:.80}")
+            raise ProtocolViolation(f"an answer to request {number!r:.80}")
         now = moment(message["now"]) if "now" in message else None
         found = self._calls.pop(number, None)
         if found is None:
@@ -290,4 +290,4 @@ def _words(error: Exception) -> str:
 def raise_refusal(answer: JsonObject) -> None:
     """Raise Refusal if the answer is a refusal."""
     if not answer.get("ok"):
-        raise Refusal(str(answer.get("error")), str(answer.get("message")), answer.get("errno"))
+        raise CommandRefused(str(answer.get("error")), str(answer.get("message")), answer.get("errno"))

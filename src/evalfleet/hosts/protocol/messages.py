@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from evalfleet.model import JsonObject
 
 
-class NotTheProtocol(Exception):
+class ProtocolViolation(Exception):
     """A runner sent an invalid message. Only its connection is closed."""
 
 
@@ -95,13 +95,13 @@ def check_event(event: JsonObject) -> None:
     seen = _check(event, _Event)
     numbers = (seen.at, seen.cost_usd or 0.0, seen.step or 0)
     if not 0 <= seen.event < _MOST or not all(isfinite(one) and abs(one) < 2**63 for one in numbers):
-        raise NotTheProtocol("an event with impossible numbers")
+        raise ProtocolViolation("an event with impossible numbers")
 
 
 def moment(value: object) -> float:
     """Raise NotTheProtocol unless it is a valid time."""
     if isinstance(value, bool) or not isinstance(value, float | int) or not isfinite(value):
-        raise NotTheProtocol(f"the time {value!r:.80}")
+        raise ProtocolViolation(f"the time {value!r:.80}")
     return float(value)
 
 
@@ -109,4 +109,4 @@ def _check(message: JsonObject, shape: type[Any]) -> Any:
     try:
         return msgspec.convert(message, shape)
     except msgspec.ValidationError as error:
-        raise NotTheProtocol(str(error)) from error
+        raise ProtocolViolation(str(error)) from error

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from evalfleet.hosts.base import HostInfo, Inbox, Known, Launch, Observation, Room, gpus_of
+from evalfleet.hosts.base import AttemptEvent, HostInfo, Inbox, KnownAttempt, Launch, SlotReport, gpus_of
 from evalfleet.hosts.load import load_of
-from evalfleet.hosts.protocol.link import PROTOCOL, OnEvents, Refusal, RunnerLink, raise_refusal
+from evalfleet.hosts.protocol.link import PROTOCOL, CommandRefused, OnEvents, RunnerLink, raise_refusal
 from evalfleet.model import PYTHON, JsonObject
 
 # Answers that say something about the controller or the connection, not about the attempt that was to be launched.
@@ -22,7 +22,7 @@ _CAUSES = {"draining": "preempted", "io_error": "host_failed"}
 def into(inbox: Inbox) -> OnEvents:
     """A callback for `RunnerLink` that puts events into the engine's inbox."""
     return lambda events: inbox.put(
-        [Observation(event["attempt"], event["event"], event["at"], event["type"], event) for event in events]
+        [AttemptEvent(event["attempt"], event["event"], event["at"], event["type"], event) for event in events]
     )
 
 
@@ -50,22 +50,22 @@ class RunnerHost:
         self._link = link
         self._python = python
         self._inbox = inbox
-        self._info = info if slots is None else replace(info, room=Room())
+        self._info = info if slots is None else replace(info, room=SlotReport())
         self._fence: JsonObject = {"run": run_id, "epoch": epoch, **(claim or {})}
         self._slots = slots
         link.on_slots = self._told_slots
-        self._others: tuple[Known, ...] = ()
+        self._others: tuple[KnownAttempt, ...] = ()
 
     @property
     def info(self) -> HostInfo:
         return self._info
 
-    async def known(self) -> list[Known]:
+    async def known(self) -> list[KnownAttempt]:
         asked_at = time.monotonic()
         answer = await self._link.request("hello", protocol=PROTOCOL, notices=True, load=True, **self._fence)
         ours = [one for one in answer["attempts"] if one["run"] == self._fence["run"]]
         theirs = [one for one in answer["attempts"] if one["run"] != self._fence["run"]]
-        self._others = tuple(Known(one["attempt"], one["state"] == "running") for one in theirs)
+        self._others = tuple(KnownAttempt(one["attempt"], one["state"] == "running") for one in theirs)
         live = frozenset(one.attempt_id for one in self._others if one.live)
         self._info = replace(self._info, others=live, age_s=answer.get("age_s"))
         if "gpus" in answer:
@@ -73,21 +73,21 @@ class RunnerHost:
             looked_at = asked_at - float(answer.get("gpus_age_s") or 0)
             self._info = replace(self._info, gpus=len(devices), devices=devices, looked_at=looked_at)
         self._info = replace(self._info, load=load_of(answer))
-        return [Known(one["attempt"], one["state"] == "running") for one in ours]
+        return [KnownAttempt(one["attempt"], one["state"] == "running") for one in ours]
 
     async def want(self, slots: int) -> None:
         if self._info.room is None:
             return
         try:
             self._told_slots(await self._link.request("want", **self._fence, slots=self._slots, most=slots))
-        except Refusal as error:
+        except CommandRefused as error:
             if error.code != "bad_request":
                 raise
             self._info = replace(self._info, room=None)  # a busy runner of an older version, which counts none
             self._inbox.poke()
 
     def _told_slots(self, told: JsonObject) -> None:
-        room = Room(
+        room = SlotReport(
             free=int(told["free"]),
             live=frozenset(told["live"]),
             others=int(told["others"]),
@@ -99,7 +99,7 @@ class RunnerHost:
             self._inbox.poke()
 
     @property
-    def others(self) -> Sequence[Known]:
+    def others(self) -> Sequence[KnownAttempt]:
         return self._others
 
     async def clear(self, run_id: str, epoch: int, *, stop: Sequence[str], forget: Sequence[str]) -> None:
@@ -158,7 +158,7 @@ class RunnerHost:
     def _end(self, attempt_id: str, cause: str, message: str, errno: int | None) -> None:
         """The end of an attempt that never started."""
         end: JsonObject = {"cause": cause, "message": message, "errno": errno}
-        self._inbox.put([Observation(attempt_id, 0, 0.0, "ended", end)])
+        self._inbox.put([AttemptEvent(attempt_id, 0, 0.0, "ended", end)])
 
     async def _all(self, messages: Iterable[JsonObject]) -> None:
         for answer in await self._link.send_many(messages):

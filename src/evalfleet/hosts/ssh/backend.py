@@ -20,7 +20,7 @@ from evalfleet.core.readiness import Notice, ReadinessCheck
 from evalfleet.errors import BackendError, ConfigError, RunnerRefused, RunnerUnavailable
 from evalfleet.hosts.access import USERS
 from evalfleet.hosts.base import CanarySpec, HostInfo, Inbox, gpus_of, single_error
-from evalfleet.hosts.protocol.link import PROTOCOL, OnEvents, Refusal, RunnerLink
+from evalfleet.hosts.protocol.link import PROTOCOL, CommandRefused, OnEvents, RunnerLink
 from evalfleet.hosts.protocol.runner_host import into
 from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
 from evalfleet.layout import Home
@@ -34,14 +34,14 @@ except ImportError as error:
         "hosts over SSH need the package asyncssh, which is not installed; run `pip install 'evalfleet[ssh]'`"
     ) from error
 
-from evalfleet.hosts.ssh.bulk_link import Bulk
-from evalfleet.hosts.ssh.channel import Place, opened, told
-from evalfleet.hosts.ssh.collect import Caps
+from evalfleet.hosts.ssh.bulk_link import BulkLink
+from evalfleet.hosts.ssh.channel import RunnerPlace, run_command, runner_stream
+from evalfleet.hosts.ssh.collect import CollectLimits
 from evalfleet.hosts.ssh.connection import Keepalive, connected
 from evalfleet.hosts.ssh.host import SshHost
 from evalfleet.hosts.ssh.login.host_keys import HostKeys
-from evalfleet.hosts.ssh.tools import Equipment, Parcel, Say, Tell, prepare_host, recheck_host
-from evalfleet.hosts.ssh.upload import Sums
+from evalfleet.hosts.ssh.tools import HostTools, Say, Tell, ToolsPackage, prepare_host, recheck_host
+from evalfleet.hosts.ssh.upload import FileSums
 
 _HELLO_S = 150.0  # the first answer may wait for a runner that ends what its dead predecessor left, on a host far away
 _ENDED_S = 30.0
@@ -57,7 +57,7 @@ class SshSettings(Struct, frozen=True, kw_only=True):
     known_hosts: tuple[Path, ...] = USERS
     ssh_config: Path | None = None  # for hosts that use it; None: the files that ssh reads by itself
     keepalive: Keepalive = field(default_factory=Keepalive)
-    caps: Caps = field(default_factory=Caps)
+    caps: CollectLimits = field(default_factory=CollectLimits)
 
 
 class SshBackend:
@@ -83,10 +83,10 @@ class SshBackend:
         self.canary: CanarySpec | None = None
         self._spec = spec
         self._settings = settings
-        self._place = Place(folder=spec.folder, python=spec.python)
-        self._sums = Sums()
+        self._place = RunnerPlace(folder=spec.folder, python=spec.python)
+        self._sums = FileSums()
         trust = settings.trust_first_use
-        self._tools = None if tools is None else Equipment(spec, tools, notice)
+        self._tools = None if tools is None else HostTools(spec, tools, notice)
         self._keys = HostKeys(home.known_hosts, settings.known_hosts, trust_first_use=trust, notice=notice)
 
     @asynccontextmanager
@@ -104,8 +104,8 @@ class SshBackend:
                         fence = {"run": run_id, "epoch": epoch, **self._claim}
                         hello = await _in_time(link, "hello", protocol=PROTOCOL, **fence)
                         busy = any(one["run"] == run_id and one["state"] == "running" for one in hello["attempts"])
-                        python = await self._tools.brought(connection, busy=busy)
-                bulk = Bulk(lambda: self._linked(connection, lambda _: None))
+                        python = await self._tools.prepare(connection, busy=busy)
+                bulk = BulkLink(lambda: self._linked(connection, lambda _: None))
                 group = await stack.enter_async_context(anyio.create_task_group())
                 stack.callback(group.cancel_scope.cancel)
                 group.start_soon(bulk.serve)
@@ -129,7 +129,7 @@ class SshBackend:
         """Use a separate connection, which inspects the runner without its protocol."""
         with anyio.move_on_after(_OTHER_S), suppress(BackendError), single_error():
             async with self._connected() as connection:
-                seen = await told(connection, self._place, "look")
+                seen = await run_command(connection, self._place, "look")
             if not seen["held"]:
                 return OtherWay.GONE  # the host itself says that nobody has the spool's lock
             if seen["answers"]:
@@ -140,9 +140,11 @@ class SshBackend:
         """The host's resources (`host`), and whether a runner is there (`held`) and `answers`. Starts nothing."""
         with single_error(), self._named():
             async with self._connected() as connection:
-                return await told(connection, self._place, "look")
+                return await run_command(connection, self._place, "look")
 
-    async def prepare(self, tools: Tools, tell: Tell, say: Say, parcel: Parcel | None = None) -> list[ReadinessCheck]:
+    async def prepare(
+        self, tools: Tools, tell: Tell, say: Say, package: ToolsPackage | None = None
+    ) -> list[ReadinessCheck]:
         """Make the host ready for the tools' benchmark; see `tools.prepare_host`. A failure becomes a check that does not hold."""
         begun = anyio.current_time()
         login = ReadinessCheck(name="ssh", holds=True, seen=str(self._spec.login))
@@ -151,7 +153,7 @@ class SshBackend:
                 async with self._connected() as connection:
                     login = replace(login, took_s=round(anyio.current_time() - begun, 3))
                     tell(login)
-                    return [login, *await prepare_host(connection, self._spec, tools, tell, say, parcel)]
+                    return [login, *await prepare_host(connection, self._spec, tools, tell, say, package)]
         except BackendError as error:
             login = replace(login, holds=False, seen=str(error), remedy="then prepare again")
             tell(login)
@@ -177,7 +179,7 @@ class SshBackend:
     async def _tell(self, word: str, *more: str) -> JsonObject:
         with self._named(), single_error():
             async with self._connected() as connection:
-                return await told(connection, self._place, word, *more)
+                return await run_command(connection, self._place, word, *more)
 
     def _connected(self) -> AbstractAsyncContextManager[asyncssh.SSHClientConnection]:
         return connected(self._spec, self._keys, self._settings.keepalive, self._settings.ssh_config)
@@ -188,7 +190,10 @@ class SshBackend:
     ) -> AsyncGenerator[RunnerLink]:
         """A link to the host's runner, which is started if it does not run."""
         words = ("stdio", "--spool", "{folder}", "--idle", f"{self._settings.idle_s:g}")
-        async with opened(connection, self._place, *words) as stream, RunnerLink.connect(stream, on_events) as link:
+        async with (
+            runner_stream(connection, self._place, *words) as stream,
+            RunnerLink.connect(stream, on_events) as link,
+        ):
             yield link
 
     @asynccontextmanager
@@ -202,7 +207,7 @@ class SshBackend:
             async with self._linked(connection, into(inbox)) as link:
                 try:
                     hello = await _in_time(link, "hello", protocol=PROTOCOL, notices=True, **fence)
-                except Refusal as error:
+                except CommandRefused as error:
                     if error.code != "bad_request":
                         raise
                     hello: JsonObject = {"version": None}
@@ -245,7 +250,7 @@ async def _in_time(link: RunnerLink, do: str, **fields: Any) -> JsonObject:
 async def _watch(link: RunnerLink) -> None:
     try:
         await _in_time(link, "watch")
-    except Refusal as error:
+    except CommandRefused as error:
         if error.code != "bad_request":  # a busy runner of an older version, which knows no notices
             raise
 

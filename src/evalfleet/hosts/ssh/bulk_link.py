@@ -15,7 +15,7 @@ from evalfleet.hosts.protocol.link import RunnerLink
 Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[RunnerLink]]
 
 
-class Bulk:
+class BulkLink:
     """Opened on first use, and again if it breaks. `serve` must run beside its users."""
 
     def __init__(self, open_link: Opener) -> None:

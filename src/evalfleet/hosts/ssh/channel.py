@@ -20,7 +20,7 @@ from evalfleet.hosts.ssh.connection import words_of
 from evalfleet.model import JsonObject
 from evalfleet.runner.__main__ import KEPT
 from evalfleet.runner.bootstrap import MARK
-from evalfleet.runner.build import bootstrap, build, visitor
+from evalfleet.runner.build import bootstrap, build, visit_program
 
 Process: TypeAlias = asyncssh.SSHClientProcess[bytes]
 
@@ -39,7 +39,7 @@ _FIND = (
 )
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class RunnerPlace(Struct, frozen=True, kw_only=True):
     """The runner's folder and Python on a host."""
 
     folder: str
@@ -80,7 +80,9 @@ class ChannelStream(ByteStream):
 
 
 @asynccontextmanager
-async def opened(connection: asyncssh.SSHClientConnection, place: Place, *words: str) -> AsyncGenerator[ChannelStream]:
+async def runner_stream(
+    connection: asyncssh.SSHClientConnection, place: RunnerPlace, *words: str
+) -> AsyncGenerator[ChannelStream]:
     """Start the runner's program on the host with the arguments `words`, as a stream. Copies it there first if it is missing.
 
     Raises:
@@ -100,8 +102,8 @@ async def opened(connection: asyncssh.SSHClientConnection, place: Place, *words:
 
 
 @asynccontextmanager
-async def visited(
-    connection: asyncssh.SSHClientConnection, place: Place, orders: JsonObject
+async def visit_answers(
+    connection: asyncssh.SSHClientConnection, place: RunnerPlace, orders: JsonObject
 ) -> AsyncGenerator[AsyncGenerator[JsonObject]]:
     """Run the inspection program on the host and return its answers line by line. Writes nothing on the host.
 
@@ -109,13 +111,16 @@ async def visited(
         HostRefused: the host has no Python that will do.
         HostUnreachable: the connection broke.
     """
-    async with handed(connection, place, visitor(), orders) as (_, process), aclosing(_lines(process)) as lines:
+    async with (
+        run_program(connection, place, visit_program(), orders) as (_, process),
+        aclosing(_lines(process)) as lines,
+    ):
         yield lines
 
 
 @asynccontextmanager
-async def handed(
-    connection: asyncssh.SSHClientConnection, place: Place, program: bytes, orders: JsonObject
+async def run_program(
+    connection: asyncssh.SSHClientConnection, place: RunnerPlace, program: bytes, orders: JsonObject
 ) -> AsyncGenerator[tuple[JsonObject, Process]]:
     """Send a program to the host's Python and wait for its first marked line. Writes nothing on the host.
 
@@ -128,7 +133,7 @@ async def handed(
         try:
             with anyio.fail_after(ANSWER_S):
                 process.stdin.write(program_text(program, {"folder": place.folder, **orders}))
-                first = await _marked(process, ", ".join(_pythons(place)))
+                first = await _marked_line(process, ", ".join(_pythons(place)))
         except TimeoutError as error:
             raise HostUnreachable(f"the host has not answered for {ANSWER_S:.0f} s") from error
         except (asyncssh.Error, OSError) as error:
@@ -163,10 +168,12 @@ async def waiting_python(
 ) -> Process:
     """Start the first of these Pythons on the host that is 3.`least` or newer; it waits for a program. Raises HostUnreachable."""
     find = _FIND.replace("LEAST", str(least))
-    return await started(connection, " ".join(["exec sh -c", shlex.quote(find), "sh", *map(shlex.quote, pythons)]))
+    return await start_process(
+        connection, " ".join(["exec sh -c", shlex.quote(find), "sh", *map(shlex.quote, pythons)])
+    )
 
 
-async def started(connection: asyncssh.SSHClientConnection, command: str) -> Process:
+async def start_process(connection: asyncssh.SSHClientConnection, command: str) -> Process:
     """Start a command on the host. Raises HostUnreachable."""
     try:
         return await connection.create_process(command, encoding=None)
@@ -180,13 +187,15 @@ def program_text(program: bytes, orders: JsonObject) -> bytes:
     return f'import base64; exec(base64.b64decode("{text}").decode())\n{json.dumps(orders)}\n'.encode()
 
 
-def _pythons(place: Place) -> tuple[str, ...]:
+def _pythons(place: RunnerPlace) -> tuple[str, ...]:
     return (place.python,) if place.python else PYTHONS
 
 
-async def told(connection: asyncssh.SSHClientConnection, place: Place, word: str, *more: str) -> JsonObject:
+async def run_command(
+    connection: asyncssh.SSHClientConnection, place: RunnerPlace, word: str, *more: str
+) -> JsonObject:
     """Run one command of the runner's program on the host and return its answer, a line of JSON."""
-    async with opened(connection, place, word, "--spool", "{folder}", *more) as stream:
+    async with runner_stream(connection, place, word, "--spool", "{folder}", *more) as stream:
         data = b""
         try:
             with anyio.fail_after(ANSWER_S), suppress(anyio.EndOfStream):
@@ -199,7 +208,7 @@ async def told(connection: asyncssh.SSHClientConnection, place: Place, word: str
             raise RunnerUnavailable(f"the runner's program gave an invalid answer: {data[:80]!r}") from error
 
 
-async def _prepare(process: Process, place: Place, words: tuple[str, ...]) -> None:
+async def _prepare(process: Process, place: RunnerPlace, words: tuple[str, ...]) -> None:
     """Copy the runner to the host if it is missing, and let the process become it."""
     data, _ = build()
     orders: JsonObject = {
@@ -212,7 +221,7 @@ async def _prepare(process: Process, place: Place, words: tuple[str, ...]) -> No
     try:
         with suppress(BrokenPipeError):  # it has ended already; why is read below
             process.stdin.write(program_text(bootstrap(), orders))
-        line = await _marked(process, ", ".join(_pythons(place)))
+        line = await _marked_line(process, ", ".join(_pythons(place)))
         if not line.get("has") and "error" not in line:
             process.stdin.write(data)
             await process.stdin.drain()
@@ -222,7 +231,7 @@ async def _prepare(process: Process, place: Place, words: tuple[str, ...]) -> No
         raise HostRefused(f"cannot copy the runner to the host: {line['error']}")
 
 
-async def _marked(process: Process, tried: str) -> dict[str, Any]:
+async def _marked_line(process: Process, tried: str) -> dict[str, Any]:
     """The first marked line; a login shell may print others before it."""
     seen = 0
     while seen < NOISE:

@@ -31,7 +31,7 @@ MOST_PIECES = 64
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO})  # or no regular file
 
 
-class Caps(Struct, frozen=True, kw_only=True):
+class CollectLimits(Struct, frozen=True, kw_only=True):
     """How much is collected at most; the rest stays on the host."""
 
     file_bytes: int = 4 << 30
@@ -50,7 +50,7 @@ class _Piece(Struct, frozen=True):
 class Collection:
     """The transfer of one attempt's files to one destination."""
 
-    def __init__(self, link: RunnerLink, attempt_id: str, destination: Path, caps: Caps) -> None:
+    def __init__(self, link: RunnerLink, attempt_id: str, destination: Path, caps: CollectLimits) -> None:
         self._link = link
         self._attempt_id = attempt_id
         self._destination = destination
@@ -58,7 +58,7 @@ class Collection:
         self._partial = destination.with_name(f"{destination.name}.partial")
         self._left_out: dict[str, str] = {}  # path -> why
 
-    async def bring(self, secrets: Mapping[str, str]) -> None:
+    async def collect(self, secrets: Mapping[str, str]) -> None:
         """Collect the files. Does nothing if the host does not have the attempt, or the attempt has not ended.
 
         Raises:
@@ -72,15 +72,15 @@ class Collection:
         if secrets:
             # What an earlier try brought may have been cleaned in part, so that sizes tell nothing.
             await anyio.to_thread.run_sync(self._start_anew)
-        if not await self._bring_fixed():
+        if not await self._collect_fixed():
             return
         manifest = await anyio.to_thread.run_sync(self._manifest)
         artifacts = self._wanted(manifest)
-        await self._bring_all(artifacts)
+        await self._collect_all(artifacts)
         await anyio.to_thread.run_sync(self._finish, manifest, artifacts, secrets)
         _raise_left_out(self._destination)
 
-    async def _bring_fixed(self) -> bool:
+    async def _collect_fixed(self) -> bool:
         """Request the attempt's state and the start of its standard files at once: usually that is all. False if it has not ended."""
         pieces = [_Piece(path, self._have(path), PIECE) for path in FILES]
         hello: JsonObject = {"do": "hello", "protocol": PROTOCOL}
@@ -89,10 +89,10 @@ class Collection:
         if found != ["ended"]:
             return False
         sizes = await anyio.to_thread.run_sync(self._write, pieces, answers)
-        await self._bring_all({path: min(size, self._caps.file_bytes) for path, size in sizes.items()})
+        await self._collect_all({path: min(size, self._caps.file_bytes) for path, size in sizes.items()})
         return True
 
-    async def _bring_all(self, sizes: Mapping[str, int]) -> None:
+    async def _collect_all(self, sizes: Mapping[str, int]) -> None:
         for batch in _batches(self._missing(sizes)):
             answers = await self._link.send_many(one.message(self._attempt_id) for one in batch)
             await anyio.to_thread.run_sync(self._write, batch, answers)

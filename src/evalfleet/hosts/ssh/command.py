@@ -28,7 +28,7 @@ _TIED = (
 )
 
 
-class Ended(Struct, frozen=True, kw_only=True):
+class CommandEnd(Struct, frozen=True, kw_only=True):
     """How a command ended. `exit` is None if that is not known: it timed out, or the host was lost."""
 
     exit: int | None = None
@@ -36,7 +36,9 @@ class Ended(Struct, frozen=True, kw_only=True):
     is_lost: bool = False  # the host was not reached, or the connection broke
 
 
-async def run(connection: asyncssh.SSHClientConnection, command: str, sink: Sink, timeout_s: float | None) -> Ended:
+async def run(
+    connection: asyncssh.SSHClientConnection, command: str, sink: Sink, timeout_s: float | None
+) -> CommandEnd:
     """Run a command in the login shell, without input. On a timeout or cancellation it is ended on the host as well.
 
     Args:
@@ -46,16 +48,16 @@ async def run(connection: asyncssh.SSHClientConnection, command: str, sink: Sink
         tied = f"exec sh -c {shlex.quote(_TIED)} sh {shlex.quote(command)}"
         process = await connection.create_process(tied, encoding=None)
     except (asyncssh.Error, OSError) as error:
-        return Ended(error=f"the host opens no session: {words_of(error)}", is_lost=True)
+        return CommandEnd(error=f"the host opens no session: {words_of(error)}", is_lost=True)
     try:
         with anyio.move_on_after(timeout_s):
             return await _watched(process, sink)
-        return Ended(error=f"did not finish within {timeout_s:g} s, and was stopped on the host")
+        return CommandEnd(error=f"did not finish within {timeout_s:g} s, and was stopped on the host")
     finally:
         await _close(process)
 
 
-async def _watched(process: Process, sink: Sink) -> Ended:
+async def _watched(process: Process, sink: Sink) -> CommandEnd:
     lost: list[str] = []
 
     async def pump(stream: str, reader: asyncssh.SSHReader[bytes]) -> None:
@@ -73,8 +75,8 @@ async def _watched(process: Process, sink: Sink) -> Ended:
             group.start_soon(pump, stream, reader)
     await process.wait_closed()
     if process.exit_status is None and process.exit_signal is None:
-        return Ended(error=f"the connection was lost{f': {lost[0]}' if lost else ''}", is_lost=True)
-    return Ended(exit=exit_of(process))
+        return CommandEnd(error=f"the connection was lost{f': {lost[0]}' if lost else ''}", is_lost=True)
+    return CommandEnd(exit=exit_of(process))
 
 
 def exit_of(process: asyncssh.SSHClientProcess[bytes]) -> int:

@@ -17,7 +17,7 @@ from evalfleet.errors import BackendError, HostRefused, HostUnreachable
 from evalfleet.hosts.ssh.login.config import Hop, route
 from evalfleet.hosts.ssh.login.host_keys import HostKeys, refusal
 from evalfleet.hosts.ssh.login.hosts_file import Login, SshHostSpec
-from evalfleet.hosts.ssh.login.proxy import proxied
+from evalfleet.hosts.ssh.login.proxy import proxy_socket
 from evalfleet.hosts.ssh.login.user_keys import identity
 
 HANDSHAKE_S = 120.0  # nine times there and back: a host that is five seconds away is slow, not gone
@@ -67,10 +67,10 @@ async def _open(
 ) -> AsyncGenerator[asyncssh.SSHClientConnection]:
     login, known_as = hop.login, hop.known_as or hop.login
     trust = keys.trust(known_as, given, hop.known_hosts)
-    doorkeeper = keys.doorkeeper(trust)
+    check = keys.check(trust)
     options: dict[str, Any] = {
         "config": None,  # `hop` says it all
-        "client_factory": lambda: doorkeeper,
+        "client_factory": lambda: check,
         "known_hosts": (trust.keys, trust.authorities, trust.revoked),
         "server_host_key_algs": trust.algorithms(),
         "preferred_auth": "publickey",
@@ -89,10 +89,10 @@ async def _open(
                 if tunnel is None and hop.command is None:
                     options["sock"] = await _dial(login, connect_s)
                 elif tunnel is None and hop.command is not None:
-                    options["sock"] = await stack.enter_async_context(proxied(hop.command))
+                    options["sock"] = await stack.enter_async_context(proxy_socket(hop.command))
                 connection = await asyncssh.connect(login.address, login.port or SSH_PORT, **options, **offered)
             except asyncssh.HostKeyNotVerifiable as error:
-                raise refusal(login, trust, doorkeeper.shown, error.reason) from error
+                raise refusal(login, trust, check.shown, error.reason) from error
             except asyncssh.PermissionDenied as error:
                 raise HostRefused(_no_entry(hop)) from error
             except TimeoutError as error:
@@ -101,9 +101,9 @@ async def _open(
                 way = f" through its ProxyCommand {hop.command!r} (run it by hand to see more)" if hop.command else ""
                 raise HostUnreachable(f"{login}: the connection{way} failed: {words_of(error)}") from error
         stack.push_async_callback(_close, connection)
-        if doorkeeper.shown is not None:
+        if check.shown is not None:
             try:
-                keys.learn(known_as, doorkeeper.shown, hop.known_hosts)
+                keys.learn(known_as, check.shown, hop.known_hosts)
             except OSError as error:
                 raise HostRefused(f"{login}: cannot save its host key: {error}") from error
         yield connection

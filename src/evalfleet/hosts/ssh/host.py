@@ -14,9 +14,9 @@ from evalfleet.errors import BackendError, RunnerUnavailable
 from evalfleet.hosts.base import HostInfo, Inbox, Launch
 from evalfleet.hosts.protocol.link import RunnerLink
 from evalfleet.hosts.protocol.runner_host import RunnerHost
-from evalfleet.hosts.ssh.bulk_link import Bulk
-from evalfleet.hosts.ssh.collect import Caps, Collection
-from evalfleet.hosts.ssh.upload import HostFiles, Sums, Unusable
+from evalfleet.hosts.ssh.bulk_link import BulkLink
+from evalfleet.hosts.ssh.collect import Collection, CollectLimits
+from evalfleet.hosts.ssh.upload import FileSums, HostFiles, UnusableFile
 from evalfleet.model import JsonObject
 
 
@@ -26,15 +26,15 @@ class SshHost(RunnerHost):
     def __init__(
         self,
         link: RunnerLink,
-        bulk: Bulk,
+        bulk: BulkLink,
         group: TaskGroup,
         inbox: Inbox,
         info: HostInfo,
         run_id: str,
         epoch: int,
         *,
-        sums: Sums,
-        caps: Caps,
+        sums: FileSums,
+        caps: CollectLimits,
         python: str | None,
         slots: int,
         claim: JsonObject,
@@ -56,7 +56,7 @@ class SshHost(RunnerHost):
                 continue
             try:
                 files = await self._sums.of(launch.files)
-            except Unusable as error:
+            except UnusableFile as error:
                 self._end(launch.attempt_id, "launch_failed", str(error), error.errno)
                 continue
             adapted = _adapted(launch, {name: digest for name, (digest, _) in files.items()})
@@ -74,18 +74,18 @@ class SshHost(RunnerHost):
         self, attempt_id: str, destination: Path, secrets: Mapping[str, str], *, listed_only: bool = False
     ) -> None:  # other files than those are never brought from a host
         link = await self._bulk.link()
-        await Collection(link, attempt_id, destination, self._caps).bring(secrets)
+        await Collection(link, attempt_id, destination, self._caps).collect(secrets)
 
     async def _launch_later(self, launch: Launch, files: Mapping[str, tuple[str, Path]]) -> None:
         since = anyio.current_time()
         try:
             # What the connection or an expired launch costs here, the engine notices when the host does not know the attempt.
             with suppress(BackendError):
-                await self._files.bring(files)
+                await self._files.upload(files)
                 left_s = launch.valid_for_s - (anyio.current_time() - since)
                 if left_s > 0:
                     await super().launch([replace(launch, valid_for_s=left_s)])
-        except Unusable as error:
+        except UnusableFile as error:
             self._end(launch.attempt_id, "launch_failed", str(error), error.errno)
         finally:
             self._waiting.discard(launch.attempt_id)

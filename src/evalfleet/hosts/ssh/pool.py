@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from evalfleet.core.readiness import Notice
-from evalfleet.hosts.access import Absent, Reachable
+from evalfleet.hosts.access import ReachableHost, UnavailableHost
 from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec, load, read
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject, Pool, PoolHost, Tools
@@ -38,9 +38,9 @@ def hosts(pool: Pool, rows: Sequence[PoolHost] = ()) -> list[SshHostSpec]:
     return [msgspec.convert(row, SshHostSpec, dec_hook=_path) for row in pool.settings["hosts"]]
 
 
-def reachable(pool: Pool, rows: Sequence[PoolHost]) -> Sequence[Reachable | Absent]:
+def reachable(pool: Pool, rows: Sequence[PoolHost]) -> Sequence[ReachableHost | UnavailableHost]:
     trust = pool.settings["trust_first_use"]
-    return [Reachable(pool=pool.name, spec=host, trust_first_use=trust) for host in hosts(pool, rows)]
+    return [ReachableHost(pool=pool.name, spec=host, trust_first_use=trust) for host in hosts(pool, rows)]
 
 
 def slots(pool: Pool) -> int:

@@ -24,7 +24,7 @@ from msgspec import Struct
 from evalfleet import config
 from evalfleet.core.readiness import HostEvent, Notice, Pull, PullEvents, ReadinessCheck, Update
 from evalfleet.errors import ConfigError, HostRefused, HostUnreachable, InputError
-from evalfleet.hosts.ssh.channel import NO_PYTHON, PYTHONS, Process, program_text, started, waiting_python
+from evalfleet.hosts.ssh.channel import NO_PYTHON, PYTHONS, Process, program_text, start_process, waiting_python
 from evalfleet.hosts.ssh.connection import words_of
 from evalfleet.hosts.ssh.login.hosts_file import DEFAULT_FOLDER, SshHostSpec
 from evalfleet.hosts.wheels import Wheel, extras_of, pins_of, plain_name, wheel_of
@@ -46,7 +46,7 @@ Say = Callable[[Update], None]
 Tell = Callable[[ReadinessCheck], None]
 
 
-class Parcel(Struct, frozen=True, kw_only=True):
+class ToolsPackage(Struct, frozen=True, kw_only=True):
     """Everything that is copied to a host, packed once for all hosts."""
 
     key: str  # of the environment that it makes
@@ -54,14 +54,14 @@ class Parcel(Struct, frozen=True, kw_only=True):
     orders: JsonObject
 
 
-class Installed(Struct, frozen=True, kw_only=True):
+class InstalledTools(Struct, frozen=True, kw_only=True):
     """The environment of a run on a host."""
 
     python: str
     fresh: bool  # it was made now
 
 
-def parcel_of(tools: Tools, wheels: Path | None = None) -> Parcel:
+def package_of(tools: Tools, wheels: Path | None = None) -> ToolsPackage:
     """Pack what the tools need. Reads files from disk.
 
     Args:
@@ -91,7 +91,7 @@ def parcel_of(tools: Tools, wheels: Path | None = None) -> Parcel:
         "limit_s": INSTALL_S,
         "unused_s": UNUSED_S,
     }
-    return Parcel(key=key, wheels=brought, orders=orders)
+    return ToolsPackage(key=key, wheels=brought, orders=orders)
 
 
 def _wheels_in(folder: Path) -> list[Wheel]:
@@ -111,7 +111,9 @@ def _wheels_in(folder: Path) -> list[Wheel]:
     return found
 
 
-async def install(connection: asyncssh.SSHClientConnection, spec: SshHostSpec, parcel: Parcel, say: Say) -> Installed:
+async def install(
+    connection: asyncssh.SSHClientConnection, spec: SshHostSpec, package: ToolsPackage, say: Say
+) -> InstalledTools:
     """Create the environment on the host, or find the existing one.
 
     Raises:
@@ -123,18 +125,18 @@ async def install(connection: asyncssh.SSHClientConnection, spec: SshHostSpec, p
     process = await waiting_python(connection, pythons, least=LEAST_PYTHON)
     try:
         with anyio.fail_after(INSTALL_S + 120.0):
-            await _send(process, program_text(_THERE.read_bytes(), {**parcel.orders, "folder": folder}))
+            await _send(process, program_text(_THERE.read_bytes(), {**package.orders, "folder": folder}))
             async for line in _lines(process):
                 match line:
                     case {"tell": str(text)}:
                         say(text)
                     case {"send": True}:
-                        for wheel in parcel.wheels:
+                        for wheel in package.wheels:
                             await _send(process, wheel.data)
                     case {"python": str(python), "fresh": bool(fresh)}:
-                        return Installed(python=python, fresh=fresh)
+                        return InstalledTools(python=python, fresh=fresh)
                     case {"error": str(text), **rest}:
-                        advice = _advice(parcel) if rest.get("step") == "pip" else ""
+                        advice = _advice(package) if rest.get("step") == "pip" else ""
                         raise HostRefused(f"cannot install the tools there{advice}: {text}")
                     case _:
                         raise HostRefused(f"unexpected answer from the installer: {json.dumps(line)[:200]}")
@@ -145,8 +147,8 @@ async def install(connection: asyncssh.SSHClientConnection, spec: SshHostSpec, p
         process.close()
 
 
-def _advice(parcel: Parcel) -> str:
-    if parcel.orders["no_index"]:
+def _advice(package: ToolsPackage) -> str:
+    if package.orders["no_index"]:
         return " (the folder of --wheels must contain every package, for the host's Python and processor)"
     return " (if the host cannot reach a package index, copy the packages: evalfleet prepare BENCHMARK --pool NAME --wheels DIR)"
 
@@ -178,7 +180,7 @@ async def run_checks(
         "restarted": None if restarted is None else list(restarted),
     }
     checks: list[ReadinessCheck] = []
-    process = await started(connection, f"exec {shlex.join([python, '-I', '-m', _PROGRAM])}")
+    process = await start_process(connection, f"exec {shlex.join([python, '-I', '-m', _PROGRAM])}")
     try:
         with anyio.fail_after(CHECKS_S):
             await _send(process, json.dumps(orders).encode() + b"\n")
@@ -210,7 +212,7 @@ async def prepare_host(
     tools: Tools,
     tell: Tell,
     say: Say,
-    parcel: Parcel | None = None,
+    package: ToolsPackage | None = None,
 ) -> list[ReadinessCheck]:
     """Bring the tools to a host and run the checks of its benchmark there; ends with the first check that does not hold.
 
@@ -220,13 +222,13 @@ async def prepare_host(
         tools: of a run, or of a benchmark (`benchmarks.equipment.tools_of`).
         tell: called with each readiness check as it runs.
         say: called with progress inside a check.
-        parcel: the packed tools, if they are packed already.
+        package: the packed tools, if they are packed already.
 
     Raises:
         HostUnreachable: the connection broke. Everything that the host itself refuses is a check.
         ConfigError: a package to copy is not installed here.
     """
-    packed = parcel or await anyio.to_thread.run_sync(parcel_of, tools)
+    packed = package or await anyio.to_thread.run_sync(package_of, tools)
     begun = time.monotonic()
     try:
         there = await install(connection, spec, packed, say)
@@ -251,7 +253,7 @@ async def prepare_host(
         return [check, last]
 
 
-class Equipment:
+class HostTools:
     """The tools of one run on one host, installed on first use."""
 
     def __init__(self, spec: SshHostSpec, tools: Tools, notice: Notice) -> None:
@@ -263,7 +265,7 @@ class Equipment:
         self._refusal: HostRefused | None = None
         self._refused_until = 0.0
 
-    async def brought(self, connection: asyncssh.SSHClientConnection, *, busy: bool) -> str:
+    async def prepare(self, connection: asyncssh.SSHClientConnection, *, busy: bool) -> str:
         """Make the host ready for the tasks, and return the path of their Python.
 
         A host's readiness is checked once, its tools at every connection: it may have been reinstalled. A host that is `busy` with
@@ -276,10 +278,10 @@ class Equipment:
             raise self._refusal
         try:
             try:
-                parcel = await anyio.to_thread.run_sync(parcel_of, self._tools)
+                package = await anyio.to_thread.run_sync(package_of, self._tools)
             except ConfigError as error:
                 raise HostRefused(str(error)) from error
-            there = await install(connection, self._spec, parcel, self._say)
+            there = await install(connection, self._spec, package, self._say)
             if self._tools.benchmark is not None and not busy and (there.fresh or not self._is_proved):
                 check = first_failed(await run_checks(connection, there.python, self._tools, self._tried, self._say))
                 if check is not None:
@@ -316,8 +318,8 @@ async def recheck_host(
 
     Raises HostRefused and HostUnreachable if no answer arrives.
     """
-    parcel = await anyio.to_thread.run_sync(parcel_of, tools)
-    there = await install(connection, spec, parcel, lambda _: None)
+    package = await anyio.to_thread.run_sync(package_of, tools)
+    there = await install(connection, spec, package, lambda _: None)
     return await run_checks(connection, there.python, tools, lambda _: None, lambda _: None, restarted)
 
 

@@ -37,7 +37,7 @@ ADVICE = re.compile(r"\d\. |To fix this|Additionally|\[notice\]")  # of pip to w
 SHOWN = ("Collecting ", "Downloading ", "Installing collected packages")
 
 
-class Failed(Exception):
+class InstallFailed(Exception):
     """What is wrong, and what to do; `step` is the program that failed, if one did."""
 
     def __init__(self, message: str, step: str = "") -> None:
@@ -50,7 +50,7 @@ def say(**line: Any) -> None:
         os.write(1, (MARK + json.dumps(line) + "\n").encode())
 
 
-class Place:
+class EnvironmentFolder:
     """The folder of one environment. Its name includes the host's Python and processor: several hosts may share a home folder."""
 
     def __init__(self, top: str, key: str) -> None:
@@ -92,7 +92,7 @@ def lock(folder: str) -> int | None:
     return descriptor
 
 
-def wait_for_lock(place: Place, until: float) -> int:
+def wait_for_lock(place: EnvironmentFolder, until: float) -> int:
     told = False
     while True:
         held = lock(place.folder)
@@ -102,12 +102,12 @@ def wait_for_lock(place: Place, until: float) -> int:
             say(tell="another evalfleet is installing the tools there; waiting for it")
             told = True
         if time.monotonic() >= until:
-            raise Failed("another evalfleet has been installing the tools there for too long; try again later")
+            raise InstallFailed("another evalfleet has been installing the tools there for too long; try again later")
         if select.select([0], [], [], WAIT_S)[0]:
             sys.exit(1)  # nothing is sent before we ask for it: it is the end
 
 
-def prune(place: Place, unused_s: float) -> None:
+def prune(place: EnvironmentFolder, unused_s: float) -> None:
     """Remove environments that have not been used for long, and those that were never finished."""
     for name in sorted(os.listdir(place.top)):
         folder = os.path.join(place.top, name)
@@ -125,7 +125,7 @@ def prune(place: Place, unused_s: float) -> None:
                 os.close(held)  # its file stays: somebody may be waiting for it
 
 
-def receive(place: Place, wheels: list[list[Any]]) -> None:
+def receive(place: EnvironmentFolder, wheels: list[list[Any]]) -> None:
     """Receive the wheels."""
     folder = os.path.join(place.folder, WHEELS)
     os.makedirs(folder)
@@ -134,14 +134,14 @@ def receive(place: Place, wheels: list[list[Any]]) -> None:
         for name, digest, size in wheels:
             data = given.read(size)
             if len(data) < size:
-                raise Failed("the connection ended while the wheels were sent")
+                raise InstallFailed("the connection ended while the wheels were sent")
             if hashlib.sha256(data).hexdigest() != digest:
-                raise Failed(f"{name} arrived damaged; try again")
+                raise InstallFailed(f"{name} arrived damaged; try again")
             with open(os.path.join(folder, os.path.basename(name)), "wb") as file:
                 file.write(data)
 
 
-class Steps:
+class InstallSteps:
     """Runs programs one after the other; they end with this program, with its standard input, and at the deadline."""
 
     def __init__(self, held: int, until: float) -> None:
@@ -155,7 +155,7 @@ class Steps:
     def run(self, what: str, *words: str) -> None:
         with self._lock:
             if self._ended:
-                raise Failed(self._ended)
+                raise InstallFailed(self._ended)
             self._process = process = subprocess.Popen(
                 words,
                 stdin=subprocess.DEVNULL,
@@ -175,9 +175,9 @@ class Steps:
                 say(tell=line.strip()[:200])
         status = process.wait()
         if self._ended:
-            raise Failed(self._ended)
+            raise InstallFailed(self._ended)
         if status:
-            raise Failed(f"{what} failed with status {status}: {' | '.join(lines) or 'no output'}", what)
+            raise InstallFailed(f"{what} failed with status {status}: {' | '.join(lines) or 'no output'}", what)
 
     def _watch(self) -> None:
         while True:
@@ -195,7 +195,7 @@ class Steps:
             return
 
 
-def make(place: Place, orders: dict[str, Any], steps: Steps) -> None:
+def make(place: EnvironmentFolder, orders: dict[str, Any], steps: InstallSteps) -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     say(tell=f"creating a virtual environment with Python {version} and installing {', '.join(orders['titles'])}")
     steps.run("creating a virtual environment", sys.executable, "-I", "-m", "venv", place.folder)
@@ -219,13 +219,13 @@ def make(place: Place, orders: dict[str, Any], steps: Steps) -> None:
 
 def install(orders: dict[str, Any]) -> None:
     until = time.monotonic() + orders["limit_s"]
-    place = Place(orders["folder"], orders["key"])
+    place = EnvironmentFolder(orders["folder"], orders["key"])
     if place.use():
         say(python=place.python, fresh=False)
         return
     if find_spec("ensurepip") is None or find_spec("venv") is None:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        raise Failed(
+        raise InstallFailed(
             f"its Python {version} ({sys.executable}) cannot create virtual environments; install the package there: "
             f"apt-get install -y python{version}-venv"
         )
@@ -234,7 +234,7 @@ def install(orders: dict[str, Any]) -> None:
         place.clear()
         try:
             receive(place, orders["wheels"])
-            make(place, orders, Steps(held, until))
+            make(place, orders, InstallSteps(held, until))
             place.finish(orders)
         except BaseException:
             place.clear()
@@ -249,7 +249,7 @@ def main() -> None:
         orders: dict[str, Any] = json.loads(given.readline())
     try:
         install(orders)
-    except Failed as error:
+    except InstallFailed as error:
         say(error=str(error), step=error.step)
     except OSError as error:
         say(error=f"{error.filename or orders['folder']}: {error.strerror or error}")

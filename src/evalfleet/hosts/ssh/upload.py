@@ -12,7 +12,7 @@ import anyio.to_thread
 from msgspec import Struct
 
 from evalfleet.hosts.protocol.link import RunnerLink
-from evalfleet.hosts.ssh.bulk_link import Bulk
+from evalfleet.hosts.ssh.bulk_link import BulkLink
 from evalfleet.model import JsonObject
 from evalfleet.runner.attempt.collect import MAX_DEPTH, MAX_FILES
 
@@ -20,7 +20,7 @@ PIECE = 1 << 19
 AHEAD = 4  # pieces on their way at once: enough for a host that is far away, little enough for a thin line
 
 
-class Unusable(Exception):
+class UnusableFile(Exception):
     """A file of the run cannot be copied: which, and why.
 
     Attributes:
@@ -40,7 +40,7 @@ class _Stamp(Struct, frozen=True):
     changed_ns: int
 
 
-class Sums:
+class FileSums:
     """SHA-256 sums of files, computed once per content; shared by all hosts."""
 
     def __init__(self) -> None:
@@ -59,16 +59,18 @@ class Sums:
         for name, path in files.items():
             plain = os.path.normpath(name)
             if os.path.isabs(plain) or plain.split("/", 1)[0] == "..":
-                raise Unusable(
+                raise UnusableFile(
                     f"files: {name} is outside the task file's folder; only files below it can be copied to a host"
                 )
             try:
                 for below, file in _regular(path):
                     found[os.path.normpath(os.path.join(plain, below))] = (self._sum(file), file)
             except OSError as error:
-                raise Unusable(f"files: {name} cannot be read: {error.strerror} ({error.filename or path})") from error
+                raise UnusableFile(
+                    f"files: {name} cannot be read: {error.strerror} ({error.filename or path})"
+                ) from error
             if len(found) > MAX_FILES:
-                raise Unusable(f"files: more than {MAX_FILES} files; pack them into one archive")
+                raise UnusableFile(f"files: more than {MAX_FILES} files; pack them into one archive")
         return found
 
     def _sum(self, path: Path) -> str:
@@ -102,7 +104,7 @@ def _raise(error: OSError) -> None:
 class HostFiles:
     """The files that one host has, as far as this connection knows. Each content is copied by one task at a time."""
 
-    def __init__(self, bulk: Bulk) -> None:
+    def __init__(self, bulk: BulkLink) -> None:
         self._bulk = bulk
         self._has: set[str] = set()
         self._bringing: dict[str, anyio.Lock] = {}
@@ -110,7 +112,7 @@ class HostFiles:
     def has(self, sums: Mapping[str, tuple[str, Path]]) -> bool:
         return all(digest in self._has for digest, _ in sums.values())
 
-    async def bring(self, sums: Mapping[str, tuple[str, Path]]) -> None:
+    async def upload(self, sums: Mapping[str, tuple[str, Path]]) -> None:
         """Copy the files that are missing. Raises BackendError; Unusable if a file changed meanwhile."""
         for name, (digest, path) in sums.items():
             async with self._bringing.setdefault(digest, anyio.Lock()):
@@ -129,16 +131,16 @@ class HostFiles:
                 while True:
                     data = await file.read(PIECE * AHEAD)
                     if not data and offset < size:
-                        raise Unusable(f"files: {name} shrank while it was being read")
+                        raise UnusableFile(f"files: {name} shrank while it was being read")
                     for answer in await link.send_many(_pieces(digest, data, offset, size)):
                         if not answer.get("ok"):
                             said = f"files: the host could not store {name}: {answer.get('message')}"
-                            raise Unusable(said, answer.get("errno"))
+                            raise UnusableFile(said, answer.get("errno"))
                     offset += len(data)
                     if offset >= size:
                         return
         except OSError as error:
-            raise Unusable(f"files: {name} cannot be read: {error.strerror}") from error
+            raise UnusableFile(f"files: {name} cannot be read: {error.strerror}") from error
 
 
 def _pieces(digest: str, data: bytes, offset: int, size: int) -> Iterator[JsonObject]:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from evalfleet.config import Settings
 from evalfleet.core.readiness import Notice
-from evalfleet.hosts.access import Absent, Reachable
+from evalfleet.hosts.access import ReachableHost, UnavailableHost
 from evalfleet.hosts.base import Fleet
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject, Pool, PoolHost, Run
@@ -67,7 +67,7 @@ class PoolKind(Protocol):
         """How many workers it has, or may have."""
         ...
 
-    def reachable(self, pool: Pool, rows: Sequence[PoolHost]) -> Sequence[Reachable | Absent]:
+    def reachable(self, pool: Pool, rows: Sequence[PoolHost]) -> Sequence[ReachableHost | UnavailableHost]:
         """Its hosts as commands such as `pool ssh` reach them; empty where hosts are not reached over SSH."""
         ...
 

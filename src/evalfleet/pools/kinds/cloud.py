@@ -16,7 +16,7 @@ from evalfleet.config import Settings
 from evalfleet.config.pools import CLOUD_OPTIONS
 from evalfleet.core.readiness import Notice
 from evalfleet.errors import InputError
-from evalfleet.hosts.access import Absent, Reachable
+from evalfleet.hosts.access import ReachableHost, UnavailableHost
 from evalfleet.hosts.base import Fleet
 from evalfleet.model import JsonObject, Pool, PoolHost, Run
 from evalfleet.pools.cloud.protocol import CloudProvider
@@ -90,7 +90,7 @@ class CloudKind:
         wanted = settings_of(pool)
         return wanted.limit * wanted.slots
 
-    def reachable(self, pool: Pool, rows: Sequence[PoolHost]) -> list[Reachable | Absent]:
+    def reachable(self, pool: Pool, rows: Sequence[PoolHost]) -> list[ReachableHost | UnavailableHost]:
         slots = settings_of(pool).slots
         return [reached(self.provider, row, slots) for row in rows]
 

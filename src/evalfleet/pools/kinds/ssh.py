@@ -9,7 +9,7 @@ from typing import Any
 from evalfleet.config import Settings
 from evalfleet.core.readiness import Notice
 from evalfleet.errors import InputError
-from evalfleet.hosts.access import Absent, Reachable
+from evalfleet.hosts.access import ReachableHost, UnavailableHost
 from evalfleet.hosts.base import FixedFleet
 from evalfleet.hosts.ssh import pool as ssh_pool
 from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
@@ -41,7 +41,7 @@ class SshKind:
     def slots(self, pool: Pool) -> int:
         return ssh_pool.slots(pool)
 
-    def reachable(self, pool: Pool, rows: Sequence[PoolHost]) -> Sequence[Reachable | Absent]:
+    def reachable(self, pool: Pool, rows: Sequence[PoolHost]) -> Sequence[ReachableHost | UnavailableHost]:
         return ssh_pool.reachable(pool, rows)
 
     def fleet(

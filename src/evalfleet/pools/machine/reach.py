@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evalfleet.hosts.access import Absent, Reachable
+from evalfleet.hosts.access import ReachableHost, UnavailableHost
 from evalfleet.hosts.ssh.login.hosts_file import Login, SshHostSpec
 from evalfleet.model import HostState, PoolHost
 from evalfleet.pools.cloud.protocol import CloudProvider
@@ -18,11 +18,11 @@ _WHY = {
 }
 
 
-def reached(provider: CloudProvider, row: PoolHost, slots: int) -> Reachable | Absent:
+def reached(provider: CloudProvider, row: PoolHost, slots: int) -> ReachableHost | UnavailableHost:
     if facts_of(row).address is None or row.state in _WHY:
         why = _WHY.get(row.state, "is not made yet; `evalfleet pool status` shows how far it is").format(pool=row.pool)
-        return Absent(pool=row.pool, name=row.name, slots=slots, why=why)
-    return Reachable(pool=row.pool, spec=ssh_spec(provider, row, slots), known_hosts=())
+        return UnavailableHost(pool=row.pool, name=row.name, slots=slots, why=why)
+    return ReachableHost(pool=row.pool, spec=ssh_spec(provider, row, slots), known_hosts=())
 
 
 def ssh_spec(provider: CloudProvider, row: PoolHost, slots: int) -> SshHostSpec:

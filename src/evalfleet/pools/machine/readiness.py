@@ -20,7 +20,7 @@ from evalfleet.core.failures.kinds import one_line
 from evalfleet.core.readiness import HostEvent, Pull, PullEvents, ReadinessCheck, Update
 from evalfleet.errors import BackendError, EvalfleetError, HostRefused, HostUnreachable
 from evalfleet.hosts.base import single_error
-from evalfleet.hosts.ssh.channel import Place, told
+from evalfleet.hosts.ssh.channel import RunnerPlace, run_command
 from evalfleet.hosts.ssh.connection import Keepalive, connected
 from evalfleet.hosts.ssh.login.host_keys import HostKeys
 from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
@@ -179,7 +179,7 @@ class ReadinessChecks:
     async def _runner(self) -> str | None:
         spec = self._spec()
         try:
-            await told(await self._connected(), Place(folder=spec.folder, python=spec.python), "look")
+            await run_command(await self._connected(), RunnerPlace(folder=spec.folder, python=spec.python), "look")
         except HostRefused as error:
             raise Unwell(str(error)) from error
         return None

@@ -10,10 +10,10 @@ import time
 from .. import states
 from ..loop import READ
 from . import process_tree
-from .collect import Leavings, sync
-from .event_file import BATCH_BYTES, BATCH_LINES, Events
-from .limits import NEVER, Limits
-from .output import Output, last_lines
+from .collect import AttemptFiles, sync
+from .event_file import BATCH_BYTES, BATCH_LINES, EventFile
+from .limits import NEVER, AttemptLimits
+from .output import OutputLog, last_lines
 from .states import COLLECTING, EDGES, ENDED, ENDING, RUNNING, SAVING, SETTLING, SWEEPING, WAITING
 
 TYPE_CHECKING = False
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from ..gpu.devices import Gpus
-    from ..gpu.lease import Lease
-    from ..host.slots import Lease as SlotLease
-    from ..host.slots import Slots
+    from ..gpu.lease import AttemptGpus
+    from ..host.slots import HostSlots, SlotLease
     from ..loop import Loop
-    from ..protocol import Feed
+    from ..protocol import EventFeed
     from ..redact import Redactor
     from .journal import Journal
-    from .spec import Spec
+    from .spec import AttemptSpec
 
     class Keeper(Protocol):
         """What an attempt needs from its runner."""
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
         gpus: Gpus
 
         @property
-        def slots(self) -> Slots: ...
+        def slots(self) -> HostSlots: ...
         def started(self, attempt: Attempt) -> None: ...
         def ended(self, attempt: Attempt) -> None: ...
         def strays(self, attempt: Attempt) -> list[int]: ...
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
         def cgroup(self, attempt: Attempt) -> process_tree.Cgroup | None: ...
         def limit_files(self, pid: int) -> None: ...
         def save(self, save: Callable[[], None], saved: Callable[[], None]) -> None: ...
-        def assist(
+        def in_background(
             self, work: Callable[[], dict[str, Any]], done: Callable[[dict[str, Any] | None], None], patience_s: float
         ) -> None: ...
 
@@ -66,25 +65,25 @@ class Attempt:
     """A live attempt: its process tree, pipes, limits and journal. Driven by the runner's loop."""
 
     def __init__(
-        self, keeper: Keeper, name: str, run: str, folder: str, spec: Spec, redactor: Redactor, journal: Journal
+        self, keeper: Keeper, name: str, run: str, folder: str, spec: AttemptSpec, redactor: Redactor, journal: Journal
     ) -> None:
         self.name = name
         self.run = run
         self.folder = folder
         self.journal = journal
-        self.feeds: list[Feed] = []
+        self.feeds: list[EventFeed] = []
         self.pid = 0
         self.state = WAITING
         self.cgroup: process_tree.Cgroup | None = None
-        self.mark = process_tree.Mark(folder)
+        self.mark = process_tree.ProcessMark(folder)
         self._keeper = keeper
         self._spec = spec
         self._redactor = redactor
-        self._outputs: list[Output] = []
+        self._outputs: list[OutputLog] = []
         self._watched: set[int] = set()
-        self._events = Events(folder + "/events.jsonl", redactor)
+        self._events = EventFile(folder + "/events.jsonl", redactor)
         self._begun = time.monotonic()
-        self._limits = Limits(spec, self._begun)
+        self._limits = AttemptLimits(spec, self._begun)
         self._kill_at = NEVER
         self._exited_at = self._begun
         self._give_up_at = NEVER
@@ -94,8 +93,8 @@ class Attempt:
         self.slots: int | None = None  # how many the host has; None: they are not counted
         self.start_by = NEVER  # monotonic time: while nobody is connected for it, it does not begin later
         self._slot: SlotLease | None = None
-        self._lease: Lease | None = None  # of GPUs
-        self._leavings: Leavings | None = None
+        self._lease: AttemptGpus | None = None  # of GPUs
+        self._files: AttemptFiles | None = None
         self._oom_before = 0
         self._is_held = False  # the end record is in the journal
         self._is_saving = False  # somebody brings it to the disk
@@ -162,7 +161,7 @@ class Attempt:
         self._move(RUNNING)
         self._oom_before = self._keeper.oom_kills()
         self._begun = time.monotonic()
-        self._limits = Limits(self._spec, self._begun)
+        self._limits = AttemptLimits(self._spec, self._begun)
         self._end["started_at"] = round(self._keeper.now(), 6)
         before_ns = process_tree.boottime_ns()
         try:
@@ -209,8 +208,8 @@ class Attempt:
         """An error in the runner itself: end the attempt with what is known."""
         if self.state in (RUNNING, ENDING) and self.pid:
             self.stop("runner_lost", message)
-        elif self.state == COLLECTING and self._leavings is not None:
-            self._close(self._leavings.uncollected(message))  # how it ended is known
+        elif self.state == COLLECTING and self._files is not None:
+            self._close(self._files.uncollected(message))  # how it ended is known
         elif self.state == SAVING and not self._is_held:
             # its record could not be written as it is; `tick` tries again with less
             self._end.update(result=None, has_result=False, result_error=message, artifacts=[], tail="")
@@ -319,11 +318,11 @@ class Attempt:
         self.pid = process.pid
         process.returncode = 0  # the runner reaps; Popen must not try
         self._outputs = [
-            Output(pipes[0], self.folder + "/stdout.log", self._redactor),
-            Output(pipes[2], self.folder + "/stderr.log", self._redactor),
+            OutputLog(pipes[0], self.folder + "/stdout.log", self._redactor),
+            OutputLog(pipes[2], self.folder + "/stderr.log", self._redactor),
         ]
 
-    def _watch(self, output: Output) -> None:
+    def _watch(self, output: OutputLog) -> None:
         def readable(_mask: int) -> None:
             count = output.read()
             if count == 0:
@@ -387,19 +386,19 @@ class Attempt:
             self._end["idle_s"] = round(self._limits.idle_s(self._exited_at), 3)
         if self._events.batch or self._events.dropped:
             self._pass_lines()
-        leavings = Leavings(self.folder, self._redactor)
-        self._end.update(leavings.verdict())  # first: nothing that happens to its files may take its verdict
-        self._leavings = leavings
-        if not leavings.heavy():
-            self._close(leavings.collect())
+        files = AttemptFiles(self.folder, self._redactor)
+        self._end.update(files.verdict())  # first: nothing that happens to its files may take its verdict
+        self._files = files
+        if not files.heavy():
+            self._close(files.collect())
             return
 
         def done(record: dict[str, Any] | None) -> None:
             if self.state == COLLECTING:  # else it failed meanwhile, and its end is known
-                self._close(leavings.uncollected("the files could not be collected") if record is None else record)
+                self._close(files.uncollected("the files could not be collected") if record is None else record)
 
         try:
-            self._keeper.assist(leavings.collect, done, leavings.patience_s())
+            self._keeper.in_background(files.collect, done, files.patience_s())
         except OSError:  # no process to be had
             done(None)
 
@@ -408,8 +407,8 @@ class Attempt:
         self._free_slot()
         end = self._end
         end.update(collected)
-        if self._leavings is not None:
-            self._leavings.close()
+        if self._files is not None:
+            self._files.close()
         end.update(steps=self._events.step, reported_usd=round(self._events.usd, 9))
         if end["ended_at"] is None:
             end["ended_at"] = round(self._keeper.now(), 6)

@@ -8,7 +8,7 @@ import os
 import stat
 
 from .. import jsontext
-from ..redact import Redactor, Stream
+from ..redact import RedactedStream, Redactor
 from ..safe_files import enter, open_below, open_folder, open_regular, parts_of, walk
 
 TYPE_CHECKING = False
@@ -108,7 +108,7 @@ def _inspect(fd: int, redactor: Redactor) -> tuple[bool, bool]:
 
 def _rewrite(fd: int, path: str, folder: int | None, redactor: Redactor) -> int:
     fresh = os.path.join(os.path.dirname(path), ".evalfleet-%s" % binascii.hexlify(os.urandom(8)).decode())
-    stream = Stream(redactor)
+    stream = RedactedStream(redactor)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     out = os.open(fresh, flags, stat.S_IMODE(os.fstat(fd).st_mode) & 0o777 | 0o200, dir_fd=folder)
     size = 0
@@ -132,7 +132,7 @@ def _rewrite(fd: int, path: str, folder: int | None, redactor: Redactor) -> int:
     return size
 
 
-class Leavings:
+class AttemptFiles:
     """The files in a dead attempt's folder, found in one walk. Keeps the folder open until `close`."""
 
     def __init__(self, folder: str, redactor: Redactor) -> None:

@@ -24,7 +24,7 @@ MAX_USD = 1e9
 MAX_STEP = 1 << 53
 
 
-class Events:
+class EventFile:
     """Follows the file by polling. Never blocks, follows no links, and tolerates any content."""
 
     def __init__(self, path: str, redactor: Redactor) -> None:

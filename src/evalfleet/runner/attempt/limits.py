@@ -4,20 +4,20 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .spec import Spec
+    from .spec import AttemptSpec
 
 NEVER = float("inf")
 _CENT_FRACTION = 1e-9  # sums of floats must not end an attempt that costs exactly what it may
 
 
-class Limits:
+class AttemptLimits:
     """Wall, stall and start limit, and the cost limit: the attempt's time at the worker's price plus what it reports.
 
     Both clocks start with the process; with a start limit they start at ``ready``. Without one, ``ready`` restarts them.
     The cost limit includes the time that ending the attempt may take.
     """
 
-    def __init__(self, spec: Spec, now: float) -> None:
+    def __init__(self, spec: AttemptSpec, now: float) -> None:
         self._timeout_s = spec.timeout_s
         self._stall_s = spec.stall_s
         self._start_by = NEVER if spec.start_timeout_s is None else now + spec.start_timeout_s

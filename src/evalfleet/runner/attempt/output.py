@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from ..redact import Redactor, Stream
+from ..redact import RedactedStream, Redactor
 
 CAP_BYTES = 64 << 20
 CHUNK = 1 << 16
@@ -14,7 +14,7 @@ TAIL_BYTES = 16384
 LINE_CHARACTERS = 1500
 
 
-class Output:
+class OutputLog:
     """Owns the read end of the pipe. The log appears with the first byte."""
 
     def __init__(self, fd: int, path: str, redactor: Redactor, cap: int = CAP_BYTES) -> None:
@@ -22,7 +22,7 @@ class Output:
         self.fd = fd
         self.disk_full = False
         self._path = path
-        self._stream = Stream(redactor) if redactor else None
+        self._stream = RedactedStream(redactor) if redactor else None
         self._left = cap
         self._cap = cap
         self._log = -1

@@ -55,7 +55,7 @@ def boot_id() -> str:
     return read("/proc/sys/kernel/random/boot_id").decode().strip()
 
 
-class Stat:
+class ProcessStat:
     """The fields of /proc/<pid>/stat that identify a process."""
 
     __slots__ = ("flags", "group", "parent", "pid", "session", "start_time", "state")
@@ -88,9 +88,9 @@ class Stat:
         return boottime_ns() / 1e9 - self.start_time / CLOCK_TICKS
 
 
-def stat_of(pid: int) -> Stat | None:
+def stat_of(pid: int) -> ProcessStat | None:
     data = read("/proc/%d/stat" % pid, 4096)
-    return Stat(pid, data) if data else None
+    return ProcessStat(pid, data) if data else None
 
 
 def boottime_ns() -> int:
@@ -131,7 +131,7 @@ def marks(pid: int, attempt: str, folder: str) -> bool:
     )
 
 
-class Mark:
+class ProcessMark:
     """A number that all descendants of a process inherit, whatever they do with their session and environment.
 
     It is stored in the soft limit for real-time CPU time (RLIMIT_RTTIME): above 100 years, so it has no effect, and inherited across
@@ -146,13 +146,13 @@ class Mark:
 
     def __enter__(self) -> None:
         """Processes started inside the block carry it."""
-        if Mark._before is None:
-            Mark._before = resource.getrlimit(resource.RLIMIT_RTTIME)
-        self._set(self.number, Mark._before[1])
+        if ProcessMark._before is None:
+            ProcessMark._before = resource.getrlimit(resource.RLIMIT_RTTIME)
+        self._set(self.number, ProcessMark._before[1])
 
     def __exit__(self, *_: object) -> None:
-        if Mark._before is not None:
-            self._set(*Mark._before)
+        if ProcessMark._before is not None:
+            self._set(*ProcessMark._before)
 
     def _set(self, soft: int, hard: int) -> None:
         try:
@@ -190,10 +190,10 @@ def children(pid: int) -> list[int]:
     data = read(path)
     if data or os.path.exists(path):
         return [int(word) for word in data.split()]
-    return [found.pid for found in everybody() if found.parent == pid]
+    return [found.pid for found in all_pids() if found.parent == pid]
 
 
-def everybody() -> Iterable[Stat]:
+def all_pids() -> Iterable[ProcessStat]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             found = stat_of(int(name))

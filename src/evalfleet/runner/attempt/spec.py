@@ -24,7 +24,7 @@ PROGRAM = os.path.dirname(
 )  # the archive that this module is in
 
 
-class Refusal(Exception):
+class RequestRefused(Exception):
     """A refused request. Becomes the error answer."""
 
     def __init__(self, error: str, message: str, **fields: Any) -> None:
@@ -34,8 +34,8 @@ class Refusal(Exception):
         self.fields = fields
 
 
-def bad(message: str) -> Refusal:
-    return Refusal("bad_request", message)
+def bad(message: str) -> RequestRefused:
+    return RequestRefused("bad_request", message)
 
 
 def text(message: dict[str, Any], name: str) -> str:
@@ -155,7 +155,7 @@ def _gpus(message: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-class Spec:
+class AttemptSpec:
     """The spec of one launch. ``fields`` is the original dictionary."""
 
     def __init__(self, value: Any) -> None:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Dict
 
-    from ..attempt.spec import Spec
+    from ..attempt.spec import AttemptSpec
     from ..loop import Loop, Timer
-    from .lease import Desk, Lease
-    from .probe_process import Watch
+    from .lease import AttemptGpus, GpuLeases
+    from .probe_process import ProbeProcess
 
     Row = Dict[str, Any]
 
@@ -54,8 +54,8 @@ class Gpus:
         self.spool = spool
         self._connected = connected
         self._pids = pids
-        self._watch: Watch | None = None
-        self._desk: Desk | None = None
+        self._watch: ProbeProcess | None = None
+        self._leases: GpuLeases | None = None
         self._refresh: Timer | None = None
         self._none_until = float("-inf")
         self._nothing: list[Row] | None = []  # what there is to see until then
@@ -91,37 +91,37 @@ class Gpus:
     def lease(
         self,
         attempt: str,
-        spec: Spec,
+        spec: AttemptSpec,
         go: Callable[[dict[str, str], list[int]], None],
         refuse: Callable[[str], None],
-    ) -> Lease:
-        """A lease of the GPUs in the spec, not begun. See `Lease`."""
-        from .lease import Lease
+    ) -> AttemptGpus:
+        """A lease of the GPUs in the spec, not begun. See `AttemptGpus`."""
+        from .lease import AttemptGpus
 
-        return Lease(self.desk(), attempt, spec, go, refuse)
+        return AttemptGpus(self.leases(), attempt, spec, go, refuse)
 
-    def desk(self) -> Desk:
-        from .lease import Desk
+    def leases(self) -> GpuLeases:
+        from .lease import GpuLeases
 
-        if self._desk is None:
-            self._desk = Desk(self)
-        return self._desk
+        if self._leases is None:
+            self._leases = GpuLeases(self)
+        return self._leases
 
     def touch(self) -> None:
         """Keep the lock files from being cleaned up."""
-        if self._desk is not None:
-            self._desk.locks.touch()
+        if self._leases is not None:
+            self._leases.locks.touch()
 
     def leave(self) -> None:
         """In a forked child: close locks that only the runner and the attempts may hold."""
-        for fd in self._desk.locks.descriptors if self._desk is not None else ():
+        for fd in self._leases.locks.descriptors if self._leases is not None else ():
             os.close(fd)
 
     def _known(self) -> dict[str, Any] | None:
         """What is known without waiting; None if nothing is yet."""
         rows = self._stand_in()
         if rows is not None:
-            return _facts("file", self.desk().told(rows))
+            return _facts("file", self.leases().rows(rows))
         if not self._may_look():
             return _facts(None, [], problem=self._problem)
         watch = self._watching()
@@ -129,7 +129,7 @@ class Gpus:
         if watch.last is None or time.monotonic() - watch.last_at > OLD_S:
             return None
         age_s = time.monotonic() - watch.last_at
-        return _facts(watch.last["from"], self.desk().told(watch.last["rows"]), age_s)
+        return _facts(watch.last["from"], self.leases().rows(watch.last["rows"]), age_s)
 
     def _stand_in(self) -> list[Row] | None:
         if not os.path.exists(stand_in(self.spool)):
@@ -148,11 +148,11 @@ class Gpus:
         self._problem = "the driver does not answer" if found is None else found.get("problem")
         return None if found is None else found["rows"]
 
-    def _watching(self) -> Watch:
+    def _watching(self) -> ProbeProcess:
         if self._watch is None:
-            from .probe_process import Watch
+            from .probe_process import ProbeProcess
 
-            self._watch = Watch(self.loop, self.spool, self._pids)
+            self._watch = ProbeProcess(self.loop, self.spool, self._pids)
         return self._watch
 
     def _keep_fresh(self) -> None:

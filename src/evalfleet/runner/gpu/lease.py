@@ -6,7 +6,7 @@ import time
 
 from .. import jsontext, states
 from . import rules as check
-from .locks import Held, Locks, end_orphans
+from .locks import GpuLockHeld, GpuLocks, end_orphans
 from .states import EDGES, GIVEN_BACK, LOOKING, STARTED, STARTING, WAITING
 
 TYPE_CHECKING = False
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Dict
 
-    from ..attempt.spec import Spec
+    from ..attempt.spec import AttemptSpec
     from .devices import Gpus
 
     Row = Dict[str, Any]
@@ -29,11 +29,11 @@ ORPHAN_S = 0.2
 UNANSWERED = "the GPU driver does not answer"
 
 
-class Card:
+class LeasedGpu:
     """The runner's state of one GPU while it has leases on it."""
 
     def __init__(self) -> None:
-        self.leases: list[Lease] = []  # in the order of their coming
+        self.leases: list[AttemptGpus] = []  # in the order of their coming
         self.baseline_mb: int | None = None  # used before the first of them started
         self.before: frozenset[int] = frozenset()  # who was on it then
 
@@ -48,24 +48,24 @@ class Card:
         return frozenset(hidden) - self.before
 
 
-class Desk:
+class GpuLeases:
     """All leases of a runner."""
 
     def __init__(self, gpus: Gpus) -> None:
         self.gpus = gpus
-        self.locks = Locks(gpus.spool)
-        self._cards: dict[str, Card] = {}
+        self.locks = GpuLocks(gpus.spool)
+        self._cards: dict[str, LeasedGpu] = {}
         self._watching = False
 
-    def card(self, uuid: str) -> Card:
-        return self._cards.setdefault(uuid, Card())
+    def card(self, uuid: str) -> LeasedGpu:
+        return self._cards.setdefault(uuid, LeasedGpu())
 
-    def told(self, rows: list[Row]) -> list[Row]:
+    def rows(self, rows: list[Row]) -> list[Row]:
         """Complete rows for a report: with foreign processes, unexplained memory, and who else holds the lock."""
-        return [self._told(row) for row in rows]
+        return [self._row(row) for row in rows]
 
-    def _told(self, row: Row) -> Row:
-        card = self._cards.get(row["uuid"]) or Card()
+    def _row(self, row: Row) -> Row:
+        card = self._cards.get(row["uuid"]) or LeasedGpu()
         adopted = card.adopted(row)
         processes: list[Row] | None = row["processes"]
         if processes is not None:
@@ -85,7 +85,7 @@ class Desk:
                 lease.check()
         self._watch_showing()
 
-    def remove(self, uuid: str, lease: Lease) -> None:
+    def remove(self, uuid: str, lease: AttemptGpus) -> None:
         card = self._cards[uuid]
         card.leases.remove(lease)
         if not card.leases:
@@ -105,14 +105,14 @@ class Desk:
         self.next_turns()
 
 
-class Lease:
+class AttemptGpus:
     """The GPUs of one attempt: `begin`, then `go` or `refuse` is called; after `go`, `settle` (or `give_back`) ends it."""
 
     def __init__(
         self,
-        desk: Desk,
+        leases: GpuLeases,
         attempt: str,
-        spec: Spec,
+        spec: AttemptSpec,
         go: Callable[[dict[str, str], list[int]], None],
         refuse: Callable[[str], None],
     ) -> None:
@@ -123,15 +123,15 @@ class Lease:
         """
         self.attempt = attempt
         self.state = WAITING
-        self._desk = desk
-        self._gpus = desk.gpus
+        self._leases = leases
+        self._gpus = leases.gpus
         self._wanted = {gpu["uuid"]: gpu["memory_mb"] for gpu in spec.gpus}
         self._style = spec.gpu_env
         self._go = go
         self._refuse = refuse
         self._fds: list[int] = []
-        self._cards: dict[str, Card] = {}
-        self._showing: dict[str, check.Showing] = {}
+        self._cards: dict[str, LeasedGpu] = {}
+        self._showing: dict[str, check.StartupMemory] = {}
         self._before: dict[str, int | None] = {}
         self._up_at = 0.0
         self._refuse_at = 0.0
@@ -144,25 +144,25 @@ class Lease:
         """Take the locks and wait for its turn."""
         for uuid in sorted(self._wanted):
             try:
-                self._fds.append(self._desk.locks.take(uuid, self.attempt))
-            except Held as held:
+                self._fds.append(self._leases.locks.take(uuid, self.attempt))
+            except GpuLockHeld as held:
                 self._give_up("GPU %s is locked by %s" % (uuid, held.words))
                 return
         for uuid, memory in self._wanted.items():
             other = next(
-                (lease for lease in self._desk.card(uuid).leases if memory is None or lease.is_whole(uuid)), None
+                (lease for lease in self._leases.card(uuid).leases if memory is None or lease.is_whole(uuid)), None
             )
             if other is not None:
                 self._give_up("GPU %s is leased by attempt %s, and cannot be shared" % (uuid, other.attempt))
                 return
-            self._cards[uuid] = self._desk.card(uuid)
+            self._cards[uuid] = self._leases.card(uuid)
             self._cards[uuid].leases.append(self)
-        self._desk.next_turns()
+        self._leases.next_turns()
 
     def is_whole(self, uuid: str) -> bool:
         return self._wanted[uuid] is None
 
-    def memory_of(self, card: Card) -> int | None:
+    def memory_of(self, card: LeasedGpu) -> int | None:
         return next(self._wanted[uuid] for uuid, one in self._cards.items() if one is card)
 
     def has_turn(self) -> bool:
@@ -202,7 +202,7 @@ class Lease:
                 card.baseline_mb = row["used_mb"]
                 card.before = frozenset(process["pid"] for process in row["processes"] or ())
             self._before[uuid] = row["used_mb"]
-            self._showing[uuid] = check.Showing(self._wanted[uuid])
+            self._showing[uuid] = check.StartupMemory(self._wanted[uuid])
             # a stand-in may say that its cards are quicker
             startup_s, settle_s = float(row.get("startup_s", STARTUP_S)), float(row.get("settle_s", SETTLE_S))
             limits_s = (max(limits_s[0], startup_s), max(limits_s[1], settle_s))
@@ -215,7 +215,7 @@ class Lease:
         env["EVALFLEET_GPUS"] = jsontext.encode(leased).decode().strip()
         env["EVALFLEET_GPU_LOCK_FDS"] = ",".join(map(str, self._fds))
         self._go(env, self._fds)
-        self._desk.next_turns()
+        self._leases.next_turns()
 
     def _reason(self, found: dict[str, Row]) -> str | None:
         for uuid, card in self._cards.items():
@@ -245,7 +245,7 @@ class Lease:
         """The attempt reported that it is ready: its start-up is over."""
         if self.state == STARTING:
             self._move(STARTED)
-            self._desk.next_turns()
+            self._leases.next_turns()
 
     def give_back(self) -> None:
         """Release without a probe: nothing was started, or there is no time to wait."""
@@ -260,7 +260,7 @@ class Lease:
         """The attempt's process tree is dead: wait until its GPUs are clean, then release them. `done` gets those that are not."""
         deadline = time.monotonic() + self._settle_s
         self._move(STARTED)
-        self._desk.next_turns()
+        self._leases.next_turns()
 
         def look() -> None:
             self._gpus.look(looked)
@@ -298,13 +298,13 @@ class Lease:
         self._move(GIVEN_BACK)
         dirty: list[dict[str, Any]] = []
         for uuid in self._cards:
-            self._desk.remove(uuid, self)
+            self._leases.remove(uuid, self)
         for uuid in self._wanted:
-            if self._desk.locks.drop(uuid, self.attempt):
+            if self._leases.locks.drop(uuid, self.attempt):
                 left = end_orphans(self._gpus.spool, uuid, ORPHAN_S)
                 if left is not None:
                     dirty.append(
                         {"uuid": uuid, "index": None, "reason": "it is locked by %s" % left.words, "pids": left.pids}
                     )
-        self._desk.next_turns()
+        self._leases.next_turns()
         return dirty

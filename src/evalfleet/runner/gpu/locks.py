@@ -31,7 +31,7 @@ PAUSE_S = 0.002
 MOST_NOTE = 4096
 
 
-class Held(Exception):
+class GpuLockHeld(Exception):
     """The lock is not available. `words` say who has it, or why; `pids` are known holders; `ours`: they belong to this spool."""
 
     def __init__(self, words: str, pids: list[int] | None = None, ours: bool = False) -> None:
@@ -49,7 +49,7 @@ def folder_for(spool: str) -> str:
     return os.environ.get(VARIABLE) or FOLDER
 
 
-class Locks:
+class GpuLocks:
     """The locks of one runner: each GPU at most once, for any number of its attempts."""
 
     def __init__(self, spool: str) -> None:
@@ -110,18 +110,18 @@ class Locks:
             pass  # the lock counts, not the note
 
 
-def holder(folder: str, uuid: str, spool: str, names: bool = True) -> Held | None:
+def holder(folder: str, uuid: str, spool: str, names: bool = True) -> GpuLockHeld | None:
     """Who holds the lock of a GPU; None if it is free. Tested with a shared lock, so that two tests do not see each other.
 
     Args:
         names: also find the processes, which means scanning the open files of all processes.
     """
     try:
-        fd = lock_file.opened(folder, _name(uuid), make=False)
+        fd = lock_file.open_lock(folder, _name(uuid), make=False)
     except FileNotFoundError:
         return None
     except OSError as error:
-        return Held(_unusable(folder, uuid, error))
+        return GpuLockHeld(_unusable(folder, uuid, error))
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
@@ -131,7 +131,7 @@ def holder(folder: str, uuid: str, spool: str, names: bool = True) -> Held | Non
     return None
 
 
-def end_orphans(spool: str, uuid: str, patience_s: float) -> Held | None:
+def end_orphans(spool: str, uuid: str, patience_s: float) -> GpuLockHeld | None:
     """Kill processes that keep a lock of this spool after its runner released it or died; returns who is left.
 
     Only processes with that lock's open file count, which only attempts of this spool have, with or without a mark. Only processes of
@@ -171,14 +171,14 @@ def lock(folder: str, uuid: str, words: str) -> int:
 
 def _locked(folder: str, uuid: str, spool: str) -> int:
     """Raises Held."""
-    found = Held("its lock file %s keeps being replaced" % os.path.join(folder, uuid + ".lock"))
+    found = GpuLockHeld("its lock file %s keeps being replaced" % os.path.join(folder, uuid + ".lock"))
     for attempt in range(TRIES):
         if attempt:
             time.sleep(PAUSE_S)
         try:
-            fd = lock_file.opened(folder, _name(uuid), make=True)
+            fd = lock_file.open_lock(folder, _name(uuid), make=True)
         except OSError as error:  # perhaps it is just being made, and not open to all yet
-            found = Held(_unusable(folder, uuid, error))
+            found = GpuLockHeld(_unusable(folder, uuid, error))
             continue
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -194,7 +194,7 @@ def _name(uuid: str) -> str:
     return uuid + ".lock"
 
 
-def _held_by(fd: int, spool: str, names: bool = True) -> Held:
+def _held_by(fd: int, spool: str, names: bool = True) -> GpuLockHeld:
     note: dict[str, Any] = {}
     try:
         note = jsontext.as_object(json.loads(os.pread(fd, MOST_NOTE, 0))) or {}
@@ -210,7 +210,7 @@ def _held_by(fd: int, spool: str, names: bool = True) -> Held:
         words = "%s (uid %s)" % (lock_file.plain(note.get("program")), lock_file.plain(note.get("uid")))
     if pids:
         words += ", process " + ", ".join(map(str, pids[:8]))
-    return Held(words, pids, ours)
+    return GpuLockHeld(words, pids, ours)
 
 
 def _uid_of(pid: int) -> int:

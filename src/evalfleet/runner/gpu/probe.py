@@ -20,7 +20,7 @@ MOST_ANCESTORS = 64
 KNOWN = ("index", "uuid", "name", "pci", "memory_mb", "used_mb", "reserved_mb", "utilization", "mig")
 
 
-class Look:
+class GpuProbe:
     """Probes the GPUs through NVIDIA's library. Raises OSError if it cannot be loaded or finds no driver."""
 
     def __init__(self, spool: str, runner: int) -> None:
@@ -32,12 +32,12 @@ class Look:
             from .nvml import Nvml
         except ImportError as error:  # this Python was built without ctypes
             raise OSError("this Python cannot load NVIDIA's library: %s" % error) from None
-        self._whose = Whose(spool, runner)
+        self._owners = ProcessOwners(spool, runner)
         self._nvml = Nvml()
 
     def rows(self) -> list[dict[str, Any]]:
         """Raises OSError: the driver went away."""
-        return [self._whose.told(row) for row in self._nvml.rows()]
+        return [self._owners.row(row) for row in self._nvml.rows()]
 
 
 def read_stand_in(spool: str, runner: int) -> list[dict[str, Any]] | None:
@@ -49,18 +49,18 @@ def read_stand_in(spool: str, runner: int) -> list[dict[str, Any]] | None:
         return None
     except (OSError, ValueError):
         return []
-    whose = Whose(spool, runner)
-    return [whose.told(row) for row in map(as_object, rows) if row is not None and row.get("uuid")]
+    owners = ProcessOwners(spool, runner)
+    return [owners.row(row) for row in map(as_object, rows) if row is not None and row.get("uuid")]
 
 
-class Whose:
+class ProcessOwners:
     """Distinguishes the processes of this spool's attempts from others."""
 
     def __init__(self, spool: str, runner: int) -> None:
         self._marked = os.fsencode(os.path.join(spool, "attempts")) + b"/"
         self._runner = runner
 
-    def told(self, row: dict[str, Any]) -> dict[str, Any]:
+    def row(self, row: dict[str, Any]) -> dict[str, Any]:
         """The row with every field, and with what is known about its processes."""
         full: dict[str, Any] = dict.fromkeys(KNOWN)
         full.update(row)

@@ -26,7 +26,7 @@ NVML = "nvml"
 LOOK_S = 10.0  # a driver that nobody keeps loaded takes seconds to wake up
 
 
-class Watch:
+class ProbeProcess:
     """Asks the child, one probe at a time. Used in the loop's thread."""
 
     def __init__(self, loop: Loop, spool: str, pids: set[int]) -> None:
@@ -130,12 +130,12 @@ def _become_child(keep: set[int]) -> None:
 
 def _serve(spool: str, runner: int, orders: int, answers: int) -> None:
     """Answer each byte with a probe, until the runner is gone."""
-    from .probe import Look
+    from .probe import GpuProbe
 
-    look: Look | None = None
+    look: GpuProbe | None = None
     while os.read(orders, 1):
         try:
-            look = look or Look(spool, runner)
+            look = look or GpuProbe(spool, runner)
             told: dict[str, Any] = {"from": NVML, "rows": look.rows()}
         except OSError as error:
             # the runner ends us: a driver that comes back wants a new process

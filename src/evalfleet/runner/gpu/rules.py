@@ -137,7 +137,7 @@ def left_behind(row: Row, attempt: str, baseline_mb: int | None, alone: bool, ad
     return "%d MB of its memory are in use, but only %d were before" % (used, baseline_mb)
 
 
-class Showing:
+class StartupMemory:
     """Whether an attempt that starts up has allocated its memory: half of its lease, or an amount that no longer grows."""
 
     def __init__(self, memory_mb: int | None) -> None:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 SHARED = 0o1777
-EVERYBODY = 0o666
+ALL_USERS = 0o666
 TOUCH_S = 3600.0  # how often who holds one says so: cleaners take empty files that nobody used for days
 MOST_TEXT = 200
 
 
-def opened(folder: str, name: str, make: bool, alone: bool = True) -> int:
+def open_lock(folder: str, name: str, make: bool, alone: bool = True) -> int:
     """
     Args:
         alone: it must have no second hard link. Any user can create one; without this, write only if `is_alone`.
@@ -48,8 +48,8 @@ def opened(folder: str, name: str, make: bool, alone: bool = True) -> int:
     if not stat.S_ISREG(found.st_mode) or (alone and found.st_nlink > 1):
         os.close(fd)
         raise OSError(errno.EINVAL, "it is not a plain file of its own")
-    if found.st_uid == os.getuid() and found.st_mode & EVERYBODY != EVERYBODY:
-        os.fchmod(fd, EVERYBODY)  # one of ours that locks others out
+    if found.st_uid == os.getuid() and found.st_mode & ALL_USERS != ALL_USERS:
+        os.fchmod(fd, ALL_USERS)  # one of ours that locks others out
     return fd
 
 
@@ -57,7 +57,7 @@ def _made(name: str, flags: int, base: int) -> int:
     """Create it with open permissions from the start: a kill must not leave a file that only one user can open."""
     umask = os.umask(0)  # no other thread of a runner makes files
     try:
-        return os.open(name, flags | os.O_CREAT | os.O_EXCL, EVERYBODY, dir_fd=base)
+        return os.open(name, flags | os.O_CREAT | os.O_EXCL, ALL_USERS, dir_fd=base)
     finally:
         os.umask(umask)
 

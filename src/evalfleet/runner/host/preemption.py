@@ -34,7 +34,7 @@ FIRST_ANSWER_S = 150.0  # the first call switches the service on
 LARGEST = 1 << 20
 
 
-class Notices:
+class PreemptionWatch:
     """Watches from the start, and reports once. Used in the loop's thread; only `_work` runs in another.
 
     That thread may be at any point when the loop's thread forks: it imports everything before it starts, and no forked child uses

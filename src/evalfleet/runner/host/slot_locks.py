@@ -31,7 +31,7 @@ def folder() -> str:
     return os.environ.get(VARIABLE) or FOLDER
 
 
-class Slot:
+class HeldSlot:
     """A slot that this runner holds."""
 
     def __init__(self, number: int, fd: int) -> None:
@@ -39,7 +39,7 @@ class Slot:
         self.fd = fd
 
 
-class Ticket:
+class SlotTicket:
     """Our place in the queue."""
 
     def __init__(self, name: str, fd: int) -> None:
@@ -53,8 +53,8 @@ class SlotLocks:
     def __init__(self, spool: str) -> None:
         self._spool = spool
         self._folder = folder()
-        self._held: dict[int, Slot] = {}
-        self._tickets: dict[str, Ticket] = {}
+        self._held: dict[int, HeldSlot] = {}
+        self._tickets: dict[str, SlotTicket] = {}
         self.trouble: str | None = None  # why nobody can be asked
 
     @property
@@ -70,7 +70,7 @@ class SlotLocks:
         if self._held:
             lock_file.touch(self._folder, [slot.fd for slot in self._held.values()])
 
-    def take(self, slots: int, run: str) -> Slot | None:
+    def take(self, slots: int, run: str) -> HeldSlot | None:
         """Take a free one of the first `slots`; None if there is none. Highest first: homes that count fewer slots have only the lowest.
 
         A slot whose file cannot be used is skipped; if none is left, `trouble` says why.
@@ -81,12 +81,12 @@ class SlotLocks:
                 fd = self._locked(_name(number), fcntl.LOCK_EX)
                 if fd is not None:
                     self._note(fd, run)
-                    self._held[number] = Slot(number, fd)
+                    self._held[number] = HeldSlot(number, fd)
                     self.trouble = None
                     return self._held[number]
         return None
 
-    def drop(self, slot: Slot) -> None:
+    def drop(self, slot: HeldSlot) -> None:
         """Release a slot by closing, never by unlocking, which would release it for surviving processes too."""
         del self._held[slot.number]
         os.close(slot.fd)
@@ -99,7 +99,7 @@ class SlotLocks:
             if number in self._held:
                 continue
             try:
-                fd = lock_file.opened(self._folder, _name(number), make=False, alone=False)
+                fd = lock_file.open_lock(self._folder, _name(number), make=False, alone=False)
             except OSError:
                 continue  # not made yet; or nobody can use it, which `take` tells
             try:
@@ -113,18 +113,18 @@ class SlotLocks:
                 os.close(fd)
         return count, who
 
-    def draw(self, run: str) -> Ticket | None:
+    def join_queue(self, run: str) -> SlotTicket | None:
         """Take a place at the end of the queue; None if that is not possible."""
         for _ in range(TRIES):
             name = "%d-%s%s" % (os.getuid(), os.urandom(8).hex(), TICKET)
             fd = self._locked(name, fcntl.LOCK_EX)
             if fd is not None:
                 self._note(fd, run)
-                self._tickets[name] = Ticket(name, fd)
+                self._tickets[name] = SlotTicket(name, fd)
                 return self._tickets[name]
         return None
 
-    def tear(self, ticket: Ticket) -> None:
+    def leave_queue(self, ticket: SlotTicket) -> None:
         self._tickets.pop(ticket.name, None)
         self._unlink(ticket.name)
         os.close(ticket.fd)
@@ -147,7 +147,7 @@ class SlotLocks:
 
     def _is_held(self, name: str) -> bool:
         try:
-            fd = lock_file.opened(self._folder, name, make=False, alone=False)
+            fd = lock_file.open_lock(self._folder, name, make=False, alone=False)
         except OSError:
             return False
         try:
@@ -163,7 +163,7 @@ class SlotLocks:
         """None if another process has it, or if it cannot be used: then `trouble` says why."""
         for _ in range(TRIES):
             try:
-                fd = lock_file.opened(self._folder, name, make=True, alone=False)
+                fd = lock_file.open_lock(self._folder, name, make=True, alone=False)
             except FileNotFoundError:
                 continue  # it was removed while it was made
             except OSError as error:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from ..loop import Loop, Timer
-    from ..protocol import Connection
-    from .slot_locks import Slot, Ticket
+    from ..protocol import ClientConnection
+    from .slot_locks import HeldSlot, SlotTicket
 
     class Named(Protocol):
         """An attempt."""
@@ -36,15 +36,15 @@ SEEN_S = 1.0  # how old what is told of others may be
 KEPT_S = 5.0  # how long a slot is kept for a run that starts nothing, while others wait
 
 
-class Lease:
+class SlotLease:
     """The slot of one attempt: `begin`, then `go` is called sooner or later; `give_back` ends it at any time."""
 
-    def __init__(self, slots: Slots, run: str, limit: int, go: Callable[[int], None]) -> None:
+    def __init__(self, slots: HostSlots, run: str, limit: int, go: Callable[[int], None]) -> None:
         self._slots = slots
         self.run = run
         self.limit = limit
         self.go = go
-        self.slot: Slot | None = None
+        self.slot: HeldSlot | None = None
 
     def begin(self) -> None:
         self._slots.begin(self)
@@ -53,7 +53,7 @@ class Lease:
         self._slots.give_back(self)
 
 
-class Line:
+class RunSlots:
     """The slots and demand of one run on this host."""
 
     def __init__(self, run: str) -> None:
@@ -61,11 +61,11 @@ class Line:
         self.limit = 0  # how many slots the host has, as the run's home counts
         self.wanted = 0  # in all
         self.used = 0  # by attempts
-        self.kept: list[Slot] = []
+        self.kept: list[HeldSlot] = []
         self.kept_at = 0.0
-        self.waiting: list[Lease] = []
-        self.ticket: Ticket | None = None
-        self.connection: Connection | None = None
+        self.waiting: list[SlotLease] = []
+        self.ticket: SlotTicket | None = None
+        self.connection: ClientConnection | None = None
         self.told: dict[str, Any] = {}
 
     @property
@@ -78,7 +78,7 @@ class Line:
         return not (self.wanted or self.used or self.waiting or self.connection)
 
 
-class Slots:
+class HostSlots:
     """All slots of a runner. Used in the loop's thread; no method waits."""
 
     def __init__(self, loop: Loop, spool: str, live: Mapping[str, Named]) -> None:
@@ -89,7 +89,7 @@ class Slots:
         self._loop = loop
         self._locks = SlotLocks(spool)
         self._live = live
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, RunSlots] = {}
         self._timer: Timer | None = None
         self._seen: dict[int, tuple[float, tuple[int, list[str]]]] = {}  # what others had, by limit, and when
         self._free_since: float | None = None  # that somebody in the line leaves a free one alone
@@ -101,7 +101,7 @@ class Slots:
     def descriptors(self) -> list[int]:
         return self._locks.descriptors
 
-    def want(self, connection: Connection, run: str, limit: int, wanted: int) -> dict[str, Any]:
+    def want(self, connection: ClientConnection, run: str, limit: int, wanted: int) -> dict[str, Any]:
         """Set how many slots a run could use in total. Returns the run's slots, and reports them whenever they change."""
         line = self._line(run, limit)
         line.connection, line.wanted = connection, wanted
@@ -109,22 +109,22 @@ class Slots:
         line.told = self._standing(line)
         return line.told
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: ClientConnection) -> None:
         """The controller that asked is gone: release the slots kept for its run. Waiting attempts still wait."""
         for line in list(self._lines.values()):
             if line.connection is connection:
                 line.connection, line.wanted = None, 0
                 self._serve()
 
-    def lease(self, run: str, limit: int, go: Callable[[int], None]) -> Lease:
+    def lease(self, run: str, limit: int, go: Callable[[int], None]) -> SlotLease:
         """A slot for an attempt, not begun. `go` is called with the open file that its process inherits."""
-        return Lease(self, run, limit, go)
+        return SlotLease(self, run, limit, go)
 
-    def begin(self, lease: Lease) -> None:
+    def begin(self, lease: SlotLease) -> None:
         self._line(lease.run, lease.limit).waiting.append(lease)
         self._serve()
 
-    def give_back(self, lease: Lease) -> None:
+    def give_back(self, lease: SlotLease) -> None:
         line = self._lines.get(lease.run)
         if line is None:
             return
@@ -136,8 +136,8 @@ class Slots:
             line.used -= 1
         self._serve()
 
-    def _line(self, run: str, limit: int) -> Line:
-        line = self._lines.setdefault(run, Line(run))
+    def _line(self, run: str, limit: int) -> RunSlots:
+        line = self._lines.setdefault(run, RunSlots(run))
         line.limit = limit
         return line
 
@@ -151,7 +151,7 @@ class Slots:
         needy = [line for line in self._lines.values() if line.needs]
         for line in sorted(needy, key=lambda each: each.run in served):  # who got nothing stands in front of who did
             if line.ticket is None:
-                line.ticket = self._locks.draw(line.run)
+                line.ticket = self._locks.join_queue(line.run)
         for line in list(self._lines.values()):
             if line.ticket is not None and not line.needs:
                 self._leave_line(line)
@@ -167,7 +167,7 @@ class Slots:
         self._timer = None
         self._serve()
 
-    def _trim(self, line: Line) -> None:
+    def _trim(self, line: RunSlots) -> None:
         """Start waiting attempts on kept slots; release kept slots that are not wanted, or not used while others wait."""
         while line.kept and line.waiting:
             self._start(line, line.kept.pop())
@@ -175,9 +175,9 @@ class Slots:
         while line.kept and (idle or line.used + len(line.kept) > line.wanted):
             self._locks.drop(line.kept.pop())
         if idle and line.ticket is None:
-            line.ticket = self._locks.draw(line.run)
+            line.ticket = self._locks.join_queue(line.run)
 
-    def _others_wait(self, line: Line) -> bool:
+    def _others_wait(self, line: RunSlots) -> bool:
         return any(line.ticket is None or name != line.ticket.name for name in self._locks.line())
 
     def _serve_one(self, served: set[str]) -> bool:
@@ -193,7 +193,7 @@ class Slots:
         passed = 0.0 if self._free_since is None else time.monotonic() - self._free_since
         found_free = False
 
-        def place(line: Line) -> int:
+        def place(line: RunSlots) -> int:
             return len(queue) if line.ticket is None else places[line.ticket.name]
 
         for line in sorted(needy, key=place):
@@ -217,22 +217,22 @@ class Slots:
             self._free_since = time.monotonic()
         return False
 
-    def _own(self, line: Line) -> int:
+    def _own(self, line: RunSlots) -> int:
         """How many of the first slots this runner holds, over all runs."""
         return sum(1 for slot in self._locks.numbers if slot <= line.limit)
 
-    def _leave_line(self, line: Line) -> None:
+    def _leave_line(self, line: RunSlots) -> None:
         if line.ticket is not None:
-            self._locks.tear(line.ticket)
+            self._locks.leave_queue(line.ticket)
             line.ticket = None
 
-    def _start(self, line: Line, slot: Slot) -> None:
+    def _start(self, line: RunSlots, slot: HeldSlot) -> None:
         lease = line.waiting.pop(0)
         lease.slot = slot
         line.used += 1
         self._loop.at(0.0, lambda: lease.go(slot.fd) if lease.slot is slot else None)
 
-    def _standing(self, line: Line) -> dict[str, Any]:
+    def _standing(self, line: RunSlots) -> dict[str, Any]:
         """``free``: kept for the run; ``live``: its attempts that the runner knows of; ``others``: slots that are not this run's."""
         foreign, who = self._seen_others(line.limit) if line.needs else (0, [])
         who = list(who)
@@ -256,7 +256,7 @@ class Slots:
             seen = self._seen[limit] = (time.monotonic(), self._locks.others(limit))
         return seen[1]
 
-    def _tell(self, line: Line) -> None:
+    def _tell(self, line: RunSlots) -> None:
         if line.connection is None:
             return
         standing = self._standing(line)

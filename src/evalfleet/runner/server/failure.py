@@ -111,7 +111,7 @@ _KILLED = re.compile(r"signal 9\b|SIGKILL|exit ?code:? -9|\bKilled\b")
 _DETAILS = re.compile(r"validation errors? for")
 
 
-class Trouble:
+class ServerFailure:
     """Why a server failed: a kind, and one line with the evidence and what to change."""
 
     __slots__ = ("evidence", "kind")
@@ -121,13 +121,13 @@ class Trouble:
         self.evidence = evidence
 
 
-def trouble(kind: str, line: str, how: str) -> Trouble:
+def server_failure(kind: str, line: str, how: str) -> ServerFailure:
     shown = line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 1] + "…"
     said = "%s (%s)" % (shown, how) if shown else how
-    return Trouble(kind, "%s; %s" % (said, ADVICE[kind]))
+    return ServerFailure(kind, "%s; %s" % (said, ADVICE[kind]))
 
 
-def ended(status: int, lines: Sequence[str], *, ready: bool, oom: bool) -> Trouble:
+def ended(status: int, lines: Sequence[str], *, ready: bool, oom: bool) -> ServerFailure:
     """Why a server ended by itself.
 
     Args:
@@ -142,21 +142,21 @@ def ended(status: int, lines: Sequence[str], *, ready: bool, oom: bool) -> Troub
             continue
         place = _last(lines, pattern)
         if place is not None:
-            return trouble(kind, _line(lines, place, pattern), how)
+            return server_failure(kind, _line(lines, place, pattern), how)
     if oom and (status in (-signal.SIGKILL, 128 + signal.SIGKILL) or _last(lines, _KILLED) is not None):
-        return trouble(OUT_OF_MEMORY, "killed by the kernel: out of memory", how)
+        return server_failure(OUT_OF_MEMORY, "killed by the kernel: out of memory", how)
     if status in USAGE_STATUS and not ready:
-        return trouble(BAD_FLAG, _speaking(lines), how)
+        return server_failure(BAD_FLAG, _speaking(lines), how)
     if status == 127 and not ready:
-        return trouble(LAUNCH_FAILED, _speaking(lines), how)
+        return server_failure(LAUNCH_FAILED, _speaking(lines), how)
     more = ", and it must stay in the foreground" if status == 0 else ""
-    return trouble(CRASH, _speaking(lines), how + more)
+    return server_failure(CRASH, _speaking(lines), how + more)
 
 
-def late(seconds: float, last_answer: str, lines: Sequence[str]) -> Trouble:
+def late(seconds: float, last_answer: str, lines: Sequence[str]) -> ServerFailure:
     """The failure of a server that was not ready in time."""
     how = "server: not ready within %g s; %s" % (seconds, last_answer)
-    return trouble(STARTUP_TIMEOUT, _speaking(lines), how)
+    return server_failure(STARTUP_TIMEOUT, _speaking(lines), how)
 
 
 def shown_status(status: int) -> str:

@@ -29,7 +29,7 @@ def inherited() -> tuple[int, ...]:
     return tuple(int(word) for word in words if word.strip().isdigit())
 
 
-class Port:
+class ReservedPort:
     """A free port that the kernel gives to no other program while we hold it.
 
     Its socket is bound but never listens. The kernel then does not pick the port for other programs, neither to listen nor to connect;
@@ -48,7 +48,7 @@ class Port:
         self._socket.close()
 
 
-class Log:
+class ServerLog:
     """Copies a server's output into a file, and keeps its last lines."""
 
     def __init__(self, fd: int, path: str) -> None:
@@ -98,7 +98,7 @@ class Log:
             self._file = None
 
 
-class Server:
+class ServerProcess:
     """A started server: the leader of its own process group, inside the attempt's process tree."""
 
     def __init__(self, command: Sequence[str], env: dict[str, str], log_path: str) -> None:
@@ -119,7 +119,7 @@ class Server:
             raise
         finally:
             os.close(writer)
-        self.log = Log(reader, log_path)
+        self.log = ServerLog(reader, log_path)
 
     def status(self) -> int | None:
         """As `Popen.returncode`; None while it runs."""
@@ -155,7 +155,7 @@ class Server:
         return False
 
 
-def end_everybody(at_most_s: float = 2.0) -> None:
+def kill_descendants(at_most_s: float = 2.0) -> None:
     """Kill all processes left below this one, including those that left their group and session."""
     deadline = time.monotonic() + at_most_s
     while time.monotonic() < deadline:

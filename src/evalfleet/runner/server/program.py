@@ -21,26 +21,26 @@ import urllib.parse
 
 from ..attempt import process_tree
 from . import failure
-from .process import Port, Server, end_everybody, inherited
-from .readiness import Probe, is_listened
+from .process import ReservedPort, ServerProcess, inherited, kill_descendants
+from .readiness import ReadinessProbe, is_listened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .failure import Trouble
+    from .failure import ServerFailure
 
 PYTHON = "{python}"
 PORT = "{port}"
 TURNS = 3  # with a port each: the first is held, the others are let go for servers that cannot share it
 HEARTBEAT_S = 2.0
 LOOK_S = 0.5  # nothing waits for it: ends and signals wake us
-TOLD_S = 1.5  # for the command's end, then for the server's, when we are told to end: the runner gives 5 s
+TERMINATE_S = 1.5  # for the command's end, then for the server's, when a signal asks us to end: the runner gives 5 s
 GONE_S = 0.3  # for a command whose server is gone
 TAIL_LINES = 20
 
 
-class Settings:
+class ServerSettings:
     """The server's settings in the trial; {port} is not replaced yet."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
@@ -52,16 +52,16 @@ class Settings:
         self.port_in: list[str] = fields["port_in"]  # variables of the command that name the port
 
 
-class Told(Exception):
+class Terminated(Exception):
     """A signal asked this program to end."""
 
 
-class Serving:
-    def __init__(self, settings: Settings, command: list[str]) -> None:
+class ServedBenchmark:
+    def __init__(self, settings: ServerSettings, command: list[str]) -> None:
         self._settings = settings
         self._command = command
         self._artifacts = os.environ["EVALFLEET_ARTIFACTS"]
-        self._told = 0
+        self._signal = 0
         self._oom_before = process_tree.oom_kills()
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._waker, False)
@@ -75,19 +75,19 @@ class Serving:
             signal.signal(number, self._tell)
         try:
             found = self._trial()
-        except Told:
-            return 128 + self._told
+        except Terminated:
+            return 128 + self._signal
         finally:
-            end_everybody()
+            kill_descendants()
         return found if isinstance(found, int) else self._failed(found)
 
     def _tell(self, number: int, _frame: object) -> None:
-        self._told = number
+        self._signal = number
 
-    def _trial(self) -> int | Trouble:
+    def _trial(self) -> int | ServerFailure:
         deadline = time.monotonic() + self._settings.ready_timeout_s
         for turn in range(TURNS):
-            port = Port()
+            port = ReservedPort()
             if turn:
                 port.release()
             found = self._with_server(port, deadline)
@@ -97,11 +97,11 @@ class Serving:
             self._say({"note": "server: the port %d is taken; trying another" % port.number})
         raise AssertionError("the last turn returns")
 
-    def _with_server(self, port: Port, deadline: float) -> int | Trouble:
+    def _with_server(self, port: ReservedPort, deadline: float) -> int | ServerFailure:
         settings, number = self._settings, str(port.number)
         url = settings.ready.replace(PORT, number)
         if is_listened(url):
-            return failure.trouble(failure.PORT_TAKEN, "", "server: something else listens at %s" % url)
+            return failure.server_failure(failure.PORT_TAKEN, "", "server: something else listens at %s" % url)
         parts = urllib.parse.urlsplit(url)
         env = dict(
             os.environ, EVALFLEET_SERVER_PORT=str(parts.port or 80), EVALFLEET_SERVER_URL="http://" + parts.netloc
@@ -110,32 +110,32 @@ class Serving:
         command[0] = sys.executable if command[0] == PYTHON else command[0]
         own = {name: value.replace(PORT, number) for name, value in settings.env.items()}
         try:
-            server = Server(command, dict(env, **own), self._artifacts + "/server.log")
+            server = ServerProcess(command, dict(env, **own), self._artifacts + "/server.log")
         except OSError as error:
             line = "%s: %r" % (error.strerror or error, command[0])
-            return failure.trouble(failure.LAUNCH_FAILED, line, "server: cannot be executed")
+            return failure.server_failure(failure.LAUNCH_FAILED, line, "server: cannot be executed")
         try:
-            trouble = self._deploy(server, url, deadline)
-            if trouble is not None:
-                return trouble
+            failed = self._deploy(server, url, deadline)
+            if failed is not None:
+                return failed
             self._say({"ready": True})
             return self._benchmark(server, self._environment(env, number), number)
         finally:
             server.stop(self._patience_s(server))
 
-    def _patience_s(self, server: Server) -> float:
+    def _patience_s(self, server: ServerProcess) -> float:
         """How long the server may take to end. Leftovers of a dead server get no time."""
         if server.status() is not None:
             return 0.0
-        return min(self._settings.stop_timeout_s, TOLD_S) if self._told else self._settings.stop_timeout_s
+        return min(self._settings.stop_timeout_s, TERMINATE_S) if self._signal else self._settings.stop_timeout_s
 
     def _environment(self, env: dict[str, str], port: str) -> dict[str, str]:
         changed = {name: env[name].replace(PORT, port) for name in self._settings.port_in if name in env}
         return dict(env, **changed)
 
-    def _deploy(self, server: Server, url: str, deadline: float) -> Trouble | None:
+    def _deploy(self, server: ServerProcess, url: str, deadline: float) -> ServerFailure | None:
         """None when it is ready."""
-        probe = Probe(url, lambda: os.write(self._waker, b"r"))
+        probe = ReadinessProbe(url, lambda: os.write(self._waker, b"r"))
         said_at, said_size = time.monotonic(), 0
         try:
             while True:
@@ -154,7 +154,7 @@ class Serving:
         finally:
             probe.end()
 
-    def _benchmark(self, server: Server, env: dict[str, str], port: str) -> int | Trouble:
+    def _benchmark(self, server: ServerProcess, env: dict[str, str], port: str) -> int | ServerFailure:
         words = [word.replace(PORT, port) for word in self._command]
         words[0] = sys.executable if words[0] == PYTHON else words[0]
         try:
@@ -172,25 +172,25 @@ class Serving:
                     return status
                 self._sleep(LOOK_S)
         finally:
-            _end(command, TOLD_S if self._told else GONE_S)
+            _end(command, TERMINATE_S if self._signal else GONE_S)
 
-    def _ended(self, server: Server, status: int, *, ready: bool) -> Trouble:
+    def _ended(self, server: ServerProcess, status: int, *, ready: bool) -> ServerFailure:
         server.log.finish()
         oom = process_tree.oom_kills() > self._oom_before
         return failure.ended(status, server.log.lines(), ready=ready, oom=oom)
 
     def _sleep(self, at_most_s: float) -> None:
-        """Sleep until a child ends, a signal arrives, the probe succeeds, or the time is over. Raises Told."""
+        """Sleep until a child ends, a signal arrives, the probe succeeds, or the time is over. Raises Terminated."""
         if select.select([self._wake], [], [], at_most_s)[0]:
             os.read(self._wake, 4096)
-        if self._told:
-            raise Told
+        if self._signal:
+            raise Terminated
 
     def _say(self, line: dict[str, Any]) -> None:
         with open(os.environ["EVALFLEET_EVENTS"], "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
-    def _failed(self, trouble: Trouble) -> int:
+    def _failed(self, failed: ServerFailure) -> int:
         """Write a result that says how the server failed; the command's own result is kept beside it."""
         path = os.environ["EVALFLEET_RESULT"]
         try:
@@ -198,9 +198,9 @@ class Serving:
         except OSError:
             pass  # it wrote none
         with open(path, "w", encoding="utf-8") as file:
-            json.dump({"error": trouble.evidence, "error_kind": trouble.kind}, file)
+            json.dump({"error": failed.evidence, "error_kind": failed.kind}, file)
         _print_tail(self._artifacts + "/server.log")
-        sys.stderr.write("evalfleet: %s: %s\n" % (trouble.kind, trouble.evidence))
+        sys.stderr.write("evalfleet: %s: %s\n" % (failed.kind, failed.evidence))
         return 1
 
 
@@ -231,8 +231,8 @@ def _end(command: subprocess.Popen[bytes], patience_s: float) -> None:
 def main(words: list[str]) -> int:
     """Run the command after `--` with the server of the task's payload; returns the exit status, or dies by its signal."""
     with open(os.environ["EVALFLEET_TASK"], "rb") as file:
-        settings = Settings(json.load(file)["payload"]["server"])
-    status = Serving(settings, words[words.index("--") + 1 :]).run()
+        settings = ServerSettings(json.load(file)["payload"]["server"])
+    status = ServedBenchmark(settings, words[words.index("--") + 1 :]).run()
     if status < 0:  # the judge must see the command's own signal
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if status not in (-signal.SIGKILL, -signal.SIGSTOP):

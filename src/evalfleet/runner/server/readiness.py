@@ -15,7 +15,7 @@ EVERY_S = 0.1
 ANSWER_S = 5.0  # a server that loads may accept, and answer late
 
 
-class Probe:
+class ReadinessProbe:
     """Asks until an answer is 2xx; then `ready` is set and `on_ready` called. `last` describes the last answer."""
 
     def __init__(self, url: str, on_ready: Callable[[], object]) -> None:

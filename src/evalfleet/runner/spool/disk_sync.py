@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 THREADS = 4
 
 
-class Syncer:
+class DiskSync:
     """Saves in threads and calls back in the loop's thread, in the order in which the disk finishes.
 
     The threads are started with the runner, because the host may not allow more threads later. Without any, the work is done in the

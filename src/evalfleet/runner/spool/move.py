@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Mover:
+class SpoolMove:
     def __init__(self, folder: str, log: Callable[[str], None]) -> None:
         self._folder = folder
         self._log = log

@@ -7,11 +7,11 @@ import time
 
 from .. import jsontext
 from ..attempt import process_tree
-from ..attempt.collect import Leavings, sync
+from ..attempt.collect import AttemptFiles, sync
 from ..attempt.journal import Journal
 from ..attempt.output import TAIL_BYTES, last_lines
 from ..redact import Redactor
-from ..runner import Ended
+from ..runner import EndedAttempt
 from ..safe_files import open_regular
 
 TYPE_CHECKING = False
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, Protocol
 
-    from ..protocol import Feed
+    from ..protocol import EventFeed
     from .spool import Spool
 
     class Keeper(Protocol):
         """What a lost attempt needs from its new runner."""
 
-        def ended(self, attempt: Lost) -> None: ...
+        def ended(self, attempt: LostAttempt) -> None: ...
         def save(self, save: Callable[[], None], saved: Callable[[], None]) -> None: ...
-        def assist(
+        def in_background(
             self, work: Callable[[], dict[str, Any]], done: Callable[[dict[str, Any] | None], None], patience_s: float
         ) -> None: ...
 
@@ -38,16 +38,16 @@ UNCLEAR_S = 1.0  # how long a process that is becoming another program may hide 
 MESSAGE = "the runner died under the attempt"
 
 
-class Found:
+class RecoveredAttempts:
     """The attempts found in a spool."""
 
     def __init__(self) -> None:
-        self.ended: list[Ended] = []
-        self.lost: list[Lost] = []
+        self.ended: list[EndedAttempt] = []
+        self.lost: list[LostAttempt] = []
         self.unreadable: dict[str, str] = {}  # attempts that cannot be read now, and why; their folders are kept
 
 
-class Lost:
+class LostAttempt:
     """An attempt without an end record: its processes are dead, and its files are still to be collected.
 
     A few files are collected at once; many are collected while the runner already serves, because that may take longer than a client
@@ -62,7 +62,7 @@ class Lost:
     ) -> None:
         self.name = name
         self.folder = folder
-        self.feeds: list[Feed] = []
+        self.feeds: list[EventFeed] = []
         self.begun = time.monotonic()
         self._now = now
         self._keeper: Keeper | None = None
@@ -81,7 +81,7 @@ class Lost:
         self.started: dict[str, Any] = found.get("started") or {}
         self.ready: dict[str, Any] = found.get("ready") or {}
         self.progress: dict[str, Any] = found.get("progress") or {}
-        self.mark = process_tree.Mark(folder)
+        self.mark = process_tree.ProcessMark(folder)
         self.first_at = float(lines[0].get("at") or 0.0)
         self.last_at = float(lines[-1].get("at") or 0.0)
         group = _group_in(folder + "/cgroup")
@@ -121,18 +121,18 @@ class Lost:
     def keep(self, keeper: Keeper) -> None:
         """Hand it to this runner, which ends it at once if that is quick."""
         self._keeper = keeper
-        leavings = Leavings(self.folder, Redactor(self.secrets))
-        if leavings.heavy():
-            leavings.close()
+        files = AttemptFiles(self.folder, Redactor(self.secrets))
+        if files.heavy():
+            files.close()
             return
-        verdict = leavings.verdict(self._is_in_doubt)
-        self._close(leavings, dict(verdict, **leavings.collect(self._is_in_doubt)))
+        verdict = files.verdict(self._is_in_doubt)
+        self._close(files, dict(verdict, **files.collect(self._is_in_doubt)))
         self._save()
         self._saved()
 
     # Its processes
 
-    def leads(self, found: process_tree.Stat, boot: str) -> bool:
+    def leads(self, found: process_tree.ProcessStat, boot: str) -> bool:
         """Whether a process is in the session or group of the process in the journal."""
         leader = self.started.get("pid")
         if leader not in (found.group, found.session) or self.started.get("boot_id") != boot or self.copied:
@@ -158,18 +158,18 @@ class Lost:
         return any(name not in self.secrets for name in self.secret_names)
 
     def _collect(self, keeper: Keeper) -> None:
-        leavings = Leavings(self.folder, Redactor(self.secrets))
-        verdict = leavings.verdict(self._is_in_doubt)
+        files = AttemptFiles(self.folder, Redactor(self.secrets))
+        verdict = files.verdict(self._is_in_doubt)
 
         def done(record: dict[str, Any] | None) -> None:
             self._is_collecting = False
             why = "the files could not be collected"
-            self._close(leavings, dict(verdict, **(leavings.uncollected(why) if record is None else record)))
+            self._close(files, dict(verdict, **(files.uncollected(why) if record is None else record)))
 
-        keeper.assist(lambda: leavings.collect(self._is_in_doubt), done, leavings.patience_s())
+        keeper.in_background(lambda: files.collect(self._is_in_doubt), done, files.patience_s())
         self._is_collecting = True
 
-    def _close(self, leavings: Leavings, record: dict[str, Any]) -> None:
+    def _close(self, files: AttemptFiles, record: dict[str, Any]) -> None:
         now = self._now()
         begun = self.started.get("at")
         end: dict[str, Any] = {
@@ -181,7 +181,7 @@ class Lost:
             "tail": Redactor(self.secrets).text(_tail(self.folder)), "cpu_s": None, "max_rss_mb": None,
         }  # fmt: skip
         end.update(record)
-        leavings.close()
+        files.close()
         if self.dirty:
             end["gpus_dirty"] = self.dirty
         self.journal.resume()
@@ -204,7 +204,7 @@ class Lost:
             self.cgroup.remove()
 
 
-def recover(spool: Spool, now: Callable[[], float], names: Iterable[str] | None = None) -> Found:
+def recover(spool: Spool, now: Callable[[], float], names: Iterable[str] | None = None) -> RecoveredAttempts:
     """Find the attempts of the spool, and end the processes of those whose runner died. `now` is the runner's clock.
 
     One bad attempt never makes it fail. An attempt that cannot be read may have ended well: its folder is not touched.
@@ -212,7 +212,7 @@ def recover(spool: Spool, now: Callable[[], float], names: Iterable[str] | None 
     Args:
         names: look at these only.
     """
-    found = Found()
+    found = RecoveredAttempts()
     for name in sorted(os.listdir(spool.attempts) if names is None else names):
         try:
             one = _load(name, spool.attempt(name), now)
@@ -223,7 +223,7 @@ def recover(spool: Spool, now: Callable[[], float], names: Iterable[str] | None 
         if one is None:
             spool.log("removing %s: it was never launched" % name)
             spool.discard(name)
-        elif isinstance(one, Lost):
+        elif isinstance(one, LostAttempt):
             spool.log("attempt %s: %s" % (name, MESSAGE))
             found.lost.append(one)
         else:
@@ -250,7 +250,7 @@ def _group_in(path: str) -> str:
         return ""
 
 
-def _load(name: str, folder: str, now: Callable[[], float]) -> Ended | Lost | None:
+def _load(name: str, folder: str, now: Callable[[], float]) -> EndedAttempt | LostAttempt | None:
     """Load an attempt; None if it was never launched.
 
     Raises:
@@ -266,8 +266,8 @@ def _load(name: str, folder: str, now: Callable[[], float]) -> Ended | Lost | No
     if not lines:
         return None
     if lines[-1].get("type") == "ended":
-        return Ended(name, str(lines[0].get("run")), Journal(path, name, now, int(lines[-1]["event"]) + 1, size))
-    return Lost(name, folder, lines, size, now)
+        return EndedAttempt(name, str(lines[0].get("run")), Journal(path, name, now, int(lines[-1]["event"]) + 1, size))
+    return LostAttempt(name, folder, lines, size, now)
 
 
 def _good_lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
@@ -298,7 +298,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
         return None
 
 
-def _kill(lost: list[Lost], age_s: float) -> None:
+def _kill(lost: list[LostAttempt], age_s: float) -> None:
     """Kill until a scan of all processes finds none of theirs. `age_s`: how long ago the first of them was launched."""
     begun = time.monotonic()
     for attempt in lost:
@@ -316,7 +316,7 @@ def _kill(lost: list[Lost], age_s: float) -> None:
         time.sleep(0.01)
 
 
-def _free_gpus(lost: list[Lost], spool: Spool) -> None:
+def _free_gpus(lost: list[LostAttempt], spool: Spool) -> None:
     """Kill processes that still hold the lock of a lost attempt's GPU, and record those that cannot be killed."""
     for attempt in lost:
         for uuid in attempt.gpus:
@@ -328,15 +328,15 @@ def _free_gpus(lost: list[Lost], spool: Spool) -> None:
                 attempt.dirty.append({"uuid": uuid, "index": None, "reason": reason, "pids": left.pids})
 
 
-def _survivors(lost: list[Lost], age_s: float) -> tuple[list[tuple[int, Lost]], bool]:
+def _survivors(lost: list[LostAttempt], age_s: float) -> tuple[list[tuple[int, LostAttempt]], bool]:
     """Living processes of lost attempts, and whether there may be more. Scans each process once, however many attempts were lost."""
     boot = process_tree.boot_id()
     leaders = {attempt.started.get("pid"): attempt for attempt in lost}
     tasks = {os.fsencode(attempt.folder + "/task.json"): attempt for attempt in lost}
     marks = {attempt.mark.number: attempt for attempt in lost}
-    alive: list[tuple[int, Lost]] = []
+    alive: list[tuple[int, LostAttempt]] = []
     unclear = False
-    for found in process_tree.everybody():
+    for found in process_tree.all_pids():
         if found.dead or found.pid == os.getpid():
             continue
         owner = marks.get(process_tree.mark_of(found.pid) or 0)
@@ -353,7 +353,7 @@ def _survivors(lost: list[Lost], age_s: float) -> tuple[list[tuple[int, Lost]], 
     return alive, unclear
 
 
-def _may_become_one(found: process_tree.Stat, known: dict[bytes, bytes], age_s: float) -> bool:
+def _may_become_one(found: process_tree.ProcessStat, known: dict[bytes, bytes], age_s: float) -> bool:
     """Whether a process without a mark may be about to get one.
 
     During an exec the environment of a process cannot be read; and a child of the dead runner that has not exec'ed its command yet

@@ -8,14 +8,14 @@ import os
 import stat
 
 from .. import jsontext
-from ..attempt.spec import SHA256, Refusal, bad
+from ..attempt.spec import SHA256, RequestRefused, bad
 from ..safe_files import open_below, open_folder, parts_of, remove
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..attempt.spec import Spec
+    from ..attempt.spec import AttemptSpec
 
 MAX_FENCES = 1000
 LOG_BYTES = 1 << 20
@@ -164,7 +164,7 @@ class Spool:
         if known == home:
             return
         if known is not None and known not in former:
-            raise Refusal(
+            raise RequestRefused(
                 "foreign_home",
                 "run %s belongs to home %s here, but this is home %s: one is a copy of the other, or has replaced it"
                 % (run, known[:12], home[:12]),
@@ -183,7 +183,9 @@ class Spool:
         """
         known = self._epochs.get(run, -1)
         if epoch < known:
-            raise Refusal("stale_epoch", "run %s is at epoch %d; this command is from epoch %d" % (run, known, epoch))
+            raise RequestRefused(
+                "stale_epoch", "run %s is at epoch %d; this command is from epoch %d" % (run, known, epoch)
+            )
         if epoch == known and self._is_fenced:
             return
         self._epochs.pop(run, None)
@@ -286,7 +288,7 @@ class Spool:
         """Mark a file as used: pruning checks its modification time."""
         os.utime(os.path.join(self.files, digest))
 
-    def stage(self, folder: str, spec: Spec) -> None:
+    def stage(self, folder: str, spec: AttemptSpec) -> None:
         """Copy the named files into the attempt's work folder: a task may change its copy, never the stored file.
 
         Raises:
@@ -304,7 +306,7 @@ class Spool:
             _copy(os.path.join(self.files, digest), target)
 
 
-def write_task(folder: str, spec: Spec) -> None:
+def write_task(folder: str, spec: AttemptSpec) -> None:
     """Write the file that EVALFLEET_TASK points to."""
     fd = os.open(folder + "/task.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -352,7 +354,7 @@ def fetch(folder: str, path: str, offset: int, limit: int) -> tuple[bytes, int]:
         opened.append(open_below(opened[0], path))
         return os.pread(opened[1], limit, offset), os.fstat(opened[1]).st_size
     except OSError as error:
-        raise Refusal("io_error", "%s: %s" % (path, error.strerror), errno=error.errno) from None
+        raise RequestRefused("io_error", "%s: %s" % (path, error.strerror), errno=error.errno) from None
     finally:
         for fd in opened:
             os.close(fd)

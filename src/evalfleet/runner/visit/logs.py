@@ -85,7 +85,7 @@ def is_over(journal: str) -> bool:
     return kind is not None and kind.group(1) == b"ended"
 
 
-class Source:
+class LogSource:
     """A growing log, reported in whole lines."""
 
     def __init__(self, folder: str, path: str, source: str, stream: str) -> None:
@@ -132,18 +132,18 @@ class Source:
         say(source=self.source, stream=self._stream, lines=lines, path=self.path, offset=self.offset)
 
 
-def sources(folder: str) -> Iterator[Source]:
-    yield Source(folder, "runner.log", "runner", "log")
+def sources(folder: str) -> Iterator[LogSource]:
+    yield LogSource(folder, "runner.log", "runner", "log")
     for name in live(folder):
         for stream in ("stdout", "stderr"):
-            yield Source(folder, "attempts/%s/%s.log" % (name, stream), name, stream)
+            yield LogSource(folder, "attempts/%s/%s.log" % (name, stream), name, stream)
 
 
 def tail(folder: str, orders: dict[str, Any]) -> None:
     """The last lines of every log; with `follow` also new lines. `seen` says what the caller has already."""
     seen: dict[str, int] = orders["seen"]
     follow: bool = orders["follow"]
-    known: dict[str, Source] = {}
+    known: dict[str, LogSource] = {}
     for source in sources(folder):
         known[source.path] = source
         if source.path in seen:

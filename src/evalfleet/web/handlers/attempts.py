@@ -14,7 +14,7 @@ from evalfleet.answers import attempts as answers
 from evalfleet.core.secret_names import masked
 from evalfleet.errors import MissingSecret, NotFound
 from evalfleet.hosts import late_redaction
-from evalfleet.hosts.access import Absent, Reachable
+from evalfleet.hosts.access import ReachableHost, UnavailableHost
 from evalfleet.hosts.attempt_files import files_inside, open_inside, open_socket
 from evalfleet.hosts.local.backend import HOST as HERE
 from evalfleet.layout import Home
@@ -37,7 +37,7 @@ class Place(Struct, frozen=True, kw_only=True):
     task: Task
     attempt: Attempt
     folder: Path
-    away: Reachable | Absent | None = None  # the machine that has them, if it is not this one
+    away: ReachableHost | UnavailableHost | None = None  # the machine that has them, if it is not this one
     is_raw: bool = False  # its runner has not taken secrets out of them yet
 
     @property
@@ -83,11 +83,11 @@ def place(store: StoreReader, home: Home, text: str, task_number: int, number: i
     raise NotFound(f"task {task.key!r} of run {run.id} has no attempt {number}; it has {task.attempts}")
 
 
-def _host(store: StoreReader, run: Run, name: str) -> Reachable | Absent | None:
+def _host(store: StoreReader, run: Run, name: str) -> ReachableHost | UnavailableHost | None:
     """How the machine is reached that an attempt ran on: as its pool says."""
     if run.policy.pool is None:
         return None
-    gone = Absent(pool=run.policy.pool, name=name, slots=0, why="no longer belongs to the pool")
+    gone = UnavailableHost(pool=run.policy.pool, name=name, slots=0, why="no longer belongs to the pool")
     try:
         pool = store.pools.get(run.policy.pool)
         hosts = registry.kind_of(pool).reachable(pool, store.hosts.of_pool(pool.name))

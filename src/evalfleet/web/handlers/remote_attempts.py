@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, cast
 from evalfleet.benchmarks.screens import screen_of
 from evalfleet.config import Settings
 from evalfleet.errors import BackendError, Refused
-from evalfleet.hosts.access import Absent, Reachable, present
+from evalfleet.hosts.access import ReachableHost, UnavailableHost, present
 from evalfleet.report.trajectory import TRAJECTORY, film_of
 from evalfleet.web.coalescing import Shared
 from evalfleet.web.handlers.attempts import Place, Seen, SeenFile, newest_of
 from evalfleet.web.host_connections import Line, Lines
 
 if TYPE_CHECKING:
-    from evalfleet.hosts.ssh.visit.live_files import Glimpse
+    from evalfleet.hosts.ssh.visit.live_files import AttemptSnapshot
 
 FRESH_S = 1.0
 MOST_BYTES = 64 << 20  # of one file that is brought while its attempt runs
@@ -73,7 +73,7 @@ class Remote:
 
         Raises HostUnreachable, HostRefused.
         """
-        if found.away is None or (isinstance(found.away, Absent) and not found.is_live):
+        if found.away is None or (isinstance(found.away, UnavailableHost) and not found.is_live):
             return None
         host = present(found.away)
         return await self._looks.get(found.attempt.id, lambda: self._look(host, found))
@@ -130,7 +130,7 @@ class Remote:
 
     # What goes to the host
 
-    async def _look(self, host: Reachable, found: Place) -> Seen | None:
+    async def _look(self, host: ReachableHost, found: Place) -> Seen | None:
         attempt_id = found.attempt.id
         folder = self._folder / "films" / hashlib.sha256(attempt_id.encode()).hexdigest()[:20]
         async with self.lines.to(host) as line:
@@ -159,7 +159,7 @@ class Remote:
         )
         return port if there else None
 
-    async def _grow(self, line: Line, attempt_id: str, folder: Path, glimpse: Glimpse) -> None:
+    async def _grow(self, line: Line, attempt_id: str, folder: Path, glimpse: AttemptSnapshot) -> None:
         """Bring what is new of what the film is made of."""
         size = next((one.size for one in glimpse.files if one.path == TRAJECTORY), None)
         name, size = (_EVENTS, glimpse.events) if size is None else (f"artifacts/{TRAJECTORY}", size)
@@ -188,7 +188,7 @@ class Remote:
                     return found
         return found
 
-    async def _block(self, host: Reachable, found: Place, stream: str, number: int, size: int) -> bytes:
+    async def _block(self, host: ReachableHost, found: Place, stream: str, number: int, size: int) -> bytes:
         """One block of a log as it was when the log had `size` bytes. A full one never changes."""
         begin = number * _BLOCK
         end = min(size, begin + _BLOCK)
@@ -201,7 +201,7 @@ class Remote:
 
         return await self._blocks.get((attempt_id, stream, begin, end), fetch)
 
-    async def _bring(self, host: Reachable, attempt_id: str, one: SeenFile) -> Path:
+    async def _bring(self, host: ReachableHost, attempt_id: str, one: SeenFile) -> Path:
         key = hashlib.sha256(f"{attempt_id}\0{one}".encode()).hexdigest()[:32]
         target = self._folder / "files" / key / one.path.rpartition("/")[2]
         async with self.lines.to(host) as line:

@@ -14,7 +14,7 @@ from evalfleet.benchmarks.base import Screen
 from evalfleet.benchmarks.screens import first_screen, picture_orders
 from evalfleet.config import Settings
 from evalfleet.errors import HostRefused, NotFound
-from evalfleet.hosts.access import Reachable, of_worker, present
+from evalfleet.hosts.access import ReachableHost, host_of_worker, present
 from evalfleet.model import JsonObject
 from evalfleet.pools.kinds import registry
 from evalfleet.store.reader import StoreReader
@@ -26,10 +26,10 @@ from evalfleet.web.host_connections import Line
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def host_named(store: StoreReader, pool_name: str, name: str) -> Reachable:
+def host_named(store: StoreReader, pool_name: str, name: str) -> ReachableHost:
     """A host of a pool by its name, or by that of one of its workers. Raises NotFound, HostUnreachable."""
     pool = store.pools.get(pool_name)
-    host = of_worker(name, registry.kind_of(pool).reachable(pool, store.hosts.of_pool(pool.name)))
+    host = host_of_worker(name, registry.kind_of(pool).reachable(pool, store.hosts.of_pool(pool.name)))
     if host is None:
         raise NotFound(f"pool {pool_name} has no host {name!r}; `evalfleet pool status {pool_name}` shows what it has")
     return present(host)
@@ -62,7 +62,7 @@ class Screens:
             yield await _opened(line, stack, seen.port, found.attempt.id)
 
     @asynccontextmanager
-    async def of_host(self, host: Reachable) -> AsyncGenerator[ByteStream]:
+    async def of_host(self, host: ReachableHost) -> AsyncGenerator[ByteStream]:
         """What a host shows: the screen of its container, else the desktop of the attempt there that has one.
 
         Raises NotFound: it shows nothing. HostUnreachable, HostRefused.
@@ -79,15 +79,15 @@ class Screens:
                 stream = await _opened(line, stack, None, attempt)
             yield stream
 
-    async def picture(self, host: Reachable) -> bytes:
+    async def picture(self, host: ReachableHost) -> bytes:
         """What a host's screen shows now, as PNG. Raises NotFound, HostUnreachable, HostRefused."""
         return await self._pictures.get(host, lambda: self._picture(host))
 
-    async def _picture(self, host: Reachable) -> bytes:
-        from evalfleet.hosts.ssh.channel import visited
+    async def _picture(self, host: ReachableHost) -> bytes:
+        from evalfleet.hosts.ssh.channel import visit_answers
 
         async def ask(line: Line) -> JsonObject:
-            async with visited(line.connection, line.place, picture_orders(self._screen)) as lines:
+            async with visit_answers(line.connection, line.place, picture_orders(self._screen)) as lines:
                 async for said in lines:
                     return said
             return {}

@@ -10,11 +10,11 @@ import click
 from evalfleet.cli.pools.shared.pools import chosen, opened
 
 if TYPE_CHECKING:
-    from evalfleet.hosts.access import Absent, Reachable
+    from evalfleet.hosts.access import ReachableHost, UnavailableHost
     from evalfleet.model import Pool
     from evalfleet.store.reader import StoreReader
 
-    Found: TypeAlias = Reachable | Absent
+    Found: TypeAlias = ReachableHost | UnavailableHost
 
 worker_option = click.option("--worker", metavar="W", help="Only this host; the name of one of its workers works too.")
 """Gives the command `worker: str | None`."""
@@ -36,7 +36,7 @@ def found(home: str | None, name: str | None, worker: str | None = None) -> Sequ
         return hosts if worker is None else [_meant(worker, hosts)]
 
 
-def one(home: str | None, worker: str | None) -> Reachable:
+def one(home: str | None, worker: str | None) -> ReachableHost:
     """The named host; without a name the only one of all pools.
 
     Raises:
@@ -92,12 +92,12 @@ def _hosts_of(reader: StoreReader | None, pool: Pool) -> Sequence[Found]:
 
 def _meant(worker: str, hosts: Sequence[Found]) -> Found:
     from evalfleet.errors import InputError, NotFound
-    from evalfleet.hosts.access import of_worker
+    from evalfleet.hosts.access import host_of_worker
     from evalfleet.validation import suggestion
 
     if not hosts:
         raise InputError("there are no pools yet.")
-    host = of_worker(worker, hosts)
+    host = host_of_worker(worker, hosts)
     if host is None:
         raise NotFound(f'there is no machine "{worker}"{suggestion(worker, [host.name for host in hosts])}')
     return host

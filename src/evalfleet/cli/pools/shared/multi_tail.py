@@ -12,9 +12,9 @@ import click
 from evalfleet.cli.pools.shared.hosts import AT_ONCE, say
 from evalfleet.cli.pools.shared.prefixed_lines import Lines
 from evalfleet.errors import BackendError, HostUnreachable
-from evalfleet.hosts.access import Absent, Reachable, pause_s, present
+from evalfleet.hosts.access import ReachableHost, UnavailableHost, pause_s, present
 from evalfleet.hosts.base import single_error
-from evalfleet.hosts.ssh.visit.connection import showing
+from evalfleet.hosts.ssh.visit.connection import show_logs
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject
 
@@ -24,7 +24,7 @@ class Tails:
 
     def __init__(
         self,
-        hosts: Sequence[Reachable | Absent],
+        hosts: Sequence[ReachableHost | UnavailableHost],
         home: Home,
         title: Callable[[str], str],
         *,
@@ -51,7 +51,7 @@ class Tails:
         lost: list[str] = []
         limit = anyio.CapacityLimiter(len(self._hosts) if self._follow else AT_ONCE)
 
-        async def there(host: Reachable | Absent) -> None:
+        async def there(host: ReachableHost | UnavailableHost) -> None:
             async with limit:
                 try:
                     await self._one(host)
@@ -65,14 +65,14 @@ class Tails:
                     group.start_soon(there, host)
         return lost
 
-    async def _one(self, host: Reachable | Absent) -> None:
+    async def _one(self, host: ReachableHost | UnavailableHost) -> None:
         host = present(host)
         seen: dict[str, int] = {}
         failures, was_there = 0, False
         while True:
             orders: JsonObject = {"do": "tail", "lines": self._lines, "follow": self._follow, "seen": seen}
             try:
-                async with showing(host, self._home, say, orders) as lines:
+                async with show_logs(host, self._home, say, orders) as lines:
                     if failures:
                         say(f"host {host.name}: connected again")
                     failures, was_there = 0, True

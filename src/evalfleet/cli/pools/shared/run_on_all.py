@@ -11,11 +11,11 @@ from evalfleet.answers.machines import CommandEnd
 from evalfleet.cli.pools.shared.hosts import AT_ONCE, say
 from evalfleet.cli.pools.shared.prefixed_lines import Lines
 from evalfleet.errors import BackendError
-from evalfleet.hosts.access import Absent, Reachable
+from evalfleet.hosts.access import ReachableHost, UnavailableHost
 from evalfleet.hosts.base import single_error
 from evalfleet.hosts.ssh import command
-from evalfleet.hosts.ssh.command import Ended
-from evalfleet.hosts.ssh.visit.connection import entered
+from evalfleet.hosts.ssh.command import CommandEnd
+from evalfleet.hosts.ssh.visit.connection import visit_connection
 from evalfleet.layout import Home
 
 KEPT_BYTES = 16 << 20  # of each stream of a host, where it is collected
@@ -26,7 +26,7 @@ class Row(Struct):
     """How the command ended on one host."""
 
     host: str
-    ended: Ended
+    ended: CommandEnd
     stdout: bytes = b""
     stderr: bytes = b""
 
@@ -38,7 +38,9 @@ class Row(Struct):
 class Everywhere:
     """The command is begun on all hosts at once, but for very many of them."""
 
-    def __init__(self, hosts: Sequence[Reachable | Absent], home: Home, line: str, timeout_s: float | None) -> None:
+    def __init__(
+        self, hosts: Sequence[ReachableHost | UnavailableHost], home: Home, line: str, timeout_s: float | None
+    ) -> None:
         self._hosts = hosts
         self._home = home
         self._line = line
@@ -54,7 +56,7 @@ class Everywhere:
         rows: dict[str, Row] = {}
         limit = anyio.CapacityLimiter(AT_ONCE)
 
-        async def there(host: Reachable | Absent) -> None:
+        async def there(host: ReachableHost | UnavailableHost) -> None:
             async with limit:
                 rows[host.name] = await self._one(host, lines)
 
@@ -64,9 +66,9 @@ class Everywhere:
                     group.start_soon(there, host)
         return [rows[host.name] for host in self._hosts]
 
-    async def _one(self, host: Reachable | Absent, lines: Lines | None) -> Row:
-        if isinstance(host, Absent):
-            return Row(host.name, Ended(error=host.why, is_lost=True))
+    async def _one(self, host: ReachableHost | UnavailableHost, lines: Lines | None) -> Row:
+        if isinstance(host, UnavailableHost):
+            return Row(host.name, CommandEnd(error=host.why, is_lost=True))
         kept = {stream: bytearray() for stream in command.STREAMS}
 
         def keep(stream: str, data: bytes) -> None:
@@ -78,10 +80,10 @@ class Everywhere:
                     kept[stream][KEPT_BYTES:] = _CUT
 
         try:
-            async with entered(host, self._home, say) as connection:
+            async with visit_connection(host, self._home, say) as connection:
                 ended = await command.run(connection, self._line, keep, self._timeout_s)
         except BackendError as error:
-            ended = Ended(error=str(error).removeprefix(f"host {host.name}: "), is_lost=True)
+            ended = CommandEnd(error=str(error).removeprefix(f"host {host.name}: "), is_lost=True)
         if lines is not None:
             lines.end(host.name)
         return Row(host.name, ended, bytes(kept["stdout"]), bytes(kept["stderr"]))

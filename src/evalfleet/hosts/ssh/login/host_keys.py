@@ -20,7 +20,7 @@ from evalfleet.hosts.access import USERS
 from evalfleet.hosts.ssh.login.hosts_file import Login
 
 
-class Trust(Struct, frozen=True):
+class KnownKeys(Struct, frozen=True):
     """The known keys of one host."""
 
     keys: Sequence[asyncssh.SSHKey] = ()
@@ -39,7 +39,7 @@ class Trust(Struct, frozen=True):
         return [name.decode() for name in dict.fromkeys(names)]
 
 
-class Doorkeeper(asyncssh.SSHClient):
+class HostKeyCheck(asyncssh.SSHClient):
     """Receives the key that a host offers if it is not among the known ones."""
 
     def __init__(self, *, lets_in: bool) -> None:
@@ -69,7 +69,7 @@ class HostKeys:
         self._notice = notice
         self._trust_first_use = trust_first_use
 
-    def trust(self, login: Login, given: str | None, others: Iterable[Path] | None = None) -> Trust:
+    def trust(self, login: Login, given: str | None, others: Iterable[Path] | None = None) -> KnownKeys:
         """The known keys of a host.
 
         Args:
@@ -78,23 +78,23 @@ class HostKeys:
         """
         if given is not None:
             try:
-                return Trust((asyncssh.import_public_key(given),), source="the hosts file")
+                return KnownKeys((asyncssh.import_public_key(given),), source="the hosts file")
             except asyncssh.KeyImportError as error:
                 raise HostRefused(f"{login}: host_key in the hosts file cannot be used: {error}") from error
-        found: list[Trust] = []
+        found: list[KnownKeys] = []
         for path in (self._learned, *(self._others if others is None else others)):
             keys, authorities, revoked, *_ = _entries(path.expanduser()).match(marker(login), "", None)
-            found.append(Trust(keys, authorities, revoked, str(path)))
+            found.append(KnownKeys(keys, authorities, revoked, str(path)))
         sources = ", ".join(one.source for one in found if not one.is_empty)
-        return Trust(
+        return KnownKeys(
             [key for one in found for key in one.keys],
             [key for one in found for key in one.authorities],
             [key for one in found for key in one.revoked],
             sources,
         )
 
-    def doorkeeper(self, trust: Trust) -> Doorkeeper:
-        return Doorkeeper(lets_in=self._trust_first_use and trust.is_empty)
+    def check(self, trust: KnownKeys) -> HostKeyCheck:
+        return HostKeyCheck(lets_in=self._trust_first_use and trust.is_empty)
 
     def learn(self, login: Login, key: asyncssh.SSHKey, others: Iterable[Path] | None = None) -> None:
         """Save the key of a host that proved to own it. Does nothing if another process was faster."""
@@ -122,7 +122,7 @@ def fingerprint(key: asyncssh.SSHKey) -> str:
     return f"{key.get_algorithm()} {key.get_fingerprint()}"
 
 
-def refusal(login: Login, trust: Trust, shown: asyncssh.SSHKey | None, why: str) -> HostRefused:
+def refusal(login: Login, trust: KnownKeys, shown: asyncssh.SSHKey | None, why: str) -> HostRefused:
     """The error for a host whose key is not accepted."""
     if shown is None:
         return HostRefused(f"{login}: its key is refused: {why}")

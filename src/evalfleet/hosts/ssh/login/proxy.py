@@ -13,7 +13,7 @@ import anyio
 
 
 @asynccontextmanager
-async def proxied(command: str) -> AsyncGenerator[socket.socket]:
+async def proxy_socket(command: str) -> AsyncGenerator[socket.socket]:
     """Start the command and give a socket that is connected to it; the caller closes it. The program has ended after the block.
 
     Its standard error is not part of the connection.

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from evalfleet.hosts.access import Reachable
+from evalfleet.hosts.access import ReachableHost
 from evalfleet.hosts.ssh.login.config import Hop
 from evalfleet.layout import Home
 
@@ -35,7 +35,7 @@ def program() -> str | None:
     return shutil.which("ssh")
 
 
-def configuration(host: Reachable, hops: Sequence[Hop], own: Path, learned: Path) -> str:
+def configuration(host: ReachableHost, hops: Sequence[Hop], own: Path, learned: Path) -> str:
     """The text for `ssh -F`; the host itself is the last of the names in it.
 
     Args:
@@ -66,7 +66,7 @@ def _name(number: int) -> str:
     return f"evalfleet-{number}"
 
 
-def _others(host: Reachable, hop: Hop) -> list[Path]:
+def _others(host: ReachableHost, hop: Hop) -> list[Path]:
     return [path.expanduser() for path in (host.known_hosts if hop.known_hosts is None else hop.known_hosts)]
 
 
@@ -99,7 +99,7 @@ def _quoted(text: str) -> str:
 
 
 def run(
-    program: str, host: Reachable, hops: Sequence[Hop], home: Home, command: str | None, *, terminal: bool
+    program: str, host: ReachableHost, hops: Sequence[Hop], home: Home, command: str | None, *, terminal: bool
 ) -> tuple[int, str]:
     """Run `ssh` with our standard input, output and error until it ends.
 

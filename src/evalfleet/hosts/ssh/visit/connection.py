@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from evalfleet.hosts.access import Reachable, named
+from evalfleet.hosts.access import ReachableHost, name_in_errors
 from evalfleet.hosts.base import single_error
 from evalfleet.hosts.ssh.backend import Keepalive, SshSettings
 from evalfleet.hosts.ssh.login.config import Hop
@@ -26,8 +26,8 @@ KEEPALIVE = SshSettings().keepalive
 
 
 @asynccontextmanager
-async def entered(
-    host: Reachable, home: Home, notice: Notice, keepalive: Keepalive = KEEPALIVE
+async def visit_connection(
+    host: ReachableHost, home: Home, notice: Notice, keepalive: Keepalive = KEEPALIVE
 ) -> AsyncGenerator[asyncssh.SSHClientConnection]:
     """A connection to the host inside the block.
 
@@ -42,40 +42,40 @@ async def entered(
 
     keys = _keys(host, home, notice)
     async with AsyncExitStack() as stack:
-        with named(host.name), single_error():
+        with name_in_errors(host.name), single_error():
             connection = await stack.enter_async_context(connected(host.spec, keys, keepalive))
         yield connection
 
 
-def is_known(host: Reachable, hops: Sequence[Hop], home: Home) -> bool:
+def is_known(host: ReachableHost, hops: Sequence[Hop], home: Home) -> bool:
     """Whether the keys of the host and of its jump hosts are known."""
     keys = _keys(host, home, lambda _: None)
-    with named(host.name):
+    with name_in_errors(host.name):
         return not any(
             keys.trust(hop.known_as or hop.login, given, hop.known_hosts).is_empty
             for hop, given in zip(hops, [*(None for _ in hops[1:]), host.spec.host_key], strict=True)
         )
 
 
-def _keys(host: Reachable, home: Home, notice: Notice) -> HostKeys:
+def _keys(host: ReachableHost, home: Home, notice: Notice) -> HostKeys:
     from evalfleet.hosts.ssh.login.host_keys import HostKeys
 
     return HostKeys(home.known_hosts, host.known_hosts, trust_first_use=host.trust_first_use, notice=notice)
 
 
 @asynccontextmanager
-async def showing(
-    host: Reachable, home: Home, notice: Notice, orders: JsonObject
+async def show_logs(
+    host: ReachableHost, home: Home, notice: Notice, orders: JsonObject
 ) -> AsyncGenerator[AsyncGenerator[JsonObject]]:
     """Run `evalfleet.runner.visit.logs` on the host and return its answers line by line.
 
     Raises:
-        HostUnreachable, HostRefused: as `entered`, also while the lines are read.
+        HostUnreachable, HostRefused: as `visit_connection`, also while the lines are read.
     """
-    from evalfleet.hosts.ssh.channel import Place, visited
+    from evalfleet.hosts.ssh.channel import RunnerPlace, visit_answers
 
-    place = Place(folder=host.spec.folder, python=host.spec.python)
-    async with entered(host, home, notice) as connection:
-        with named(host.name):
-            async with visited(connection, place, orders) as lines:
+    place = RunnerPlace(folder=host.spec.folder, python=host.spec.python)
+    async with visit_connection(host, home, notice) as connection:
+        with name_in_errors(host.name):
+            async with visit_answers(connection, place, orders) as lines:
                 yield lines

@@ -18,10 +18,10 @@ import msgspec
 from anyio.abc import ByteStream
 
 from evalfleet.errors import HostRefused, HostUnreachable, NotFound
-from evalfleet.hosts.ssh.channel import ChannelStream, Place, Process, handed
+from evalfleet.hosts.ssh.channel import ChannelStream, Process, RunnerPlace, run_program
 from evalfleet.hosts.ssh.connection import words_of
 from evalfleet.model import JsonObject
-from evalfleet.runner.build import peeker
+from evalfleet.runner.build import live_files_program
 from evalfleet.runner.visit.files import MOST_BYTES, MOST_FILES, STREAMS
 
 PIECE = MOST_BYTES
@@ -29,7 +29,7 @@ _LONGEST = 4 << 20  # an answer of 2000 files is far below
 _BLOCK = 1 << 16
 
 
-class SeenFile(msgspec.Struct, frozen=True, array_like=True):
+class LiveFile(msgspec.Struct, frozen=True, array_like=True):
     """An artifact at the time of the request."""
 
     path: str
@@ -37,12 +37,12 @@ class SeenFile(msgspec.Struct, frozen=True, array_like=True):
     changed_at: float  # by the host's clock
 
 
-class Glimpse(msgspec.Struct, frozen=True):
+class AttemptSnapshot(msgspec.Struct, frozen=True):
     """The files of a live attempt and their sizes at one moment."""
 
     logs: dict[str, int]  # bytes by stream
     events: int  # bytes of its event lines
-    files: list[SeenFile]
+    files: list[LiveFile]
     screen: bool  # it has a desktop that can be watched
 
 
@@ -51,7 +51,7 @@ class _Piece(msgspec.Struct, frozen=True):
     size: int
 
 
-class Peek:
+class LiveFilesClient:
     """Requests to one host. Any number may run at once; `serve` must run beside them."""
 
     def __init__(self, process: Process) -> None:
@@ -60,12 +60,12 @@ class Peek:
         self._waiting: dict[int, tuple[anyio.Event, list[JsonObject]]] = {}
         self.broken: str | None = None
 
-    async def look(self, attempt_id: str) -> Glimpse | None:
+    async def look(self, attempt_id: str) -> AttemptSnapshot | None:
         """The current files of an attempt; None if the host does not have it. Raises HostUnreachable, HostRefused."""
         told = await self._ask({"do": "look", "attempt": attempt_id})
         if "missing" in told:
             return None
-        seen = _checked(told, Glimpse)
+        seen = _checked(told, AttemptSnapshot)
         if any(seen.logs.get(stream, -1) < 0 for stream in STREAMS) or len(seen.files) > MOST_FILES or seen.events < 0:
             raise _strange()
         kept = [one for one in seen.files if _is_plain(one.path) and one.size >= 0]
@@ -131,10 +131,12 @@ class Peek:
 
 
 @asynccontextmanager
-async def peeking(connection: asyncssh.SSHClientConnection, place: Place) -> AsyncGenerator[Peek]:
+async def live_files_client(
+    connection: asyncssh.SSHClientConnection, place: RunnerPlace
+) -> AsyncGenerator[LiveFilesClient]:
     """Run the file viewer on the host inside the block. Raises HostUnreachable, HostRefused."""
-    async with handed(connection, place, peeker(), {"do": "answer"}) as (_, process):
-        peek = Peek(process)
+    async with run_program(connection, place, live_files_program(), {"do": "answer"}) as (_, process):
+        peek = LiveFilesClient(process)
         async with anyio.create_task_group() as group:
             group.start_soon(peek.serve)
             yield peek
@@ -143,7 +145,7 @@ async def peeking(connection: asyncssh.SSHClientConnection, place: Place) -> Asy
 
 @asynccontextmanager
 async def attempt_screen(
-    connection: asyncssh.SSHClientConnection, place: Place, attempt_id: str
+    connection: asyncssh.SSHClientConnection, place: RunnerPlace, attempt_id: str
 ) -> AsyncGenerator[ByteStream]:
     """Connect to the desktop of an attempt, through its `vnc.sock`.
 
@@ -153,7 +155,7 @@ async def attempt_screen(
     Raises NotFound: there is none, or it does not answer. HostUnreachable, HostRefused.
     """
     orders: JsonObject = {"do": "relay", "attempt": attempt_id}
-    async with handed(connection, place, peeker(), orders) as (first, process):
+    async with run_program(connection, place, live_files_program(), orders) as (first, process):
         if "missing" in first:
             raise NotFound(
                 f"the desktop of attempt {attempt_id} does not answer: {str(first['missing'])[:200]}; it may be over"

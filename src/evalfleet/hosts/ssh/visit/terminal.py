@@ -22,7 +22,9 @@ from evalfleet.hosts.ssh.command import PIECE, Process, exit_of
 from evalfleet.hosts.ssh.connection import words_of
 
 
-async def joined(connection: asyncssh.SSHClientConnection, command: str | None, *, terminal: str | None) -> int:
+async def run_in_terminal(
+    connection: asyncssh.SSHClientConnection, command: str | None, *, terminal: str | None
+) -> int:
     """Run a shell or a command with our standard streams. Returns its exit status.
 
     Args:

@@ -12,10 +12,10 @@ from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskStatus
 from msgspec import Struct, field
 
 from evalfleet.errors import HostUnreachable, InputError
-from evalfleet.hosts.access import Reachable, pause_s
+from evalfleet.hosts.access import ReachableHost, pause_s
 from evalfleet.hosts.base import single_error
 from evalfleet.hosts.ssh.connection import Keepalive, words_of
-from evalfleet.hosts.ssh.visit.connection import entered
+from evalfleet.hosts.ssh.visit.connection import visit_connection
 from evalfleet.layout import Home
 
 LOCAL = "127.0.0.1"
@@ -24,7 +24,7 @@ WAIT_S = 30.0  # how long a visitor of the port waits for a connection that is b
 KEEPALIVE = Keepalive(interval_s=5.0)
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class TunnelTarget(Struct, frozen=True, kw_only=True):
     """The destination of a tunnel, seen from the host."""
 
     port: int
@@ -34,7 +34,7 @@ class Target(Struct, frozen=True, kw_only=True):
         return f"port {self.port}" if self.host == "localhost" else f"{self.host}:{self.port}"
 
 
-class _Line(Struct):
+class _TunnelConnection(Struct):
     """The current connection."""
 
     connection: asyncssh.SSHClientConnection | None = None
@@ -57,7 +57,12 @@ class Tunnel:
     """The local port stays open while the connection breaks and comes back; new clients wait meanwhile."""
 
     def __init__(
-        self, host: Reachable, home: Home, target: Target, say: Callable[[str], None], rng: Random | None = None
+        self,
+        host: ReachableHost,
+        home: Home,
+        target: TunnelTarget,
+        say: Callable[[str], None],
+        rng: Random | None = None,
     ) -> None:
         """
         Args:
@@ -68,7 +73,7 @@ class Tunnel:
         self._target = target
         self._say = say
         self._rng = rng or Random()
-        self._line = _Line()
+        self._line = _TunnelConnection()
         self._told = ""
 
     async def serve(self, local_port: int | None, *, task_status: TaskStatus[int]) -> None:
@@ -106,7 +111,7 @@ class Tunnel:
         failures, is_first = 0, True
         while True:
             try:
-                async with entered(self._host, self._home, self._say, KEEPALIVE) as connection:
+                async with visit_connection(self._host, self._home, self._say, KEEPALIVE) as connection:
                     if is_first:
                         task_status.started()
                     elif failures:

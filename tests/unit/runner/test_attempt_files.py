@@ -18,9 +18,9 @@ from evalfleet.core.failures.end_record import end_from_json
 from evalfleet.core.failures.judge import judge
 from evalfleet.model import Failure, Policy
 from evalfleet.runner.attempt.attempt import Attempt
-from evalfleet.runner.attempt.collect import INLINE_FILES, MAX_MANIFEST, Leavings, clean_file
+from evalfleet.runner.attempt.collect import INLINE_FILES, MAX_MANIFEST, AttemptFiles, clean_file
 from evalfleet.runner.attempt.journal import Journal
-from evalfleet.runner.attempt.spec import Spec
+from evalfleet.runner.attempt.spec import AttemptSpec
 from evalfleet.runner.redact import Redactor
 
 KEY = Redactor({"KEY": "hunter22"})
@@ -28,7 +28,7 @@ NONE = Redactor({})
 
 
 def collected(folder: Path, redactor: Redactor) -> dict[str, object]:
-    leavings = Leavings(str(folder), redactor)
+    leavings = AttemptFiles(str(folder), redactor)
     try:
         return {**leavings.verdict(), **leavings.collect()}
     finally:
@@ -71,7 +71,7 @@ def test_secrets_that_nobody_knows(tmp_path: Path) -> None:
     (tmp_path / "artifacts").mkdir()
     (tmp_path / "artifacts" / "a.txt").write_text("?")
     (tmp_path / "result.json").write_text("{}")
-    leavings = Leavings(str(tmp_path), NONE)
+    leavings = AttemptFiles(str(tmp_path), NONE)
     verdict, record = leavings.verdict(unknown_secrets=True), leavings.collect(unknown_secrets=True)
     leavings.close()
     assert record["artifacts"] == [{"path": "a.txt", "size": 1, "secret": True}]
@@ -119,11 +119,11 @@ def test_what_cannot_be_cleaned_is_not_kept(artifacts: Path) -> None:
     (folder / "events.jsonl").write_text('{"note": "hunter22"}\n')
     script = f"""
 import json, resource, signal
-from evalfleet.runner.attempt.collect import Leavings
+from evalfleet.runner.attempt.collect import AttemptFiles
 from evalfleet.runner.redact import Redactor
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-leavings = Leavings({str(folder)!r}, Redactor({{"KEY": "hunter22"}}))
+leavings = AttemptFiles({str(folder)!r}, Redactor({{"KEY": "hunter22"}}))
 print(json.dumps(dict(leavings.verdict(), **leavings.collect())))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -174,7 +174,7 @@ def test_what_became_a_link_after_it_was_listed_is_left_alone(artifacts: Path, t
     (artifacts / "a.txt").write_text("hunter22")
     (artifacts / "deep").mkdir()
     (artifacts / "deep" / "a.txt").write_text("hunter22")
-    leavings = Leavings(str(artifacts.parent), KEY)
+    leavings = AttemptFiles(str(artifacts.parent), KEY)
     (artifacts / swapped).rename(artifacts / "was")
     (artifacts / swapped).symlink_to(outside / "a.txt" if swapped == "a.txt" else outside)
     record = leavings.collect()
@@ -213,7 +213,7 @@ def test_a_verdict_needs_no_process(artifacts: Path) -> None:
     (folder / "result.json").write_text('{"score": 0.75}')
     for number in range(INLINE_FILES + 1):
         (artifacts / f"{number}").touch()
-    spec = Spec({"key": "a", "domain": "d", "number": 1, "command": ["true"], "timeout_s": 1, "env": {}})
+    spec = AttemptSpec({"key": "a", "domain": "d", "number": 1, "command": ["true"], "timeout_s": 1, "env": {}})
     journal = Journal(str(folder / "journal.jsonl"), "r.1.1", time.time)
     journal.create()
     saved: list[object] = []
