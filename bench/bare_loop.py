@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from evalfleet.actions import Action, Click, Drag, Move, Press, Scroll, Wait, Write
-from evalfleet.agents.base import Brief, Decision, Observation
+from evalfleet.agents.base import Decision, Observation, TaskPrompt
 from evalfleet.agents.oracle import Oracle
 from evalfleet.benchmarks.miniwob.benchmark import MAX_STEPS, pages
 from evalfleet.benchmarks.miniwob.page import WINDOW, PageEpisode
@@ -109,7 +109,7 @@ def solve(launch: Launch, task: str, folder: Path) -> float:
     folder.mkdir(parents=True)
     with launch(folder) as browser:
         episode = PageEpisode(browser, place / f"{task}.html", 0)
-        agent = Oracle(Brief(benchmark="miniwob", task=task, goal=episode.goal, seed=0))
+        agent = Oracle(TaskPrompt(benchmark="miniwob", task=task, goal=episode.goal, seed=0))
         verdict, step = None, 0
         while verdict is None and step < MAX_STEPS:
             step += 1

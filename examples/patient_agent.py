@@ -5,12 +5,12 @@ evalfleet run miniwob --agent patient_agent:Patient --task click-button --task c
 
 import re
 
-from evalfleet.agents.base import Brief, Click, Decision, Observation
+from evalfleet.agents.base import Click, Decision, Observation, TaskPrompt
 
 
 class Patient:
-    def __init__(self, brief: Brief) -> None:
-        self.wanted = re.findall(r'"([^"]*)"', brief.goal)
+    def __init__(self, prompt: TaskPrompt) -> None:
+        self.wanted = re.findall(r'"([^"]*)"', prompt.goal)
 
     def act(self, observation: Observation) -> Decision:
         for element in reversed(observation.elements):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.chat import ChatServer, completion, script
 
-from evalfleet.agents.base import AgentClass, Brief, Observation
+from evalfleet.agents.base import AgentClass, Observation, TaskPrompt
 from evalfleet.agents.llm.agent import Llm
 from evalfleet.agents.oracle import Oracle
 from evalfleet.agents.random import RandomAgent
@@ -42,12 +42,12 @@ class TestOracle(AgentContract):
         return Oracle
 
     @pytest.fixture
-    def brief(self) -> Brief:
-        return Brief(benchmark="miniwob", task="click-button", goal='Click on the "Ok" button.', seed=7)
+    def prompt(self) -> TaskPrompt:
+        return TaskPrompt(benchmark="miniwob", task="click-button", goal='Click on the "Ok" button.', seed=7)
 
     @pytest.fixture
-    def seen(self, brief: Brief) -> Observation:
-        return looking(brief.goal, "Cancel", "Ok")
+    def seen(self, prompt: TaskPrompt) -> Observation:
+        return looking(prompt.goal, "Cancel", "Ok")
 
 
 class TestMiniwobWithAModel(BenchmarkContract):
@@ -69,10 +69,10 @@ class TestLlm(AgentContract):
         return Llm
 
     @pytest.fixture
-    def brief(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Brief]:
+    def prompt(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskPrompt]:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         reply = {"thought": "there", "actions": [{"do": "click", "x": 40, "y": 50}, {"do": "press", "key": "Enter"}]}
         with ChatServer(script(completion(json.dumps(reply)))) as server:
             options = {"base_url": server.url, "model": "stub"}
-            yield Brief(benchmark="contract", task="click-ok", goal='Click "Ok".', seed=7, options=options)
+            yield TaskPrompt(benchmark="contract", task="click-ok", goal='Click "Ok".', seed=7, options=options)

@@ -2,15 +2,15 @@
 
 import re
 
-from evalfleet.agents.base import Brief, Decision, Observation, Press, Write
+from evalfleet.agents.base import Decision, Observation, Press, TaskPrompt, Write
 
 
 class Adder:
     title = "adds up what it sees"
     deterministic = True
 
-    def __init__(self, brief: Brief) -> None:
-        self.goal = brief.goal
+    def __init__(self, prompt: TaskPrompt) -> None:
+        self.goal = prompt.goal
 
     def act(self, observation: Observation) -> Decision:
         shown = " ".join(element.text for element in observation.elements)

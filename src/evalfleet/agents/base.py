@@ -1,19 +1,20 @@
 """The interface of agents, and the messages that agents and environments exchange.
 
-An agent is a class that is made anew for every attempt, with a `Brief`; then `act` is called, an observation at a
-time, until the episode ends or the agent says that it is done. ::
+A new object of the agent's class is made for every attempt, with a `TaskPrompt`. Then `act` is called with one
+observation after another, until the episode ends or the agent says that it is done. ::
 
     class Stubborn:
-        def __init__(self, brief: Brief) -> None: ...
+        def __init__(self, prompt: TaskPrompt) -> None: ...
 
         def act(self, observation: Observation) -> Decision:
             return Decision(actions=(Click(x=80, y=120),))
 
-`evalfleet run miniwob --agent my_module:Stubborn` uses it. What more an agent needs, it declares; see `AgentClass`.
+`evalfleet run miniwob --agent my_module:Stubborn` uses it. An agent declares what else it needs; see `AgentClass`.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -25,24 +26,34 @@ __all__ = [
     "Action",
     "Agent",
     "AgentClass",
+    "AgentOptions",
+    "AgentSetup",
     "Box",
-    "Brief",
     "Click",
     "Decision",
     "Drag",
     "Element",
-    "Kit",
     "Move",
     "Observation",
     "Point",
     "Press",
     "Scroll",
+    "TaskPrompt",
     "Tell",
     "Wait",
-    "Wish",
     "Write",
     "say_nothing",
 ]
+
+_BEFORE = {"Brief": "TaskPrompt", "Kit": "AgentSetup", "Wish": "AgentOptions"}  # names of version 0.1
+
+
+def __getattr__(name: str) -> Any:
+    """Agents of version 0.1 import the former names; they can for one more version."""
+    if name not in _BEFORE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(f"{name} is now called {_BEFORE[name]}: import that", DeprecationWarning, stacklevel=2)
+    return globals()[_BEFORE[name]]
 
 
 class Box(Struct, frozen=True, kw_only=True):
@@ -106,30 +117,30 @@ def say_nothing(note: str, *, cost_usd: float = 0.0, tokens: int = 0) -> None:
     """A `Tell` that ignores its input."""
 
 
-class Brief(Struct, frozen=True, kw_only=True):
+class TaskPrompt(Struct, frozen=True, kw_only=True):
     """What an agent knows when it is created."""
 
     benchmark: str
     task: str
     goal: str
     seed: int
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # its kit's
-    tell: Tell = say_nothing  # to be called at least every minute by whoever takes long
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # from its `AgentSetup`
+    tell: Tell = say_nothing  # an agent that takes long calls it at least every minute
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class AgentOptions(Struct, frozen=True, kw_only=True):
     """The options that a person set for the agent; None if an option was not set."""
 
     model: str | None = None
     base_url: str | None = None
 
 
-class Kit(Struct, frozen=True, kw_only=True):
+class AgentSetup(Struct, frozen=True, kw_only=True):
     """What the agent's attempts get. Prepared where the run is submitted."""
 
     options: Mapping[str, Any] = field(
         default_factory=dict[str, Any]
-    )  # plain JSON without secrets; for `Brief.options`
+    )  # plain JSON without secrets; for `TaskPrompt.options`
     secrets: tuple[str, ...] = ()  # names of variables; the values are in the attempt's environment
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     patience_s: float = 0.0  # most time of an attempt that the agent may spend waiting for a service
@@ -137,24 +148,24 @@ class Kit(Struct, frozen=True, kw_only=True):
 
 
 class Agent(Protocol):
-    """Acts in one episode. Made with a `Brief`; used by one thread; what it raises fails the attempt."""
+    """Acts in one episode. Made with a `TaskPrompt`; used by one thread; what it raises fails the attempt."""
 
     def act(self, observation: Observation) -> Decision: ...
 
 
 class AgentClass(Protocol):
-    """How an agent is made: its class, or anything that takes a brief and returns an agent.
+    """How an agent is made: its class, or anything that takes a `TaskPrompt` and returns an agent.
 
     It may declare more by attributes, which `agents.registry` reads:
 
     ==================  ==========================================================================================
     `title`             one line for a person; else the first line of its docstring
-    `deterministic`     whether the same brief and observations give the same decisions; else False
-    `wishes`            names of the fields of `Wish` that it understands; else none, and others are refused
+    `deterministic`     whether the same prompt and observations give the same decisions; else False
+    `accepts`           names of the fields of `AgentOptions` that it understands; else none; others are refused
     `secrets`           names of variables that its attempts need; else none
     `modules`           modules of other packages that must be there, each with the command that installs it
-    `equip`             class method `(wish, settings) -> Kit` that puts its kit together; else a kit with `secrets`
+    `agent_setup`       class method `(options, settings) -> AgentSetup`; else a setup with its `secrets`
     ==================  ==========================================================================================
     """
 
-    def __call__(self, brief: Brief) -> Agent: ...
+    def __call__(self, prompt: TaskPrompt, /) -> Agent: ...

@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 
-from evalfleet.agents.base import Agent, Brief
+from evalfleet.agents.base import Agent, TaskPrompt
 from evalfleet.errors import InputError
 
 PREFIX = "cmd:"
@@ -40,5 +40,5 @@ class Command:
         if shutil.which(found) is None:
             raise InputError(f"agent {name!r}: there is no program {program!r} that can be run.")
 
-    def __call__(self, brief: Brief) -> Agent:
+    def __call__(self, prompt: TaskPrompt) -> Agent:
         raise InputError(f"a command can only act in an attempt, not here: {shlex.join(self.words)}")

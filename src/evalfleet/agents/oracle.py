@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from evalfleet.agents.base import Brief, Decision, Observation, Wait
+from evalfleet.agents.base import Decision, Observation, TaskPrompt, Wait
 from evalfleet.agents.solutions import (
     desk_files,
     desk_mousepad,
@@ -41,16 +41,16 @@ class Oracle:
     title = "solves some tasks with known solutions, to prove that a benchmark and its environment work"
     deterministic = True
 
-    def __init__(self, brief: Brief) -> None:
-        solver = SOLVERS.get(brief.benchmark, {}).get(brief.task)
-        script = SCRIPTS.get(brief.benchmark, {}).get(brief.task)
+    def __init__(self, prompt: TaskPrompt) -> None:
+        solver = SOLVERS.get(prompt.benchmark, {}).get(prompt.task)
+        script = SCRIPTS.get(prompt.benchmark, {}).get(prompt.task)
         self._act: Callable[[Observation], Decision]
         if solver is not None:
             self._act = _on_page(solver)
         elif script is not None:
             self._act = Player(script).act
         else:
-            raise InputError(f"the oracle has no solution for {brief.benchmark} {brief.task}")
+            raise InputError(f"the oracle has no solution for {prompt.benchmark} {prompt.task}")
 
     def act(self, observation: Observation) -> Decision:
         return self._act(observation)

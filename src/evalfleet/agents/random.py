@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 
-from evalfleet.agents.base import Action, Brief, Click, Decision, Element, Observation, Point, Write
+from evalfleet.agents.base import Action, Click, Decision, Element, Observation, Point, TaskPrompt, Write
 
 _ACTIVE = frozenset({"a", "button", "input", "label", "li", "option", "select", "span", "textarea", "th", "td", "h3"})
 _WRITABLE = frozenset({"input", "textarea", "window"})
@@ -18,9 +18,9 @@ class RandomAgent:
     title = "clicks and types at random, as a baseline"
     deterministic = True
 
-    def __init__(self, brief: Brief) -> None:
-        self._random = random.Random(f"{brief.benchmark} {brief.task} {brief.seed}")
-        self._words = re.findall(r"\w+", brief.goal) or ["x"]
+    def __init__(self, prompt: TaskPrompt) -> None:
+        self._random = random.Random(f"{prompt.benchmark} {prompt.task} {prompt.seed}")
+        self._words = re.findall(r"\w+", prompt.goal) or ["x"]
 
     def act(self, observation: Observation) -> Decision:
         inside = [e for e in observation.elements if e.point and _lies_in(e.point, observation)]

@@ -7,6 +7,7 @@ Nothing is imported before it is asked for by its name.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,7 +18,7 @@ from msgspec import Struct
 
 from evalfleet import plugins
 from evalfleet.agents import command
-from evalfleet.agents.base import AgentClass, Kit, Wish
+from evalfleet.agents.base import AgentClass, AgentOptions, AgentSetup
 from evalfleet.config import Settings
 from evalfleet.errors import InputError
 
@@ -29,7 +30,7 @@ class Declared(Struct, frozen=True, kw_only=True):
 
     title: str
     deterministic: bool
-    wishes: tuple[str, ...]
+    accepts: tuple[str, ...]
     secrets: tuple[str, ...]
     modules: Mapping[str, str]
 
@@ -91,27 +92,35 @@ def declared(agent: AgentClass) -> Declared:
     return Declared(
         title=str(title),
         deterministic=bool(getattr(agent, "deterministic", False)),
-        wishes=tuple(getattr(agent, "wishes", ())),
+        accepts=tuple(_attribute(agent, "accepts", "wishes") or ()),
         secrets=tuple(getattr(agent, "secrets", ())),
         modules=dict(cast("Mapping[str, str]", getattr(agent, "modules", {}))),
     )
 
 
-def equip(name: str, agent: AgentClass, wish: Wish, settings: Settings) -> Kit:
+def setup_of(name: str, agent: AgentClass, options: AgentOptions, settings: Settings) -> AgentSetup:
     """Prepare what the agent's attempts get.
 
     Raises:
-        InputError: a wish that the agent does not understand, or what it lacks to begin.
+        InputError: the agent does not understand one of the options, or lacks a module.
     """
     said = declared(agent)
-    for name_of_wish in wish.__struct_fields__:
-        if getattr(wish, name_of_wish) is not None and name_of_wish not in said.wishes:
-            raise InputError(f"--{name_of_wish.replace('_', '-')} has no effect on the agent {name!r}; leave it out.")
+    for option in options.__struct_fields__:
+        if getattr(options, option) is not None and option not in said.accepts:
+            raise InputError(f"--{option.replace('_', '-')} has no effect on the agent {name!r}; leave it out.")
     missing = {module: install for module, install in said.modules.items() if find_spec(module) is None}
     for module, install in missing.items():
         raise InputError(f"agent {name!r} needs the module {module}; install it with: {install}")
-    make: Any = getattr(agent, "equip", None)
-    return make(wish, settings) if make is not None else Kit(secrets=said.secrets)
+    make = _attribute(agent, "agent_setup", "equip")
+    return make(options, settings) if make is not None else AgentSetup(secrets=said.secrets)
+
+
+def _attribute(agent: AgentClass, name: str, before: str) -> Any:
+    """Return what the agent declares, also under the name of version 0.1, which is read for one more version."""
+    if hasattr(agent, name) or not hasattr(agent, before):
+        return getattr(agent, name, None)
+    warnings.warn(f"an agent's {before!r} is now called {name!r}: rename it", DeprecationWarning, stacklevel=2)
+    return getattr(agent, before)
 
 
 def _checked(name: str, found: Any, problem: str) -> AgentClass:

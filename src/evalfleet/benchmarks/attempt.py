@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from evalfleet import config
 from evalfleet.actions import to_json
 from evalfleet.agents import registry as agents
-from evalfleet.agents.base import Agent, AgentClass, Brief, Decision, Observation
+from evalfleet.agents.base import Agent, AgentClass, Decision, Observation, TaskPrompt
 from evalfleet.agents.command import Command
 from evalfleet.benchmarks import registry as benchmarks
 from evalfleet.benchmarks.base import Episode
@@ -44,9 +44,9 @@ class Recorder:
         self._begun = time.monotonic()
         self._tokens = 0
 
-    def ready(self, brief: Brief) -> None:
-        self._event({"ready": True, "note": brief.goal})
-        self._line({"benchmark": brief.benchmark, "task": brief.task, "seed": brief.seed, "goal": brief.goal})
+    def ready(self, prompt: TaskPrompt) -> None:
+        self._event({"ready": True, "note": prompt.goal})
+        self._line({"benchmark": prompt.benchmark, "task": prompt.task, "seed": prompt.seed, "goal": prompt.goal})
 
     def step(self, observation: Observation, decision: Decision) -> None:
         """Report a decision before it is carried out, so that the last line shows what broke the environment."""
@@ -139,7 +139,7 @@ def run() -> None:
     make_agent = agents.load(payload["agent"])
     recorder = Recorder(Path(environ["EVALFLEET_EVENTS"]), Path(environ["EVALFLEET_ARTIFACTS"]))
     with benchmark.episode(payload, Path(environ["EVALFLEET_TASK"]).parent) as episode:
-        brief = Brief(
+        prompt = TaskPrompt(
             benchmark=benchmark.name,
             task=payload["task"],
             goal=episode.goal,
@@ -148,21 +148,21 @@ def run() -> None:
             tell=recorder.tell,
         )
         max_steps = payload["max_steps"]
-        made = _made(make_agent, brief, episode, max_steps)
-        recorder.ready(brief)
+        made = _made(make_agent, prompt, episode, max_steps)
+        recorder.ready(prompt)
         with made as agent:
             verdict, steps = play(episode, agent, recorder, max_steps, payload.get("time_limit_s"))
     metrics = {**verdict.metrics, **recorder.metrics()}
     _write_result({"score": verdict.score, "success": verdict.success, "steps": steps, "metrics": metrics})
 
 
-def _made(agent: AgentClass, brief: Brief, episode: Episode, max_steps: int) -> AbstractContextManager[Agent]:
+def _made(agent: AgentClass, prompt: TaskPrompt, episode: Episode, max_steps: int) -> AbstractContextManager[Agent]:
     """Return the agent, for a `with` block."""
     if isinstance(agent, Command):
         from evalfleet.benchmarks.command_agent import CommandAgent  # brings a server, which other agents do not need
 
-        return CommandAgent(agent.words, brief, getattr(episode, "environment", None), max_steps)
-    return nullcontext(agent(brief))
+        return CommandAgent(agent.words, prompt, getattr(episode, "environment", None), max_steps)
+    return nullcontext(agent(prompt))
 
 
 def _write_result(result: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from msgspec import to_builtins
 
 from evalfleet import config
 from evalfleet.actions import Action, Click, Press
-from evalfleet.agents.base import Brief, Decision, Observation
+from evalfleet.agents.base import Decision, Observation, TaskPrompt
 from evalfleet.environments.base import Environment, Executed, Probe, Size
 from evalfleet.environments.browser import keys
 from evalfleet.environments.guest import messages
@@ -42,9 +42,11 @@ class CommandAgent:
         max_steps: told to the command.
     """
 
-    def __init__(self, words: Sequence[str], brief: Brief, environment: Environment | None, max_steps: int) -> None:
+    def __init__(
+        self, words: Sequence[str], prompt: TaskPrompt, environment: Environment | None, max_steps: int
+    ) -> None:
         self._words = list(words)
-        self._brief = brief
+        self._prompt = prompt
         self._max_steps = max_steps
         self._seen: Observation | None = None
         self._wanted: Action | None = None
@@ -106,7 +108,7 @@ class CommandAgent:
         env |= {
             "EVALFLEET_GUEST": self._guest.address,
             "EVALFLEET_GUEST_TOKEN": self._guest.token,
-            "EVALFLEET_GOAL": self._brief.goal,
+            "EVALFLEET_GOAL": self._prompt.goal,
             "EVALFLEET_MAX_STEPS": str(self._max_steps),
         }
         try:
@@ -147,8 +149,8 @@ class CommandAgent:
         return Answer("".join(lines).encode(), "application/x-ndjson")
 
     def _task(self, _query: Mapping[str, str], _body: bytes) -> Answer:
-        brief = self._brief
-        told = {"benchmark": brief.benchmark, "task": brief.task, "seed": brief.seed, "goal": brief.goal}
+        prompt = self._prompt
+        told = {"benchmark": prompt.benchmark, "task": prompt.task, "seed": prompt.seed, "goal": prompt.goal}
         return as_json({**told, "step": self.look().step, "max_steps": self._max_steps})
 
 

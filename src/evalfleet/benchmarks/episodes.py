@@ -7,7 +7,7 @@ from typing import Any
 
 from evalfleet import duration
 from evalfleet.agents import registry as agents
-from evalfleet.agents.base import Wish
+from evalfleet.agents.base import AgentOptions
 from evalfleet.benchmarks.base import Selection
 from evalfleet.benchmarks.selection import Chosen
 from evalfleet.config import Settings
@@ -52,23 +52,23 @@ def episode_tasks(
     Raises:
         InputError: the agent cannot be loaded, or cannot do what was asked for.
     """
-    wish = Wish(model=selection.model, base_url=selection.base_url)
-    kit = agents.equip(selection.agent, agents.load(selection.agent), wish, settings)
+    options = AgentOptions(model=selection.model, base_url=selection.base_url)
+    setup = agents.setup_of(selection.agent, agents.load(selection.agent), options, settings)
     shared: dict[str, Any] = {
         "benchmark": benchmark,
         "agent": selection.agent,
         "max_steps": selection.max_steps or max_steps,
         **(payload or {}),
-        **({"agent_options": dict(kit.options)} if kit.options else {}),
+        **({"agent_options": dict(setup.options)} if setup.options else {}),
     }
     task: dict[str, Any] = {"command": [PYTHON, "-m", "evalfleet.benchmarks.attempt"]}
-    if kit.secrets:
-        task["secrets"] = list(kit.secrets)
-    if kit.env:
-        task["env"] = dict(kit.env)
-    if kit.patience_s:
+    if setup.secrets:
+        task["secrets"] = list(setup.secrets)
+    if setup.env:
+        task["env"] = dict(setup.env)
+    if setup.patience_s:
         limit_s = selection.timeout_s or duration.parse(timeout)
-        task["timeout"] = limit_s + kit.patience_s
+        task["timeout"] = limit_s + setup.patience_s
         shared["time_limit_s"] = limit_s
     return [
         {

@@ -33,7 +33,7 @@ def submission(
         say: is told what the person should know before the run begins.
 
     Raises:
-        InputError: this machine lacks something, the agent cannot be loaded or equipped, or nothing fits.
+        InputError: this machine lacks something, the agent cannot be loaded or set up, or nothing fits.
     """
     own = isinstance(benchmark, OwnAgents)
     if own:
@@ -46,8 +46,8 @@ def submission(
     agent_files = AgentFiles(files=selection.files)
     if not own:
         agent = agents.load(selection.agent, folder=folder)
-        wish = Wish(model=selection.model, base_url=selection.base_url)
-        for note in agents.equip(selection.agent, agent, wish, settings).notes:
+        options = AgentOptions(model=selection.model, base_url=selection.base_url)
+        for note in agents.setup_of(selection.agent, agent, options, settings).notes:
             say(note)
         agent_files = agent_files_of(selection, folder)
     if isinstance(benchmark, HasNotes):

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import pytest
 
 from evalfleet.agents import registry as agents
-from evalfleet.agents.base import Brief, Observation
+from evalfleet.agents.base import Observation, TaskPrompt
 from evalfleet.benchmarks.attempt import Recorder, play
 from evalfleet.benchmarks.base import Benchmark, Selection
 from evalfleet.errors import InputError
@@ -170,8 +170,8 @@ class BenchmarkContract:
         with benchmark.episode(payload, world) as episode:
             first = episode.verdict()
             assert first is None or 0.0 <= first.score <= 1.0
-            brief = Brief(benchmark=benchmark.name, task=payload["task"], goal=episode.goal, seed=payload["seed"])
-            agent = agents.load(self.agent)(brief)
+            prompt = TaskPrompt(benchmark=benchmark.name, task=payload["task"], goal=episode.goal, seed=payload["seed"])
+            agent = agents.load(self.agent)(prompt)
             verdict, _ = play(episode, agent, Recorder(kept / "events.jsonl", kept), max_steps=2)
             return verdict
 

@@ -185,7 +185,7 @@ def test_a_person_s_own_task(fleet: Fleet):
     (fleet.folder / "typist.py").write_text(
         "from evalfleet.agents.base import Decision, Press, Write\n"
         "class Typist:\n"
-        "    def __init__(self, brief): pass\n"
+        "    def __init__(self, prompt): pass\n"
         "    def act(self, observation):\n"
         "        gone = not [e for e in observation.elements if e.tag == 'window']\n"
         "        typed = (Write(text='touch ink.txt; exit'), Press(key='Enter'))\n"

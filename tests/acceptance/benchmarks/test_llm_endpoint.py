@@ -32,7 +32,7 @@ from tests.support.chat import (
     trickle_headers,
 )
 
-from evalfleet.agents.base import Brief, Decision
+from evalfleet.agents.base import Decision, TaskPrompt
 from evalfleet.agents.llm import endpoint as endpoint_module
 from evalfleet.agents.llm import http_post
 from evalfleet.agents.llm.agent import Llm
@@ -268,8 +268,8 @@ def decide(server: ChatServer, told: list[tuple[str, float, int]] | None = None,
 
     given = {"base_url": server.url, "model": "stub", "secret": "OPENAI_API_KEY", **options}
     prices = {"input_usd_per_million": 2.0, "output_usd_per_million": 10.0}
-    brief = Brief(benchmark="b", task="t", goal='Click "Ok".', seed=1, options={**given, **prices}, tell=tell)
-    return Llm(brief).act(looking('Click "Ok".', "Cancel", "Ok"))
+    prompt = TaskPrompt(benchmark="b", task="t", goal='Click "Ok".', seed=1, options={**given, **prices}, tell=tell)
+    return Llm(prompt).act(looking('Click "Ok".', "Cancel", "Ok"))
 
 
 def test_a_decision_and_its_price():

@@ -113,7 +113,7 @@ GUESSER = """
 from evalfleet.agents.base import Decision, Press, Write
 
 class Guesser:
-    def __init__(self, brief): pass
+    def __init__(self, prompt): pass
     def act(self, observation): return Decision(actions=(Write(text="7"), Press(key="Enter")))
 """
 

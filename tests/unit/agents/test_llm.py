@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from evalfleet import config
 from evalfleet.agents import registry
-from evalfleet.agents.base import Click, Press, Wish, Write
+from evalfleet.agents.base import AgentOptions, Click, Press, Write
 from evalfleet.agents.llm import prompt
 from evalfleet.agents.llm.agent import Llm
 from evalfleet.agents.llm.http_post import Response
@@ -47,60 +47,60 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_travels_in_the_payload():
-    kit = Llm.equip(Wish(model="gpt-4o-mini"), settings(prices=(PRICE,), temperature=0.0))
-    assert kit.secrets == ("OPENAI_API_KEY",)
-    assert kit.notes == ()
-    options = options_of(json.loads(json.dumps(kit.options)))
+    setup = Llm.agent_setup(AgentOptions(model="gpt-4o-mini"), settings(prices=(PRICE,), temperature=0.0))
+    assert setup.secrets == ("OPENAI_API_KEY",)
+    assert setup.notes == ()
+    options = options_of(json.loads(json.dumps(setup.options)))
     assert (options.base_url, options.temperature) == ("https://api.openai.com/v1", 0.0)
     assert options.cost_usd(1_000_000, 100_000) == pytest.approx(3.5)
 
 
 def test_an_unknown_price_is_said():
-    kit = Llm.equip(Wish(model="other"), settings(prices=(PRICE,)))
-    assert "no price is configured for other" in kit.notes[0]
-    assert options_of(kit.options).cost_usd(5, 5) == 0.0
+    setup = Llm.agent_setup(AgentOptions(model="other"), settings(prices=(PRICE,)))
+    assert "no price is configured for other" in setup.notes[0]
+    assert options_of(setup.options).cost_usd(5, 5) == 0.0
 
 
 def test_an_endpoint_without_a_key():
-    kit = Llm.equip(Wish(model="m", base_url="http://10.0.0.8:8000/v1/"), settings(secret=""))
-    assert kit.secrets == ()
-    assert kit.options["base_url"] == "http://10.0.0.8:8000/v1"
-    plain = Llm.equip(Wish(model="m", base_url="http://10.0.0.8:8000/v1/"), settings())
+    setup = Llm.agent_setup(AgentOptions(model="m", base_url="http://10.0.0.8:8000/v1/"), settings(secret=""))
+    assert setup.secrets == ()
+    assert setup.options["base_url"] == "http://10.0.0.8:8000/v1"
+    plain = Llm.agent_setup(AgentOptions(model="m", base_url="http://10.0.0.8:8000/v1/"), settings())
     assert "is sent to 10.0.0.8 without encryption" in plain.notes[1]
 
 
 @pytest.mark.parametrize(
-    ("wish", "said"),
+    ("chosen", "said"),
     [
-        (Wish(), "needs a model; name it with --model"),
-        (Wish(model="m", base_url="api.openai.com"), "'api.openai.com' is not an address"),
-        (Wish(model="m", base_url="ftp://x"), "is not an address"),
-        (Wish(model="m", base_url="http://x:99999"), "is not an address"),
-        (Wish(model="m", base_url="https://u:p@x/v1"), "remove user and password"),
+        (AgentOptions(), "needs a model; name it with --model"),
+        (AgentOptions(model="m", base_url="api.openai.com"), "'api.openai.com' is not an address"),
+        (AgentOptions(model="m", base_url="ftp://x"), "is not an address"),
+        (AgentOptions(model="m", base_url="http://x:99999"), "is not an address"),
+        (AgentOptions(model="m", base_url="https://u:p@x/v1"), "remove user and password"),
     ],
 )
-def test_wishes_that_cannot_be(wish: Wish, said: str):
+def test_options_that_cannot_be(chosen: AgentOptions, said: str):
     with pytest.raises(InputError) as caught:
-        Llm.equip(wish, settings())
+        Llm.agent_setup(chosen, settings())
     assert said in str(caught.value)
 
 
 def test_other_agents_refuse_a_model():
     with pytest.raises(InputError, match="--model has no effect on the agent 'random'"):
-        registry.equip("random", registry.load("random"), Wish(model="m"), settings())
+        registry.setup_of("random", registry.load("random"), AgentOptions(model="m"), settings())
 
 
 def test_proxies_and_certificates_reach_the_attempt(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("https_proxy", "http://user:pass@proxy:3128")
     monkeypatch.setenv("NO_PROXY", "localhost")
     monkeypatch.setenv("SSL_CERT_FILE", "/etc/own.pem")
-    kit = Llm.equip(Wish(model="m"), settings())
-    assert kit.secrets == ("OPENAI_API_KEY", "https_proxy")
-    assert {name: kit.env[name] for name in ("NO_PROXY", "SSL_CERT_FILE")} == {
+    setup = Llm.agent_setup(AgentOptions(model="m"), settings())
+    assert setup.secrets == ("OPENAI_API_KEY", "https_proxy")
+    assert {name: setup.env[name] for name in ("NO_PROXY", "SSL_CERT_FILE")} == {
         "NO_PROXY": "localhost",
         "SSL_CERT_FILE": "/etc/own.pem",
     }
-    assert "https_proxy" not in kit.env
+    assert "https_proxy" not in setup.env
 
 
 def test_the_wall_limit_is_longer_by_the_patience(monkeypatch: pytest.MonkeyPatch):
@@ -281,5 +281,5 @@ def test_how_long_to_wait(headers: dict[str, str], wait: float | None):
 
 def test_options_have_the_settings_defaults():
     made = LlmOptions(base_url="http://x", model="m", secret=None)
-    kit = Llm.equip(Wish(model="m", base_url="http://x"), settings(secret=""))
-    assert options_of(kit.options) == made
+    setup = Llm.agent_setup(AgentOptions(model="m", base_url="http://x"), settings(secret=""))
+    assert options_of(setup.options) == made

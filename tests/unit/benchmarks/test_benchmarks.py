@@ -11,7 +11,7 @@ import pytest
 from evalfleet import config
 from evalfleet.actions import to_json
 from evalfleet.agents import registry as agents
-from evalfleet.agents.base import Action, Box, Brief, Click, Decision, Element, Observation, Point, Press
+from evalfleet.agents.base import Action, Box, Click, Decision, Element, Observation, Point, Press, TaskPrompt
 from evalfleet.agents.oracle import Oracle, solvable
 from evalfleet.agents.random import RandomAgent
 from evalfleet.benchmarks import attempt, registry
@@ -161,14 +161,14 @@ def test_actions_as_json():
 
 def test_the_oracle_clicks_what_the_goal_names():
     goal = 'Click on the "ok" button.'
-    oracle = Oracle(Brief(benchmark="miniwob", task="click-button", goal=goal, seed=1))
+    oracle = Oracle(TaskPrompt(benchmark="miniwob", task="click-button", goal=goal, seed=1))
     seen = observation(element(0, "button", "Ok"), element(1, "button", "ok"), goal=goal)
     assert oracle.act(seen).actions == (Click(x=30, y=88),)
 
 
 def test_the_oracle_waits_for_what_is_not_there_and_scrolls_to_what_is_out_of_view():
     goal = 'Click on the "ok" button.'
-    oracle = Oracle(Brief(benchmark="miniwob", task="click-button", goal=goal, seed=1))
+    oracle = Oracle(TaskPrompt(benchmark="miniwob", task="click-button", goal=goal, seed=1))
     assert [to_json(action)["do"] for action in oracle.act(observation(goal=goal)).actions] == ["wait"]
     outer = element(0, "div")
     hidden = element(1, "button", "ok", parent=0, y=400)
@@ -180,18 +180,18 @@ def test_the_oracle_knows_what_it_does_not_know():
     assert len(solvable("miniwob")) >= 40
     assert solvable("chess") == frozenset()
     with pytest.raises(InputError, match="no solution for miniwob tic-tac-toe"):
-        Oracle(Brief(benchmark="miniwob", task="tic-tac-toe", goal="", seed=1))
+        Oracle(TaskPrompt(benchmark="miniwob", task="tic-tac-toe", goal="", seed=1))
 
 
 def test_chance_is_the_same_for_the_same_seed():
     seen = observation(*(element(n, "button", str(n)) for n in range(5)))
 
     def acts(seed: int) -> list[Decision]:
-        agent = RandomAgent(Brief(benchmark="b", task="t", goal="Click on 3", seed=seed))
+        agent = RandomAgent(TaskPrompt(benchmark="b", task="t", goal="Click on 3", seed=seed))
         return [agent.act(seen) for _ in range(10)]
 
     assert acts(1) == acts(1) != acts(2)
-    assert RandomAgent(Brief(benchmark="b", task="t", goal="", seed=1)).act(observation()).done
+    assert RandomAgent(TaskPrompt(benchmark="b", task="t", goal="", seed=1)).act(observation()).done
 
 
 class FakeEpisode:

@@ -13,7 +13,7 @@ import pytest
 
 from evalfleet.actions import Action, Click, Write
 from evalfleet.agents import registry as agents
-from evalfleet.agents.base import Box, Brief, Element, Observation, Point
+from evalfleet.agents.base import Box, Element, Observation, Point, TaskPrompt
 from evalfleet.agents.command import Command
 from evalfleet.benchmarks import attempt
 from evalfleet.benchmarks.command_agent import CommandAgent
@@ -78,8 +78,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def play(source: str, episode: FakeEpisode, max_steps: int = 5) -> tuple[Verdict, int]:
     Path("agent.py").write_text(CALL + source)
-    brief = Brief(benchmark="b", task="t", goal=episode.goal, seed=7)
-    with CommandAgent([sys.executable, "agent.py"], brief, None, max_steps) as agent:
+    prompt = TaskPrompt(benchmark="b", task="t", goal=episode.goal, seed=7)
+    with CommandAgent([sys.executable, "agent.py"], prompt, None, max_steps) as agent:
         return attempt.play(episode, agent, attempt.Recorder(Path("events"), Path()), max_steps)
 
 
@@ -136,8 +136,8 @@ def test_another_exit_is_the_agents_failure():
         play("sys.exit(3)", FakeEpisode())
     with pytest.raises(AgentFailed, match="was killed by signal 9"):
         play("os.kill(os.getpid(), 9)", FakeEpisode())
-    brief = Brief(benchmark="b", task="t", goal="", seed=7)
-    with CommandAgent(["./nothing"], brief, None, 1) as agent, pytest.raises(AgentFailed, match="cannot be started"):
+    prompt = TaskPrompt(benchmark="b", task="t", goal="", seed=7)
+    with CommandAgent(["./nothing"], prompt, None, 1) as agent, pytest.raises(AgentFailed, match="cannot be started"):
         agent.act(FakeEpisode().observe(1))
 
 

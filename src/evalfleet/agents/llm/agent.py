@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from evalfleet import config
-from evalfleet.agents.base import Brief, Decision, Kit, Observation, Wish
+from evalfleet.agents.base import AgentOptions, AgentSetup, Decision, Observation, TaskPrompt
 from evalfleet.agents.llm import options as llm_options
 from evalfleet.agents.llm import prompt
 from evalfleet.agents.llm.endpoint import Answer, Endpoint
@@ -21,22 +21,22 @@ class Llm:
     """Implements `Agent`. A model whose replies stay unusable after corrections ends its episode."""
 
     title = "asks a model behind an OpenAI-compatible chat endpoint"
-    wishes = ("model", "base_url")
+    accepts = ("model", "base_url")
     secrets = ("OPENAI_API_KEY",)  # or what `llm.secret` names
 
-    def __init__(self, brief: Brief) -> None:
-        self._options = options = llm_options.options_of(brief.options)
-        self._tell = brief.tell
+    def __init__(self, task: TaskPrompt) -> None:
+        self._options = options = llm_options.options_of(task.options)
+        self._tell = task.tell
         self._history: list[prompt.Step] = []
         environ = config.environment()
         key = _key(environ, options.secret) if options.secret else None
         limits = Limits(requests_per_minute=options.requests_per_minute, tokens_per_minute=options.tokens_per_minute)
         path = pace_file(environ.get("EVALFLEET_ATTEMPT"), options.base_url, options.model)
-        self._endpoint = Endpoint(options, key, Governor(path, limits), brief.tell)
+        self._endpoint = Endpoint(options, key, Governor(path, limits), task.tell)
 
     @classmethod
-    def equip(cls, wish: Wish, settings: Settings) -> Kit:
-        return llm_options.equip(wish, settings)
+    def agent_setup(cls, options: AgentOptions, settings: Settings) -> AgentSetup:
+        return llm_options.agent_setup(options, settings)
 
     def act(self, observation: Observation) -> Decision:
         history = self._history[-self._options.history :] if self._options.history else []

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from evalfleet import config
-from evalfleet.agents.base import Kit, Wish
+from evalfleet.agents.base import AgentOptions, AgentSetup
 from evalfleet.agents.llm.settings import LlmSettings
 from evalfleet.config import Settings
 from evalfleet.errors import InputError
@@ -45,17 +45,17 @@ class LlmOptions(Struct, frozen=True, kw_only=True):
         return (tokens_in * self.input_usd_per_million + tokens_out * self.output_usd_per_million) / 1e6
 
 
-def equip(wish: Wish, settings: Settings) -> Kit:
+def agent_setup(chosen: AgentOptions, settings: Settings) -> AgentSetup:
     """Prepare what the agent's attempts get.
 
     Raises:
         InputError: no model is named, or the address cannot be used.
     """
     ours = settings.table("llm", LlmSettings)
-    model = wish.model or ours.model
+    model = chosen.model or ours.model
     if not model:
         raise InputError("the agent llm needs a model; name it with --model, or as llm.model in the configuration.")
-    base_url = _address(wish.base_url or ours.base_url)
+    base_url = _address(chosen.base_url or ours.base_url)
     price = next((each for each in ours.prices if fnmatchcase(model, each.model)), None)
     options = LlmOptions(
         base_url=base_url,
@@ -74,7 +74,7 @@ def equip(wish: Wish, settings: Settings) -> Kit:
         output_usd_per_million=price.output_usd_per_million if price else None,
     )
     env, hidden = _passed(config.environment())
-    return Kit(
+    return AgentSetup(
         options={name: value for name, value in asdict(options).items() if value not in (None, {})},
         secrets=(*([options.secret] if options.secret else []), *hidden),
         env=env,
@@ -84,7 +84,7 @@ def equip(wish: Wish, settings: Settings) -> Kit:
 
 
 def options_of(given: Mapping[str, Any]) -> LlmOptions:
-    """Return the options that `equip` wrote."""
+    """Return the options that `agent_setup` wrote."""
     options: dict[str, Any] = {"secret": None, **given}
     return LlmOptions(**options)
 

@@ -63,7 +63,7 @@ def _whole(name: str, folder: str | None) -> AgentRow:
         title=said.title,
         ready=all(need.present for need in (*modules, *secrets)),
         deterministic=said.deterministic,
-        options=tuple(f"--{wish.replace('_', '-')}" for wish in said.wishes),
+        options=tuple(f"--{option.replace('_', '-')}" for option in said.accepts),
         secrets=secrets,
         modules=modules,
     )
