@@ -137,10 +137,10 @@ def test_nothing_outside_is_touched_or_given_out(tmp_path: Path, outside: Path) 
             with suppress(OSError):
                 fill_safely(folder)
             seen.append(given_out(folder, tmp_path / "copies" / str(rounds)))
-            leavings = AttemptFiles(str(folder), redactor)
-            leavings.verdict()
-            leavings.collect()
-            leavings.close()
+            files = AttemptFiles(str(folder), redactor)
+            files.verdict()
+            files.collect()
+            files.close()
             if rounds % 3 == 0:
                 with suppress(OSError):
                     collect_files(

@@ -18,7 +18,7 @@ LONGEST_PAUSE_S = 30.0
 
 
 class ReachableHost(Struct, frozen=True, kw_only=True):
-    """A host that may be knocked at now."""
+    """A host that can be reached now."""
 
     pool: str
     spec: SshHostSpec
@@ -35,7 +35,7 @@ class ReachableHost(Struct, frozen=True, kw_only=True):
 
 
 class UnavailableHost(Struct, frozen=True, kw_only=True):
-    """A host of a pool that nobody can knock at now, such as one that is stopped."""
+    """A host of a pool that cannot be reached now, such as a stopped one."""
 
     pool: str
     name: str
@@ -65,7 +65,7 @@ def present(host: ReachableHost | UnavailableHost) -> ReachableHost:
 
 
 def pause_s(failures: int, rng: Random) -> float:
-    """How long to wait before the next try after so many that failed, so that many who wait do not knock at once."""
+    """The pause before the next try after this many failures; random, so that waiting clients do not retry at once."""
     return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(failures - 1, 10)) * rng.uniform(0.75, 1.0)
 
 

@@ -63,7 +63,7 @@ class SlotReport(Struct, frozen=True, kw_only=True):
     live: frozenset[str] = (
         frozenset()
     )  # attempts of this run that it knew of then: they have their slots, or wait for one
-    others: int = 0  # slots that somebody else has, while the run waits for one
+    others: int = 0  # slots that other runs have, while the run waits for one
     by: tuple[str, ...] = ()  # who that is, in words
     trouble: str | None = None  # why they cannot be counted
 
@@ -84,7 +84,7 @@ class HostInfo(Struct, frozen=True, kw_only=True):
     looked_at: float | None = None  # when, by `time.monotonic()`; None: just now
     load: Load | None = None  # how busy it was then
     room: SlotReport | None = None  # None: its slots are not counted there
-    age_s: float | None = None  # for how long it has been a host of ours, then; None: it does not say
+    age_s: float | None = None  # age of the runner's spool at that time; None: not reported
 
 
 class Launch(Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ MARK = "EVALFLEET-HOST "
 
 
 def main() -> None:
-    # unbuffered: what follows belongs to whom we become
+    # unbuffered: the rest of the input is for the runner, which replaces this program
     with open(0, "rb", buffering=0, closefd=False) as given:
         orders: dict[str, Any] = json.loads(given.readline().decode("utf-8"))
     folder: str = os.path.expanduser(orders["folder"].replace("{hostname}", socket.gethostname()))

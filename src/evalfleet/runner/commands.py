@@ -68,7 +68,7 @@ class Commands:
         self._runner.look_again()
         connection.wants_notices = message.get("notices") is True
         load = self._load.look() if message.get("load") is True else None
-        # who only looks at the runner shall not wait for a driver that wakes up
+        # a client that only inspects the runner does not wait until a driver wakes up
         return self._with_gpus(lambda: self._standing(load), wait=message.get("run") is not None)
 
     def _standing(self, load: dict[str, Any] | None) -> dict[str, Any]:

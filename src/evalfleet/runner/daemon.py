@@ -73,7 +73,7 @@ def serve(folder: str, idle_s: float, version: str) -> dict[str, Any]:
     if foreign is not None:
         return {
             "error": "foreign",
-            "message": "%s was not created by a runner; give the runner a folder of its own" % foreign,
+            "message": "%s was not created by a runner; give the runner its own folder" % foreign,
         }
     spool.make()
     deadline = time.monotonic() + WAIT_S
@@ -117,7 +117,7 @@ def _daemon(spool: Spool, held: int, idle_s: float, version: str, writer: int) -
     status = 1
     told = False
     try:
-        # Here, because whoever only looks for a runner needs none of it, and a zipapp is compiled anew at every start.
+        # Imported here: a program that only looks for a runner needs none of it, and a zipapp is compiled at every start.
         from .clock import steady
         from .commands import Commands
         from .runner import Runner

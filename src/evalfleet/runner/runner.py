@@ -255,7 +255,7 @@ class Runner:
         for attempt in candidates:
             if marked == os.fsencode(attempt.folder + "/task.json"):
                 return self._owned(pid, attempt)
-        # it hid: it belongs to whoever was there when it was born. Wait while that is ambiguous.
+        # it hid: it belongs to an attempt that was live when it started. Wait while that is ambiguous.
         age = found.age_s()
         now = time.monotonic()
         older = [attempt for attempt in candidates if now - attempt.begun >= age - 0.05]
@@ -278,7 +278,7 @@ class Runner:
             pid = found.si_pid
             attempt = self._leaders.get(pid)
             if attempt is not None:
-                process_tree.kill_group(pid)  # before it is reaped: until then nobody else can get that number
+                process_tree.kill_group(pid)  # before it is reaped: until then its pid cannot be reused
             _, status, usage = os.wait4(pid, 0)
             self._helpers.discard(pid)
             if attempt is None:

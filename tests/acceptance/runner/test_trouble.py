@@ -246,7 +246,7 @@ def test_a_runner_that_cannot_write_an_end_keeps_its_door_open(small: Path) -> N
         assert client.end("a")["exit_code"] == 3
     os.kill(info.pid, signal.SIGTERM)
     wait_until(lambda: _is_ending(spool), "the signal to arrive")
-    wait_until(lambda: spool.info() is not None, "the door")
+    wait_until(lambda: spool.info() is not None, "the socket")
     with spool.client() as client:
         client.must("attach", attempt="a", **{"from": 0})
         assert client.end("a")["exit_code"] == 3
@@ -266,7 +266,7 @@ def _is_ending(spool: RunnerSpool) -> bool:
             said = client.ask("launch", run="r", epoch=1, attempt="b", spec=a_spec("true"), secrets={})
             return said["error"] == "shutting_down"
     except OSError:
-        return False  # the door just closed
+        return False  # the socket was just closed
 
 
 def test_a_fence_is_written_whole_or_not_at_all(small: Path) -> None:

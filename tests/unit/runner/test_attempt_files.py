@@ -28,11 +28,11 @@ NONE = Redactor({})
 
 
 def collected(folder: Path, redactor: Redactor) -> dict[str, object]:
-    leavings = AttemptFiles(str(folder), redactor)
+    files = AttemptFiles(str(folder), redactor)
     try:
-        return {**leavings.verdict(), **leavings.collect()}
+        return {**files.verdict(), **files.collect()}
     finally:
-        leavings.close()
+        files.close()
 
 
 @pytest.fixture
@@ -71,9 +71,9 @@ def test_secrets_that_nobody_knows(tmp_path: Path) -> None:
     (tmp_path / "artifacts").mkdir()
     (tmp_path / "artifacts" / "a.txt").write_text("?")
     (tmp_path / "result.json").write_text("{}")
-    leavings = AttemptFiles(str(tmp_path), NONE)
-    verdict, record = leavings.verdict(unknown_secrets=True), leavings.collect(unknown_secrets=True)
-    leavings.close()
+    files = AttemptFiles(str(tmp_path), NONE)
+    verdict, record = files.verdict(unknown_secrets=True), files.collect(unknown_secrets=True)
+    files.close()
     assert record["artifacts"] == [{"path": "a.txt", "size": 1, "secret": True}]
     assert not verdict["has_result"]
 
@@ -123,8 +123,8 @@ from evalfleet.runner.attempt.collect import AttemptFiles
 from evalfleet.runner.redact import Redactor
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-leavings = AttemptFiles({str(folder)!r}, Redactor({{"KEY": "hunter22"}}))
-print(json.dumps(dict(leavings.verdict(), **leavings.collect())))
+files = AttemptFiles({str(folder)!r}, Redactor({{"KEY": "hunter22"}}))
+print(json.dumps(dict(files.verdict(), **files.collect())))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     record = json.loads(done.stdout)
@@ -174,11 +174,11 @@ def test_what_became_a_link_after_it_was_listed_is_left_alone(artifacts: Path, t
     (artifacts / "a.txt").write_text("hunter22")
     (artifacts / "deep").mkdir()
     (artifacts / "deep" / "a.txt").write_text("hunter22")
-    leavings = AttemptFiles(str(artifacts.parent), KEY)
+    files = AttemptFiles(str(artifacts.parent), KEY)
     (artifacts / swapped).rename(artifacts / "was")
     (artifacts / swapped).symlink_to(outside / "a.txt" if swapped == "a.txt" else outside)
-    record = leavings.collect()
-    leavings.close()
+    record = files.collect()
+    files.close()
     assert (outside / "a.txt").read_text() == "hunter22"
     assert (len(record["artifacts"]), record["artifacts_left_out"]) == (1, 1)
 
@@ -222,7 +222,7 @@ def test_a_verdict_needs_no_process(artifacts: Path) -> None:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     keeper: Any = SimpleNamespace(
-        now=time.time, assist=no_process, save=lambda *calls: saved.append(calls), oom_kills=lambda **_: 0
+        now=time.time, in_background=no_process, save=lambda *calls: saved.append(calls), oom_kills=lambda **_: 0
     )
     attempt = Attempt(keeper, "r.1.1", "r", str(folder), spec, NONE, journal)
     attempt._end.update(cause="exited", exit_code=0)

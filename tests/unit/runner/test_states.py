@@ -126,7 +126,7 @@ class Keeper:
         save()
         self.saves.append(saved)
 
-    def assist(self, work: Callable[[], Any], done: Callable[[Any], None], _: float) -> None:
+    def in_background(self, work: Callable[[], Any], done: Callable[[Any], None], _: float) -> None:
         self._fail_at("collect")
         done(work())
 

@@ -87,7 +87,7 @@ class LocalBackend:
     async def ask_otherwise(self) -> OtherWay:
         runner = runner_info(self._home.spool)
         if runner is None:
-            return OtherWay.GONE  # nobody holds the spool's lock
+            return OtherWay.GONE  # no process holds the spool's lock
         with anyio.move_on_after(_CONNECT_S), suppress(BackendError), single_error():
             async with self._connected(runner, Inbox()) as link:
                 await link.request("ping")
@@ -96,7 +96,7 @@ class LocalBackend:
 
     async def reset(self) -> None:
         runner = runner_info(self._home.spool)
-        # By pid and start time: a pid alone may belong to somebody else by now.
+        # By pid and start time: the pid alone may have been reused.
         if runner is not None and is_same(runner.pid, runner.start_time, runner.boot_id):
             with suppress(ProcessLookupError):
                 os.kill(runner.pid, signal.SIGKILL)

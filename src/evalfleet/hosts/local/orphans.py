@@ -117,7 +117,7 @@ def lost_runners(spool: Path) -> list[StrayProcess]:
     """Runners of this spool that still run although the spool was deleted; they can no longer be reached."""
     lock = os.path.join(os.path.realpath(spool), "runner.lock") + " (deleted)"
     found = {stat.pid: stat for stat in process_tree.all_pids() if not stat.dead and _is_runner(stat.pid, lock)}
-    # A forked assistant of such a runner looks the same, and ends with it.
+    # A forked child of such a runner looks the same, and ends with it.
     return [
         StrayProcess(pid=stat.pid, start_time=stat.start_time, attempt=None, command=_command(stat.pid))
         for stat in found.values()

@@ -9,7 +9,7 @@ from evalfleet.model import JsonObject
 
 MOMENTS = ("at", "started_at", "ready_at", "ended_at")
 _SLACK_S = 0.05
-# As the store's clock: the wall time is taken once, so that somebody who sets this machine's clock moves no attempt.
+# Like the store's clock: the wall time is read once, so that setting this machine's clock moves no attempt.
 _BEGUN = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -19,7 +19,7 @@ from evalfleet.model import JsonObject
 
 PROTOCOL = 1
 READ_BYTES = 1 << 18
-WRITE_S = 60.0  # a runner that reads nothing for so long is stuck
+WRITE_S = 60.0  # a runner that reads nothing for this long is stuck
 MAX_LINE = 64 << 20  # an end record with a full result and manifest is far below
 
 # How a runner begins the line of an event.
@@ -78,7 +78,7 @@ class RunnerLink:
         self._broken: str | None = None
         self.gone = anyio.Event()  # set once the stream is of no use any more
         self._clock = HostClock()
-        self.on_slots: Callable[[JsonObject], None] = lambda _: None  # told how the run stands with the host's slots
+        self.on_slots: Callable[[JsonObject], None] = lambda _: None  # called with the run's slots on the host
         self._preemption = ""
         self._preempted = anyio.Event()
         self._encode = msgspec.json.Encoder().encode

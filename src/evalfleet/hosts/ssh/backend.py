@@ -131,7 +131,7 @@ class SshBackend:
             async with self._connected() as connection:
                 seen = await run_command(connection, self._place, "look")
             if not seen["held"]:
-                return OtherWay.GONE  # the host itself says that nobody has the spool's lock
+                return OtherWay.GONE  # the host itself says that no process has the spool's lock
             if seen["answers"]:
                 return OtherWay.ALIVE
         return OtherWay.SILENT

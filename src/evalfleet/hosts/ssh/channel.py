@@ -30,7 +30,7 @@ PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(14, 7, -1)), "/usr
 NO_PYTHON = 93
 EXIT_S = 10.0  # between the end of a program's output and its exit status
 # One line without single quotes, backslashes or exclamation marks, so that any login shell passes it on as it is. What is read
-# raw leaves the rest of standard input to whoever comes next.
+# raw leaves the rest of standard input to the next program.
 _FIND = (
     'for p in "$@"; do "$p" -c "import sys; sys.exit(sys.version_info < (3, LEAST))" 2>/dev/null && '
     'exec "$p" -I -S -c "import sys; exec(sys.stdin.buffer.raw.readline())"; done; '
@@ -251,7 +251,7 @@ async def _failure(process: Process, tried: str = "") -> BackendError:
     with anyio.move_on_after(EXIT_S), suppress(asyncssh.Error, OSError):
         said = (await process.stderr.read(1 << 16)).decode(errors="replace").strip()
     status = process.exit_status
-    if status is None:  # nobody was left to say how it ended
+    if status is None:  # the connection broke before its exit status arrived
         return HostUnreachable("the connection to the host was lost")
     if status == NO_PYTHON:
         found = "found: " + ", ".join(said.splitlines()) if said else f"tried {tried}"

@@ -70,7 +70,7 @@ class Collection:
             _raise_left_out(self._destination)
             return
         if secrets:
-            # What an earlier try brought may have been cleaned in part, so that sizes tell nothing.
+            # Files of an earlier try may be redacted in part, so sizes prove nothing.
             await anyio.to_thread.run_sync(self._start_anew)
         if not await self._collect_fixed():
             return
@@ -141,7 +141,7 @@ class Collection:
         try:
             return manifest_of(journal)
         except OSError:
-            self._start_anew()  # what the host told of the rest may be as old
+            self._start_anew()  # the host's answers about the rest may be outdated too
             raise
         finally:
             os.close(journal)

@@ -17,7 +17,7 @@ from evalfleet.hosts.ssh.connection import words_of
 Process: TypeAlias = asyncssh.SSHClientProcess[bytes]
 Sink: TypeAlias = Callable[[str, bytes], None]
 PIECE = 1 << 16
-GRACE_S = 4.0  # a command that is told to end has half of it before it is killed
+GRACE_S = 4.0  # a command that is asked to end gets half of it before it is killed
 STREAMS = ("stdout", "stderr")
 # The command ends when the connection does: a watcher beside it reads standard input to its end, and then ends the whole
 # process group. A server need not pass signals on, and OpenSSH's does not for root. Without single quotes, so that any login

@@ -162,4 +162,4 @@ async def _close(connection: asyncssh.SSHClientConnection) -> None:
         with anyio.move_on_after(CLOSE_S):
             await connection.wait_closed()
             return
-        connection.abort()  # nobody takes what we have to say
+        connection.abort()  # the host no longer reads what we send

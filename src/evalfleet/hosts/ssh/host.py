@@ -72,7 +72,7 @@ class SshHost(RunnerHost):
 
     async def collect(
         self, attempt_id: str, destination: Path, secrets: Mapping[str, str], *, listed_only: bool = False
-    ) -> None:  # other files than those are never brought from a host
+    ) -> None:  # only listed files are ever copied from a host
         link = await self._bulk.link()
         await Collection(link, attempt_id, destination, self._caps).collect(secrets)
 

@@ -35,7 +35,7 @@ LEAST_PYTHON = 11
 INSTALL_S = 15 * 60.0
 CHECKS_S = (
     4 * 3600.0
-)  # three pulls of an hour fit into it. Each check has a deadline of its own; this is for a program that forgot them
+)  # enough for three pulls of an hour. Each check has its own deadline; this is for a program that ignores them
 AGAIN_S = 60.0  # a host that refused the tools or is not ready is not asked again before
 UNUSED_S = 14 * 86400.0
 MOST_WHEELS = 1 << 30

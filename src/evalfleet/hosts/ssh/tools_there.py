@@ -33,7 +33,7 @@ FINISHED = "finished.json"
 WHEELS = "wheels"
 WAIT_S = 0.2
 TAIL = 6  # of pip's lines, where it fails
-ADVICE = re.compile(r"\d\. |To fix this|Additionally|\[notice\]")  # of pip to whoever wrote the requirements
+ADVICE = re.compile(r"\d\. |To fix this|Additionally|\[notice\]")  # pip's advice for the author of the requirements
 SHOWN = ("Collecting ", "Downloading ", "Installing collected packages")
 
 
@@ -122,7 +122,7 @@ def prune(place: EnvironmentFolder, unused_s: float) -> None:
             if held is not None:
                 say(tell=f"removing {folder}, unused for {unused_s / 86400:.0f} days")
                 shutil.rmtree(folder)
-                os.close(held)  # its file stays: somebody may be waiting for it
+                os.close(held)  # its file stays: another process may be waiting for it
 
 
 def receive(place: EnvironmentFolder, wheels: list[list[Any]]) -> None:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 BATCH_S = 0.25
 CGROUP_AFTER_S = 1.0  # a group costs more than many a short task
 SWEEP_S = 30.0
-DOUBT_S = 1.0  # a machine that goes down tells its processes one after the other: perhaps we are next
+DOUBT_S = 1.0  # a shutdown signals processes one after the other: the runner may be next
 MAX_BACKLOG = 256
 
 
@@ -91,13 +91,13 @@ class Attempt:
         self._killed = False
         self._grouped = False
         self.slots: int | None = None  # how many the host has; None: they are not counted
-        self.start_by = NEVER  # monotonic time: while nobody is connected for it, it does not begin later
+        self.start_by = NEVER  # monotonic time: it does not start later than this without a connected controller
         self._slot: SlotLease | None = None
         self._lease: AttemptGpus | None = None  # of GPUs
         self._files: AttemptFiles | None = None
         self._oom_before = 0
         self._is_held = False  # the end record is in the journal
-        self._is_saving = False  # somebody brings it to the disk
+        self._is_saving = False  # it is being written to the disk
         self._end: dict[str, Any] = {
             "cause": None, "exit_code": None, "signal": None, "message": None, "errno": None, "oom": False, "disk_full": False,
             "result": None, "has_result": False, "result_error": None, "steps": None, "reported_usd": 0.0,
@@ -287,7 +287,7 @@ class Attempt:
             if now >= self.start_by and not self.feeds:
                 self._unstarted("expired", "its controller disconnected before it could start")
         elif self.state == SAVING:
-            self._hand_in()  # again, if that failed: nobody else would
+            self._hand_in()  # again, if that failed: nothing else retries it
 
     def next_at(self) -> float:
         """The time of the next limit."""

@@ -138,7 +138,7 @@ class ProcessMark:
     fork and exec. It is derived from the attempt's folder: two spools never share one.
     """
 
-    _before: tuple[int, int] | None = None  # our own limits: nobody changes them but we
+    _before: tuple[int, int] | None = None  # our own limits, which nothing else changes
 
     def __init__(self, folder: str) -> None:
         name = os.fsencode(folder)
@@ -158,7 +158,7 @@ class ProcessMark:
         try:
             resource.setrlimit(resource.RLIMIT_RTTIME, (soft, hard))
         except (ValueError, OSError):
-            pass  # somebody limits it below that: then the other signs must do
+            pass  # the limit is lower: then only the other marks identify it
 
     def is_on(self, pid: int) -> bool:
         return mark_of(pid) == self.number

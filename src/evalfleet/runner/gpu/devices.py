@@ -24,7 +24,7 @@ STAND_IN = "gpus.json"
 SIGNS = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg")  # of a driver; the last one is WSL's
 LIBRARY = "EVALFLEET_NVML"  # names the file of NVIDIA's library, where it lies in an odd place
 REFRESH_S = 2.0
-OLD_S = 5.0  # a look of that age is not told to anybody
+OLD_S = 5.0  # an older probe is not reported
 FIRST_S = 4.0  # how long an answer may wait for the first look
 NONE_S = 60.0  # after a look that found no driver, or hung
 

@@ -294,7 +294,7 @@ class AttemptGpus:
         return dirty
 
     def _leave(self) -> list[dict[str, Any]]:
-        """Release everything; returns the GPUs whose lock a process of ours still holds."""
+        """Release everything; returns the GPUs whose lock a process of the attempt still holds."""
         self._move(GIVEN_BACK)
         dirty: list[dict[str, Any]] = []
         for uuid in self._cards:

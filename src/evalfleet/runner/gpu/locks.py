@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FOLDER = "/tmp/evalfleet-gpus"
 VARIABLE = "EVALFLEET_GPU_LOCKS"  # in the place of that, where homes share another folder
 BESIDE_STAND_IN = "gpu-locks"
-TRIES = 5  # somebody who only looks whether it is free has it for microseconds
+TRIES = 5  # a process that only tests whether it is free holds it for microseconds
 PAUSE_S = 0.002
 MOST_NOTE = 4096
 
@@ -68,8 +68,8 @@ class GpuLocks:
         """
         known = self._held.get(uuid)
         if known is None:
-            nobody: set[str] = set()
-            known = self._held[uuid] = (_locked(folder_for(self._spool), uuid, self._spool), nobody)
+            attempts: set[str] = set()
+            known = self._held[uuid] = (_locked(folder_for(self._spool), uuid, self._spool), attempts)
         fd, attempts = known
         attempts.add(attempt)
         self._note(fd, attempts)
@@ -152,7 +152,7 @@ def end_orphans(spool: str, uuid: str, patience_s: float) -> GpuLockHeld | None:
 
 
 def lock(folder: str, uuid: str, words: str) -> int:
-    """Lock a GPU for a program that is not an attempt. No spool is named, so no runner takes it for an orphan of its own.
+    """Lock a GPU for a program that is not an attempt. No spool is named, so no runner takes it for one of its orphans.
 
     Args:
         words: name of the holder, shown to people.

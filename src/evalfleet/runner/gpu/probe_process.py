@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Done = Callable[[Optional[Dict[str, Any]]], None]
 
 NVML = "nvml"
-LOOK_S = 10.0  # a driver that nobody keeps loaded takes seconds to wake up
+LOOK_S = 10.0  # a driver without persistence mode takes seconds to wake up
 
 
 class ProbeProcess:

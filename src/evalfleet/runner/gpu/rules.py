@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 SLACK_MB = 64  # around a baseline; a driver does not give back every page
 IDLE_MB = 256  # that an idle card may have in use without a process
-IDLE_UNSPLIT_MB = 1024  # the same where the driver counts its own memory in: an idle H200 shows 615
+IDLE_UNSPLIT_MB = 1024  # the same if the driver includes its own memory: an idle H200 shows 615
 STEADY_S = 3.0
-NOBODY: frozenset[int] = frozenset()
+NO_PIDS: frozenset[int] = frozenset()
 
 
 def called(row: Row) -> str:
@@ -25,7 +25,7 @@ def computing(row: Row) -> list[Row]:
     return [process for process in row["processes"] or () if process["kind"] != "graphics"]
 
 
-def foreign(row: Row, adopted: frozenset[int] = NOBODY) -> list[Row]:
+def foreign(row: Row, adopted: frozenset[int] = NO_PIDS) -> list[Row]:
     """The processes that do not belong to an attempt of this spool.
 
     Args:
@@ -35,7 +35,7 @@ def foreign(row: Row, adopted: frozenset[int] = NOBODY) -> list[Row]:
     return [process for process in computing(row) if not process["ours"] and process["pid"] not in adopted]
 
 
-def unexplained_mb(row: Row, leases: Leases, adopted: frozenset[int] = NOBODY) -> int | None:
+def unexplained_mb(row: Row, leases: Leases, adopted: frozenset[int] = NO_PIDS) -> int | None:
     """Memory in use that no process and no lease explains; 0 if it is no more than an idle GPU uses. None if unknown."""
     used = row["used_mb"]
     if used is None:
@@ -56,7 +56,7 @@ def _idle_mb(row: Row) -> int:
     return IDLE_UNSPLIT_MB if row["reserved_mb"] is None else IDLE_MB
 
 
-def refusal(row: Row, memory_mb: int | None, others: Leases, adopted: frozenset[int] = NOBODY) -> str | None:
+def refusal(row: Row, memory_mb: int | None, others: Leases, adopted: frozenset[int] = NO_PIDS) -> str | None:
     """Why an attempt that leased this much of it must not start now; None if it may.
 
     Args:
@@ -120,7 +120,7 @@ def left_behind(row: Row, attempt: str, baseline_mb: int | None, alone: bool, ad
 
     Args:
         baseline_mb: memory used before our first attempt; None if unknown.
-        alone: no other attempt of ours uses it.
+        alone: no other attempt of this runner uses it.
     """
     rest = [process for process in computing(row) if process["attempt"] == attempt]
     if rest:
@@ -130,7 +130,9 @@ def left_behind(row: Row, attempt: str, baseline_mb: int | None, alone: bool, ad
         return None
     strangers = foreign(row, adopted)
     if any(process["memory_mb"] is None for process in strangers):
-        return None  # somebody came meanwhile; what is whose cannot be told, and `foreign` keeps others away
+        return (
+            None  # another process came meanwhile: memory cannot be attributed, and `foreign` keeps other attempts away
+        )
     used -= sum(process["memory_mb"] for process in strangers)
     if used <= baseline_mb + SLACK_MB:
         return None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FRESH_S = 2.5  # several controllers may ask; a share over a shorter time is mostly noise
-STALE_S = 60.0  # after it nobody was there for a while, and a share over all of that says nothing about now
+STALE_S = 60.0  # no client asked for that long: the mean since then says nothing about now
 _VIRTUAL = ("lo", "veth", "docker", "br-", "virbr", "tap", "tun", "cni", "flannel", "dummy")
 _MEMORY_LIMITS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),

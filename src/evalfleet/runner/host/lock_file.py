@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SHARED = 0o1777
 ALL_USERS = 0o666
-TOUCH_S = 3600.0  # how often who holds one says so: cleaners take empty files that nobody used for days
+TOUCH_S = 3600.0  # how often a holder updates the time: cleanups remove empty files that were not used for days
 MOST_TEXT = 200
 
 
@@ -47,9 +47,9 @@ def open_lock(folder: str, name: str, make: bool, alone: bool = True) -> int:
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode) or (alone and found.st_nlink > 1):
         os.close(fd)
-        raise OSError(errno.EINVAL, "it is not a plain file of its own")
+        raise OSError(errno.EINVAL, "it is not a regular file, or has a second link")
     if found.st_uid == os.getuid() and found.st_mode & ALL_USERS != ALL_USERS:
-        os.fchmod(fd, ALL_USERS)  # one of ours that locks others out
+        os.fchmod(fd, ALL_USERS)  # our file, but without access for other users
     return fd
 
 
@@ -63,7 +63,7 @@ def _made(name: str, flags: int, base: int) -> int:
 
 
 def is_alone(fd: int) -> bool:
-    """Whether it has no second hard link, by which it could be any file of ours."""
+    """Whether it has no second hard link, through which it could be any of our files."""
     return os.fstat(fd).st_nlink == 1
 
 
@@ -101,7 +101,7 @@ def touch(folder: str, held: Iterable[int]) -> None:
         try:
             os.utime(where)
         except OSError:
-            pass  # the folder may be somebody else's
+            pass  # the folder may belong to another user
 
 
 def holders(fd: int) -> list[int]:

@@ -3,7 +3,7 @@
 Slot n is the file `n.lock`. A runner opens and locks it; the attempt on it inherits the open file. So a slot is taken as long
 as any process of the attempt lives, even if the runner is dead.
 
-A waiting run holds a lock on a ticket, a file of its own. Tickets are served in the order of their creation times, which the kernel
+A waiting run holds a lock on a ticket, its own file. Tickets are served in the order of their creation times, which the kernel
 sets and no user can forge. A ticket whose holder died is not locked and does not count.
 """
 
@@ -55,7 +55,7 @@ class SlotLocks:
         self._folder = folder()
         self._held: dict[int, HeldSlot] = {}
         self._tickets: dict[str, SlotTicket] = {}
-        self.trouble: str | None = None  # why nobody can be asked
+        self.trouble: str | None = None  # why the slots cannot be counted
 
     @property
     def descriptors(self) -> list[int]:
@@ -101,7 +101,7 @@ class SlotLocks:
             try:
                 fd = lock_file.open_lock(self._folder, _name(number), make=False, alone=False)
             except OSError:
-                continue  # not made yet; or nobody can use it, which `take` tells
+                continue  # not created yet, or unusable, which `take` reports
             try:
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who look do not see each other
             except OSError:
@@ -183,7 +183,7 @@ class SlotLocks:
         """Write who holds the slot, for people."""
         try:
             if not lock_file.is_alone(fd):
-                return  # perhaps somebody gave the name to another file of ours
+                return  # the name may lead to another of our files
             os.ftruncate(fd, 0)
             os.pwrite(fd, jsontext.encode({"run": run, "uid": os.getuid(), "spool": self._spool}), 0)
         except OSError:
@@ -193,10 +193,10 @@ class SlotLocks:
         try:
             os.unlink(os.path.join(self._folder, name))
         except OSError:
-            pass  # somebody else's, or gone
+            pass  # it belongs to another user, or is gone
 
     def _unusable(self, name: str, error: OSError) -> str:
-        # where no ticket can be made, it is the folder: each ticket has another name, and the same trouble is the same words
+        # if no ticket can be created, name the folder: ticket names differ, and the same problem should give the same text
         is_folder = name.endswith(TICKET)
         return "slots of this host cannot be counted: %s cannot be used (%s); an administrator must repair it%s" % (
             self._folder if is_folder else os.path.join(self._folder, name),

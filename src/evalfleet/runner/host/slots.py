@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.2  # how often who waits looks whether another runner's slot is free
 PASS_S = 1.0  # how much longer than the one before it each one in the line leaves a free slot alone
-MOST_PASSES = 5  # so that nobody gains by many tickets
-SEEN_S = 1.0  # how old what is told of others may be
+MOST_PASSES = 5  # so that many tickets give a run no advantage
+SEEN_S = 1.0  # how old the count of other runners' slots may be
 KEPT_S = 5.0  # how long a slot is kept for a run that starts nothing, while others wait
 
 
@@ -92,7 +92,7 @@ class HostSlots:
         self._lines: dict[str, RunSlots] = {}
         self._timer: Timer | None = None
         self._seen: dict[int, tuple[float, tuple[int, list[str]]]] = {}  # what others had, by limit, and when
-        self._free_since: float | None = None  # that somebody in the line leaves a free one alone
+        self._free_since: float | None = None  # since when a run ahead in the queue has left a free slot unused
 
     def touch(self) -> None:
         self._locks.touch()
@@ -149,7 +149,7 @@ class HostSlots:
         while self._serve_one(served):
             pass
         needy = [line for line in self._lines.values() if line.needs]
-        for line in sorted(needy, key=lambda each: each.run in served):  # who got nothing stands in front of who did
+        for line in sorted(needy, key=lambda each: each.run in served):  # runs that got nothing come first
             if line.ticket is None:
                 line.ticket = self._locks.join_queue(line.run)
         for line in list(self._lines.values()):
@@ -188,7 +188,7 @@ class HostSlots:
         queue = self._locks.line()
         for line in needy:
             if line.ticket is not None and line.ticket.name not in queue:
-                self._leave_line(line)  # somebody cleaned it up; it gets another one
+                self._leave_line(line)  # its file was cleaned up; the run gets another ticket
         places = {name: place for place, name in enumerate(queue)}
         passed = 0.0 if self._free_since is None else time.monotonic() - self._free_since
         found_free = False

@@ -131,7 +131,7 @@ class ServerProcess:
         deadline = time.monotonic() + timeout_s
         while not self._empty() and time.monotonic() < deadline:
             time.sleep(0.02)
-        if not self._empty():  # of an empty group the number may be somebody else's by now
+        if not self._empty():  # the number of an empty group may be in use again
             process_tree.kill_group(self.process.pid)
         try:
             self.process.wait(KILLED_S)

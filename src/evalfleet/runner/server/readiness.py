@@ -1,4 +1,4 @@
-"""Asks a starting server whether it is ready, in a thread of its own."""
+"""Asks a starting server whether it is ready, in its own thread."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ..loop import Loop
 
-KEPT_S = 7 * 86400.0  # since somebody last put, asked for, or used a file
+KEPT_S = 7 * 86400.0  # after a file was last put, requested or used
 EVERY_S = 86400.0
 
 

@@ -55,7 +55,7 @@ class LostAttempt:
     """
 
     live = True
-    pid = 0  # nobody of it lives
+    pid = 0  # none of its processes lives
 
     def __init__(
         self, name: str, folder: str, lines: list[dict[str, Any]], size: int, now: Callable[[], float]
@@ -85,7 +85,7 @@ class LostAttempt:
         self.first_at = float(lines[0].get("at") or 0.0)
         self.last_at = float(lines[-1].get("at") or 0.0)
         group = _group_in(folder + "/cgroup")
-        # In a copy of a spool these are the original's: its processes live under another runner, and are nobody else's to end.
+        # In a copy of a spool these are the original's: its processes live under another runner, which alone may end them.
         self.named = isinstance(
             lines[0].get("file"), list
         )  # the journals of older runners do not say which file they are

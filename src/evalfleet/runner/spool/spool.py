@@ -96,12 +96,12 @@ class Spool:
         self._epochs: dict[str, int] = {}
         self._homes: dict[str, str] = {}
         self._is_fenced = True  # what we know of the fences is on the disk
-        self.wanted: set[str] = set()  # files that connected controllers were told of
+        self.wanted: set[str] = set()  # files that were announced to connected controllers
 
     def foreign(self) -> str | None:
-        """A folder that has the name of one of ours but was not created by a runner, which would delete its content."""
+        """A folder with a name that runners use but that no runner created: a runner would delete its content."""
         if os.path.lexists(self.path("runner.lock")):
-            return None  # a runner was here before, and what is in them is its own
+            return None  # a runner was here before and created what is in them
         for folder in (self.attempts, self.files, self._trash):
             if os.path.isdir(folder) and os.listdir(folder):
                 return folder
@@ -210,7 +210,7 @@ class Spool:
         try:
             _move(folder, target)
         except FileNotFoundError:
-            return  # whoever has it now took it away
+            return  # another process removed it
         except OSError as error:
             self.log("cannot remove %s: %s" % (folder, error))
             return

@@ -46,7 +46,7 @@ def main() -> None:
                 for line in questions:
                     say(json.dumps(answer(attempts, json.loads(line.decode("utf-8")))))
     except BrokenPipeError:
-        os._exit(0)  # whoever asked is gone
+        os._exit(0)  # the client is gone
 
 
 def say(line: str) -> None:
@@ -197,7 +197,7 @@ def pump_in(peer: socket.socket) -> None:
             peer.sendall(data)
         except OSError:
             break
-    os._exit(0)  # whoever looked is gone, or the screen is
+    os._exit(0)  # the viewer or the screen is gone
 
 
 if __name__ == "__main__":

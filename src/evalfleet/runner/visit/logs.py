@@ -47,7 +47,7 @@ def main() -> None:
         {"tail": tail, "picture": picture}[orders["do"]](folder, orders)
         sys.stdout.flush()
     except BrokenPipeError:
-        os._exit(0)  # whoever asked is gone
+        os._exit(0)  # the client is gone
 
 
 def say(**line: Any) -> None:

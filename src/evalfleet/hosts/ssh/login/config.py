@@ -69,7 +69,7 @@ async def _way(ssh: Sequence[str], login: Login, key: Path | None, depth: int) -
     if not jumps:
         return [hop]
     way = await _way(ssh, jumps[0], None, depth + 1)
-    for each in jumps[1:]:  # reached through the one before it, whatever the configuration says of a jump of its own
+    for each in jumps[1:]:  # reached through the one before it, even if the configuration names another jump host
         way.append(replace(_hop(each, None, await _ask(ssh, each)), command=None))
     return [*way, replace(hop, command=None)]
 

@@ -20,7 +20,7 @@ from evalfleet.layout import Home
 
 LOCAL = "127.0.0.1"
 PIECE = 1 << 16
-WAIT_S = 30.0  # how long a visitor of the port waits for a connection that is being mended
+WAIT_S = 30.0  # how long a client of the port waits while the host is reconnected
 KEEPALIVE = Keepalive(interval_s=5.0)
 
 
