@@ -37,18 +37,18 @@ def engine_settings(settings: config.Settings) -> EngineSettings:
 def take(
     store: Store, run: Run, *, workers: int | None = None, budget_usd: float | None = None, stays_paused: bool = False
 ) -> Run:
-    """Own the run and let it run, with the changes asked for.
+    """Own the run and set it to running, with the requested changes.
 
     Args:
-        stays_paused: keep a pause that an operator asked of a controller which died before the run was paused. Otherwise
+        stays_paused: keep a pause that an operator requested before the last controller died. Otherwise
             that pause is lifted.
 
     Raises Owned while another controller drives it, RunOver if nothing is left to drive.
     """
-    taken = store.runs.take(run.id, owner_name())  # only now its state is ours to judge
+    taken = store.runs.take(run.id, owner_name())  # its state can change until now
     if taken.state.is_over:
         if store.attempts.unended(run.id):
-            return taken  # a controller died while it brought the last files home
+            return taken  # a controller died while it collected the last files
         store.runs.leave(taken)
         raise RunOver(
             f"run {run.id} is {taken.state}; `evalfleet report {run.id}` shows it, `evalfleet retry {run.id} --only "
@@ -60,7 +60,7 @@ def take(
 
 
 def reopen(store: Store, taken: Run, *, workers: int | None = None, budget_usd: float | None = None) -> Run:
-    """Let a run that we own run, whatever its state, with the changes asked for."""
+    """Set a run that we own to running, with the requested changes, whatever its state."""
     if workers is not None or budget_usd is not None:
         changed = amended(taken, workers=workers, budget_usd=budget_usd)
         taken = store.runs.amend(taken, changed.policy) or taken
@@ -79,7 +79,7 @@ async def drive(
 ) -> Ending:
     """Drive a run that we own until it settles or we are interrupted, then leave it.
 
-    Raises NotFound and ConfigError where its pool cannot be used.
+    Raises NotFound and ConfigError if its pool cannot be used.
     """
     host_events = HostEvents(notice)
     fleet = fleet_of(settings, store, run, host_events)

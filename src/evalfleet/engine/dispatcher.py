@@ -61,9 +61,9 @@ class Dispatcher:
         self._store = store
         self._settings = settings
         self._secrets = secrets
-        self._paused: JsonObject | None = None  # why nothing more is admitted, once that is so
+        self._paused: JsonObject | None = None  # why no more work is admitted, if so
         self._unreachable = False
-        self._refused = False  # at the last look a task did not fit into the budget
+        self._refused = False  # a task did not fit into the budget at the last look
         self._served: set[str] = set()  # hosts that could get work at the last step
         self._budget = RunBudget(run)
         self._progress = ProgressBuffer(store, run)
@@ -87,14 +87,14 @@ class Dispatcher:
         self.hosts = HostMembership(store, workers, self._canaries, self._admission, reachability)
 
     def start(self) -> list[Ended]:
-        """Load what earlier controllers left. Returns the attempts whose files are still to be brought."""
+        """Load the state that earlier controllers left. Returns the attempts whose files are not collected yet."""
         self._store.tasks.bound_waiting(self.run, self.run.policy.retry_cap_s)
         self._ends.load()
         self._ends.absolve(
             self._canaries.quarantine_blamed(at_once=True)
         )  # they may have been repaired before this start
         self._workers.banned = barred(self._store, self.run.id)
-        self._paused = self.run.pausing  # an operator's pause outlives the controller that he asked
+        self._paused = self.run.pausing  # an operator's pause outlives the controller that got the request
         self._breaker.load(proven=self._ends.history.successes > 0)
         self._budget.load(self._store)
         collecting: list[Ended] = []
@@ -172,7 +172,7 @@ class Dispatcher:
         return orders
 
     def _propose(self, hosts: Sequence[HostInfo]) -> None:
-        """Let a study ask for its next trials, when they could start; it may see without that that it had better stop."""
+        """Let a study propose its next trials if they could start. It may also find that it should stop."""
         if self._trials is None or not hosts or self.mode is not Mode.DRIVE or self._paused is not None:
             return
         free = self.run.policy.workers - len(self.live) if self._has_room(hosts) else 0
@@ -204,7 +204,7 @@ class Dispatcher:
         )
 
     def _order_stops(self, orders: Orders) -> None:
-        """Again at every step until they have ended: their host may not hear it the first time."""
+        """Repeat at every step until they have ended: the host may miss an order."""
         self._ends.superseded &= self.live.keys()
         all_of_them = self.mode in (Mode.WITHDRAW, Mode.CANCEL)
         orders.stop_reason = "cancelled" if all_of_them else "another attempt of this task gave the verdict, or will"
@@ -248,7 +248,7 @@ class Dispatcher:
     # Admission
 
     def _admits(self, hosts: Sequence[HostInfo]) -> bool:
-        """Whether a look at the queue is worth a transaction."""
+        """Whether tasks may start, so that a transaction is worthwhile."""
         return self._store.now() >= self._admission.look_at and self._has_room(hosts)
 
     def _has_room(self, hosts: Sequence[HostInfo]) -> bool:
@@ -296,7 +296,7 @@ class Dispatcher:
             orders.launch.setdefault(made.host, []).append(launch)
 
     def obey(self, request: Request) -> bool:
-        """Do what another process asked of the run's owner, and answer it. False: the run is over, so nothing can be asked of us."""
+        """Obey a request of another process and answer it. False if the run is over, so that no request can be obeyed."""
         with self._store.batch():
             if self._store.runs.get(self.run.id).state is not RunState.RUNNING:
                 return False
@@ -310,7 +310,7 @@ class Dispatcher:
         return True
 
     def _follow(self, request: Request) -> None:
-        """Do the part of a request that is not the store's."""
+        """Do the part of a request outside the store."""
         match request.verb:
             case Verb.CANCEL:
                 self.mode = Mode.CANCEL
@@ -327,7 +327,7 @@ class Dispatcher:
                 pass
 
     def _amend(self, *, unpause: bool) -> None:
-        """Go on by the policy as it is in the store now."""
+        """Use the policy as it is in the store now."""
         before, stored = self.run.policy, self._store.runs.get(self.run.id)
         policy = stored.policy
         self.run = replace(self.run, policy=policy, open=stored.open)
@@ -342,12 +342,12 @@ class Dispatcher:
             self._paused = None
 
     def gpus_moved(self) -> None:
-        """GPUs were freed or granted: a task of ours may start."""
+        """GPUs were freed or granted: a task of this run may start."""
         self._admission.gpus_moved()
 
     def relaunch(self, attempt_id: str) -> Launch | None:
-        """The launch of an attempt that its host never heard of; None if it, or one of its secrets, is gone meanwhile, or nobody
-        needs it any more: its task has its verdict, or was cancelled."""
+        """The launch of an attempt that its host does not know; None if it or one of its secrets is gone, or if its verdict
+        is not needed: its task has one, or was cancelled."""
         live = self.live.get(attempt_id)
         if live is None or self.mode in (Mode.WITHDRAW, Mode.CANCEL) or attempt_id in self._ends.superseded:
             return None
@@ -377,9 +377,9 @@ class Dispatcher:
 
     def _settle(self, orders: Orders, reached: Collection[str]) -> None:
         if self.returned.is_on(reached) and self.mode is not Mode.STOP:
-            return  # nothing of us goes on where we could end it
+            return  # none of our attempts goes on where we could end it
         if self.run.state.is_over:
-            orders.done = not self.live  # we came only to bring files home
+            orders.done = not self.live  # only files were left to collect
             return
         if self.live and self._unreachable and self._paused:
             # They cannot be asked now; the next controller asks them.
@@ -388,7 +388,7 @@ class Dispatcher:
         if self.live or orders.launch or self.mode is Mode.STOP:
             return
         if self._canaries.in_flight and (self.mode is not Mode.DRIVE or self._paused is not None or not orders.want):
-            self._canaries.stop(orders)  # nothing of us stays on a host
+            self._canaries.stop(orders)  # nothing stays on a host
             return
         if self.mode is Mode.WITHDRAW:
             orders.done = True
@@ -433,6 +433,6 @@ class Dispatcher:
 
 
 def _trials(store: Store, run: Run) -> TrialFeed:
-    from evalfleet.engine.trials import TrialFeed  # all of the search with it, which a plain run need not load
+    from evalfleet.engine.trials import TrialFeed  # imports all strategies, which a plain run does not need
 
     return TrialFeed(store, run)

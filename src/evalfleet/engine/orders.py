@@ -21,7 +21,7 @@ class Mode(StrEnum):
 
 
 class LiveAttempt(Struct):
-    """An attempt in flight, with news that are not stored yet."""
+    """An attempt in flight, with progress that is not stored yet."""
 
     task: Task
     attempt: Attempt
@@ -36,7 +36,7 @@ class LiveAttempt(Struct):
 
 
 def taken_over(task: Task, attempt: Attempt) -> LiveAttempt:
-    """An attempt that another controller started, with all that it was told of it and stored."""
+    """An attempt that another controller started, with everything that was stored about it."""
     return LiveAttempt(
         task=task,
         attempt=attempt,
@@ -48,7 +48,7 @@ def taken_over(task: Task, attempt: Attempt) -> LiveAttempt:
 
 
 class Ended(NamedTuple):
-    """An attempt whose files are to be brought home, with the key of its task and the names of its secrets."""
+    """An attempt whose files must be collected, with the key of its task and the names of its secrets."""
 
     attempt: Attempt
     key: str
@@ -62,12 +62,12 @@ class Orders(Struct):
     stop: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     stop_reason: str = ""
     collect: list[Ended] = field(default_factory=list[Ended])
-    forget: list[str] = field(default_factory=list[str])  # by whichever host has them
+    forget: list[str] = field(default_factory=list[str])  # on any host that has them
     blamed: dict[str, str] = field(default_factory=dict[str, str])  # hosts that were quarantined, and why
-    given_up: dict[str, str] = field(default_factory=dict[str, str])  # hosts that are of no use to the run, and why
+    given_up: dict[str, str] = field(default_factory=dict[str, str])  # hosts that the run cannot use, and why
     proving: frozenset[str] = frozenset()  # hosts that have a canary
     want: int = 0  # workers that the run could use
     slots: dict[str, int] = field(default_factory=dict[str, int])  # the same, on each host that counts them
     wait_s: float = 60.0  # look again after this long, if nothing happens before
-    gpu_turn: int | None = None  # tasks wait for GPUs: look again as soon as the store's is another
+    gpu_turn: int | None = None  # tasks wait for GPUs: look again when the store's turn differs
     done: bool = False

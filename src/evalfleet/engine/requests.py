@@ -1,4 +1,4 @@
-"""What people ask of a run: by a request to its owner, or directly where it has no owner.
+"""Requests of people to a run: sent to its owner, or applied directly if it has none.
 
 Both ways apply the same function to the store, so that `evalfleet hold` means the same in both cases.
 """
@@ -21,7 +21,7 @@ RETRIABLE = (TaskState.FAILED, TaskState.HELD, TaskState.CANCELLED)
 
 
 def steer(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject:
-    """Apply a request of the owner's to the store. Returns the answer: `{"tasks": [keys]}`.
+    """Apply a request as the run's owner. Returns the answer: `{"tasks": [keys]}`.
 
     `cancel` only cancels what waits; ending live attempts is the engine's part.
     Raises NotFound, WrongState, InputError; then nothing is changed.
@@ -52,7 +52,7 @@ def steer(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject:
 
 
 def answered(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject:
-    """Like `steer`, with an error as part of the answer, for the one who asked from elsewhere."""
+    """Like `steer`, but returns an error as part of the answer, for another process."""
     try:
         return steer(store, run, verb, args)
     except EvalfleetError as error:
@@ -60,7 +60,7 @@ def answered(store: Store, run: Run, verb: Verb, args: JsonObject) -> JsonObject
 
 
 def asked(store: Store, run: Run, request: Request, live: int, *, cancelling: bool) -> JsonObject:
-    """The answer of a run's controller, which has so many live attempts. What a cancel that goes on would undo is refused."""
+    """The answer of a controller with this many live attempts. During a cancel, requests that it would undo are refused."""
     if cancelling and request.verb in UNDONE:
         then = f"once that is done `evalfleet retry {run.id} --only cancelled` tries its tasks again"
         return {"error": f"run {run.id} is being cancelled; {then}", "exit_code": WrongState.exit_code}
@@ -81,7 +81,7 @@ def amended(run: Run, *, workers: int | None = None, budget_usd: float | None = 
 
 
 def amend(store: Store, run: Run, args: JsonObject) -> JsonObject:
-    """Change what is given of the number of workers, the budget and a study's trials. Returns them as they are then."""
+    """Change the number of workers, the budget or a study's trials, if given. Returns the new values."""
     workers, budget_usd = args.get("workers"), args.get("budget_usd")
     if workers is not None and run.policy.distribution is Distribution.ROUND_ROBIN:
         raise InputError("the workers of a round-robin run are its fixed shards; their number cannot change")
@@ -120,13 +120,13 @@ def barred(store: StoreReader, run_id: str) -> frozenset[str]:
     for event in store.events.quarantines(run_id):
         name = event.data.get("worker")
         if name is None:
-            continue  # the engine's own: it lets a host prove itself
+            continue  # the engine's own quarantine ends with a canary
         (names.add if event.type == "worker.quarantined" else names.discard)(name)
     return frozenset(names)
 
 
 def _pause(store: Store, run: Run, args: JsonObject) -> JsonObject:
-    """Of a run without a controller: whatever still runs of it is looked after by the next controller."""
+    """Pause a run without a controller. The next controller takes care of attempts that still run."""
     if run.state is RunState.QUEUED:
         run = store.runs.begin(run) or run
     if store.runs.pause(run, pause_reason(run, args)) is None:

@@ -9,7 +9,7 @@ from evalfleet.core.failures.kinds import failure
 from evalfleet.model import BreakerState, Failure, Kind, Run
 from evalfleet.store.store import Store
 
-_CONNECTION = "connection"  # stands for the attempt where the try to reach a host is the probe
+_CONNECTION = "connection"  # in place of an attempt, if connecting to a host is the probe
 _RECONNECT_S = 0.5
 
 
@@ -24,7 +24,7 @@ class RunBreaker:
         self.probed: tuple[str, ...] = ()  # hosts whose probes failed since it opened
 
     def load(self, *, proven: bool) -> None:
-        """Take over the state that an earlier controller left: this controller was started again, so it may probe anew.
+        """Load the state that an earlier controller left. A new controller may probe again.
 
         A pool that is `proven` by an earlier verdict of this run needs no slow start.
         """
@@ -48,7 +48,7 @@ class RunBreaker:
 
     @property
     def prefers_fresh(self) -> bool | None:
-        """Whether tasks that never failed should come first, or last; None: as they are."""
+        """Whether tasks that never failed should come first, or last; None: keep the order."""
         return self._breaker.prefers_fresh if self._run.policy.breaker else None
 
     @property
@@ -101,7 +101,7 @@ class RunBreaker:
         return _RECONNECT_S if due is None else max(0.0, due - now)
 
     def backend_returned(self) -> None:
-        """A host was reached: what spoke against the backend alone is over."""
+        """A host was reached: failures to connect no longer count."""
         marks = tuple(mark for mark in self._breaker.marks if mark.kind is not Kind.BACKEND_ERROR)
         if len(marks) == len(self._breaker.marks):
             return

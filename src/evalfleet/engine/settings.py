@@ -1,4 +1,4 @@
-"""How patient an engine is, and with whom."""
+"""Time limits of the engine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     lease_s: float = 60.0
     ping_s: float = 5.0
     reconnect_s: float = 0.5
-    audit_age_s: float = 30.0  # an attempt that its host does not know by then is not on its way any more
-    last_look_s: float = 40.0  # most time for the other way to a host that was silent for as long as patience allows
+    audit_age_s: float = 30.0  # an attempt that its host does not know after this is no longer being delivered
+    last_look_s: float = 40.0  # most time for the other way to a host that was silent for too long
     farewell_s: float = 20.0  # most time for a last look at a host that leaves the fleet
     patience: Patience = field(default_factory=Patience)
     quarantine: Terms = field(default_factory=Terms)

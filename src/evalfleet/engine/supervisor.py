@@ -2,10 +2,10 @@
 
 - the dispatch loop steps the dispatcher with what was observed and hands out its orders;
 - the host sessions follow the fleet, one session per host: its connection reaches the host, asks for every attempt that
-  should be there, and watches that it answers; its delivery carries orders there; its collector brings files home;
+  should be there, and watches that it answers; its delivery carries orders there; its collector collects files;
 - the keeper renews leases; the listener obeys requests of other processes.
 
-Stop means cancel; whatever was going on, the run is left in the store in a state from which the next controller goes on.
+Stopping cancels the task group. The run is always left in the store in a state from which the next controller can go on.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from evalfleet.store.thread import StoreThread
 
 LISTEN_S = 0.2
 SPECTATE_S = 0.25
-GPUS_S = 0.02  # how soon GPUs that another process releases are noticed by who waits for some
-_GRACE_S = 2.0  # between the first Ctrl-C and our leaving, for a second one
+GPUS_S = 0.02  # how soon a waiting run notices GPUs that another process releases
+_GRACE_S = 2.0  # time for a second Ctrl-C
 _LEAVE_S = 5.0
 _HURRY_S = 1.0
 
@@ -53,7 +53,7 @@ class Ending(StrEnum):
 
 
 class Spectator(Protocol):
-    """Looks at the run while it goes on, such as a live view. Ticked from a thread of its own."""
+    """Watches the run while it goes on, such as a live view. Called from its own thread."""
 
     def tick(self) -> None: ...
 
@@ -156,7 +156,7 @@ class Supervisor:
             await self._rest(orders)
 
     async def _rest(self, orders: Orders) -> None:
-        """Wait for news. While tasks wait for GPUs, what other processes release is news too."""
+        """Wait for events. While tasks wait for GPUs, releases by other processes count too."""
         if orders.gpu_turn is None:
             await self._inbox.wait(orders.wait_s)
             return
@@ -174,7 +174,7 @@ class Supervisor:
     # Services
 
     async def _keep(self) -> None:
-        """Renew our leases, and notice when the run is not ours any more."""
+        """Renew our leases, and notice when another controller has taken the run."""
         while True:
             await self._thread.call(self._store.attempts.renew, self._run, self._settings.lease_s)
             await anyio.sleep(self._settings.lease_s / 3)
@@ -189,10 +189,8 @@ class Supervisor:
             if due:
                 await self._obey_requests()
             await anyio.sleep(LISTEN_S)
-            if (
-                await self._thread.call(self._inode) != inode
-            ):  # what we collect would get into another home, or into none
-                raise StoreUnwritable(f"{self._home.path} is not there any more: resume the run where its home is now")
+            if await self._thread.call(self._inode) != inode:  # collected files would get into another home, or be lost
+                raise StoreUnwritable(f"{self._home.path} no longer exists: resume the run where its home is now")
             due = await self._thread.call(self._store.changed)
 
     def _inode(self) -> str | None:
@@ -215,12 +213,12 @@ class Supervisor:
             await anyio.sleep(SPECTATE_S)
 
     async def _obey_signals(self) -> None:
-        """First signal: admit nothing and leave, what runs goes on. A second one, soon after: end what runs, too."""
+        """First signal: admit nothing and leave; attempts go on. A second one soon after: end the attempts too."""
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
             number = await anext(received)
             self._ending = Ending.INTERRUPTED
             if self._dispatcher.mode is Mode.CANCEL:
-                self._loop.cancel()  # the run remembers that it is to be cancelled
+                self._loop.cancel()  # the cancel is stored with the run
             self._dispatcher.mode = Mode.STOP
             count = len(self._dispatcher.live)
             with anyio.move_on_after(_GRACE_S if count and number is signal.SIGINT else 0.0):

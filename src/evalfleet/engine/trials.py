@@ -1,7 +1,7 @@
-"""Gives a study its next trials: reads what the store has of it, asks the pure plan, and adds tasks.
+"""Gives a study its next trials: reads its tasks from the store, asks the pure plan, and adds tasks.
 
-All in the transaction of the dispatcher's step, so that a trial is either a task of the run or was never proposed. Nothing of
-the search is kept that does not follow from the tasks: the next controller of the study begins with them.
+All in the transaction of the dispatcher's step, so that a trial is either a task of the run or was never proposed. The state of
+the search follows from the tasks alone, so the next controller of the study starts from them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def submit_study(
 ) -> Run:
     """Store a study as an open run without tasks: its trials come while it is driven.
 
-    Raises InputError where its strategy cannot be used here, or its budget admits nothing; see `require_budget`.
+    Raises InputError if its strategy cannot be used here, or its budget admits nothing; see `require_budget`.
     """
     study.searcher()
     policy = Policy(
@@ -57,19 +57,19 @@ def submit_study(
 
 
 class TrialFeed:
-    """One per dispatcher of a study, which is the only one who changes its tasks meanwhile."""
+    """One per dispatcher of a study; no other process changes its tasks meanwhile."""
 
     def __init__(self, store: Store, run: Run) -> None:
         assert run.policy.study is not None
-        self.trouble: str | None = None  # why a person must look before it goes on, and what to change
+        self.trouble: str | None = None  # why a person must act before it goes on, and what to change
         self._store = store
-        self._trials: list[Trial] | None = None  # as they were read last; those that have ended change no more
+        self._trials: list[Trial] | None = None  # as last read; ended ones no longer change
         told = store.events.last(run.id, TROUBLED)
         self._told: int = 0 if told is None else told.data["trials"]
         self.amend(run)
 
     def amend(self, run: Run) -> None:
-        """The run was changed: it may have more trials now, or run more of them side by side."""
+        """The run was changed: it may have more trials now, or run more of them in parallel."""
         self._run = run
         study = study_of(run.policy.study or {})
         by_default = "confirm" not in study.table["study"]
@@ -80,7 +80,7 @@ class TrialFeed:
         self.forget()
 
     def forget(self) -> None:
-        """Trials that have ended may have changed after all: they were given new attempts."""
+        """Ended trials may have changed: they got new attempts."""
         self._trials = None
 
     def propose(self, free: int, hosts: Sequence[HostInfo]) -> Run | None:
@@ -111,7 +111,7 @@ class TrialFeed:
         return self._run if added else None
 
     def _known(self) -> list[Trial]:
-        """All trials. Of a study of thousands only the open ones are read again."""
+        """All trials. Only open ones are read again."""
         if self._trials is None:
             self._trials = trials_of(self._store.tasks.all(self._run.id), self._study.objective)
             return self._trials
@@ -122,7 +122,7 @@ class TrialFeed:
         return self._trials
 
     def _look(self, specs: Sequence[TaskSpec], hosts: Sequence[HostInfo]) -> None:
-        """Say so where the GPUs carry fewer trials at a time than are wanted: once for each number that is wanted."""
+        """Report once per wanted number if the GPUs run fewer trials at a time than wanted."""
         self._looked = True
         policy = self._run.policy
         asked = [spec.requests for spec in specs]

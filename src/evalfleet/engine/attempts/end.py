@@ -42,9 +42,9 @@ class AttemptEnds:
         self.other_hosts = OtherHosts(store, run, workers, self.history, rng)
         self.superseded: set[str] = set()  # attempts whose task has its verdict from another one
         self._absolved: set[tuple[str, Kind, str]] = set()  # tasks that failed by a cause of the pool's, and that
-        self.requeued: Callable[[], None] = lambda: None  # tells the admission that a failed task goes on
+        self.requeued: Callable[[], None] = lambda: None  # called when a failed task is queued again
         self.withdrawn: dict[str, str] = {}  # attempts that are ended so that other workers try their tasks, and why
-        self.stopped: dict[str, str] = {}  # attempts that are ended for the run's sake, not by a fault, and why
+        self.stopped: dict[str, str] = {}  # attempts that are ended for the run, not because of a fault, and why
         self._store = store
         self._run = run
         self._breaker = breaker
@@ -59,7 +59,7 @@ class AttemptEnds:
         self.other_hosts.load()
 
     def finish(self, live: LiveAttempt, seen: AttemptEvent, mode: Mode, orders: Orders) -> Finished | None:
-        """Store how a live attempt ended. None: it is not ours any more."""
+        """Store how a live attempt ended. None if it no longer belongs to this controller."""
         why = self.withdrawn.pop(seen.attempt_id, None)
         if why is not None and seen.data.get("cause") == "cancelled":
             seen = replace(seen, data={**seen.data, "cause": "withdrawn", "message": f"withdrawn: {why}"})
@@ -101,7 +101,7 @@ class AttemptEnds:
         return finished
 
     def finish_late(self, seen: AttemptEvent, mode: Mode, orders: Orders) -> None:
-        """An end that we do not wait for: of an attempt given up as lost, or one whose files may still lie at its host."""
+        """Store an unexpected end: of an attempt given up as lost, or one whose files may still be on its host."""
         task_number, number = (int(part) for part in seen.attempt_id.rsplit(".", 2)[1:])
         found = [one for one in self._store.attempts.all(self._run.id, task_number) if one.number == number]
         if not found:
@@ -118,7 +118,7 @@ class AttemptEnds:
         orders.collect.append(Ended(attempt, task.key, task.spec.secrets))
 
     def _charge(self, live: LiveAttempt, end: EndRecord) -> None:
-        """An attempt that was given up went on without us: what it cost besides is booked, too."""
+        """Book the further cost of an attempt that went on after it was given up."""
         bill = self._budget.bill(live, end, self._store.now())
         if bill.cost_usd > live.attempt.cost_usd and self._store.attempts.charge(
             self._run, live.attempt, bill.cost_usd, bill.reported_usd, bill.seconds
@@ -126,15 +126,15 @@ class AttemptEnds:
             self._budget.book(live.attempt, bill, verdict=False)
 
     def absolve(self, hosts: Sequence[str]) -> None:
-        """These hosts were found to fail whatever they get: what failed there before we knew is theirs, too."""
+        """These hosts fail every task: blame them for their earlier failures too."""
         for host in hosts:
             for one in self.history.streaks.witnesses(host):
                 self._absolve(one.task, Blame.WORKER, lambda attempt, one=one: attempt.id == one.attempt)
 
     def _absolve_pool(self, found: Failure, where: Where) -> None:
-        """The cause turned out to be the pool's: what failed by it before we knew is the pool's, too.
+        """The pool turned out to be the cause: blame it for the earlier failures of that cause too.
 
-        Not so in a study: that trials fail alike is what it must learn, and it pauses by itself where all of them do.
+        Not in a study: it must learn which trials fail, and it pauses if all of them do.
         """
         if self._run.policy.study is not None:
             return
@@ -149,7 +149,7 @@ class AttemptEnds:
                 )
 
     def _absolve(self, key: str, blame: Blame, is_meant: Callable[[Attempt], bool]) -> None:
-        """Give a task its attempts back; one that has failed for good by the last of them goes on."""
+        """Give a task its attempts back; if it had failed finally, it is queued again."""
         task = self._store.tasks.get(self._run.id, key)
         is_last = False  # the attempt that decided a failed task is its last one
         for attempt in self._store.attempts.all(self._run.id, task.number):
@@ -164,13 +164,13 @@ class AttemptEnds:
             self.requeued()
 
     def _tasks(self, found: Failure) -> int | None:
-        """How many tasks the run has, where that matters."""
+        """The number of the run's tasks, if it matters."""
         if found.kind is not Kind.LAUNCH_FAILED or self.history.successes or self._run.open:
             return None
         return sum(self._store.tasks.counts(self._run.id).values())
 
     def _failed(self, live: LiveAttempt, found: Failure, finish: Finish, mode: Mode) -> Finish:
-        """The finish with its failure attributed, and with the next state of its task."""
+        """The finish with the blame of its failure and the next state of its task."""
         if found.kind is Kind.CANCELLED:
             state = TaskState.CANCELLED if mode is Mode.CANCEL else TaskState.QUEUED
             return replace(finish, outcome=Outcome.CANCELLED, failure=found, next_state=state, reason="cancelled")

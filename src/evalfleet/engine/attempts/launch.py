@@ -1,4 +1,4 @@
-"""From a claimed task to what its runner needs to know."""
+"""Makes the launch of a claimed task, for its runner."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def _gpu(device: Device) -> JsonObject:
 
 
 def _around(run: Run, task: Task) -> str | None:
-    """What the runner starts around the command: a trial may have a server. The payload of any other task is its own affair."""
+    """The program that the runner starts around the command: a trial may have a server. Other payloads are not read."""
     payload = task.spec.payload
     return "server" if run.policy.study is not None and isinstance(payload, dict) and "server" in payload else None
 
 
 def canary_of(run: Run, canary: str, spec: CanarySpec, valid_for_s: float) -> Launch:
-    """A launch that belongs to no task. The run's own command finds the run's files, as its tasks do."""
+    """A launch without a task. A command of the run finds the run's files, like its tasks."""
     own = run.policy.canary
     data: JsonObject = {
         "key": "canary",

@@ -29,7 +29,7 @@ _Hosts = tuple[tuple[str, object], ...]
 
 
 class OtherHosts:
-    """Part of the dispatcher, and used like it."""
+    """Part of the dispatcher; same thread."""
 
     def __init__(self, store: Store, run: Run, workers: WorkerTable, history: History, rng: random.Random) -> None:
         self._store = store
@@ -39,19 +39,19 @@ class OtherHosts:
         self._rng = rng
         self._fixed = run.policy.distribution is Distribution.ROUND_ROBIN
         self.reached: tuple[str, ...] = ()
-        self._waiting: dict[str, Requests] = {}  # tasks that have no attempt left, and what they ask for
-        self._seen: _Hosts | None = None  # the hosts when those were looked at last
-        self._asked: dict[str, Requests] = {}  # what tasks ask for that spoke against a host: a task never changes that
+        self._waiting: dict[str, Requests] = {}  # tasks without attempts left, and their requests
+        self._seen: _Hosts | None = None  # the hosts at the last look
+        self._asked: dict[str, Requests] = {}  # requests of tasks that failed on a host; they never change
 
     def load(self) -> None:
-        """Find those that an earlier controller let wait."""
+        """Load the tasks that wait since an earlier controller."""
         for key in self._history.open_tasks():
             task = self._store.tasks.get(self._run.id, key)
             if task.state is TaskState.QUEUED and self._is_spent(task):
                 self.wait(task)
 
     def others(self, task: Task, host: str) -> list[str]:
-        """The hosts besides this one that are there, may get work, and could take such a task."""
+        """The other hosts that are present, may get work, and could run such a task."""
         return [
             name
             for name in self.reached
@@ -60,12 +60,12 @@ class OtherHosts:
         ]  # fmt: skip
 
     def suspects(self) -> list[str]:
-        """Hosts that should get no more work, because what fails there at once fails nowhere else."""
+        """Hosts that should get no more work, because tasks fail there at once and nowhere else."""
         found: list[str] = []
         serving = [name for name in self.reached if self._workers.serves(name) and self._workers.has_workers(name)]
         for host in self.reached:
             others = [name for name in serving if name != host and name not in found]
-            # Asked at every end: what each of the tasks asks for comes last.
+            # Called at every end, so the cheap checks come first.
             if not others or not self._workers.serves(host) or not self._history.streaks.may_be_suspect(host):
                 continue
             for asked in {self._asked_by(one.task) for one in self._history.streaks.witnesses(host)}:
@@ -94,11 +94,11 @@ class OtherHosts:
         return bool(self._waiting) and self._hosts() != self._seen
 
     def wait(self, task: Task) -> None:
-        """The task has no attempt left, and gets one more on another host."""
+        """The task has no attempts left, and gets one more on another host."""
         self._waiting[task.key] = task.spec.requests
 
     def settled(self, key: str) -> None:
-        """An attempt of the task has ended: who wants it to wait says so anew."""
+        """An attempt of the task has ended, so it no longer waits."""
         self._waiting.pop(key, None)
 
     def recount(self, key: str) -> None:
@@ -107,7 +107,7 @@ class OtherHosts:
             self.settled(key)
 
     def avoided(self, task: Task) -> frozenset[str]:
-        """The hosts that the task must not have now."""
+        """The hosts where the task must not start now."""
         if self._fixed or not self._history.failed_on(task.key):
             return frozenset()
         spent = self._is_spent(task)
@@ -117,7 +117,7 @@ class OtherHosts:
         return hosts if hosts and self._has_other(task.spec.requests, hosts) else frozenset()
 
     def must_wait(self, task: Task, live: Mapping[str, LiveAttempt]) -> bool:
-        """Whether the host of its failure is about to tell whose fault it was."""
+        """Whether attempts on the host of its failure will soon show whose fault it was."""
         if task.key not in self._waiting:
             return False
         hosts = self._failed_on(task.key)
@@ -129,9 +129,9 @@ class OtherHosts:
         )
 
     def conclude(self) -> None:
-        """End the wait of tasks whose failure is their own after all, or that no other host can take any more.
+        """End the wait of tasks whose failure is their own, or that no other host can take.
 
-        Only the end of an attempt or a change of the hosts (`has_news`) can bring that about. Tasks that wait on are not read.
+        Only the end of an attempt or a change of the hosts (`has_news`) can cause that. Tasks that go on waiting are not read.
         """
         self._seen = self._hosts()
         for key, asked in list(self._waiting.items()):
@@ -145,7 +145,7 @@ class OtherHosts:
                 self._end(task)
 
     def _hosts(self) -> _Hosts:
-        """Those that may get work now or soon, and what each has."""
+        """The hosts that may get work now or soon, and their resources."""
         return tuple(
             (name, None if (info := self._workers.info(name)) is None else (info.memory_mb, info.devices))
             for name in self._workers.hosts

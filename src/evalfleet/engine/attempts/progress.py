@@ -57,7 +57,7 @@ class ProgressBuffer:
         self._next_at = self._store.now() + FLUSH_S
 
     def close(self, one: LiveAttempt) -> None:
-        """Store what the end of the attempt will not tell by itself."""
+        """Store what is not part of the attempt's end."""
         if one.lines or one.ready_at is not None:
             self._write(one)
 

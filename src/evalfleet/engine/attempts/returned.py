@@ -1,8 +1,8 @@
-"""Attempts that were given up, and that their host has all the same.
+"""Attempts that were given up although their host still runs them.
 
-Unreachable is not failed: a host that was given up may come back with its work. Such an attempt may finish, for a late verdict counts where
-its task has none yet. Until then it uses its machine, so it occupies its worker and its memory. It is ended as soon as nobody can
-use its verdict any more, and no run is over while one of its attempts goes on where we can reach it.
+Unreachable is not failed: a host that was given up may come back with its work. Such an attempt may finish, because a late
+verdict counts if its task has none yet. Until then it uses its machine, so it occupies its worker and its memory. It is ended as
+soon as its verdict is of no use, and no run is over while one of its attempts goes on where it can be reached.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _DECIDED = (TaskState.DONE, TaskState.CANCELLED)
 
 
 class ReturnedAttempts:
-    """Those of one run. Used by its dispatcher."""
+    """The returned attempts of one run. Used by its dispatcher."""
 
     def __init__(self, store: Store, run: Run) -> None:
         self._store = store
         self._run = run
-        self.freed: Callable[[], None] = lambda: None  # told when a worker may be free that was not
-        self._running: dict[str, tuple[str, Attempt | None]] = {}  # their host, and what is stored of them
+        self.freed: Callable[[], None] = lambda: None  # called when a worker may have become free
+        self._running: dict[str, tuple[str, Attempt | None]] = {}  # their host and their stored rows
 
     def found(self, host: str, attempt_ids: Iterable[str]) -> None:
-        """A host that was reached again runs these, unexpected."""
+        """A host that was reached again still runs these attempts."""
         self.only(host, ())
         for attempt_id in attempt_ids:
             if is_canary(attempt_id):
@@ -37,7 +37,7 @@ class ReturnedAttempts:
             self._running[attempt_id] = (host, _stored(self._store, self._run.id, attempt_id))
 
     def only(self, host: str, attempt_ids: Collection[str]) -> None:
-        """Of those that a host had, it still runs these at most."""
+        """Forget the returned attempts of a host that it no longer runs."""
         for attempt_id, (where, _) in list(self._running.items()):
             if where == host and attempt_id not in attempt_ids:
                 self.ended(attempt_id)
@@ -47,7 +47,7 @@ class ReturnedAttempts:
             self.freed()
 
     def hosts(self) -> list[str]:
-        """The host of each."""
+        """The host of each attempt."""
         return [host for host, _ in self._running.values()]
 
     def is_on(self, hosts: Collection[str]) -> bool:
@@ -62,7 +62,7 @@ class ReturnedAttempts:
         return sum(attempt.requests.memory_mb for attempt in found if attempt is not None)
 
     def unwanted(self, mode: Mode) -> list[tuple[str, str]]:
-        """Those to be ended, with their hosts. Asks the store for the task of each."""
+        """The attempts to end, with their hosts. Reads the task of each from the store."""
         all_of_them = mode in (Mode.WITHDRAW, Mode.CANCEL) or self._run.state.is_over
         return [
             (host, attempt_id)
@@ -71,7 +71,7 @@ class ReturnedAttempts:
         ]
 
     def _may_count(self, attempt: Attempt) -> bool:
-        """Whether its verdict would be its task's."""
+        """Whether its verdict would count for its task."""
         task = self._store.tasks.at(self._run.id, attempt.task_number)
         return attempt.outcome is Outcome.LOST and task.state not in _DECIDED
 
@@ -83,9 +83,9 @@ def _stored(store: Store, run_id: str, attempt_id: str) -> Attempt | None:
 
 
 class LeftoverAttempts:
-    """Ends what runs that are over left on a host, because their own controllers do not come back.
+    """Ends what finished runs left on a host, because their controllers do not come back.
 
-    Only runs that the store knows, that are over, and that have no controller. A verdict that was not collected yet stays where it is.
+    Only runs that the store knows, that are over, and that have no controller. Uncollected verdicts stay on the host.
     """
 
     def __init__(self, store: Store) -> None:
@@ -93,7 +93,7 @@ class LeftoverAttempts:
         self._stopped: set[str] = set()
 
     def orders(self, others: Iterable[KnownAttempt]) -> list[tuple[Run, list[str], list[str]]]:
-        """For each such run what is to be stopped, and what is to be forgotten."""
+        """For each such run: the attempts to stop, and those to forget."""
         by_run: dict[str, list[KnownAttempt]] = {}
         for one in others:
             by_run.setdefault(one.attempt_id.rsplit(".", 2)[0], []).append(one)
@@ -116,7 +116,7 @@ class LeftoverAttempts:
         return stop, forget
 
     def _is_done(self, run: Run, attempt_id: str) -> bool:
-        """Whether nothing of it can be needed any more."""
+        """Whether nothing of it is needed any more."""
         attempt = _stored(self._store, run.id, attempt_id)
         if attempt is None:
             return True

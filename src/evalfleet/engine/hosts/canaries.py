@@ -1,6 +1,6 @@
-"""Hosts that must prove themselves: who is in quarantine, whose canary is due, what it said, and who is on trial.
+"""Hosts that must pass a check: which are quarantined, which canaries are due, their results, and which hosts are on trial.
 
-A canary goes to its host the way an attempt does, but belongs to no task and is not stored; events tell how it went.
+A canary is launched like an attempt, but belongs to no task and is not stored; events say how it ended.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SILENT_KINDS = (Kind.CANCELLED, Kind.PREEMPTED)  # they say nothing about the h
 
 
 class Canaries:
-    """Part of the dispatcher, and used like it."""
+    """Part of the dispatcher; same thread."""
 
     def __init__(
         self,
@@ -48,21 +48,21 @@ class Canaries:
         self._lease_s = lease_s
         self._specs: dict[str, CanarySpec] = {}
         self._hosts: dict[str, Quarantine] = {}
-        self.next_at = inf  # when something is to be done next
-        self._blamed: dict[str, str] = {}  # what the fleet was not told yet
+        self.next_at = inf  # time of the next action
+        self._blamed: dict[str, str] = {}  # not reported to the fleet yet
 
     @property
     def hosts(self) -> Mapping[str, Quarantine]:
-        """Those that must prove themselves."""
+        """The hosts that must pass a check."""
         return self._hosts
 
     @property
     def in_flight(self) -> dict[str, str]:
-        """The canaries that are on their way, and their hosts."""
+        """The canaries in flight, and their hosts."""
         return {one.canary: host for host, one in self._hosts.items() if one.canary is not None}
 
     def joined(self, host: str, spec: CanarySpec | None) -> None:
-        """A host is new to the run. Whatever its name stood for before is forgotten: it is another machine, or made anew."""
+        """A host is new to the run. Forget what was known about its name: it is another machine, or a new one."""
         self.left(host)
         self._history.unquarantine(host)
         if spec is not None:
@@ -76,7 +76,7 @@ class Canaries:
         self._workers.alone -= {host}
 
     def quarantine_blamed(self, *, at_once: bool = False) -> list[str]:
-        """Set those apart whom the history blames. Returns those on which one task after the other failed."""
+        """Quarantine the hosts that the history blames. Returns those on which one task after the other failed."""
         self._acquit()
         suspects = self._other_hosts.suspects()
         for host in suspects:
@@ -94,7 +94,7 @@ class Canaries:
         return suspects
 
     def _acquit(self) -> None:
-        """Let those serve again whose failures turned out to be the tasks'."""
+        """Readmit the hosts whose failures turned out to be the tasks' fault."""
         for host in self._history.streaks.acquitted():
             one = self._hosts.get(host)
             self._history.streaks.unquarantine(host)
@@ -105,7 +105,7 @@ class Canaries:
                     self._note("worker.returned", {"host": host, "from": "quarantined", "reason": reason})
 
     def judge_trial(self, attempt: Attempt, failure: Failure | None) -> None:
-        """Let the end of an attempt decide about its host, if that is on trial."""
+        """Decide about a host on trial when an attempt ends there."""
         one = self._hosts.get(attempt.host)
         if one is None or one.tried_since is None or attempt.claimed_at < one.tried_since:
             return
@@ -117,7 +117,7 @@ class Canaries:
             self._set_apart(attempt.host, f"its trial failed: {failure.kind}: {failure.evidence}")
 
     def end_trials(self, live: Iterable[Attempt]) -> bool:
-        """A task that runs for a minute is sign enough: what brought its host here fails at once.
+        """A task that runs for a minute is enough: the failures that put its host on trial happen at once.
 
         Returns whether a host passed: its other slots may have work now.
         """
@@ -143,7 +143,7 @@ class Canaries:
         self._workers.take_back(host, Absence.QUARANTINED)
 
     def take(self, observations: Sequence[AttemptEvent], orders: Orders) -> list[AttemptEvent]:
-        """Take out what is said of canaries; returns the rest."""
+        """Handle the events of canaries; returns the others."""
         rest: list[AttemptEvent] = []
         for seen in observations:
             if not is_canary(seen.attempt_id):
@@ -156,12 +156,12 @@ class Canaries:
         return rest
 
     def launch(self, reached: Collection[str], orders: Orders, *, wanted: bool) -> None:
-        """Start what is due, where the host is reached and its work is wanted."""
+        """Start the canaries that are due on hosts that are reached and needed."""
         now = self._store.now()
         self.next_at = inf
         for host, one in self._hosts.items():
             if one.canary is not None and host not in reached:
-                self._hosts[host] = one.forgotten(now)  # what becomes of it is not its fault
+                self._hosts[host] = one.forgotten(now)  # its end would not be its fault
             elif one.canary is not None and now >= one.ends_by:
                 orders.stop.setdefault(host, []).append(one.canary)
                 self._failed(host, f"its canary did not end within {self._spec(host).timeout_s:g} s")
@@ -171,14 +171,14 @@ class Canaries:
                 self._hosts[host] = one.started(canary, now + spec.timeout_s + self._lease_s)
                 orders.launch.setdefault(host, []).append(canary_of(self._run, canary, spec, self._lease_s))
         for one in self._hosts.values():
-            # One that is due and was not started waits for its host, or for work: whichever comes first wakes us.
+            # A canary that is due but not started waits for its host, or for work; both wake the dispatcher.
             moment = one.ends_by if one.canary is not None else one.due_at
             self.next_at = min(self.next_at, inf if moment is None or moment <= now else moment)
         orders.blamed, self._blamed = self._blamed, {}
         orders.given_up = self._given_up()
 
     def _given_up(self) -> dict[str, str]:
-        """Hosts that get no work of this run any more, unless they are repaired, and why."""
+        """Hosts that get no more work of this run until they are repaired, and why."""
         found: dict[str, str] = {}
         for host in self._workers.hosts:
             absences = self._workers.absences(host)
@@ -189,13 +189,13 @@ class Canaries:
         return found
 
     def stop(self, orders: Orders) -> None:
-        """End all canaries: their answer is not needed any more."""
+        """End all canaries: their results are no longer needed."""
         for canary, host in self.in_flight.items():
             orders.stop.setdefault(host, []).append(canary)
 
     @property
     def message(self) -> str | None:
-        """Why no host can get work any more, and what to do; None while there is hope."""
+        """Why no host can get work, and what to do; None if one still may."""
         hopeless = {Absence.BARRED, Absence.LOST, Absence.DRAINING}
         barred = [host for host, one in self._hosts.items() if one.is_barred]
         if not barred or any(hopeless.isdisjoint(self._workers.absences(host)) for host in self._workers.hosts):
@@ -227,7 +227,7 @@ class Canaries:
         else:
             self._failed(host, f"its canary failed: {judged.kind}: {judged.evidence}")
 
-    # State first, then words: a store that is busy for long must not leave a host between two states.
+    # Change the state before the event: a store that is busy for long must not leave a host between two states.
 
     def _passed(self, host: str) -> None:
         one = self._hosts[host]

@@ -1,7 +1,7 @@
-"""Brings the files of ended attempts home, then lets the host forget them.
+"""Collects the files of ended attempts, then lets the host forget them.
 
-The verdict is stored before this begins, and missing files never change it: an attempt whose files cannot be brought stays
-`collecting` and is tried again at the next connection. So does one whose files may hold a secret that is not at hand here: the
+The verdict is stored before, and missing files never change it: an attempt whose files cannot be collected stays
+`collecting` and is tried again at the next connection. So does one whose files may hold a secret that is unknown here: the
 next controller may know it.
 """
 
@@ -23,7 +23,7 @@ from evalfleet.store.thread import StoreThread
 
 
 class FileCollector:
-    """One per host. `put` what ended; `serve` works it off while the host is there."""
+    """One per host. `put` adds ended attempts; `serve` collects them while the host is connected."""
 
     def __init__(
         self, store: Store, thread: StoreThread, home: Home, run: Run, secrets: Secrets, done: Callable[[], None]
@@ -33,10 +33,10 @@ class FileCollector:
         self._home = home
         self._run = run
         self._secrets = secrets
-        self._done = done  # told whenever nothing is left to bring, or no host to ask
+        self._done = done  # called when nothing is left to collect, or the host is gone
         self._waiting: dict[str, Ended] = {}
         self._given_up: set[str] = set()
-        self._sealed: set[str] = set()  # their files may hold a secret that we do not know
+        self._sealed: set[str] = set()  # their files may hold a secret that is unknown here
         self._wake = anyio.Event()
         self._host: Host | None = None
         self._abandoned = False
@@ -47,24 +47,24 @@ class FileCollector:
             self._wake.set()
 
     def use(self, host: Host | None) -> None:
-        """From now on this host is asked; None: the host is not reached."""
+        """Collect from this connection from now on; None if the host is not reached."""
         self._host = host
         self._abandoned &= host is None
         self._wake.set()
 
     def abandon(self) -> None:
-        """The host is given up: what it still has is not waited for. Should it come back, it hands in what it has."""
+        """The host is given up: do not wait for its files. If it comes back, they are collected then."""
         self._abandoned = True
         self._wake.set()
 
     def surrender(self) -> list[Ended]:
-        """Hand over what was not collected, for another collector."""
+        """Hand over the uncollected attempts to another collector."""
         left, self._waiting = list(self._waiting.values()), {}
         return left
 
     @property
     def waiting(self) -> int:
-        """How many attempts' files are still on their way."""
+        """How many attempts still have files to collect."""
         return len(self._waiting)
 
     @property
@@ -87,13 +87,11 @@ class FileCollector:
                 await self._collect(host, one)
             await self._thread.call(self._store_collected, batch)
             kept = self._given_up | self._sealed
-            with suppress(
-                RunnerRefused
-            ):  # it keeps what it does not want to forget, and tells again at the next connection
+            with suppress(RunnerRefused):  # it keeps the attempt and reports it again at the next connection
                 await host.forget([one.attempt.id for one in batch if one.attempt.id not in kept])
         except BackendError:
             if self._host is host:
-                self._host = None  # the next connection brings what is left
+                self._host = None  # the rest is collected at the next connection
             return
         for one in batch:
             self._waiting.pop(one.attempt.id, None)
@@ -126,7 +124,7 @@ class FileCollector:
             self._waiting.pop(one.attempt.id, None)
 
     async def _give_up(self, one: Ended, why: str) -> None:
-        """Missing files never change a verdict, nor hold up the run: they stay where they are, and an event says so."""
+        """Missing files change no verdict and delay no run: they stay on the host, and an event says so."""
         self._given_up.add(one.attempt.id)
         await self._note(one, why)
 
@@ -137,13 +135,13 @@ class FileCollector:
         )
 
     def _unseen_secrets(self, one: Ended) -> dict[str, str]:
-        """The secrets of an attempt whose runner died, or was given up, before it could remove them from what the task wrote itself.
+        """The secrets of an attempt whose runner died, or was given up, before it could redact the task's files.
 
         Raises MissingSecret.
         """
         end: JsonObject = one.attempt.end or {}
         if end.get("cause") != Kind.RUNNER_LOST and "artifacts" in end:
-            return {}  # the end record of a runner that knew them
+            return {}  # its runner knew them and has redacted the files
         return self._secrets(one.secrets) if one.secrets else {}
 
     def _store_collected(self, batch: list[Ended]) -> None:

@@ -1,7 +1,7 @@
-"""Reaches one host, again and again, and asks it for every attempt that should be there.
+"""Keeps a connection to one host, and asks it for every attempt that should be there.
 
-Unreachable is not failed: a host that does not answer is suspected and gets no new work, is asked by another way, and is
-given up only by the rules of `core.health`. Attempts come back by what the runner says of them, never by our guess.
+Unreachable is not failed: a host that does not answer is suspected, gets no new work, is asked another way, and is
+given up only by the rules of `core.health`. The state of attempts comes from the runner, never from a guess.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
 
 _RESCUE_S = 30.0
-_NEWER_S = 2.0  # by so much a host must be younger than an attempt, that clocks and rounding decide nothing
-_FAR = 6.0  # times longer a host far away may take for an answer: a slow line is no silence
+_NEWER_S = 2.0  # a host must be younger than an attempt by this much, because of clocks and rounding
+_FAR = 6.0  # a remote host may take this many times longer to answer: a slow connection is not silence
 
 
 class HostConnection:
@@ -40,7 +40,7 @@ class HostConnection:
         settings: EngineSettings,
         notice: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._notice = notice  # told what a person should know
+        self._notice = notice  # called with lines for people
         self._session = session
         self._backend = session.backend
         self._dispatcher = dispatcher
@@ -51,16 +51,16 @@ class HostConnection:
         self._far = _FAR if session.backend.is_remote else 1.0
         self._leftovers = LeftoverAttempts(store)
         self._answered_at = 0.0
-        self._spared_at = 0.0  # when the other way last said that it lives, though it was silent for long
-        self._unanswered = 0  # times in a row that it was asked in vain
+        self._spared_at = 0.0  # when the other way last said that it lives, after a long silence
+        self._unanswered = 0  # requests in a row without an answer
         self._given_up = False
-        self._is_linked = False  # a connection stands, whether or not something comes over it
+        self._is_linked = False  # a connection is open, even if nothing arrives
         self._preemption: str | None = None  # why the machine will be taken away
-        self._is_told = False  # by this connection, that it will
-        self._useless = anyio.Event()  # set when the connection that stands is to be left
+        self._is_told = False  # this connection has reported it
+        self._useless = anyio.Event()  # set to close the open connection
 
     async def serve(self) -> None:
-        """Keep a connection for as long as we live."""
+        """Keep a connection until cancelled."""
         run = self._dispatcher.run
         name = self._backend.name
         self._answered_at = anyio.current_time()
@@ -87,12 +87,12 @@ class HostConnection:
                 self._session.meet(None)
 
     async def _rescue(self, host: Host) -> None:
-        """Ask the host for every attempt that should be there, and for those that are not expected any more."""
+        """Ask the host for every attempt that should be there, and for unexpected ones."""
         try:
             with anyio.fail_after(_RESCUE_S * self._far):
                 found = {one.attempt_id: one.live for one in await host.known()}
                 known = found.keys()
-                # Through the store's thread, so that a claim that is just being made is among them.
+                # Through the store's thread, so that a claim in progress is included.
                 live = await self._thread.call(self._dispatcher.live.on, self._backend.name)
                 for attempt_id in live.keys() & known:
                     await host.observe(attempt_id, live[attempt_id].last_event)
@@ -103,14 +103,16 @@ class HostConnection:
                     # Its end says whether it is late or was never collected. Without files, we took them and died before
                     # we said so.
                     if not await host.observe(attempt_id, -1):
-                        with suppress(RunnerRefused):  # what it keeps must not cost other attempts
+                        with suppress(RunnerRefused):  # one attempt that cannot be cleared must not affect others
                             await host.forget([attempt_id])
                 await self._clear(host)
         except TimeoutError:
-            raise RunnerUnavailable(f"host {host.info.name} fell silent while it was asked for its attempts") from None
+            raise RunnerUnavailable(
+                f"host {host.info.name} stopped answering while it was asked for its attempts"
+            ) from None
 
     async def _clear(self, host: Host) -> None:
-        """End what finished runs left there: their own controllers are gone."""
+        """End what finished runs left there: their controllers are gone."""
         if not host.others:
             return
         for run, stop, forget in await self._thread.call(self._leftovers.orders, host.others):
@@ -118,9 +120,9 @@ class HostConnection:
                 await host.clear(run.id, run.epoch, stop=stop, forget=forget)
 
     async def _find(self, host: Host, missing: Iterable[str]) -> None:
-        """Attempts that the host did not name. Never started: launch again, which is idempotent. Else its runner lost it.
+        """Handle attempts that the host did not name. If never started, launch again, which is idempotent. Else the runner lost it.
 
-        Launches are carried beside us, so one may have arrived since: it is asked for once more before it is given up.
+        Launches are delivered in parallel, so one may have arrived since: ask once more before giving it up.
         """
         launches: list[Launch] = []
         for attempt_id in missing:
@@ -132,7 +134,7 @@ class HostConnection:
                     self._end(attempt_id, {"cause": "runner_lost", "message": "its runner does not know it any more"})
                 continue
             if host.info.age_s is not None and self._store.now() - live.attempt.claimed_at > host.info.age_s + _NEWER_S:
-                # What its former machine did with it is unknown: the same attempt is not started twice.
+                # The former machine may have run it: the same attempt is not started twice.
                 message = f"host {host.info.name} was made anew after it was claimed"
                 self._end(attempt_id, {"cause": "runner_lost", "message": message})
                 continue
@@ -148,7 +150,7 @@ class HostConnection:
         self._inbox.put([AttemptEvent(attempt_id, 1 << 30, 0.0, "ended", end)])
 
     async def _watch(self, host: Host) -> None:
-        """Return when the connection is gone or of no use any more."""
+        """Return when the connection is gone or useless."""
         self._useless = anyio.Event()
         async with anyio.create_task_group() as group:
 
@@ -176,7 +178,7 @@ class HostConnection:
         self._preemption = reason
 
     async def _ask_often(self, host: Host) -> None:
-        """Return when this connection is of no use any more: gone, or silent while the host answers another way, or given up."""
+        """Return when this connection is useless: gone, given up, or silent while the host answers another way."""
         while True:
             await anyio.sleep(self._settings.ping_s)
             found = await self._known(host)
@@ -194,7 +196,7 @@ class HostConnection:
                 return
 
     async def _known(self, host: Host) -> list[KnownAttempt] | None:
-        """The attempts that the host has; None if it does not say so in time."""
+        """The attempts that the host has; None if it does not answer in time."""
         with anyio.move_on_after(2 * self._settings.ping_s * self._far), suppress(BackendError):
             return await host.known()
         return None
@@ -208,14 +210,14 @@ class HostConnection:
         self._answered_at, self._unanswered, self._given_up = anyio.current_time(), 0, False
 
     async def _spare(self) -> None:
-        """It said that it would be taken away, and now, over another connection, it does not: it was not."""
+        """Withdraw a preemption notice that the host does not repeat over a new connection."""
         self._preemption = None
         await self._thread.call(self._dispatcher.hosts.take_back, self._backend.name, Absence.DRAINING)
         await self._note("worker.returned", {"from": "draining"})
         self._inbox.poke()
 
     async def _keeps_waiting(self) -> bool:
-        """Suspect a host that is silent on a connection that stands, and ask it another way. False: leave this connection."""
+        """Suspect a host that is silent on an open connection, and ask it another way. False: close this connection."""
         self._session.meet(None)  # it keeps its attempts and gets no new ones
         seen = await self._suspect()
         if seen.other_way is health.OtherWay.ALIVE:
@@ -224,16 +226,16 @@ class HostConnection:
         if not self._is_lost(seen):
             return True
         if health.cause_of(seen) == "preempted":
-            await self._give_up(seen)  # there is no machine whose runner could be ended
+            await self._give_up(seen)  # there is no machine on which to end a runner
         else:
             await self._note("worker.lost", {"cause": "worker_lost"})
             await self._backend.reset()
         return False
 
     async def _doubt(self) -> None:
-        """A remote host could not be reached at all. One that is lost by the rules of `core.health` loses its attempts.
+        """A remote host could not be reached. If it is lost by the rules of `core.health`, its attempts are lost.
 
-        This machine is always there: what its runner left is told by the next runner.
+        This machine is always there: its next runner reports what the last one left.
         """
         if not self._backend.is_remote or self._given_up or self._session.is_leaving:
             return
@@ -242,7 +244,7 @@ class HostConnection:
             await self._give_up(seen)
 
     async def judge(self) -> None:
-        """Decide in time, by our own clock, however long it takes until a connection has failed or the other way has answered.
+        """Decide in time by our own clock, even while a connection or the other way still waits for an answer.
 
         This machine is always there, and is not given up.
         """
@@ -256,12 +258,12 @@ class HostConnection:
                     await self._decide(self._answered_at)
 
     async def _decide(self, answered_at: float) -> None:
-        """It was silent for too long. It is asked by the other way once more, and a runner that hangs there is ended.
+        """It was silent for too long. Ask the other way once more, and end a runner that hangs there.
 
         Both have limited time.
         """
         seen = await self._suspect(self._settings.last_look_s)
-        # A connection may have been tried in vain for so long that it has not even failed: that says nothing for the host.
+        # A connection that is still being tried does not show that the host lives.
         seen = replace(seen, reconnects_failed=max(seen.reconnects_failed, self._settings.patience.reconnects))
         if self._answered_at != answered_at or not self._is_lost(seen):
             self._spared_at = anyio.current_time()
@@ -270,7 +272,7 @@ class HostConnection:
             with anyio.move_on_after(self._settings.last_look_s / 4), suppress(BackendError):
                 await self._backend.reset()
                 await self._note("worker.lost", {"cause": "worker_lost"})
-                # The machine has answered; its next runner tells what became of the attempts.
+                # The machine has answered; its next runner reports the attempts.
                 self._answered_at = anyio.current_time()
                 self._useless.set()
                 return
@@ -310,8 +312,8 @@ class HostConnection:
         )
 
     async def _tell_suspicion(self) -> None:
-        """An event at once; a person hears of it the second time: most lines that break are mended by then."""
-        reason = self._session.trouble or "it does not answer on a connection that stands"
+        """Write an event at once, but a line for people only the second time: most connections are back by then."""
+        reason = self._session.trouble or "it does not answer on an open connection"
         if self._unanswered == 1:
             await self._note("worker.suspected", {"reason": reason})
         elif self._unanswered == 2 and self._backend.is_remote:
@@ -323,7 +325,7 @@ class HostConnection:
         return health.health_of(seen, anyio.current_time(), self._settings.patience) is health.Health.LOST
 
     async def _audit(self, host: Host, found: list[KnownAttempt]) -> None:
-        """Attempts that the host should have by now and has not will never end by themselves."""
+        """End attempts that the host should have by now but does not have: no end will be reported."""
         known = {one.attempt_id for one in found}
         running = {one.attempt_id for one in found if one.live}
         await self._thread.call(self._dispatcher.returned.only, self._backend.name, running)

@@ -12,7 +12,7 @@ from evalfleet.hosts.base import Host, Launch
 
 
 class OrderDelivery:
-    """What cannot be delivered is dropped: the connection asks for it again when the host is back.
+    """Orders that cannot be delivered are dropped: the connection repeats them when the host is back.
 
     Args:
         patience_s: most time for one delivery.
@@ -24,8 +24,8 @@ class OrderDelivery:
         self._launch: list[Launch] = []
         self._stop: dict[str, str] = {}  # attempt -> why
         self._forget: list[str] = []
-        self._want: int | None = None  # slots; None: as it was said
-        self._said: int | None = None  # to this connection
+        self._want: int | None = None  # slots; None: unchanged
+        self._said: int | None = None  # on this connection
         self._wake = anyio.Event()
         self._idle = anyio.Event()
         self._idle.set()
@@ -59,7 +59,7 @@ class OrderDelivery:
         return bool(self._launch or self._stop or self._forget) or self._want is not None
 
     async def delivered(self) -> None:
-        """Return when nothing is on its way any more."""
+        """Return when no order is being delivered."""
         await self._idle.wait()
 
     async def serve(self) -> None:
@@ -77,7 +77,7 @@ class OrderDelivery:
         if launch:
             await host.launch(launch)
         if want is not None:
-            self._said = None  # until it is sure that the host heard it
+            self._said = None  # until the host has confirmed it
             await host.want(want)
             if self._host is host:
                 self._said = want

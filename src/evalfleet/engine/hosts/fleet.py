@@ -13,7 +13,7 @@ from evalfleet.store.reader import StoreReader
 
 
 def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: Notice) -> Fleet:
-    """Those of the run's pool, or this machine.
+    """The hosts of the run's pool, or this machine.
 
     Raises:
         NotFound: the pool was deleted.

@@ -8,7 +8,7 @@ from evalfleet.core.readiness import HostEvent
 
 
 class HostEvents:
-    """Stands before the notices of a run: passes lines on, and keeps events until they are written. Used in the loop's thread."""
+    """Filters the notices of a run: passes lines on, and keeps events until they are written. Used in the loop's thread."""
 
     def __init__(self, notice: Callable[[str], None]) -> None:
         self._notice = notice

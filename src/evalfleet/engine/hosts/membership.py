@@ -23,11 +23,11 @@ class HostMembership:
         self._reachability = reachability
 
     def prove(self, host: str, canary: CanarySpec | None) -> None:
-        """A host that the run starts with gets no work before its canary has passed, where it has one."""
+        """A host that the run starts with gets no work before its canary has passed, if it has one."""
         self._canaries.joined(host, canary)
 
     def joined(self, host: str, slots: int | None, canary: CanarySpec | None) -> None:
-        """The fleet brought a host."""
+        """The fleet has a new host."""
         self._workers.add([(host, slots)])
         self._canaries.joined(host, canary)
         self._reachability.joined(host, self._store.now())

@@ -1,4 +1,4 @@
-"""Writes down what the hosts of a run report: how busy they are, now and then for all at once, and their events."""
+"""Stores what the hosts of a run report: their load, for all hosts at once from time to time, and their events."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from evalfleet.model import Run
 from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
 
-_LOOKS = 4  # until what was seen is written
+_LOOKS = 4  # between two writes
 
 
 class HostMetrics:
     """Used by the loop's thread only.
 
     Args:
-        hosts: those that are reached now, with the load that each said last.
+        hosts: those that are reached now, with their last load.
         ping_s: how often they are asked.
         host_events: the events that they reported.
     """
@@ -44,7 +44,7 @@ class HostMetrics:
         self._seen: dict[str, list[Sample]] = {}
 
     async def serve(self) -> None:
-        """Look and write for as long as we live."""
+        """Read and write until cancelled."""
         looks = 0
         while True:
             await anyio.sleep(self._pause_s)
@@ -57,7 +57,7 @@ class HostMetrics:
                 await self._thread.call(self._store.loads.add, seen)
 
     async def _look(self, hosts: Iterable[HostInfo]) -> None:
-        # By identity: an answer that says the same as the one before is an answer, too.
+        # By identity: an answer equal to the one before is a new answer.
         new = {info.name: info.load for info in hosts if info.load is not self._last.get(info.name)}
         if not any(load is not None for load in new.values()):
             return

@@ -17,9 +17,9 @@ _LONGEST_S = 60.0
 class Reachability:
     """
     Args:
-        hosts: those that the run has; seen anew at each call, for they come and go.
+        hosts: those that the run has; read at each call, because they change.
         first_s: the first pause before a host is tried again; doubles each time.
-        patience_s: for how long after the last contact with a host, or after it came, nothing is held against the backend.
+        patience_s: for this long after the last contact with a host, or after it came, the backend is not blamed.
     """
 
     def __init__(self, breaker: RunBreaker, hosts: Collection[str], first_s: float, patience_s: float) -> None:
@@ -30,7 +30,7 @@ class Reachability:
         self._present: set[str] = set()
         self._failures: dict[str, int] = {}  # in a row
         self._round: set[str] = set()  # hosts that failed since the last round was counted
-        self._since: dict[str, float] = {}  # when a host came, or was seen last
+        self._since: dict[str, float] = {}  # when a host came, or last answered
 
     def failed(self, host: str, message: str, now: float) -> float | None:
         """A host was not reached. Returns after how many seconds to try again; None: give up."""
@@ -56,11 +56,11 @@ class Reachability:
         self._breaker.backend_returned()
 
     def joined(self, host: str, now: float) -> None:
-        """A host came while the run goes on: a machine that is new may take its time."""
+        """A host came while the run goes on: a new machine may need time."""
         self._since[host] = now
 
     def left(self, host: str) -> None:
-        """A host is not the run's any more: nothing that it did says something about those that remain."""
+        """A host left the run: it says nothing about those that remain."""
         self._present.discard(host)
         self._failures.pop(host, None)
         self._round.discard(host)

@@ -22,12 +22,12 @@ class HostSession:
         self.collector = collector
         self.host: Host | None = None  # reached, and asked for all its attempts
         self.trouble: str | None = "no answer yet"  # why it is not reached
-        self.is_leaving = False  # the fleet has it no more; whatever it still says is listened to for a moment
+        self.is_leaving = False  # the fleet no longer has it; its last answers are still read for a moment
         self.scope = anyio.CancelScope()  # around everything that is done for this host
         self._changed = changed
 
     def meet(self, host: Host | None) -> None:
-        """A host was reached and asked for everything, or is not there any more."""
+        """A host was reached and asked for everything, or is gone."""
         self.host = host
         self.delivery.use(host)
         self.collector.use(host)

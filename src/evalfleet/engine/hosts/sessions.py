@@ -1,7 +1,7 @@
 """The hosts of a run while they come and go: follows the fleet, with one session per host.
 
 A host that joins gets its session at once. A host that leaves gets no new work; if it still answers, what has ended there is
-brought home; then its attempts end by what the fleet says became of it.
+collected; then its attempts end with the cause that the fleet reports.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class HostSessions:
     Args:
         backends: those that the fleet had when the dispatcher was made.
         record: makes a file collector.
-        notice: told what a person should know.
+        notice: called with lines for people.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class HostSessions:
         self._record = record
         self._notice = notice
         self._sessions = {backend.name: self._session(backend) for backend in backends}
-        self._departed = record()  # of hosts that are not the run's any more: their files are not waited for
+        self._departed = record()  # of hosts that left the run: their files are not waited for
         self._departed.abandon()
         self._uncollected: list[Ended] = []  # files that a host still had when its session was closed
-        self._orphaned: set[str] = set()  # attempts that we said have ended
+        self._orphaned: set[str] = set()  # attempts that were reported as ended
         self._told: Counter[str] = Counter()  # how busy the fleet thinks each host is
-        self._waits = False  # a person was told that there is no host
+        self._waits = False  # that there is no host was reported
         self._look = anyio.Event()  # a session was closed: the fleet may have its host again, or know its departure
         self._stepped = anyio.Event()
 
@@ -131,12 +131,12 @@ class HostSessions:
         self._told = load
 
     async def delivered(self) -> None:
-        """Return when no order is on its way any more."""
+        """Return when no order is being delivered."""
         for session in list(self._sessions.values()):
             await session.delivery.delivered()
 
     async def serve(self) -> None:
-        """Follow the fleet for as long as we live."""
+        """Follow the fleet until cancelled."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._departed.serve)
             for session in self._sessions.values():
@@ -162,7 +162,7 @@ class HostSessions:
         self._uncollected = []
         await self._end_orphaned()
         self._say_what_is_missing()
-        self._inbox.poke()  # who drains may have changed
+        self._inbox.poke()  # the draining hosts may have changed
 
     def _session(self, backend: Backend) -> HostSession:
         return HostSession(backend, OrderDelivery(_DELIVERY_S), self._record(), self._inbox.poke)
@@ -203,7 +203,7 @@ class HostSessions:
             await self._stepped.wait()
 
     async def _end_orphaned(self) -> None:
-        """End the live attempts of hosts that are gone, where the fleet knows what became of them: they cannot be asked."""
+        """End the live attempts of hosts that are gone, once the fleet knows why: those hosts cannot be asked."""
         for host in await self._thread.call(self._dispatcher.live.hosts) - self._sessions.keys():
             departure = self._fleet.departure(host)
             if departure is None:

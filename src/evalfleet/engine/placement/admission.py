@@ -1,4 +1,4 @@
-"""Which waiting tasks start now: asks the store what is due, the desk for GPUs, `core.placement` who goes where, and claims."""
+"""Which waiting tasks start now: asks the store what is due, the queue for GPUs, `core.placement` for workers, and claims."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from evalfleet.store.gpus.gpus import devices_of
 from evalfleet.store.store import Store
 
 _MORE = 16  # candidates beyond the free slots, for tasks that do not fit or avoid a worker
-_MANY = 200  # while an outage is to be told from bad tasks, variety matters more than the order of the queue
+_MANY = 200  # to tell an outage from bad tasks, variety matters more than the order of the queue
 _MOST = 4096
 _CROWDED_S = 1.0  # how soon to look again when tasks wait for room that other runs may hold
 
@@ -53,8 +53,8 @@ class Admission:
         returned.freed = self.freed
         self._fixed = run.policy.distribution is Distribution.ROUND_ROBIN
         self._look_at = 0.0
-        self._moved = False  # we look because GPUs were released: tasks that wait for some come first
-        self._full = False  # no worker is free; whatever is due must wait for one
+        self._moved = False  # GPUs were released: tasks that wait for GPUs come first
+        self._full = False  # no worker is free; due tasks wait for one
 
     @property
     def look_at(self) -> float:
@@ -69,11 +69,11 @@ class Admission:
         self._look_at = min(self._look_at, moment)
 
     def gpus_moved(self) -> None:
-        """GPUs were freed or granted: a task of ours may start."""
+        """GPUs were freed or granted: a task of this run may start."""
         self._look_at, self._moved = 0.0, True
 
     def freed(self) -> None:
-        """A worker is free that was not."""
+        """A worker has become free."""
         self._full = False
         if self._fixed:
             self._look_at = 0.0  # no other worker could take what is due in its shard
@@ -105,7 +105,7 @@ class Admission:
         fresh_first: bool | None,
         probed: Sequence[str] = (),
     ) -> list[Picked]:
-        """Tasks, their workers and GPUs; at most `most`. Holds those that no host can ever carry.
+        """Tasks, their workers and GPUs; at most `most`. Holds tasks that no host can ever run.
 
         Args:
             hosts: those that may get work.
@@ -122,7 +122,7 @@ class Admission:
             return []
         most = min(most, self._workers.most - len(live))
         rooms = {host.name: self._room(host, live) for host in self._workers.known}
-        # Asked before the candidates: one that becomes due between the two questions must be in one of the answers.
+        # Read before the candidates: a task that becomes due between the two queries must be in one of the answers.
         due = self._store.tasks.next_due(self._run.id)
         limit = len(slots) + (_MORE if fresh_first is None else _MANY)
         while True:
@@ -135,7 +135,7 @@ class Admission:
             placement = self._place(tasks, offered, rooms, enough, history, fresh_first, granted)
             if len(placement.assignments) >= enough or found < limit or limit >= _MOST or self._moved:
                 break
-            limit *= 8  # what stands first does not fit; look whether something behind it does
+            limit *= 8  # the first tasks do not fit; see whether later ones do
         self._moved = False
         by_number = {task.number: task for task in tasks}
         too_large = () if self._workers.expects else placement.unplaceable
@@ -144,7 +144,7 @@ class Admission:
         picked = [(by_number[made.task], made, granted.get(made.task)) for made in placement.assignments]
         unused = granted.keys() - {made.task for made in placement.assignments}
         if too_large or (unused and picked):
-            self._look_at = 0.0  # what was granted where no worker is left may be found elsewhere
+            self._look_at = 0.0  # GPUs that were granted on a host without a free worker may be free elsewhere
         elif len(picked) < min(most, len(slots)):
             left = found - len(picked)
             self._look_at = min(now + _CROWDED_S if left else inf, inf if due is None else due)
@@ -230,7 +230,7 @@ class Admission:
     def _offers(self, free: list[Slot]) -> tuple[list[Task], list[Slot]]:
         """Fixed shards: the next task of each free worker's own shard, with its slot.
 
-        Those that have nothing of their own to do take from shards whose worker is not there.
+        Workers without tasks in their own shard take from shards whose worker is absent.
         """
         homes = {worker: index for index, worker in enumerate(self._workers.shards)}
         tasks: list[Task] = []
@@ -253,7 +253,7 @@ class Admission:
 
 
 def slots_left(host: HostInfo, live: Mapping[str, LiveAttempt]) -> int | None:
-    """How many more attempts a host takes that counts its slots over all runs, homes and users. None: it does not count them."""
+    """How many more attempts fit on a host that counts its slots over all runs, homes and users. None: it does not count them."""
     if host.room is None:
         return None
     return host.room.left([one for one, each in live.items() if each.attempt.host == host.name])

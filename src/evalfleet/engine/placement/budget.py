@@ -21,7 +21,7 @@ from evalfleet.engine.orders import LiveAttempt
 from evalfleet.model import Attempt, EndRecord, JsonObject, Kind, Outcome, Run, Task
 from evalfleet.store.reader import StoreReader
 
-_LATE_S = 60.0  # for its runner to end it, and for clocks that differ
+_LATE_S = 60.0  # for its runner to end it, and for clock differences
 _GONE = ("worker_lost", "preempted")  # the machine is gone: it cannot be asked whether the attempt had begun
 
 
@@ -33,20 +33,18 @@ class Unseen(Struct, frozen=True, kw_only=True):
 
 
 class RunBudget:
-    """The books of a run, as its controller keeps them; the store's say the same."""
+    """The costs of a run in memory; the store has the same."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._budget = Budget(limit_usd=run.policy.budget_usd)
         self._spent_usd = 0.0
         self._ramp = Ramp()
-        self._prices: dict[str, float] = {}  # of an hour of a host's worker
+        self._prices: dict[str, float] = {}  # price per hour of a host's worker
         self._least_usd = run.policy.max_cost_usd  # the smallest that a task states; None: none does
         self._some_state_none = run.policy.max_cost_usd is None
-        self._shortest_s = (
-            run.policy.timeout_s
-        )  # the time limit of the one that takes the least time, of those that state none
-        self._refused_usd: float | None = None  # what the last task that was looked at may cost, where it did not fit
+        self._shortest_s = run.policy.timeout_s  # the shortest time limit of tasks that state no cost
+        self._refused_usd: float | None = None  # possible cost of the last task that did not fit
         self._unseen: dict[str, Unseen] = {}
 
     @property
@@ -61,7 +59,7 @@ class RunBudget:
         self._look_at_limits(store)
 
     def load(self, store: StoreReader) -> None:
-        """Take over the books of earlier controllers: their ended attempts in the order of their ends."""
+        """Load the costs of earlier controllers: their ended attempts, in the order of their ends."""
         costs = store.costs.of_attempts(self._run.id)
         for row in costs:
             self._spent_usd += row["cost_usd"]
@@ -74,7 +72,7 @@ class RunBudget:
                 self.lose(store.tasks.at(self._run.id, row["task_number"]), lost)
 
     def _look_at_limits(self, store: StoreReader) -> None:
-        """What tasks may cost at most matters only to a budget."""
+        """The highest costs of tasks matter only with a budget."""
         if self.is_limited:
             least, some_none, shortest_s = store.costs.stated(self._run.id, self._run.policy.timeout_s)
             default, some_none = self._run.policy.max_cost_usd, some_none or self._run.open
@@ -97,7 +95,7 @@ class RunBudget:
     def bill(self, live: LiveAttempt, end: EndRecord, now: float) -> Bill:
         """What an attempt has cost when it ends; at least what is booked for it already, where its end comes late.
 
-        A host that tells the end tells the time. Where none can, the attempt had its worker until it was seen gone.
+        A host that reports the end reports the time. Otherwise the attempt had its worker until it was found gone.
         """
         attempt = live.attempt
         reported = max(end.reported_usd, live.reported_usd, attempt.reported_usd)
@@ -115,7 +113,7 @@ class RunBudget:
         self._unseen.pop(attempt.id, None)
 
     def lose(self, task: Task, attempt: Attempt) -> None:
-        """An attempt that was given up may go on where we cannot see it: until its runner ends it, at the latest."""
+        """An attempt that was given up may go on unseen, until its runner ends it at the latest."""
         bound = max_cost_usd(self._run.policy, task.spec)
         if bound is not None and bound > attempt.cost_usd:
             until = (attempt.started_at or attempt.claimed_at) + self._limits_s(task) + _LATE_S
@@ -129,7 +127,7 @@ class RunBudget:
         return task.spec.timeout_s or self._run.policy.timeout_s
 
     def _longest_s(self, live: LiveAttempt, reported_usd: float) -> float:
-        """Until when its runner ends it: for its time, or for its cost."""
+        """When its runner ends it, because of its time or cost limit."""
         longest, price = self._limits_s(live.task), self._price_of(live.attempt)
         bound = max_cost_usd(self._run.policy, live.task.spec)
         if bound is None or price <= 0:
@@ -144,8 +142,8 @@ class RunBudget:
     def allowance(self, live: Collection[LiveAttempt], now: float) -> int:
         """How many more attempts the budget allows now, if they are the cheapest that wait.
 
-        What tasks report themselves is not known before one has told: until then one attempt runs at a time. Those that state
-        what they cost at most need no such care.
+        What tasks report is unknown before the first report: until then one attempt runs at a time. Tasks that state
+        their highest cost are not limited like this.
         """
         if not self.is_limited:
             return UNLIMITED
@@ -156,7 +154,7 @@ class RunBudget:
         return max(unsure, self._budget.room(self._spent_usd, committed_usd, self._least_usd))
 
     def admits(self, task: Task, live: Collection[LiveAttempt], now: float) -> bool:
-        """Whether an attempt of this very task fits."""
+        """Whether an attempt of this task fits."""
         if not self.is_limited:
             return True
         committed_usd, estimate = self._committed(live, now, self._timeout_s(task))
@@ -172,18 +170,18 @@ class RunBudget:
         """Whether the budget admits nothing more while nothing runs, and waiting does not help.
 
         Args:
-            refused: the last task that was looked at did not fit.
+            refused: the last task that was checked did not fit.
         """
         return (refused or self.allowance((), now) == 0) and self.waits_until(now) is None
 
     def waits_until(self, now: float) -> float | None:
-        """When a given-up attempt that may go on unseen is over for certain, and what it may cost is free."""
+        """When a given-up attempt that may go on unseen is certainly over, so that its possible cost is free."""
         return min((one.until for one in self._unseen.values() if one.until > now), default=None)
 
     def over(self, live: Collection[LiveAttempt], now: float) -> list[str]:
         """The attempts to stop because the budget is passed: those whose tasks report what they spend.
 
-        Every further report would pass it by more. A worker's time goes on at a known price, and ends at its limits.
+        Every further report would add to it. A worker's time has a known price and ends at its limits.
         """
         if not self.is_limited or not live:
             return []

@@ -1,4 +1,4 @@
-"""Where a run gets GPUs: tells the store what hosts show, queues for tasks that need some, and leaves the queue."""
+"""Gets GPUs for a run: stores what hosts report, queues tasks that need GPUs, and leaves the queue."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from evalfleet.model import Attempt, Failure, JsonObject, Kind, Run, Task
 from evalfleet.store.gpus.records import Ask
 from evalfleet.store.store import Store
 
-_MOST_TICKETS = 16  # of one run: who stands further behind in its own queue loses nothing by it
+_MOST_TICKETS = 16  # per run: tasks further back in its own queue lose nothing
 
 
 class GpuQueue:
-    """Used by the dispatcher inside of its transactions."""
+    """Used by the dispatcher inside its transactions."""
 
     def __init__(self, store: Store, run: Run) -> None:
         self._store = store
         self._run = run
-        self._seen: dict[str, float | None] = {}  # when each host was looked at, of what the store has
+        self._seen: dict[str, float | None] = {}  # when each host was probed, as stored
         self._waiting: set[int | None] = set()  # tasks that have a ticket
-        self.turn: int | None = None  # of the queue, when we last looked and had to wait; None: no task of ours waits
+        self.turn: int | None = None  # of the queue, at the last look; None: no task of this run waits
 
     def has_news(self, hosts: Iterable[HostInfo]) -> bool:
         return any(self._is_new(host) for host in hosts)
@@ -34,7 +34,7 @@ class GpuQueue:
         return host.name not in self._seen or self._seen[host.name] != host.looked_at
 
     def see(self, hosts: Iterable[HostInfo]) -> None:
-        """Keep what the hosts showed when they were asked last, as of that moment."""
+        """Store what the hosts last reported, with the time."""
         for host in hosts:
             if self._is_new(host):
                 age_s = 0.0 if host.looked_at is None else max(0.0, time.monotonic() - host.looked_at)
@@ -44,7 +44,7 @@ class GpuQueue:
     def ask(
         self, tasks: Sequence[Task], hosts: Mapping[int, Collection[str]], most: int, known: Iterable[HostInfo]
     ) -> dict[int, Grant]:
-        """GPUs for at most so many tasks, by number; the first of the others wait in the queue.
+        """GPUs for at most `most` tasks, by task number; the first of the others wait in the queue.
 
         Args:
             tasks: that need GPUs, best first.
@@ -64,7 +64,7 @@ class GpuQueue:
         return dict(list(granted.items())[:most])
 
     def _asks(self, tasks: Sequence[Task], hosts: Mapping[int, Collection[str]], most: int) -> list[Ask]:
-        """Those that wait already keep their places; so many more may wait as there are workers for them."""
+        """Waiting tasks keep their places; more may wait if there are workers for them."""
         policy = self._run.policy
         places = min(most, _MOST_TICKETS)
         ordered = sorted(tasks, key=lambda task: task.number not in self._waiting)
@@ -82,7 +82,7 @@ class GpuQueue:
         ]
 
     def leave(self) -> None:
-        """Wait for nothing any more."""
+        """Leave the queue with all tasks."""
         if self.turn is not None:
             self._store.gpus.ask(self._run, ())
             self.turn, self._waiting = None, set()

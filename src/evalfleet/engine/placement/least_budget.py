@@ -16,7 +16,7 @@ from evalfleet.store.store import Store
 def require_budget(
     store: Store, policy: Policy, tasks: Iterable[TaskSpec] = (), *, local_usd_per_hour: float = 0.0
 ) -> None:
-    """Raise InputError where the budget admits not even one attempt, as far as prices are known before anything runs.
+    """Raise InputError if the budget does not admit a single attempt, by the prices that are known before anything runs.
 
     Args:
         local_usd_per_hour: the price of a worker of this machine, which a run without a pool uses.
@@ -40,7 +40,7 @@ def require_budget(
 
 
 def _least(policy: Policy, tasks: Iterable[TaskSpec]) -> tuple[float | None, float | None]:
-    """The smallest cost that a task states, and the shortest time limit of those that state none; None where there is none."""
+    """The smallest cost that a task states, and the shortest time limit of those that state none; None if there is none."""
     least_usd: float | None = None
     longest_s: float | None = None
     for task in tasks:
@@ -54,7 +54,7 @@ def _least(policy: Policy, tasks: Iterable[TaskSpec]) -> tuple[float | None, flo
 
 
 def _require_least(budget_usd: float, least_usd: float) -> None:
-    """Raise InputError where not even the task that states the smallest cost fits."""
+    """Raise InputError if even the task with the smallest stated cost does not fit."""
     if not Budget(limit_usd=budget_usd).admits(0.0, 0.0, least_usd):
         raise InputError(
             f"the budget of ${budget_usd:.2f} does not allow a single attempt: the smallest `max_cost_usd` of the tasks is "
@@ -63,7 +63,7 @@ def _require_least(budget_usd: float, least_usd: float) -> None:
 
 
 def _cheapest(store: Store, pool: str) -> float:
-    """The price of a worker's hour, of the cheapest host that the pool has now; 0 where that is not known."""
+    """The hourly price of a worker on the cheapest host of the pool; 0 if it is not known."""
     from evalfleet.pools.kinds.registry import kind_of
 
     found = store.pools.get(pool)

@@ -1,4 +1,4 @@
-"""What a run asks of hosts that count their slots over all runs, homes and users."""
+"""Requests slots from hosts that count their slots over all runs, homes and users."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _MOST = 64  # asked for at a time
 
 
 class SharedSlots:
-    """A host keeps slots for the run as it says how many it could use; see `SlotReport`. Used inside of the dispatcher's steps."""
+    """A host keeps the slots that the run says it could use; see `SlotReport`. Used inside the dispatcher's steps."""
 
     def __init__(self, store: Store, run: Run, workers: WorkerTable) -> None:
         self._store = store
         self._run = run
         self._workers = workers
         self._rooms: dict[str, SlotReport | None] = {}  # as they were at the last step
-        self._waits: str | None = None  # what was said of it last
-        self._troubles: set[str] = set()  # that were told: each once, since it may last
+        self._waits: str | None = None  # its last event
+        self._troubles: set[str] = set()  # reported problems: each once, because it may last
         self.look_at = inf  # when a task falls due that needs a slot then
 
     def moved(self, hosts: Sequence[HostInfo]) -> bool:
-        """Whether a host tells something else of its slots than at the last step."""
+        """Whether the slots of a host changed since the last step."""
         rooms = {host.name: host.room for host in hosts}
         before, self._rooms = self._rooms, rooms
         return rooms != before
@@ -62,7 +62,7 @@ class SharedSlots:
         return found
 
     def _say(self, hosts: Sequence[HostInfo], *, is_waiting: bool) -> None:
-        """Note when the run begins to wait for slots that others have, and when it does so no more."""
+        """Record when the run begins and ends to wait for slots that others have."""
         rooms = [(host.name, host.room) for host in hosts if host.room is not None]
         waits = None
         if is_waiting and not any(room.free for _, room in rooms):

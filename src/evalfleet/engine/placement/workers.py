@@ -1,4 +1,4 @@
-"""The workers that a run may use: the slots of its hosts, while these come and go."""
+"""The workers that a run may use: the slots of its hosts, which come and go."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Absence(StrEnum):
     """Why a host that belongs to the run gets no new work."""
 
     LOST = "lost"  # given up; it may come back
-    DRAINING = "draining"  # it said that it will be taken away
-    QUARANTINED = "quarantined"  # it must prove itself first
-    BARRED = "barred"  # it could not, and is not asked again
+    DRAINING = "draining"  # it has a preemption notice
+    QUARANTINED = "quarantined"  # its canary must pass first
+    BARRED = "barred"  # its canaries failed, and no more are tried
 
 
 class WorkerTable:
@@ -24,7 +24,7 @@ class WorkerTable:
     few; a newcomer takes those without a worker.
 
     Args:
-        most: how many workers the run asked for. A host that sets no limit of its own has so many.
+        most: how many workers the run asked for. A host without a limit has as many.
         is_remote: all hosts are other machines than this one; None: where each sets a limit.
     """
 
@@ -32,7 +32,7 @@ class WorkerTable:
         self, most: int, hosts: Iterable[tuple[str, int | None]] = (), *, is_remote: bool | None = None
     ) -> None:
         self.most = most
-        self.draining: frozenset[str] = frozenset()  # hosts that the fleet wants no new work for
+        self.draining: frozenset[str] = frozenset()  # hosts that get no new work, as the fleet says
         self._slots: dict[str, int] = {}
         self._unlimited: set[str] = set()
         self._is_remote = is_remote
@@ -41,11 +41,11 @@ class WorkerTable:
         self._shards: list[str | None] = [None] * most
         self.alone: frozenset[str] = frozenset()  # hosts that get one task at a time: they are on trial
         self._new: set[str] = set()  # hosts whose first canary is not over
-        self.banned: frozenset[str] = frozenset()  # workers, and hosts, to which an operator gives no more work
+        self.banned: frozenset[str] = frozenset()  # workers and hosts that an operator excluded
         self.add(hosts)
 
     def resize(self, most: int) -> None:
-        """Let the run have so many workers from now on. Fixed shards stay as they are."""
+        """Change the number of the run's workers. Fixed shards stay as they are."""
         self.most = most
         self._slots |= dict.fromkeys(self._unlimited, most)
 
@@ -64,16 +64,16 @@ class WorkerTable:
 
     @property
     def orphans(self) -> list[int]:
-        """The shards that any worker may serve, because theirs is not there or gets no work."""
+        """The shards that any worker may serve, because their worker is absent or gets no work."""
         return [i for i, worker in enumerate(self._shards) if worker is None or not self._works(worker)]
 
     @property
     def known(self) -> list[HostInfo]:
-        """The hosts that were reached and may get work, if not now."""
+        """The hosts that were reached and may get work, now or later."""
         return [info for name, info in self._infos.items() if not self._is_off(name)]
 
     def info(self, host: str) -> HostInfo | None:
-        """What a host said when it was reached; None: it was not yet."""
+        """The resources that a host reported; None if it was not reached yet."""
         return self._infos.get(host)
 
     @property
@@ -95,11 +95,11 @@ class WorkerTable:
         return host in self._slots and not self._absent.get(host) and host not in self.draining
 
     def serves_soon(self, host: str) -> bool:
-        """Whether the host may get new work, now or once it has shown that it can work at all."""
+        """Whether the host may get new work, now or after its first canary."""
         return self.serves(host) or (host in self._new and self._absent[host] == {Absence.QUARANTINED})
 
     def has_workers(self, host: str) -> bool:
-        """Whether an operator left it some."""
+        """Whether an operator has not excluded all its workers."""
         return any(not self.is_banned(worker) for worker in self.workers(host))
 
     def absences(self, host: str) -> Collection[Absence]:
@@ -114,7 +114,7 @@ class WorkerTable:
         sizes = {name: self.most if slots is None else slots for name, slots in given.items()}
         self._slots |= sizes
         turns = max(sizes.values(), default=0)
-        # One of each host in turn, so that fixed shards lie on all hosts.
+        # One of each host in turn, so that fixed shards are spread over all hosts.
         newcomers = (f"{name}-{turn}" for turn in range(1, turns + 1) for name, slots in sizes.items() if turn <= slots)
         free = [index for index, worker in enumerate(self._shards) if worker is None]
         for index, worker in zip(free, newcomers, strict=False):
@@ -131,7 +131,7 @@ class WorkerTable:
         self._unlimited.discard(host)
 
     def met(self, info: HostInfo) -> None:
-        """A host was reached and said what it has."""
+        """A host was reached and reported its resources."""
         if info.name in self._slots:
             self._infos[info.name] = info
 
