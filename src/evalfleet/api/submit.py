@@ -47,14 +47,13 @@ def submit(
         settings: the keys of `[run]` in the task file; they override what the file says.
 
     Raises:
-        InputError: a task or setting is wrong, a key stands twice, a secret is not set; nothing is stored.
+        InputError: a task or setting is wrong, a key is used twice, a secret is not set; nothing is stored.
         StoreError: the home cannot be used.
 
     Example:
         >>> run = submit([Task(key="a", command=["true"])], workers=2, attempts=1)  # doctest: +SKIP
     """
-    given = {"name": name, "workers": workers, **settings}
-    wanted = {word: plain(value) for word, value in given.items() if value is not None}
+    wanted = _wanted(name, workers, settings)
     submission = _from_file(tasks, wanted) if isinstance(tasks, str | os.PathLike) else _from_script(tasks, wanted)
     if folder is not None:
         submission = replace(submission, folder=str(Path(folder).absolute()))
@@ -95,38 +94,21 @@ def submit_benchmark(
         max_steps: steps per episode; else the benchmark's own.
         model: that the agent asks, where it asks one.
         base_url: of the endpoint that serves the model.
-        json_name: waa: a list of its tasks, such as test_small.json.
-        waa_root: waa: your checkout, for lists and instructions.
-        name: what to call the run.
-        workers: tasks at a time; else as many as this machine has CPUs or the pool has workers.
-        pool: whose hosts to use; else this machine.
-        home: where everything is kept; else EVALFLEET_HOME, or ~/.evalfleet.
+        json_name, waa_root: waa: a list of its tasks, such as test_small.json; your checkout, for lists and instructions.
+        name, workers, pool, home: as for `submit`.
         folder: where the attempts start, and where the module of an own agent lies; else the current one.
-        settings: the keys of `[run]` in the task file; they override what the benchmark says. `files` are those that the agent
-            needs on a pool's hosts besides its own.
+        settings: the keys of `[run]` in the task file; they override what the benchmark says. `files` are those that the
+            agent needs on a pool's hosts besides its own.
 
     Raises:
         InputError: unknown benchmark, agent, task or domain; this machine lacks something; a secret is not set.
         StoreError: the home cannot be used.
     """
-    given = {"name": name, "workers": workers, **settings}
-    wanted = {word: plain(value) for word, value in given.items() if value is not None}
-    options = submitting.benchmark_options(
-        {
-            "agent": agent,
-            "tasks": tasks,
-            "task": (task,) if isinstance(task, str) else tuple(task),
-            "domain": domain,
-            "seed": seed,
-            "repeat": repeat,
-            "max_steps": max_steps,
-            "model": model,
-            "base_url": base_url,
-            "files": tuple(wanted.pop("files", ())),
-            "json_name": json_name,
-            "waa_root": None if waa_root is None else os.fspath(waa_root),
-        }
-    )
+    wanted = _wanted(name, workers, settings)
+    given = {"agent": agent, "tasks": tasks, "domain": domain, "seed": seed, "repeat": repeat, "max_steps": max_steps}
+    given |= {"task": (task,) if isinstance(task, str) else tuple(task), "model": model, "base_url": base_url}
+    given |= {"json_name": json_name, "waa_root": None if waa_root is None else os.fspath(waa_root)}
+    options = submitting.benchmark_options({**given, "files": tuple(wanted.pop("files", ()))})
     machine = config.load(home)
     found = submitting.benchmark_submission(
         benchmark,
@@ -138,6 +120,11 @@ def submit_benchmark(
         say=_warn,
     )
     return _stored(machine, _overridden(found, wanted), RunOptions(pool=pool))
+
+
+def _wanted(name: str | None, workers: int | None, settings: RunSettings) -> dict[str, Any]:
+    given = {"name": name, "workers": workers, **settings}
+    return {word: plain(value) for word, value in given.items() if value is not None}
 
 
 def _warn(note: str) -> None:

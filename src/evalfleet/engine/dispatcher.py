@@ -31,7 +31,7 @@ from evalfleet.engine.run_breaker import RunBreaker
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.errors import MissingSecret
 from evalfleet.hosts.base import AttemptEvent, HostInfo, Launch
-from evalfleet.model import AttemptState, JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
+from evalfleet.model import JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
 from evalfleet.store.store import Store
 
 if TYPE_CHECKING:
@@ -125,13 +125,7 @@ class Dispatcher:
             draining: those that the fleet wants no new work for.
         """
         orders = Orders()
-        self._workers.draining = draining
-        for host in hosts:
-            self._workers.met(host)
-            self._budget.price(host.name, host.price_usd_per_hour)
-        reached = {host.name for host in hosts}
-        self._ends.other_hosts.reached = tuple(host.name for host in hosts)
-        met = hosts
+        met, reached = hosts, self._meet(hosts, draining)
         observations = self._canaries.take(observations, orders)
         if self._shared_slots.moved(hosts):
             self._admission.freed()
@@ -156,7 +150,7 @@ class Dispatcher:
         if self._gpu_queue.turn is not None and not self._has_room(hosts):
             self._gpu_queue.leave()
         orders.gpu_turn = self._gpu_queue.turn
-        self._order_stops(orders)
+        self._ends.order_stops(self.live, self.returned, self.mode, orders)
         orders.want = self._want()
         orders.slots = self._shared_slots.wants(
             met, self.live, lambda: min(orders.want - len(self.live), self._allowance())
@@ -170,6 +164,14 @@ class Dispatcher:
         orders.proving = frozenset(self._canaries.in_flight.values())
         orders.wait_s = self._wait_s(hosts)
         return orders
+
+    def _meet(self, hosts: Sequence[HostInfo], draining: frozenset[str]) -> set[str]:
+        self._workers.draining = draining
+        for host in hosts:
+            self._workers.met(host)
+            self._budget.price(host.name, host.price_usd_per_hour)
+        self._ends.other_hosts.reached = tuple(host.name for host in hosts)
+        return set(self._ends.other_hosts.reached)
 
     def _propose(self, hosts: Sequence[HostInfo]) -> None:
         """Let a study propose its next trials if they could start. It may also find that it should stop."""
@@ -202,19 +204,6 @@ class Dispatcher:
         return len(self.live) + (
             free if self.run.open else min(free, self._store.tasks.counts(self.run.id)[TaskState.QUEUED])
         )
-
-    def _order_stops(self, orders: Orders) -> None:
-        """Repeat at every step until they have ended: the host may miss an order."""
-        self._ends.superseded &= self.live.keys()
-        all_of_them = self.mode in (Mode.WITHDRAW, Mode.CANCEL)
-        orders.stop_reason = "cancelled" if all_of_them else "another attempt of this task gave the verdict, or will"
-        over = self._budget.over(self.live.values(), self._store.now())
-        self._ends.stopped |= dict.fromkeys(over, self._budget.stop_message)
-        some = self._ends.superseded | ((self._ends.withdrawn.keys() | self._ends.stopped.keys()) & self.live.keys())
-        for attempt_id in self.live if all_of_them else some:
-            orders.stop.setdefault(self.live[attempt_id].attempt.host, []).append(attempt_id)
-        for host, attempt_id in self.returned.unwanted(self.mode):
-            orders.stop.setdefault(host, []).append(attempt_id)
 
     # Ends
 
@@ -261,11 +250,7 @@ class Dispatcher:
         )
 
     def _allowance(self) -> int:
-        for live in self.live.values() if self._breaker.is_slow else ():
-            waits = live.task.spec.start_timeout_s or self.run.policy.start_timeout_s
-            since = live.attempt.ready_at if waits else live.attempt.started_at
-            if since is not None and live.attempt.state is AttemptState.RUNNING:
-                self._breaker.ran(live.attempt.id, since)
+        self._breaker.watch(self.live.values())
         return min(
             self._breaker.allowance(len(self.live)), self._budget.allowance(self.live.values(), self._store.now())
         )
@@ -411,10 +396,7 @@ class Dispatcher:
             orders.done = self._is_paused(self._paused or {})
 
     def _is_paused(self, reason: JsonObject) -> bool:
-        slots = (
-            {host: len(self._workers.workers(host)) for host in self._workers.hosts} if self._workers.is_remote else {}
-        )
-        return self._store.runs.pause(self.run, self._budget.with_cost(reason, slots)) is not None
+        return self._store.runs.pause(self.run, self._budget.with_cost(reason, self._workers)) is not None
 
     def _wait_s(self, hosts: Sequence[HostInfo]) -> float:
         now = self._store.now()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from evalfleet.core.breaker import UNLIMITED, Breaker, Limits
 from evalfleet.core.failures.kinds import failure
-from evalfleet.model import BreakerState, Failure, Kind, Run
+from evalfleet.engine.orders import LiveAttempt
+from evalfleet.model import AttemptState, BreakerState, Failure, Kind, Run
 from evalfleet.store.store import Store
 
 _CONNECTION = "connection"  # in place of an attempt, if connecting to a host is the probe
@@ -59,6 +62,14 @@ class RunBreaker:
         if not self._run.policy.breaker:
             return UNLIMITED
         return self._breaker.allowance(self._store.now(), in_flight)
+
+    def watch(self, live: Iterable[LiveAttempt]) -> None:
+        """Look for a first sign of health in these attempts."""
+        for one in live if self.is_slow else ():
+            waits = one.task.spec.start_timeout_s or self._run.policy.start_timeout_s
+            since = one.attempt.ready_at if waits else one.attempt.started_at
+            if since is not None and one.attempt.state is AttemptState.RUNNING:
+                self.ran(one.attempt.id, since)
 
     def message(self) -> str:
         """Why the run pauses, and what to do."""

@@ -12,7 +12,9 @@ from evalfleet.core.failures.end_record import end_from_json
 from evalfleet.core.failures.judge import Builtin, Pattern, judge
 from evalfleet.core.failures.kinds import JUDGE_VERSION, RULES, outcome_of
 from evalfleet.core.failures.retry import Fail, Hold, Retry, decide, is_spent
+from evalfleet.engine.attempts.live import LiveAttempts
 from evalfleet.engine.attempts.other_hosts import OtherHosts
+from evalfleet.engine.attempts.returned import ReturnedAttempts
 from evalfleet.engine.orders import Ended, LiveAttempt, Mode, Orders
 from evalfleet.engine.placement.budget import RunBudget
 from evalfleet.engine.placement.gpu_queue import GpuQueue
@@ -57,6 +59,19 @@ class AttemptEnds:
         for past in self._store.attempts.judged(self._run.id):
             self.history.add(where_of(past), past.failure)
         self.other_hosts.load()
+
+    def order_stops(self, live: LiveAttempts, returned: ReturnedAttempts, mode: Mode, orders: Orders) -> None:
+        """Order the end of attempts. Repeat it at every step until they have ended: the host may miss an order."""
+        self.superseded &= live.keys()
+        all_of_them = mode in (Mode.WITHDRAW, Mode.CANCEL)
+        orders.stop_reason = "cancelled" if all_of_them else "another attempt of this task gave the verdict, or will"
+        over = self._budget.over(live.values(), self._store.now())
+        self.stopped |= dict.fromkeys(over, self._budget.stop_message)
+        some = self.superseded | ((self.withdrawn.keys() | self.stopped.keys()) & live.keys())
+        for attempt_id in live if all_of_them else some:
+            orders.stop.setdefault(live[attempt_id].attempt.host, []).append(attempt_id)
+        for host, attempt_id in returned.unwanted(mode):
+            orders.stop.setdefault(host, []).append(attempt_id)
 
     def finish(self, live: LiveAttempt, seen: AttemptEvent, mode: Mode, orders: Orders) -> Finished | None:
         """Store how a live attempt ended. None if it no longer belongs to this controller."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from functools import partial
 
 from msgspec import Struct
@@ -18,6 +18,7 @@ from evalfleet.core.cost import (
     unseen_seconds,
 )
 from evalfleet.engine.orders import LiveAttempt
+from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.model import Attempt, EndRecord, JsonObject, Kind, Outcome, Run, Task
 from evalfleet.store.reader import StoreReader
 
@@ -81,8 +82,9 @@ class RunBudget:
             self._some_state_none = some_none and default is None
             self._shortest_s = self._run.policy.timeout_s if shortest_s is None else shortest_s
 
-    def with_cost(self, reason: JsonObject, slots: Mapping[str, int]) -> JsonObject:
-        """Why a run pauses, and what its machines cost meanwhile, busy or not. `slots`: how many workers each has."""
+    def with_cost(self, reason: JsonObject, workers: WorkerTable) -> JsonObject:
+        """Why a run pauses, and what its remote machines cost meanwhile, busy or not."""
+        slots = {host: len(workers.workers(host)) for host in workers.hosts} if workers.is_remote else {}
         usd_per_hour = sum(self._prices.get(host, 0.0) * count for host, count in slots.items())
         if usd_per_hour <= 0:
             return reason
