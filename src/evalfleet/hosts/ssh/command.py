@@ -28,7 +28,7 @@ _TIED = (
 )
 
 
-class CommandEnd(Struct, frozen=True, kw_only=True):
+class CommandExit(Struct, frozen=True, kw_only=True):
     """How a command ended. `exit` is None if that is not known: it timed out, or the host was lost."""
 
     exit: int | None = None
@@ -38,7 +38,7 @@ class CommandEnd(Struct, frozen=True, kw_only=True):
 
 async def run(
     connection: asyncssh.SSHClientConnection, command: str, sink: Sink, timeout_s: float | None
-) -> CommandEnd:
+) -> CommandExit:
     """Run a command in the login shell, without input. On a timeout or cancellation it is ended on the host as well.
 
     Args:
@@ -48,16 +48,16 @@ async def run(
         tied = f"exec sh -c {shlex.quote(_TIED)} sh {shlex.quote(command)}"
         process = await connection.create_process(tied, encoding=None)
     except (asyncssh.Error, OSError) as error:
-        return CommandEnd(error=f"the host opens no session: {words_of(error)}", is_lost=True)
+        return CommandExit(error=f"the host opens no session: {words_of(error)}", is_lost=True)
     try:
         with anyio.move_on_after(timeout_s):
             return await _watched(process, sink)
-        return CommandEnd(error=f"did not finish within {timeout_s:g} s, and was stopped on the host")
+        return CommandExit(error=f"did not finish within {timeout_s:g} s, and was stopped on the host")
     finally:
         await _close(process)
 
 
-async def _watched(process: Process, sink: Sink) -> CommandEnd:
+async def _watched(process: Process, sink: Sink) -> CommandExit:
     lost: list[str] = []
 
     async def pump(stream: str, reader: asyncssh.SSHReader[bytes]) -> None:
@@ -75,8 +75,8 @@ async def _watched(process: Process, sink: Sink) -> CommandEnd:
             group.start_soon(pump, stream, reader)
     await process.wait_closed()
     if process.exit_status is None and process.exit_signal is None:
-        return CommandEnd(error=f"the connection was lost{f': {lost[0]}' if lost else ''}", is_lost=True)
-    return CommandEnd(exit=exit_of(process))
+        return CommandExit(error=f"the connection was lost{f': {lost[0]}' if lost else ''}", is_lost=True)
+    return CommandExit(exit=exit_of(process))
 
 
 def exit_of(process: asyncssh.SSHClientProcess[bytes]) -> int:

@@ -14,7 +14,7 @@ from evalfleet.errors import BackendError
 from evalfleet.hosts.access import ReachableHost, UnavailableHost
 from evalfleet.hosts.base import single_error
 from evalfleet.hosts.ssh import command
-from evalfleet.hosts.ssh.command import CommandEnd
+from evalfleet.hosts.ssh.command import CommandExit
 from evalfleet.hosts.ssh.visit.connection import visit_connection
 from evalfleet.layout import Home
 
@@ -26,7 +26,7 @@ class Row(Struct):
     """How the command ended on one host."""
 
     host: str
-    ended: CommandEnd
+    ended: CommandExit
     stdout: bytes = b""
     stderr: bytes = b""
 
@@ -68,7 +68,7 @@ class Everywhere:
 
     async def _one(self, host: ReachableHost | UnavailableHost, lines: Lines | None) -> Row:
         if isinstance(host, UnavailableHost):
-            return Row(host.name, CommandEnd(error=host.why, is_lost=True))
+            return Row(host.name, CommandExit(error=host.why, is_lost=True))
         kept = {stream: bytearray() for stream in command.STREAMS}
 
         def keep(stream: str, data: bytes) -> None:
@@ -83,7 +83,7 @@ class Everywhere:
             async with visit_connection(host, self._home, say) as connection:
                 ended = await command.run(connection, self._line, keep, self._timeout_s)
         except BackendError as error:
-            ended = CommandEnd(error=str(error).removeprefix(f"host {host.name}: "), is_lost=True)
+            ended = CommandExit(error=str(error).removeprefix(f"host {host.name}: "), is_lost=True)
         if lines is not None:
             lines.end(host.name)
         return Row(host.name, ended, bytes(kept["stdout"]), bytes(kept["stderr"]))
