@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from evalfleet.agents import registry as agents
-from evalfleet.agents.base import Wish
+from evalfleet.agents.base import AgentOptions
 from evalfleet.benchmarks.base import Benchmark, HasNotes, OwnAgents, Selection
 from evalfleet.benchmarks.worker_tools import AgentFiles, agent_files_of, tools_of, with_agent
 from evalfleet.config import Settings

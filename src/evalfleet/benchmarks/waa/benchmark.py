@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 from msgspec.structs import asdict, replace
 
 from evalfleet import config
-from evalfleet.agents.base import Kit, Wish
-from evalfleet.agents.llm.options import equip
+from evalfleet.agents.base import AgentOptions, AgentSetup
+from evalfleet.agents.llm.options import agent_setup
 from evalfleet.agents.llm.settings import LlmSettings
 from evalfleet.benchmarks.base import (
     Episode,
@@ -144,18 +144,18 @@ class Waa:
         checkout = Checkout(selection.waa_root) if selection.waa_root else None
         domains = self._domains(checkout, selection.json_name)
         environ = config.environment()
-        kit = self._kit(selection, environ)
+        setup = self._setup(selection, environ)
         here = () if selection.remote else _DOCKER  # a pool's hosts have their own
-        env = {**kit.env, **{name: environ[name] for name in here if environ.get(name)}}
+        env = {**setup.env, **{name: environ[name] for name in here if environ.get(name)}}
         given = [name for name in self._waa.secrets if name not in _SET_BY_US]
         shared = {
             "benchmark": self.name,
             "agent": selection.agent,
-            "model": selection.model or kit.options.get("model"),
-            "model_options": dict(kit.options),
+            "model": selection.model or setup.options.get("model"),
+            "model_options": dict(setup.options),
             "max_steps": selection.max_steps,
             "timeout_s": selection.timeout_s or self._waa.limit_s(selection.max_steps),
-            "secrets": [*(_SET_BY_US[:1] if kit.options else ()), *given],
+            "secrets": [*(_SET_BY_US[:1] if setup.options else ()), *given],
             "waa": asdict(self._waa),
         }
         chosen = choose(self.name, infos(domains), replace(selection, task=_full_keys(selection.task, domains)))
@@ -164,7 +164,7 @@ class Waa:
                 "key": key_of(one),
                 "domain": one.task.domain,
                 "command": [PYTHON, "-m", "evalfleet.benchmarks.waa.attempt"],
-                "secrets": list(dict.fromkeys((*kit.secrets, *given))),
+                "secrets": list(dict.fromkeys((*setup.secrets, *given))),
                 "env": env,
                 "payload": {
                     **shared,
@@ -177,9 +177,9 @@ class Waa:
         ]
 
     def notes(self, selection: Selection) -> Sequence[str]:
-        return self._kit(selection, config.environment()).notes
+        return self._setup(selection, config.environment()).notes
 
-    def _kit(self, selection: Selection, environ: Mapping[str, str]) -> Kit:
+    def _setup(self, selection: Selection, environ: Mapping[str, str]) -> AgentSetup:
         """What the attempts need to ask the model, and the key to it; nothing for an agent that does it by itself.
 
         Raises:
@@ -187,7 +187,7 @@ class Waa:
         """
         llm = self._settings.table("llm", LlmSettings)
         if selection.agent != "navi" and not (selection.base_url or environ.get(llm.secret)):
-            return Kit()
+            return AgentSetup()
         if not (selection.model or llm.model):
             raise InputError(_NO_MODEL)
         if llm.secret and not environ.get(llm.secret):
@@ -197,7 +197,7 @@ class Waa:
                 if azure
                 else f"{selection.agent} needs a key: export {llm.secret}=…; it reaches the attempt only."
             )
-        return equip(Wish(model=selection.model, base_url=selection.base_url), self._settings)
+        return agent_setup(AgentOptions(model=selection.model, base_url=selection.base_url), self._settings)
 
     def episode(self, payload: Mapping[str, Any], folder: Path) -> AbstractContextManager[Episode]:
         _refuse_episode()

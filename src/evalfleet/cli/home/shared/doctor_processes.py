@@ -15,7 +15,7 @@ from evalfleet.cli.home.shared.doctor_checks import problem, warning
 from evalfleet.config import Settings
 from evalfleet.errors import StoreError
 from evalfleet.hosts.local import orphans as leftovers
-from evalfleet.hosts.local.orphans import RunnerView, Stray
+from evalfleet.hosts.local.orphans import RunnerView, StrayProcess
 from evalfleet.layout import Home
 from evalfleet.model import RunState
 from evalfleet.report import text
@@ -38,7 +38,7 @@ def clean(settings: Settings) -> list[str]:
     return done
 
 
-def _name(stray: Stray) -> str:
+def _name(stray: StrayProcess) -> str:
     of = f" of attempt {stray.attempt}" if stray.attempt else ""
     return f"process {stray.pid}{of} ({text.clip(text.printable(stray.command), 60)})"
 
