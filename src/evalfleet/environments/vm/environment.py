@@ -7,12 +7,13 @@ over the prepared disk. Any qcow2 image will do whose agent speaks the guest pro
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from evalfleet.environments.base import Probe, Size
 from evalfleet.environments.desktop.client import DesktopClient
+from evalfleet.environments.desktop.x11.windows import Window
 from evalfleet.environments.vm import golden as images
 from evalfleet.environments.vm import kept as guests
 from evalfleet.environments.vm.kept import Kept
@@ -87,10 +88,19 @@ class Vm(DesktopClient):
         self._screen = told.screen
         return Probe(kind="vm", ready=told.ready, waits_for=told.waits_for, screen=told.screen)
 
+    # Limits are those of a real processor; an emulated one gets more time.
+
     def rest(self, *, limit_s: float) -> None:
-        """Limits are those of a real processor; an emulated one gets more time."""
-        emulated = self._prepared.golden.accelerator is Accelerator.TCG
-        super().rest(limit_s=limit_s * (_EMULATED if emulated else 1))
+        super().rest(limit_s=limit_s * self._slowness)
+
+    def wait_for_windows(
+        self, condition: Callable[[list[Window]], bool], what: str, *, timeout_s: float = 60.0
+    ) -> list[Window]:
+        return super().wait_for_windows(condition, what, timeout_s=timeout_s * self._slowness)
+
+    @property
+    def _slowness(self) -> int:
+        return _EMULATED if self._prepared.golden.accelerator is Accelerator.TCG else 1
 
     def screen(self) -> bytes:
         """Return the screen of the machine itself as PNG, without the agent's help."""
