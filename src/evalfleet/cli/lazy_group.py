@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -11,36 +11,26 @@ if TYPE_CHECKING:
     from click.formatting import HelpFormatter
 
 
-class _Commands(MutableMapping[str, click.Command]):
+class _Commands(Mapping[str, click.Command]):
     """The commands by name, each imported when it is asked for."""
 
     def __init__(self, modules: Mapping[str, str]) -> None:
         self._modules = modules
-        self._added: dict[str, click.Command] = {}
 
     def __getitem__(self, name: str) -> click.Command:
-        if name in self._added:
-            return self._added[name]
         from importlib import import_module
 
         found = vars(import_module(self._modules[name])).values()
         return next(one for one in found if isinstance(one, click.Command) and one.name == name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._modules or name in self._added
-
-    def __setitem__(self, name: str, command: click.Command) -> None:
-        self._added[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._added[name]
+        return name in self._modules
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._modules
-        yield from self._added.keys() - self._modules.keys()
+        return iter(self._modules)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._modules)
 
 
 class LazyGroup(click.Group):
@@ -58,7 +48,7 @@ class LazyGroup(click.Group):
         modules: Mapping[str, str],
         **attributes: Any,
     ) -> None:
-        super().__init__(name, commands=_Commands(modules), **attributes)
+        super().__init__(name, commands=cast("Any", _Commands(modules)), **attributes)
         self._sections = sections
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -17,8 +17,8 @@ from tests.support.report_builders import RunBuilder
 from evalfleet.actions import Click, Drag, Move, Press, Scroll, Wait, Write, to_json
 from evalfleet.layout import Home
 from evalfleet.model import Kind, TaskState
+from evalfleet.report.html.filmstrips import Album
 from evalfleet.report.html.page import page
-from evalfleet.report.html.pictures import Album
 from evalfleet.report.trajectory import film_of, in_words, points
 
 
