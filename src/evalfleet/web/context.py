@@ -76,6 +76,13 @@ class Site(Struct, kw_only=True):
             self.readers.wrote()
 
 
+class Handlers:
+    """Answers requests of one kind to a site."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+
 def admitted(request: web.Request, bearer: Bearer) -> None:
     """Remember who asks."""
     request[_BEARER] = bearer

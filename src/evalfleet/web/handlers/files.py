@@ -17,7 +17,7 @@ from aiohttp.web_request import BaseRequest
 
 from evalfleet.errors import MissingSecret, NotFound, Refused
 from evalfleet.hosts.attempt_files import open_inside
-from evalfleet.web.context import Site, place_of
+from evalfleet.web.context import Handlers, place_of
 from evalfleet.web.handlers import attempts
 from evalfleet.web.handlers.attempts import Place
 
@@ -28,11 +28,8 @@ _HEAD = 16
 _MOST_CLEANED = 64 << 20
 
 
-class Files:
+class Files(Handlers):
     """Handlers of the role reader."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
     async def artifact(self, request: web.Request) -> web.StreamResponse:
         found = await place_of(self._site, request)

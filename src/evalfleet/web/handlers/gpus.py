@@ -9,7 +9,7 @@ from evalfleet.answers.gpus import UnquarantinedGpu
 from evalfleet.report.gpus import gpus_facts
 from evalfleet.web import params
 from evalfleet.web.answers import answered, told
-from evalfleet.web.context import Site, bearer_of
+from evalfleet.web.context import Handlers, bearer_of
 
 
 class OneGpu(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -17,11 +17,8 @@ class OneGpu(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     uuid: str
 
 
-class Gpus:
+class Gpus(Handlers):
     """Handlers: one of the role reader, one of the role operator."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
     async def listed(self, request: web.Request) -> web.Response:
         del request

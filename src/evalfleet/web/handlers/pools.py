@@ -18,7 +18,7 @@ from evalfleet.store.store import Store
 from evalfleet.validation import seconds
 from evalfleet.web import params
 from evalfleet.web.answers import told
-from evalfleet.web.context import Site, bearer_of
+from evalfleet.web.context import Handlers, bearer_of
 
 _Write = Callable[[Store, Pool, str], pools.Order]
 
@@ -45,11 +45,8 @@ class Size(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     budget_usd: Dollars | None = None
 
 
-class Pools:
+class Pools(Handlers):
     """Handlers of the role operator."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
     async def create(self, request: web.Request) -> web.Response:
         wanted = await params.body(request, NewPool)

@@ -9,14 +9,11 @@ from evalfleet.answers.server import BenchmarkList
 from evalfleet.operations.benchmarks import listed
 from evalfleet.operations.pools import backends
 from evalfleet.web.answers import answered
-from evalfleet.web.context import Site
+from evalfleet.web.context import Handlers
 
 
-class Choices:
+class Choices(Handlers):
     """Handler of the role reader."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
     async def benchmarks(self, request: web.Request) -> web.Response:
         del request

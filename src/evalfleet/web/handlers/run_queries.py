@@ -23,7 +23,7 @@ from evalfleet.report.terminal.events import event_row
 from evalfleet.store.reader import StoreReader
 from evalfleet.web import params, queries
 from evalfleet.web.answers import answered
-from evalfleet.web.context import Site, bearer_of, place_of
+from evalfleet.web.context import Handlers, bearer_of, place_of
 from evalfleet.web.handlers import attempts
 from evalfleet.web.handlers.attempts import Stream, Wanted
 from evalfleet.web.queries import Choice, Page
@@ -32,11 +32,8 @@ _RUN_STATES = tuple(str(state) for state in RunState)
 _TASK_STATES = tuple(str(state) for state in TaskState)
 
 
-class Reading:
+class Reading(Handlers):
     """Handlers of the role reader."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
     async def me(self, request: web.Request) -> web.Response:
         bearer = bearer_of(request)
