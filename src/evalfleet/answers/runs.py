@@ -119,9 +119,9 @@ class TaskResult(Answer, frozen=True, kw_only=True):
     key: str
     domain: str
     state: TaskState
-    score: float | None  # of its verdict, 0 to 1
-    success: bool | None
-    steps: int | None
+    score: float | None = None  # of its verdict, 0 to 1
+    success: bool | None = None
+    steps: int | None = None
     metrics: dict[str, Any] = field(default_factory=dict[str, Any])
     duration_s: float | None  # of the attempt that decided it
     attempts: int

@@ -73,16 +73,19 @@ FORMER = ("estimate",)  # commands of version 0.1 that have another name now; th
 _FOLDERS = {
     "runs": "run resume retry tune judge import",
     "results": "status watch report compare export tasks logs artifacts events",
-    "machines": "gpus plan estimate sizes prices quota reap emulator prepare",
+    "machines": "gpus plan estimate reap emulator prepare",
     "home": "serve alerts token agents benchmarks doctor version",
 }
-_STEERING = "pause amend cancel hold release quarantine unquarantine"
+_SHARED = {
+    "runs.steer": "pause amend cancel hold release quarantine unquarantine",
+    "machines.offers": "sizes prices quota",
+}
 MODULES: dict[str, str] = {
     "pool": "evalfleet.cli.pools.group",
     "study": "evalfleet.cli.studies.group",
     "waa": "evalfleet.cli.waa.group",
     **{name: f"evalfleet.cli.{folder}.{name}" for folder, names in _FOLDERS.items() for name in names.split()},
-    **dict.fromkeys(_STEERING.split(), "evalfleet.cli.runs.steer"),
+    **{name: f"evalfleet.cli.{module}" for module, names in _SHARED.items() for name in names.split()},
 }
 
 INTERRUPTED = 130

@@ -68,18 +68,5 @@ def _matches(task: Task, wanted: TaskFilter) -> bool:
 
 def result_of(task: Task) -> TaskResult:
     """The state of a stored task."""
-    verdict = task.verdict
-    return TaskResult(
-        key=task.key,
-        domain=task.spec.domain,
-        state=task.state,
-        score=verdict.score if verdict else None,
-        success=verdict.success if verdict else None,
-        steps=verdict.steps if verdict else None,
-        metrics=verdict.metrics if verdict else {},
-        duration_s=task.duration_s,
-        attempts=task.attempts,
-        worker=task.worker,
-        failure=None if verdict else task.failure,
-        reason=task.reason,
-    )
+    failure = None if task.verdict else task.failure
+    return TaskResult.copy_of(task, task.verdict, domain=task.spec.domain, failure=failure)
