@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
 from evalfleet.core.failures.kinds import same_cause
@@ -211,41 +211,20 @@ class Breaker(Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> JsonObject:
         """The state without its limits, which belong to the settings."""
-        marks = [{"kind": str(m.kind), "line": m.line, "evidence": m.evidence, "task": m.task, "blamed": m.blamed}
-                 for m in self.marks]  # fmt: skip
-        return {
-            "state": str(self.state), "healthy": self.healthy, "marks": marks, "probes": self.probes,
-            "probe": self.probe, "next_probe_at": self.next_probe_at,
-        }  # fmt: skip
+        told: JsonObject = to_builtins(self)
+        del told["limits"]
+        return told
 
     @classmethod
     def from_json(cls, data: JsonObject, limits: Limits | None = None) -> Breaker:
         """The breaker that `to_json` described."""
-        return cls(
-            limits=limits or Limits(),
-            state=BreakerState(data["state"]),
-            healthy=data["healthy"],
-            marks=tuple(_mark_from_json(mark) for mark in data["marks"]),
-            probes=data["probes"],
-            probe=data["probe"],
-            next_probe_at=data["next_probe_at"],
-        )
+        return replace(convert(data, cls), limits=limits or Limits())
 
 
 def _mark(failure: Failure, task: str | None) -> Mark:
     blamed = failure.blame in (Blame.POOL, Blame.BACKEND)
     line = same_cause(failure.evidence, task)
     return Mark(kind=failure.kind, line=line, evidence=failure.evidence, task=task, blamed=blamed)
-
-
-def _mark_from_json(data: JsonObject) -> Mark:
-    return Mark(
-        kind=Kind(data["kind"]),
-        line=data["line"],
-        evidence=data["evidence"],
-        task=data["task"],
-        blamed=data["blamed"],
-    )
 
 
 def _tasks(marks: Iterable[Mark]) -> set[str]:

@@ -45,14 +45,10 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> answers.
         duration_s = None if run.started_at is None else max(0.0, until - run.started_at)
         tasks, scores = task_counts(sums), _scores(sums)
         groups, common = read_groups(store, run)
-        summary = answers.Summary(
+        summary = answers.Summary.copy_of(
+            run,
             run=run.id,
-            name=run.name,
-            state=run.state,
             reason=reason_of(run.reason),
-            created_at=run.created_at,
-            started_at=run.started_at,
-            ended_at=run.ended_at,
             tasks=tasks,
             scores=scores,
             accept=run.policy.accept,

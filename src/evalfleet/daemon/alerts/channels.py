@@ -22,6 +22,7 @@ from evalfleet.model import JsonObject
 from evalfleet.version import version
 
 TIMEOUT_S = 10.0
+_TOLD = ["rule", "subject", "severity", "message", "action", "run", "run_name", "fired_at", "resolved_at"]
 _MARKS = {"critical": "CRITICAL", "warning": "warning", "info": "info"}
 
 
@@ -32,15 +33,7 @@ def message_of(alert: JsonObject, what: str) -> JsonObject:
         "text": f"[evalfleet {mark}] {alert['message']}",
         "id": f"{alert['id']}:{what}",
         "what": what,
-        "rule": alert["rule"],
-        "subject": alert["subject"],
-        "severity": alert["severity"],
-        "message": alert["message"],
-        "action": alert["action"],
-        "run": alert["run"],
-        "run_name": alert["run_name"],
-        "fired_at": alert["fired_at"],
-        "resolved_at": alert["resolved_at"],
+        **{name: alert[name] for name in _TOLD},
     }
 
 

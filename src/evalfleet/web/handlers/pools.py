@@ -79,13 +79,7 @@ class Pools(Handlers):
 
     async def scale(self, request: web.Request) -> web.Response:
         wanted = await params.body(request, Size)
-        changes = {
-            "workers": wanted.workers,
-            "min": wanted.min,
-            "max": wanted.max,
-            "idle": seconds("idle", wanted.idle),
-            "budget_usd": wanted.budget_usd,
-        }
+        changes = {**msgspec.structs.asdict(wanted), "idle": seconds("idle", wanted.idle)}
         if all(value is None for value in changes.values()):
             raise InputError("one of `workers`, `min`, `max`, `idle` and `budget_usd` is missing")
         return await self._ordered(request, lambda store, pool, by: pools.scale(store, pool, changes, by=by))
