@@ -41,7 +41,6 @@ from evalfleet.web.handlers.gpus import Gpus, OneGpu
 from evalfleet.web.handlers.plans import NewPlan, PlanHandlers
 from evalfleet.web.handlers.pools import NewPool, OfPool, Pools, Size
 from evalfleet.web.handlers.run_changes import Acting, Amendment, Keys, NewRun, Only, PauseReason, Resumed, WorkerName
-from evalfleet.web.handlers.run_form import Choices
 from evalfleet.web.handlers.run_queries import Reading
 from evalfleet.web.handlers.studies import AddTrials, NewStudy, Parallel, Studies, StudyAmended
 
@@ -98,13 +97,6 @@ def routes(site: Site) -> list[Route]:
         *_pools(Pools(site)),
         *_gpus(Gpus(site)),
         *_plans(PlanHandlers(site)),
-        _get(
-            f"{API}/backends",
-            Choices(site).backends,
-            BackendList,
-            "the kinds of pools, and the options that each takes",
-        ),
-        _get(f"{API}/benchmarks", Choices(site).benchmarks, BenchmarkList, "the benchmarks and agents"),
     ]
 
 
@@ -162,6 +154,8 @@ def _reading(reading: Reading) -> list[Route]:
         _get(_ATTEMPT, reading.attempt, AttemptFacts, "one attempt with its film and files"),
         _get(f"{_ATTEMPT}/logs/{{stream:stdout|stderr}}", reading.log, LogPiece, "what it wrote", *pieces, *sizes),
         _get(f"{API}/compare", reading.compare, Comparison, "whether run b is better than run a", *sides),
+        _get(f"{API}/benchmarks", reading.benchmarks, BenchmarkList, "the benchmarks and agents"),
+        _get(f"{API}/backends", reading.backends, BackendList, "the kinds of pools, and the options that each takes"),
         _get(f"{API}/pools", reading.pools, PoolList, "the pools"),
         _get(f"{API}/pools/{{pool}}", reading.pool, PoolFacts, "one pool and its hosts"),
         _get(

@@ -12,12 +12,13 @@ from evalfleet import __version__
 from evalfleet.answers.alerts import Alert, AlertChannel, AlertPage, AlertRule
 from evalfleet.answers.attempts import LogPiece
 from evalfleet.answers.comparison import Comparison
-from evalfleet.answers.pools import PoolList
+from evalfleet.answers.pools import BackendList, PoolList
 from evalfleet.answers.runs import EventPage, EventRow
-from evalfleet.answers.server import Me, RequestAnswer
+from evalfleet.answers.server import BenchmarkList, Me, RequestAnswer
 from evalfleet.daemon.alerts import state as alerts
 from evalfleet.model import RunState, TaskState
-from evalfleet.operations.pools import status
+from evalfleet.operations.benchmarks import listed
+from evalfleet.operations.pools import backends, status
 from evalfleet.report.pools import pool_count
 from evalfleet.report.terminal.events import event_row
 from evalfleet.store.reader import StoreReader
@@ -183,6 +184,13 @@ class Reading(Handlers):
             )
 
         return await self._told(("alerts", page, text, state), ask)
+
+    async def benchmarks(self, _request: web.Request) -> web.Response:
+        settings = self._site.settings
+        return await self._told(("benchmarks",), lambda _: BenchmarkList(benchmarks=listed(settings)))
+
+    async def backends(self, _request: web.Request) -> web.Response:
+        return await self._told(("backends",), lambda _: BackendList(backends=backends()))
 
     async def answer(self, request: web.Request) -> web.Response:
         number = params.number(request, "request")
