@@ -1,1 +1,1 @@
-"""The commands of `evalfleet pool`, one per file, and what they share (`choosing`)."""
+"""The commands of `evalfleet pool`, and what they share (`shared`)."""
