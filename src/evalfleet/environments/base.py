@@ -16,7 +16,7 @@ from evalfleet.actions import Action
 LONGEST_WAIT_S = 10.0  # of one action
 PRESS_LIMIT = 1000  # clicks or key presses of one action
 LARGEST_FILE = 64 << 20  # that is read or written at once
-LARGEST_OUTPUT = 4 << 20  # of a program that is executed, of each stream; the rest is thrown away
+LARGEST_OUTPUT = 4 << 20  # output of a program, per stream; the rest is dropped
 
 
 class Size(Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class Requirement(Struct, frozen=True, kw_only=True):
     what: str
     present: bool
     found: str  # where, or why not
-    install: str  # the command that brings it
+    install: str  # the command that installs it
     here: bool = False  # also needed where a run is submitted, not only where its tasks run
 
 
@@ -52,7 +52,7 @@ class Executed(Struct, frozen=True, kw_only=True):
     stdout: bytes
     stderr: bytes
     timed_out: bool = False  # it was killed at its limit
-    cut: bool = False  # there was more output than is kept
+    cut: bool = False  # more output than is kept
 
 
 class Environment(Protocol):
@@ -67,7 +67,7 @@ class Environment(Protocol):
         ...
 
     def perform(self, action: Action) -> None:
-        """Carry out one action with pointer or keyboard, or wait. Raises InputError for what cannot be done."""
+        """Carry out one action with pointer or keyboard, or wait. Raises InputError if it cannot be done."""
         ...
 
     def execute(

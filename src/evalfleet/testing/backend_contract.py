@@ -38,7 +38,7 @@ def launch(attempt_id: str, *command: str) -> Launch:
 
 
 class Watcher:
-    """Takes observations out of an inbox until an attempt has ended."""
+    """Takes events from an inbox until an attempt has ended."""
 
     def __init__(self, inbox: Inbox) -> None:
         self.seen: list[AttemptEvent] = []
@@ -58,7 +58,7 @@ class Watcher:
 
 @pytest.mark.anyio
 class BackendContract:
-    """The promises of `backends.base`, one test each."""
+    """The promises of `hosts.base`, one test each."""
 
     @asynccontextmanager
     async def connected(
@@ -108,7 +108,7 @@ class BackendContract:
             assert [one.live for one in await host.known()] == [False]
             assert await host.observe("run1.1.1", end.number - 1)
             assert (await watcher.until("run1.1.1")).number == end.number
-            assert len(watcher.seen) == 1, "what is known already is not told again"
+            assert len(watcher.seen) == 1, "known events are not sent again"
             for _ in range(2):
                 await host.collect("run1.1.1", tmp_path / "there" / "1", {})
             assert (tmp_path / "there" / "1" / "journal.jsonl").exists()

@@ -7,7 +7,7 @@
         def benchmark(self) -> Benchmark:
             return Mine(Settings(home=Path()))
 
-Tests of episodes are skipped where the benchmark's requirements are missing.
+Tests of episodes are skipped if the benchmark's requirements are missing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BenchmarkContract:
 
     agent: ClassVar[str] = "random"  # acts in the tests of selection and of episodes
     sample: ClassVar[str | None] = None  # the task that is opened; else the first
-    has_episodes: ClassVar[bool] = True  # False: its attempts are run by a program of its own
+    has_episodes: ClassVar[bool] = True  # False: its attempts are run by its own program
     more: ClassVar[Mapping[str, Any]] = {}  # what a selection needs besides
 
     def selection(self, **wanted: Any) -> Selection:
@@ -117,7 +117,7 @@ class BenchmarkContract:
     @pytest.fixture
     def payload(self, benchmark: Benchmark, one: Selection) -> Mapping[str, Any]:
         if not self.has_episodes:
-            pytest.skip("its attempts are run by a program of its own")
+            pytest.skip("its attempts are run by its own program")
         missing = [need.found for need in benchmark.requirements() if not need.present]
         if missing:
             pytest.skip("; ".join(missing))
@@ -177,7 +177,7 @@ class BenchmarkContract:
 
 
 def _descendants() -> set[int]:
-    """Return this process's children and theirs that live; one that only waits for its parent's word is dead."""
+    """Return this process's children and theirs that live; a zombie counts as dead."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -35,7 +35,7 @@ HOUR_S = 3600.0
 class CloudContract:
     """The promises of `pools.cloud.protocol`, one test each."""
 
-    deadline_s: float | None = None  # a deadline so near that a test can wait for it; None: that is not tried
+    deadline_s: float | None = None  # the nearest deadline that a test can wait for; None: not tested
 
     def spec(self, offering: Offering, name: str = "contract-1", pool: str = "contract") -> MachineSpec:
         key = fresh_host_key()
@@ -80,7 +80,7 @@ class CloudContract:
 
     @asynccontextmanager
     async def machine(self, cloud: Cloud, spec: MachineSpec) -> AsyncGenerator[MachineView]:
-        """One that is gone afterwards, with all that was around it."""
+        """A machine that is deleted afterwards, with all its resources."""
         try:
             yield await self.created(cloud, spec)
         finally:
@@ -116,7 +116,7 @@ class CloudContract:
             assert isinstance(await cloud.log(spec.name), str)
 
     async def test_creating_again_changes_nothing(self, cloud: Cloud, offering: Offering) -> None:
-        """A machine of that name may be that of another home: neither it nor its deadline is touched."""
+        """A machine of that name may belong to another home: neither it nor its deadline is changed."""
         spec, first = self.spec(offering), time.time() + HOUR_S
         try:
             await self.created(cloud, spec, first)

@@ -1,7 +1,7 @@
 """What every environment must do. An environment's tests subclass `EnvironmentContract` and give what it asks for.
 
 The fixture `environment` of class scope opens a fresh one for all tests of a class, because opening takes longer than most
-of them: the first looks at a new one, the last ones make it new again. It must be opened while the variable
+of them: the first test uses a new one, the last ones reset it. It must be opened while the variable
 EVALFLEET_ATTEMPT is the value of the fixture `mark`, which it then passes on to its processes: by that they are found.
 """
 
@@ -75,7 +75,7 @@ class EnvironmentContract:
     """The promises of `environments.base`, one test each."""
 
     vital: str  # part of the name of a program that it cannot live without
-    isolated = True  # whether files of the machine are out of reach
+    isolated = True  # whether files of the machine are inaccessible
     holder: (
         str  # Python source: opens one in the folder sys.argv[1], prints "ready", and closes it at the end of its input
     )
@@ -86,7 +86,7 @@ class EnvironmentContract:
     is_loud: Sequence[str] = ("sh", "-c", "head -c 9000000 /dev/zero; head -c 9000000 /dev/zero >&2")
 
     def edit(self, environment: Environment) -> None:
-        """Open something that takes text and has the focus."""
+        """Open a text field that has the focus."""
         raise NotImplementedError
 
     def edited(self, environment: Environment) -> str:
@@ -227,7 +227,7 @@ class EnvironmentContract:
 
     @pytest.fixture
     def held(self, tmp_path: Path) -> Iterator[Held]:
-        """One that is open in a process of its own, in the folder `held` of the test's."""
+        """An environment that is open in another process, in the folder `held` of the test."""
         (tmp_path / "held").mkdir()
         argv = [sys.executable, "-c", self.holder, str(tmp_path / "held")]
         pipe, mark = subprocess.PIPE, _new_mark()

@@ -35,7 +35,7 @@ MIXED = space_of(
 
 
 def asked(strategy: Strategy, trials: Sequence[Trial], count: int) -> tuple[list[Trial], bool]:
-    """The trials with what was proposed, as open ones."""
+    """The trials and the proposed ones, as open trials."""
     proposal = strategy.propose(trials, count)
     assert len(proposal.points) <= count
     new = [Trial(number=len(trials) + place, parameters=p) for place, p in enumerate(proposal.points, start=1)]
@@ -43,7 +43,7 @@ def asked(strategy: Strategy, trials: Sequence[Trial], count: int) -> tuple[list
 
 
 def ended(trial: Trial, rng: random.Random) -> Trial:
-    """One of all that can become of a trial."""
+    """A random end of a trial."""
     if rng.random() < 0.2:
         return replace(trial, progress=rng.choice([Progress.FAILED, Progress.VOID]))
     return replace(trial, progress=Progress.MEASURED, metrics={"loss": rng.random(), "ms": rng.uniform(50, 100)})

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 # A word that was replaced, and what to say. Add a line when another one is.
 RETIRED = {
-    r"95% (?:sure|interval)": "95% CI",
+    r"95 ?% (?:sure|intervals?)": "95% CI, 95 % confidence interval",
     r"of all chance": "seed for everything random",
     r"order of wish": "most preferred first",
     r"where lines are printed": "plain output only",
@@ -28,9 +28,11 @@ RETIRED = {
     r"worker\.wished": "worker.desired",
     r"pool\.doomed": "pool.deleting",
 }
+# Names of classes that were replaced; case matters, for the words themselves are English.
+NAMES = r"\b(?:Leavings|Doorkeeper|Parcel|Equipment|Glimpse|Peek|Whose|Mover|Assistants|GpuDesk|Rescuer|Steward)\b"
 _PATTERN = re.compile(rf"\b(?:{'|'.join(RETIRED)})\b", re.IGNORECASE)
 # Phrases that these rooms have lost, too: they name the process, the person or the number instead.
-ROOMS = ("cli", "daemon", "operations", "pools", "report", "store", "web")
+ROOMS = ("cli", "daemon", "engine", "hosts", "operations", "pools", "report", "runner", "store", "web")
 _VAGUE = re.compile(
     r"\b(?:whoever|nobody|somebody|anybody|everybody|so long(?! as)|so many|of ours|by themselves|wish(?:es|ed)?|(?:is|are) told)\b",
     re.IGNORECASE,
@@ -71,6 +73,17 @@ def test_no_retired_word_in_docs_and_page(path: Path):
 def test_no_retired_word_in_strings_of_the_code():
     wrong = {path.relative_to(ROOT).as_posix(): found(strings(path)) for path in SOURCES}
     assert {path: words for path, words in wrong.items() if words} == {}
+
+
+def test_no_retired_name_of_a_class():
+    defined = [
+        node.name
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert defined
+    assert [name for name in defined if re.fullmatch(NAMES, name)] == []
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -50,7 +50,7 @@ class RetryBias(Struct, frozen=True, kw_only=True):
 
 
 def wilson(successes: float, count: int) -> Interval | None:
-    """Wilson's 95 % interval of a share; None for a count of 0.
+    """Wilson's 95 % confidence interval of a share; None for a count of 0.
 
     For fractional scores the sum of the scores stands for the successes. The variance of scores within 0..1 is at most
     that of yes-or-no with the same mean, so the interval is then wider than needed, never too narrow.
@@ -59,7 +59,7 @@ def wilson(successes: float, count: int) -> Interval | None:
 
 
 def clustered(groups: Sequence[tuple[float, int]], most: float | None = None) -> Interval | None:
-    """95 % interval of a mean of scores within 0..1 that come in groups, such as the episodes of one task.
+    """95 % confidence interval of a mean of scores within 0..1 that come in groups, such as the episodes of one task.
 
     The group is the unit: what is alike within one tells nothing new. The spread between the groups says how many
     independent scores the mean is worth (less where there are few groups: Student's t, after Korn and Graubard), and

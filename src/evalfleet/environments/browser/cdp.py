@@ -17,7 +17,7 @@ from typing import Any
 from evalfleet.errors import BrowserError, BrowserGone, BrowserRefused, BrowserTimeout
 
 _BLOCK = 1 << 18
-_SHOWN = 200  # characters of a browser's own words in a message
+_SHOWN = 200  # characters of the browser's output in a message
 
 Handler = Callable[[dict[str, Any]], None]
 
@@ -44,7 +44,7 @@ class Connection:
         os.set_blocking(read_fd, False)
 
     def on(self, event: str, handler: Handler) -> None:
-        """Have the parameters of each such event given to `handler`, which may `post` but not `call`."""
+        """Call `handler` with the parameters of each such event; it may `post` but not `call`."""
         self._handlers[event] = handler
 
     def call(
@@ -142,5 +142,5 @@ class Connection:
             handler = self._handlers.get(message.get("method", ""))
             if handler is not None:
                 handler(message.get("params", {}))
-        elif number in self._awaited:  # the answer to a call that timed out, or to a post, is nobody's
+        elif number in self._awaited:  # answers to posts and to calls that timed out are dropped
             self._answers[number] = message

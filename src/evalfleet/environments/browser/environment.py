@@ -41,7 +41,7 @@ _FLAGS = (
     "--disable-crash-reporter",
     "--disable-dev-shm-usage",
     "--disable-extensions",
-    # One page needs no second renderer, and no processes of their own for the network, which it has not, and a GPU: every
+    # One page needs no second renderer, and no separate processes for a GPU and the network, which it does not have: every
     # attempt would pay for their start.
     "--disable-features=SpareRendererForSitePerProcess",
     "--disable-gpu",
@@ -64,7 +64,7 @@ _LONGEST_TEMPORARY = 60
 
 
 def find_chromium(configured: str | None = None) -> str | None:
-    """Return the path of a Chromium: the configured one, which must be there, else the first that PATH has."""
+    """Return the path of a Chromium: the configured one, which must exist, else the first one on PATH."""
     return shutil.which(configured) if configured else next(filter(None, map(shutil.which, NAMES)), None)
 
 
@@ -74,10 +74,10 @@ def launched(executable: str, folder: Path, size: Size) -> Generator[Browser]:
 
     Args:
         executable: as `find_chromium` gives it.
-        folder: a private one; what the browser writes goes there, and is removed at the end.
+        folder: a private one for the browser's files, which are removed at the end.
 
     Raises:
-        BrowserError: it could not be started; holds its own last words.
+        BrowserError: it could not be started; contains its last output.
     """
     browser = Browser(executable, folder, size)
     try:
@@ -89,7 +89,7 @@ def launched(executable: str, folder: Path, size: Size) -> Generator[Browser]:
 class Browser:
     """Implements `Environment`, with one page. Must be closed; `launched` does that.
 
-    Its files lie in a folder beside the browser's own; they are those that were written, and pages may show them.
+    Its files are in a folder beside the browser's own: only files that were written, and pages may show them.
     """
 
     def __init__(self, executable: str, folder: Path, size: Size) -> None:
@@ -119,7 +119,7 @@ class Browser:
         env: Mapping[str, str] | None = None,
         timeout_s: float = 60.0,
     ) -> Executed:
-        """Evaluate JavaScript in the page: `["js", expression]`. What it throws is the code 1 and the standard error."""
+        """Evaluate JavaScript in the page: `["js", expression]`. An exception gives code 1 and its text as standard error."""
         if len(command) != 2 or command[0] != "js" or stdin or env:
             raise InputError('a browser can only execute ["js", expression], without input and variables.')
         try:
@@ -171,7 +171,7 @@ class Browser:
         self._connection.close()
         if self._pid:
             _end(self._pid)
-        self._pid = 0  # which may be another's soon
+        self._pid = 0  # its pid may be reused
         self._remove()
 
     def _remove(self) -> None:
@@ -197,7 +197,7 @@ class Browser:
             raise
 
     def _path(self, name: str) -> Path:
-        """Return where a file lies. The browser is no sandbox: what lies outside its home is nobody's business."""
+        """Return the path of a file. The browser is not a sandbox, so nothing outside its home is accessible."""
         try:
             name.encode("utf-8")
             path = (self._home / name).resolve()
@@ -209,14 +209,14 @@ class Browser:
 
 
 def _spawn(executable: str, place: Path, temporary: Path) -> tuple[int, Connection]:
-    """Start Chromium in a process group of its own, with its pipes at descriptors 3 and 4."""
+    """Start Chromium in its own process group, with its pipes at descriptors 3 and 4."""
     theirs_in, ours_out = os.pipe()
     ours_in, theirs_out = os.pipe()
-    # Above 9, so that giving one its place cannot overwrite the other.
+    # Above 9, so that moving one to its place cannot overwrite the other.
     ends = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (theirs_in, theirs_out)]
     inherited = config.environment()
     env = {name: inherited[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in inherited}
-    # The marks by which the runner knows an attempt's processes, should they outlive everybody else.
+    # The marks by which the runner finds an attempt's processes, even if its other processes are dead.
     env |= {name: value for name, value in inherited.items() if name.startswith("EVALFLEET_")}
     env |= {"HOME": str(place / "home"), "TMPDIR": str(temporary), "TZ": "UTC"}
     env |= {"LANG": "en_US.UTF-8", "LANGUAGE": "en_US"}
@@ -249,7 +249,7 @@ def _spawn(executable: str, place: Path, temporary: Path) -> tuple[int, Connecti
 
 
 def _short_folder(place: Path) -> Path:
-    """Make a folder for temporary files. Chromium puts a socket there, and the path of one has 107 bytes at most."""
+    """Make a folder for temporary files. Chromium puts a socket there, whose path may have at most 107 bytes."""
     inside = place / "tmp"
     if len(os.fsencode(inside)) <= _LONGEST_TEMPORARY:
         inside.mkdir()
@@ -258,7 +258,7 @@ def _short_folder(place: Path) -> Path:
 
 
 def _last_words(log: Path) -> str:
-    """Return the line of the log that tells why it ended, or nothing."""
+    """Return the line of the log that says why it ended, or nothing."""
     try:
         lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
     except OSError:

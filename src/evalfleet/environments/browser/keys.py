@@ -1,4 +1,4 @@
-"""Keys by the names that browsers give them, as the DevTools protocol wants to hear them. Other environments know the same."""
+"""Keys by their names in browsers, for the DevTools protocol. Other environments use the same names."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ def events(key: str, held: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     down: dict[str, Any] = {"type": "rawKeyDown", "key": name, "windowsVirtualKeyCode": code, "modifiers": bits}
     if key in _NAMED:
         down["code"] = key
-    if text and not bits & ~_MODIFIERS["Shift"]:  # with Control and the like a key commands, and writes nothing
+    if text and not bits & ~_MODIFIERS["Shift"]:  # with Control, Alt or Meta a key is a command and writes nothing
         down |= {"type": "keyDown", "text": text, "unmodifiedText": text}
     return [down, {**down, "type": "keyUp"}]

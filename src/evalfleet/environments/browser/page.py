@@ -60,14 +60,14 @@ class Page:
         self._call("Runtime.terminateExecution")
 
     def screenshot(self, size: Size | None = None) -> bytes:
-        """Return the page's upper left part of that size, as PNG; all of it, where none is given."""
+        """Return the page's upper left part of that size as PNG; without a size, all of it."""
         size = size or self.size
         clip = {"x": 0, "y": 0, "width": size.width, "height": size.height, "scale": 1}
         answer = self._call("Page.captureScreenshot", {"format": "png", "clip": clip, "optimizeForSpeed": True})
         return base64.b64decode(answer["data"])
 
     def perform(self, action: Action) -> None:
-        """Carry out one action. Raises InputError for what cannot be done."""
+        """Carry out one action. Raises InputError if it cannot be done."""
         match action:
             case Click():
                 self._click(action)
@@ -119,7 +119,7 @@ class Page:
         self._loaded = True
 
     def _accept_dialog(self, _params: dict[str, Any]) -> None:
-        # An open dialog stops the page, and with it every answer that we wait for.
+        # An open dialog stops the page, and with it every answer.
         self._connection.post("Page.handleJavaScriptDialog", {"accept": True}, session=self._session)
 
 

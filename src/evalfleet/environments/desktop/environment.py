@@ -1,6 +1,6 @@
 """The environment `desktop`: a fresh X desktop with a window manager and real applications, for one attempt.
 
-Xvfb, a D-Bus of its own and openbox, started by `desktop_init`, in a bubblewrap sandbox where the machine allows one.
+Xvfb, its own D-Bus and openbox, started by `desktop.init`, in a bubblewrap sandbox if the machine allows one.
 It has no network, and ends with the process that started it, however that ends.
 """
 
@@ -43,7 +43,7 @@ def requirements(programs: Mapping[str, str] = PROGRAMS) -> list[Requirement]:
     """Return what a machine must have, found or not.
 
     Args:
-        programs: those wanted, with their Debian package each.
+        programs: the required ones, each with its Debian package.
     """
     found = {name: shutil.which(name) for name in programs}
     return [
@@ -75,11 +75,11 @@ def launched(
         mode: whether it is sandboxed.
         env: variables for all programs inside.
         timeout_s: for all parts to come up.
-        view: where to make a socket by which people can watch and use it; None: nobody can.
+        view: path of a VNC socket, to watch and use it; None: no socket.
         home: of a desktop without sandbox, where it is to stay; None: a new one, which is removed at the end.
 
     Raises:
-        EnvironmentFailed: it could not be started; names the part, with its last words.
+        EnvironmentFailed: it could not be started; names the part and its last output.
     """
     desktop = Desktop(folder, size=size, mode=mode, env=env or {}, timeout_s=timeout_s, home=home)
     try:
@@ -109,7 +109,7 @@ class Desktop:
         self._start()
 
     def let_view(self, path: Path) -> None:
-        """Let people watch and use it by VNC, on a socket in this place, until it is closed."""
+        """Serve VNC on a socket with this path until it is closed."""
         self._viewing = VncServer(path, self._size)
         self._viewing.use(self._session.connect())
 
@@ -119,7 +119,7 @@ class Desktop:
 
     @property
     def pid(self) -> int:
-        """The process on this machine below which everything of the desktop runs."""
+        """The process that is the ancestor of all processes of the desktop."""
         return self._session.pid
 
     def probe(self) -> Probe:
@@ -173,7 +173,7 @@ class Desktop:
         """Wait until the windows fulfil a condition, and return them.
 
         Raises:
-            DesktopError: they do not in time; says what was waited for and which windows there are.
+            DesktopError: they did not in time; says what was waited for and which windows exist.
         """
         return self._asked(lambda: self._windows.wait(condition, what, timeout_s=timeout_s))
 
@@ -187,7 +187,7 @@ class Desktop:
         self._asked(self._windows.close_all)
 
     def settle(self, *, limit_s: float = 1.0) -> None:
-        """Wait until the active application has caught up and the screen rests, but no longer than the limit."""
+        """Wait until the active application has caught up and the screen no longer changes, at most for the limit."""
         deadline = time.monotonic() + limit_s
         self._asked(lambda: self._windows.catch_up(timeout_s=limit_s))
         before = self._asked(lambda: self._connection.image(self._size))
@@ -224,7 +224,7 @@ class Desktop:
             undo.pop_all()
 
     def _await_manager(self, deadline: float) -> None:
-        # While it starts it misses what it is asked, so it is asked again.
+        # While it starts it may miss a request, so the request is repeated.
         while not self._windows.manager_answers(timeout_s=_ASK_AGAIN_S):
             dead = self._session.deaths()
             if dead:
@@ -233,7 +233,7 @@ class Desktop:
                 raise DesktopError(f"the window manager did not come up within {self._timeout_s:g} s")
 
     def _asked(self, ask: Callable[[], _Result]) -> _Result:
-        """Return what the X server answers; where it fails, tell which part is dead."""
+        """Return the X server's answer; if it fails, raise with the part that is dead."""
         try:
             return ask()
         except DesktopError as error:

@@ -1,7 +1,7 @@
-"""The first program inside a desktop: starts its parts, runs programs, moves files, and takes everything with it.
+"""The first program inside a desktop: starts its parts, runs programs, moves files, and ends everything when it ends.
 
-It runs as a file, by a bare Python in the sandbox, so it imports the standard library only. It obeys one order at a
-time, which come over the descriptor that its first argument names, as frames: the length of a JSON object, the object,
+It runs as a file with a bare Python in the sandbox, so it imports only the standard library. It obeys one order at a
+time. Orders arrive on the descriptor that its first argument names, as frames: the length of a JSON object, the object,
 and as many bytes as its member `body` says. When that connection ends, so does the desktop.
 """
 
@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 LARGEST_FILE = 64 << 20
-LARGEST_OUTPUT = 4 << 20  # of each stream; the rest is read and thrown away
-_SHOWN = 300  # characters of a part's last words
+LARGEST_OUTPUT = 4 << 20  # of each stream; the rest is read and dropped
+_SHOWN = 300  # characters of a part's last output
 _PDEATHSIG, _SUBREAPER = 1, 36
 _X_OPTIONS = (
     *("-nolisten", "tcp", "-noreset", "-s", "0", "-dpi", "96", "-maxclients", "512"),
@@ -79,7 +79,7 @@ class Part:
         self._log = log
 
     def death(self) -> str | None:
-        """Return how it ended, with its last words; None while it lives."""
+        """Return how it ended, with its last output; None while it lives."""
         code = self.process.poll()
         if code is None:
             return None
@@ -134,7 +134,7 @@ class Init:
     def end(self) -> None:
         """End all processes of the desktop."""
         if self._contained:
-            os._exit(0)  # the first process of the namespace leaves with us, and with it all others
+            os._exit(0)  # the first process of the namespace ends with us, and with it all others
         for part in self._parts:
             part.process.terminate()  # the X server removes its socket and lock
         deadline = time.monotonic() + 1.0
@@ -153,7 +153,7 @@ class Init:
     # Orders
 
     def _start(self, head: dict[str, Any], _body: bytes) -> Frame:
-        """Bring up D-Bus, the X server and the window manager. The latter shows on the screen's root when it is up."""
+        """Bring up D-Bus, the X server and the window manager. The window manager sets a property of the root window when it is up."""
         self._home, self._place = Path(head["home"]), Path(head["place"])
         place = self._place
         self._logs, runtime = place / "logs", place / "runtime"
@@ -304,10 +304,10 @@ class Init:
         self._libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
     def _collect(self, process: subprocess.Popen[bytes], deadline: float) -> tuple[list[bytearray], bool, bool]:
-        """Read both outputs until the process ends; what it left in the background may keep them open, and is not awaited.
+        """Read both outputs until the process ends; background processes may keep them open, and are not awaited.
 
         Returns:
-            The outputs, whether the deadline came first, and whether some output was thrown away.
+            The outputs, whether the deadline came first, and whether some output was dropped.
         """
         assert process.stdout is not None
         assert process.stderr is not None
@@ -396,7 +396,7 @@ def _go_on(_number: int, _frame: object) -> None:
 
 def main() -> None:
     init = Init(socket.socket(fileno=int(sys.argv[1])), contained="contained" in sys.argv[2:])
-    # Whoever ends the attempt's group leaves the orderly end to us. Unlike SIG_IGN this is not inherited.
+    # A signal to the attempt's group must not prevent the orderly end. Unlike SIG_IGN this is not inherited.
     signal.signal(signal.SIGTERM, _go_on)
     try:
         init.serve()

@@ -1,8 +1,8 @@
-"""A bubblewrap sandbox for a desktop: what it sees of the machine, and whether the machine allows one.
+"""A bubblewrap sandbox for a desktop: which files it sees, and whether the machine allows one.
 
 Inside there is the system's software, read-only, and nothing else of the machine: no other processes, no network, no
 files of the user. Home and temporary files lie in memory and are gone with the last process; all processes are gone with
-the first. The user is an ordinary one, whoever started it, because some applications warn of root.
+the first. The user is never root, because some applications warn of root.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FILES = {
 class Mode(StrEnum):
     """How a desktop is kept apart from its machine."""
 
-    AUTO = "auto"  # sandboxed where the machine allows it
+    AUTO = "auto"  # sandboxed if the machine allows it
     BWRAP = "bwrap"
     PLAIN = "plain"  # private folders only
 
@@ -79,7 +79,7 @@ def interpreter() -> tuple[str, list[str]]:
 
 @functools.cache
 def refusal() -> str:
-    """Return why this machine allows no sandbox; empty where it does. Finds out by making one, once."""
+    """Return why this machine allows no sandbox; empty if it does. Tries to make one, once."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         return "bwrap is not installed"

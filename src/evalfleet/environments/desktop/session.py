@@ -22,7 +22,7 @@ from evalfleet.environments.desktop.x11.protocol import XConnection
 from evalfleet.errors import DesktopError, InputError
 
 _ANSWER_S = 30.0  # beyond the time that an order itself may take
-_MARKS = ("EVALFLEET_ATTEMPT", "EVALFLEET_TASK")  # by which the runner knows an attempt's processes
+_MARKS = ("EVALFLEET_ATTEMPT", "EVALFLEET_TASK")  # marks by which the runner finds an attempt's processes
 _VARIABLES = {
     "GDK_BACKEND": "x11",
     "GSETTINGS_BACKEND": "keyfile",
@@ -44,7 +44,7 @@ class Session:
         env: variables for all programs inside.
 
     Raises:
-        DesktopError: names the part that did not come up, with its last words.
+        DesktopError: names the part that did not come up, with its last output.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Session:
         return XConnection(socket.socket(fileno=descriptors[0]), self._cookie)
 
     def deaths(self, *, patience_s: float = 0.0) -> list[str]:
-        """Return how those parts ended that did; with patience, wait so long for one to do so."""
+        """Return how dead parts ended; with patience, wait up to that long for one to end."""
         dead: list[str] = self._order({"do": "health", "patience_s": patience_s})[0]["dead"]
         return dead
 
@@ -129,8 +129,8 @@ class Session:
         self._order({"do": "write", "path": path}, data)
 
     def close(self) -> None:
-        """End it and remove what it kept. May be called twice."""
-        self._socket.close()  # seen inside, and the orderly end of everything
+        """End it and remove its files. May be called twice."""
+        self._socket.close()  # noticed inside, where everything is ended in order
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ANSWER_S)
         with contextlib.suppress(ProcessLookupError):

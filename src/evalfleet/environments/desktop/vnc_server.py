@@ -1,8 +1,8 @@
 """A small VNC server on a Unix socket, through which people can watch and use a desktop.
 
-It speaks RFB 3.8 without a password: anyone who may open the socket may watch and type, and the socket lies in the attempt's own folder. A
-viewer gets the lines of the screen that changed, as they are; the way to a browser is short. Viewers have threads of their own and one
-connection to the X server between them; the agent's is another one.
+It speaks RFB 3.8 without a password: anyone who may open the socket may watch and type; it is in the attempt's own folder. A
+viewer gets the changed lines of the screen, uncompressed, because browsers are near. Viewers have their own threads and one
+shared connection to the X server, separate from the agent's.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class VncServer:
         threading.Thread(target=self._accept, name="viewing", daemon=True).start()
 
     def use(self, connection: XConnection) -> None:
-        """From now on show this desktop: the one before was thrown away. Owns the connection."""
+        """Show this desktop from now on, in place of the discarded one. Owns the connection."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
@@ -69,7 +69,7 @@ class VncServer:
         return self._size
 
     def image(self) -> bytes:
-        """The screen, 4 bytes a pixel: blue, green, red, nothing. Raises EvalfleetError, where it is gone."""
+        """The screen, 4 bytes a pixel: blue, green, red, nothing. Raises EvalfleetError if it is gone."""
         with self._lock:
             if self._connection is None:
                 raise EvalfleetError("the desktop is gone")
@@ -93,7 +93,7 @@ class VncServer:
                 threading.Thread(target=self._serve, args=(sock,), name="viewer", daemon=True).start()
 
     def _serve(self, sock: socket.socket) -> None:
-        # A viewer that goes away, or says nonsense, ends its own connection and nothing else.
+        # A viewer that disconnects or sends invalid data ends only its own connection.
         with suppress(OSError, EvalfleetError, EOFError, struct.error), sock:
             _Viewer(self, sock).serve()
         self._viewers.discard(sock)
@@ -114,13 +114,13 @@ class _Viewer:
     def serve(self) -> None:
         self._greet()
         while True:
-            # While a picture is due, the next word is waited for only as long as the next look at the screen.
+            # While an update is due, wait for the next message only until the next look at the screen.
             self._socket.settimeout(None if self._wanted is None else max(0.001, self._due - time.monotonic()))
             try:
                 kind = self._read(1)[0]
             except TimeoutError:
                 kind = None
-            self._socket.settimeout(None)  # a picture may take its time to a slow viewer
+            self._socket.settimeout(None)  # an update may take long on a slow connection
             if kind is not None:
                 self._obey(kind)
             if self._wanted is not None and time.monotonic() >= self._due:
@@ -130,7 +130,7 @@ class _Viewer:
         self._socket.sendall(_VERSION)
         if self._read(len(_VERSION)) != _VERSION:
             raise EOFError
-        self._socket.sendall(b"\x01\x01")  # one way to prove who one is: none
+        self._socket.sendall(b"\x01\x01")  # one security type: none
         if self._read(1) != b"\x01":
             raise EOFError
         self._socket.sendall(b"\0\0\0\0")
@@ -144,7 +144,7 @@ class _Viewer:
             case 0:
                 self._set_format(self._read(19)[3:])
             case 2:
-                self._read(4 * struct.unpack(">xH", self._read(3))[0])  # whole lines, raw, is what all can read
+                self._read(4 * struct.unpack(">xH", self._read(3))[0])  # whole lines, raw: every viewer supports that
             case 3:
                 incremental = _REQUEST.unpack(self._read(9))[0]
                 self._wanted = bool(self._wanted) or not incremental or self._shown is None
@@ -192,7 +192,7 @@ class _Viewer:
             if not piece:
                 raise EOFError
             if not data:
-                self._socket.settimeout(None)  # the rest of a word is on its way
+                self._socket.settimeout(None)  # the rest of a message is on its way
             data += piece
         return data
 
@@ -217,7 +217,7 @@ def _bands(before: bytes | None, now: bytes, width: int) -> list[tuple[int, int]
 
 
 def _arranged(pixels: bytes, shifts: tuple[int, int, int]) -> bytes:
-    """Pixels of blue, green, red with the colours where the viewer wants them."""
+    """The pixels in the format that the viewer asked for."""
     if shifts == _OURS:
         return pixels
     arranged = bytearray(len(pixels))
@@ -227,7 +227,7 @@ def _arranged(pixels: bytes, shifts: tuple[int, int, int]) -> bytes:
 
 
 def _listening(path: Path) -> socket.socket:
-    """A socket in that place. Its path may be long: it is named by the descriptor of its folder."""
+    """A socket with that path, which may be long: it is opened through the descriptor of its folder."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -35,7 +35,7 @@ class Order(Struct, frozen=True, kw_only=True):
 
 
 def status_of(error: EvalfleetError) -> tuple[int, str]:
-    """Return the HTTP status and the kind that an error is told as."""
+    """Return the HTTP status and the kind of an error."""
     for name, (status, kind) in KINDS.items():
         if isinstance(error, kind):
             return status, name
@@ -47,7 +47,7 @@ def action_of(body: bytes) -> Action:
 
 
 def order_of(body: bytes) -> Order:
-    """Return what `/execute` and `/setup/launch` are asked for. Raises InputError."""
+    """Return the order in a request to `/execute` or `/setup/launch`. Raises InputError."""
     given = _object(body)
     known = {"command", "stdin", "stdin_base64", "env", "timeout_s"}
     for name in given:
@@ -89,7 +89,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def text_of(name: str, data: bytes) -> dict[str, str]:
-    """Return bytes as text where they are text, so that people can read along."""
+    """Return bytes as text if they are text, so that people can read them."""
     try:
         return {name: data.decode("utf-8")}
     except UnicodeDecodeError:

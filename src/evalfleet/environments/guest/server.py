@@ -1,7 +1,7 @@
 """An environment served over HTTP, for agents in any language and for environments on another machine.
 
-Requests are read by threads of their own, but everything that is done to the environment is done by the one thread that
-calls `serve`, in the order in which it was asked for. The protocol is described in docs/reference/guest-protocol.md.
+Requests are read by separate threads, but only the thread that calls `serve` uses the environment,
+in the order of the requests. The protocol is described in docs/reference/guest-protocol.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Answer(Struct, frozen=True):
 
 
 Route = Callable[[Mapping[str, str], bytes], Answer | Future[Answer]]
-"""Makes an answer of a request's query and body, or promises one; others are served meanwhile."""
+"""Makes the answer from a request's query and body, now or later; other requests are served meanwhile."""
 
 
 _Call = tuple[Callable[[], Answer | Future[Answer]], Future[Answer | Future[Answer]]]
@@ -46,7 +46,7 @@ class Guest:
     """Serves one environment on the loopback interface, or on another address.
 
     Args:
-        token: what every request must bring; made up where it is None.
+        token: required in every request; a random one if it is None.
         more: further routes, such as {"GET /elements": …}, which go before the usual ones.
     """
 
@@ -63,7 +63,7 @@ class Guest:
         self.routes: dict[str, Route] = {**_routes(environment), **(more or {})}
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._stopped = False
-        self._door = threading.Lock()  # between stopping and what is asked for at that moment
+        self._door = threading.Lock()  # between `stop` and requests at that moment
         self._server = _Server((host, port), _Handler)
         self._server.guest = self
         self.address = f"http://{host}:{self._server.server_address[1]}"
@@ -81,10 +81,10 @@ class Guest:
         self._server.server_close()
 
     def serve(self, *, until: Callable[[], bool] = lambda: False) -> None:
-        """Do what is asked for, on this thread, until the condition holds after something was done, or until `stop`.
+        """Serve requests on this thread until the condition holds after one of them, or until `stop`.
 
         Raises:
-            Exception: what is not an EvalfleetError, and so a fault of ours. Those are told to whoever asked.
+            Exception: an error other than EvalfleetError, so a bug. An EvalfleetError becomes the answer.
         """
         while not until():
             call = self._calls.get()
@@ -102,17 +102,17 @@ class Guest:
                 raise
 
     def wake(self) -> None:
-        """Have `serve` ask for its condition. Any thread may say so."""
+        """Let `serve` check its condition. May be called from any thread."""
         self._calls.put(None)
 
     def stop(self) -> None:
-        """End `serve` after what was asked for so far. Any thread may say so."""
+        """End `serve` after the requests so far. May be called from any thread."""
         with self._door:
             self._stopped = True
         self.wake()
 
     def submit(self, do: Callable[[], Answer | Future[Answer]]) -> Answer:
-        """Have something done by the serving thread, and return what comes of it. Raises EpisodeOver after the end."""
+        """Run a call on the serving thread and return its result. Raises EpisodeOver after the end."""
         future: Future[Answer | Future[Answer]] = Future()
         with self._door:
             if self._stopped:
@@ -178,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, answer)
 
     def _body(self, limit: int) -> bytes | None:
-        """Return the request's body; None where it was refused."""
+        """Return the request's body; None if it was refused."""
         length = self.headers.get("Content-Length", "0")
         if self.headers.get("Transfer-Encoding") or not length.isdecimal():
             self._refuse(411, "size", "the header Content-Length is missing")
@@ -193,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, as_json({"error": error, "kind": kind}))
 
     def _send(self, status: int, answer: Answer) -> None:
-        with contextlib.suppress(OSError):  # whoever asked has left
+        with contextlib.suppress(OSError):  # the client is gone
             self.send_response(status)
             self.send_header("Content-Type", answer.kind)
             self.send_header("Content-Length", str(len(answer.body)))

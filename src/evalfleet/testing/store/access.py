@@ -1,4 +1,4 @@
-"""The contract of a store: what the dashboard reads, who may read it, and what operators ask for besides."""
+"""The contract of a store: what the dashboard reads, who may read it, and what operators request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small makers of what stores take, for tests: everything has a default, and a test names what it is about."""
+"""Factories of store inputs for tests: everything has a default, and a test names what matters to it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from evalfleet.store.store import Store
 
 
 def move_host(store: Store, pool: Pool, host: PoolHost) -> PoolHost:
-    """Bring a host of ours to the state that `host` says, along the edges."""
+    """Move a host to the state that `host` has, along the edges."""
     now = next(row for row in store.hosts.of_pool(pool.name, gone=True) if row.name == host.name).state
     ways = [[now]]
     while ways[0][-1] is not host.state:
@@ -54,7 +54,7 @@ def submit(store: Store, tasks: int | Iterable[str] = 1, policy: Policy | None =
 
 
 def drive(store: Store, tasks: int | Iterable[str] = 1, policy: Policy | None = None, **fields: Any) -> Run:
-    """A new run that is ours and runs."""
+    """A new run that we own and that runs."""
     run = store.runs.begin(store.runs.take(submit(store, tasks, policy, **fields).id, "me"))
     assert run is not None
     return run

@@ -1,4 +1,4 @@
-"""The contract of a database under a store: what every kind must do beside executing its own statements."""
+"""The contract of a database under a store: what every kind must do besides executing statements."""
 
 from __future__ import annotations
 

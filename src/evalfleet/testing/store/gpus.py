@@ -1,4 +1,4 @@
-"""The contract of a store: what hosts show of their GPUs, the queue for them, and programs that lease some."""
+"""The contract of a store: the GPUs that hosts report, the queue for them, and programs that lease GPUs."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class GpuContract:
         clock.advance(5)
         show(store, card(0, used_mb=900))
         assert [(one.uuid, one.used_mb, one.seen_at) for one in store.gpus.cards()] == [("GPU-0", 900, clock())]
-        store.gpus.see("h1", [card(0, used_mb=1)], clock() - 1)  # an older look that came late
+        store.gpus.see("h1", [card(0, used_mb=1)], clock() - 1)  # an older probe that came late
         assert store.gpus.cards()[0].used_mb == 900
         store.gpus.see("h1", [], clock())
         assert store.gpus.cards() == []
@@ -111,7 +111,7 @@ class GpuContract:
             (one.id, 2, 2),
         ]
         end(store, one, first[0])
-        assert asked(store, one, 2, gpus=2) == []  # it is the other's turn, whoever looks first
+        assert asked(store, one, 2, gpus=2) == []  # it is the other's turn, even if this one asks first
         second = asked(store, two, 1, gpus=2)
         assert [device.uuid for device in second[0].devices] == ["GPU-0", "GPU-1"]
         assert {lease.holder for lease in store.gpus.leases()} == {second[0].id}
@@ -128,7 +128,7 @@ class GpuContract:
         ] * 2
         assert asked(store, run, 2, memory_mb=8_000) == []
         claim = replace(cases.new_claim(3), devices=made[0].devices)
-        assert store.attempts.claim(run, claim) is None  # nor does a claim that nobody granted
+        assert store.attempts.claim(run, claim) is None  # nor does a claim without a grant
         assert store.attempts.claim(run, replace(claim, devices=(Device(index=0, uuid="GPU-0"),))) is None
         end(store, other, made[1])
         assert len(asked(store, run, 2, memory_mb=8_000)) == 1

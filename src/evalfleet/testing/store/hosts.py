@@ -51,7 +51,7 @@ class HostContract:
         moved = store.hosts.move(owned, HostState.REQUESTED, creating)
         assert moved is not None
         assert moved == replace(creating, updated_at=store.now())
-        assert store.hosts.move(owned, HostState.REQUESTED, creating) is None  # it is not as it was any more
+        assert store.hosts.move(owned, HostState.REQUESTED, creating) is None  # it has changed meanwhile
         last = store.events.last("pool:p")
         assert last is not None
         assert (last.type, last.data["host"], last.data["from"]) == ("worker.ordered", "eval-1", "requested")

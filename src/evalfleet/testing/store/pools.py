@@ -85,4 +85,4 @@ class PoolContract:
         assert one.wanted == 2
         store.runs.leave(run)
         [one] = store.pools.demand("gpus")
-        assert (one.driven, one.wanted) == (False, 1)  # nobody would give it more
+        assert (one.driven, one.wanted) == (False, 1)  # no controller would give it more

@@ -118,7 +118,7 @@ class ReadingContract:
         assert (judged[1].executable, judged[1].host, judged[1].worker) == ("true", "h1", "w1")
 
     def test_judged_attempts_come_in_the_order_in_which_they_were_judged(self, store: Store, clock: FakeClock) -> None:
-        """Whatever their hosts' clocks say: the next controller must see what this one saw."""
+        """Independent of the hosts' clocks: the next controller must read what this one stored."""
         run = cases.drive(store, 3)
         attempts = [cases.claimed(store, run, number).attempt for number in (1, 2, 3)]
         for attempt, ended_at in zip(attempts, (clock() + 3600, clock() - 3600, clock()), strict=True):

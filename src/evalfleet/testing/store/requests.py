@@ -1,4 +1,4 @@
-"""The contract of a store: what operators do, and what they ask of an owner."""
+"""The contract of a store: what operators do, and what they request from an owner."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ from evalfleet.errors import DesktopError, InputError
 
 _KEY_DOWN, _KEY_UP, _BUTTON_DOWN, _BUTTON_UP, _MOTION = 2, 3, 4, 5, 6
 _LEFT, _WHEEL_UP, _WHEEL_DOWN, _WHEEL_LEFT, _WHEEL_RIGHT = 1, 4, 5, 6, 7
-_NOTCH = 100.0  # pixels of scrolling that one notch of the wheel stands for
+_NOTCH = 100.0  # pixels of scrolling per notch of the wheel
 _MOST_NOTCHES = 100
 _MANAGER_S = 30.0
 _VENDORS = 0x10000000  # from here on: symbols of multimedia keys and the like
 _DRAG_MOVES = 8
-_DRAG_PAUSE_MS = 8  # between the moves of a drag: an application that gets them all at once sees no movement
+_DRAG_PAUSE_MS = 8  # between the moves of a drag: an application that gets all moves at once sees no movement
 
 
 class XInput:
@@ -33,7 +33,7 @@ class XInput:
         self._opcode = connection.extension("XTEST")
         self._codes: dict[int, tuple[int, bool]] = {}  # symbol -> key code, whether Shift must be held
         run: list[int] = []
-        self._spare: list[int] = []  # the longest row of keys that nobody types
+        self._spare: list[int] = []  # the longest row of unused keys
         for code, symbols in enumerate(connection.keyboard(), connection.first_key):
             useless = all(symbol == 0 or symbol >= _VENDORS for symbol in symbols)
             run = [*run, code] if useless else []
@@ -78,14 +78,14 @@ class XInput:
             raise DesktopError(f"the window manager did not answer within {_MANAGER_S:g} s")
 
     def hold(self, symbol: int, *, down: bool) -> None:
-        """Press or let go of the key with a symbol, as a person does; Shift is a key of its own then."""
+        """Press or release the key with a symbol, as a person does; Shift is pressed separately."""
         if symbol not in self._codes and symbol not in self._borrowed:
             self._borrow([symbol])
         code, _ = self._codes.get(symbol) or self._borrowed[symbol]
         self._fake(_KEY_DOWN if down else _KEY_UP, code)
 
     def point(self, x: float, y: float, before: int, now: int) -> None:
-        """Move the pointer, and press and let go of the buttons that differ; bit 0 stands for the first."""
+        """Move the pointer, and press or release the buttons that differ; bit 0 is the first."""
         self._move(x, y)
         for button in range(1, 8):
             bit = 1 << (button - 1)
@@ -145,7 +145,7 @@ class XInput:
                 self._fake(_KEY_UP, code)
 
     def _borrow(self, symbols: list[int]) -> int:
-        """Put symbols that are on no key on spare ones; return how many symbols, from the first on, can be written then."""
+        """Map symbols without a key to spare keys; return how many symbols, from the first on, can be written then."""
         room = 2 * len(self._spare)
         wanted: dict[int, None] = {}
         count = len(symbols)
@@ -159,13 +159,13 @@ class XInput:
         if fresh and not room:
             raise InputError("the keyboard has no spare key for characters that are not on it.")
         if len(self._borrowed) + len(fresh) > room:
-            # An application asks what a key means when it comes to the event, not when the event happened.
+            # An application looks up a key when it handles the event, not when the event happened.
             self._windows.catch_up()
             self._borrowed, fresh = {}, list(wanted)
         for symbol in fresh:
             place = len(self._borrowed)
             self._borrowed[symbol] = self._spare[place // 2], bool(place % 2)
-        if fresh:  # in one request, because applications read the whole keyboard anew after each
+        if fresh:  # in one request, because applications read the whole keyboard again after each
             held = list(self._borrowed)
             self._connection.map_keys(self._spare[0], [*held, *[0] * (len(held) % 2)])
         return count

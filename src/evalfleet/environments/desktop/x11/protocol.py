@@ -61,7 +61,7 @@ class XConnection:
         self._timeout_s = timeout_s
         self._received = bytearray()
         self._sequence = 0
-        self._events: deque[bytes] = deque(maxlen=_KEPT_EVENTS)  # those that nobody has waited for
+        self._events: deque[bytes] = deque(maxlen=_KEPT_EVENTS)  # not waited for yet
         self._atoms: dict[str, int] = {}
         sock.setblocking(False)
         self._deadline = time.monotonic() + timeout_s
@@ -95,13 +95,13 @@ class XConnection:
             if self._note(message):
                 continue
             if struct.unpack_from("<H", message, 2)[0] != number:
-                continue  # the error of a request that nobody waits for
+                continue  # the error of a request without an answer
             if message[0] == 0:
                 raise DesktopRefused(f"X request {opcode}: bad {_ERRORS.get(message[1], message[1])}")
             return message
 
     def sync(self) -> None:
-        """Return when the server has obeyed everything that it was told."""
+        """Return when the server has handled all requests so far."""
         self.ask(43)
 
     def holds(self, condition: Callable[[list[bytes]], bool], *, timeout_s: float) -> bool:
@@ -142,7 +142,7 @@ class XConnection:
         return self._atoms[name]
 
     def property(self, window: int, name: str) -> Property | None:
-        """Return a property's value, or None where the window has none of that name. Raises DesktopRefused."""
+        """Return a property's value, or None if the window has none of that name. Raises DesktopRefused."""
         answer = self.ask(20, 0, struct.pack("<IIIII", window, self.atom(name), 0, 0, _LONGEST_PROPERTY))
         kind, _, count = struct.unpack_from("<III", answer, 8)
         length = count * (answer[1] // 8)
@@ -161,7 +161,7 @@ class XConnection:
         return answer[32 : 32 + 4 * size.width * size.height]
 
     def extension(self, name: str) -> int:
-        """Return an extension's opcode. Raises DesktopError where the server lacks it."""
+        """Return an extension's opcode. Raises DesktopError if the server lacks it."""
         answer = self.ask(98, 0, struct.pack("<HH", len(name), 0) + name.encode())
         if not answer[8]:
             raise DesktopError(f"the X server lacks the extension {name}")
@@ -217,7 +217,7 @@ class XConnection:
         return self._read(4 * struct.unpack_from("<I", head, 4)[0], head)
 
     def _read(self, count: int, head: bytes = b"") -> bytes:
-        """Return so many bytes, behind the head. Of a picture every copy counts: there is one, of the blocks as they came."""
+        """Return `size` bytes after the head. Pictures are large: the received blocks are copied only once."""
         blocks = [head, bytes(self._received[:count])]
         del self._received[:count]
         left = count - len(blocks[-1])
@@ -228,7 +228,7 @@ class XConnection:
                 self._received += block[left:]
                 left -= len(block)
         except DesktopError:
-            self._received += b"".join(blocks)  # half a message stays what it is
+            self._received += b"".join(blocks)  # the rest of the stream cannot be understood
             raise
         return b"".join(blocks)
 

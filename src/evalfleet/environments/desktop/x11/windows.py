@@ -1,4 +1,4 @@
-"""The windows of an X desktop, as its window manager tells of them, and whether an application has caught up."""
+"""The windows of an X desktop, as its window manager reports them, and whether an application has caught up."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ class XWindows:
             raise DesktopError(f"windows are still open {timeout_s:g} s after their applications were ended")
 
     def manager_answers(self, *, timeout_s: float) -> bool:
-        """Whether there is a window manager and it comes, in this time, to everything that happened before.
+        """Whether there is a window manager and it handles, in this time, all earlier events.
 
-        It is asked for something, which it answers in its turn.
+        It is sent a request, which it answers after them.
         """
         extents = self._connection.atom("_NET_FRAME_EXTENTS")
         mask = SUBSTRUCTURE_REDIRECT | SUBSTRUCTURE_NOTIFY
@@ -102,9 +102,9 @@ class XWindows:
         return self._connection.holds(answered, timeout_s=timeout_s)
 
     def catch_up(self, *, timeout_s: float = 5.0) -> None:
-        """Return when the active window's application has come to everything that happened before.
+        """Return when the active window's application has handled all earlier events.
 
-        It is asked with a ping, which it answers in its turn. One that cannot be pinged is not waited for.
+        It is sent a ping, which it answers after them. One that cannot be pinged is not waited for.
         """
         active = self._active()
         protocols = self._protocols(active) if active else ()
