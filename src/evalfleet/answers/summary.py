@@ -58,6 +58,7 @@ class Cost(Answer, frozen=True, kw_only=True):
 class AttemptCounts(Answer, frozen=True, kw_only=True):
     total: int
     by_outcome: dict[str, int]
+    doubled: int = 0  # second copies of tasks on slow hosts
 
 
 class FailureKind(Answer, frozen=True, kw_only=True):

@@ -58,6 +58,7 @@ class RunSettings(TypedDict, total=False):
     distribution: str
     gpus: Sequence[int]
     gpu_pack: bool
+    speculate: bool
 
 
 def mapping(task: Any) -> Any:

@@ -25,6 +25,7 @@ from evalfleet.engine.placement.admission import Admission
 from evalfleet.engine.placement.budget import RunBudget
 from evalfleet.engine.placement.gpu_queue import GpuQueue
 from evalfleet.engine.placement.shared_slots import SharedSlots
+from evalfleet.engine.placement.speculation import Chosen, Speculation
 from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.engine.requests import asked, barred, pause_reason
 from evalfleet.engine.run_breaker import RunBreaker
@@ -80,6 +81,7 @@ class Dispatcher:
         self.returned = ReturnedAttempts(store, run)
         self._admission = Admission(store, run, settings.lease_s, workers, self._gpu_queue, other_hosts, self.returned)
         self._ends.requeued = self._admission.look_again
+        self._speculation = Speculation(store, run)
         self._shared_slots = SharedSlots(store, run, workers)
         self._trials = None if run.policy.study is None else _trials(store, run)
         patience_s = settings.patience.give_up_s if workers.is_remote else 0.0
@@ -138,6 +140,7 @@ class Dispatcher:
             or self._ends.other_hosts.has_news
             or self._progress.due(self.live)
             or self._gpu_queue.has_news(met)
+            or self._speculation.due(self.live)
         ):
             with self._store.batch():
                 self._gpu_queue.see(met)
@@ -147,6 +150,9 @@ class Dispatcher:
                 self._propose(hosts)
                 if self._admits(hosts):
                     self._admit(hosts, orders)
+                if self._speculation.due(self.live) and self._has_room(hosts):
+                    free = self._admission.free_slots(self.live, hosts, self._ends.history)
+                    self._start(self._speculation.pick(self.live, free, self._allowance()), hosts, orders)
         if self._gpu_queue.turn is not None and not self._has_room(hosts):
             self._gpu_queue.leave()
         orders.gpu_turn = self._gpu_queue.turn
@@ -209,7 +215,7 @@ class Dispatcher:
 
     def _take_in(self, ended: Sequence[AttemptEvent], orders: Orders) -> None:
         """Store how attempts ended, and what that says about hosts and about tasks that ended before."""
-        for seen in ended:
+        for seen in self._speculation.in_order(ended):
             self._finish(seen, orders)
         if ended:
             self._ends.absolve(self._canaries.quarantine_blamed())
@@ -259,9 +265,12 @@ class Dispatcher:
         picked = self._admission.pick(
             self.live, hosts, self._allowance(), self._ends.history, self._breaker.prefers_fresh, self._breaker.probed
         )
-        by_name = {host.name: host for host in hosts}
         self._refused = False
-        for task, made, granted in picked:
+        self._start([(*one, None) for one in picked], hosts, orders)
+
+    def _start(self, chosen: Sequence[Chosen], hosts: Sequence[HostInfo], orders: Orders) -> None:
+        by_name = {host.name: host for host in hosts}
+        for task, made, granted, copy_of in chosen:
             if not self._budget.admits(task, self.live.values(), self._store.now()):
                 self._refused = True
                 self._admission.wait_for_room()
@@ -271,7 +280,7 @@ class Dispatcher:
             except MissingSecret as error:
                 self.pause(PauseCause.SECRET, f"{error}, then `evalfleet resume {self.run.id}`")
                 return
-            claimed = self._admission.claim(task, made, by_name[made.host], granted)
+            claimed = self._admission.claim(task, made, by_name[made.host], granted, copy_of)
             if claimed is None:
                 self._admission.wait_for_room()
                 continue
@@ -407,6 +416,8 @@ class Dispatcher:
                 moments.append(self._admission.look_at)
             if probe is not None:
                 moments.append(max(probe, self._admission.look_at))
+            if self._speculation.is_on and self.live:
+                moments.append(max(now + _SLOW_S, self._speculation.look_at))
             if (until := self._budget.waits_until(now)) is not None:
                 moments.append(until)
             if self._breaker.is_slow and self.live:

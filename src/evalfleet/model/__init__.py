@@ -229,6 +229,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     canary: tuple[str, ...] = ()  # what a host must run well to prove itself; (): just a shell
     study: JsonObject | None = None  # of a study: its file; trials are added while the run is open
     gpus: tuple[int, ...] = ()  # which GPUs of a host it may use, by index; (): all
+    speculate: bool = False  # near the end, double tasks on hosts that are slow against their peers
     gpu_pack: bool = False  # take the fullest GPUs that will do, so that large sets stay free
 
 

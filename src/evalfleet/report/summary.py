@@ -53,7 +53,9 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> answers.
             scores=scores,
             accept=run.policy.accept,
             accepted=accepted(scores.coverage, run.policy.accept),
-            attempts=_attempts(store.attempts.sums(run.id)),
+            attempts=_attempts(
+                store.attempts.sums(run.id), store.attempts.doubled(run.id) if run.policy.speculate else 0
+            ),
             failures=_tally(failures, "kind"),
             failures_by_blame=_tally(failures, "blame"),
             failure_kinds=[_failure_kind(row) for row in failures],
@@ -195,12 +197,13 @@ def score_facts(scores: stats.Scores, passed: int) -> answers.Scores:
     return answers.Scores.copy_of(scores, passed=passed, ci95=ci95)
 
 
-def _attempts(rows: list[Row]) -> answers.AttemptCounts:
+def _attempts(rows: list[Row], doubled: int) -> answers.AttemptCounts:
     by_outcome = {str(outcome): 0 for outcome in Outcome}
     for row in rows:
         if row["outcome"] is not None:
             by_outcome[row["outcome"]] = row["count"]
-    return answers.AttemptCounts(total=sum(row["count"] for row in rows), by_outcome=by_outcome)
+    total = sum(row["count"] for row in rows)
+    return answers.AttemptCounts(total=total, by_outcome=by_outcome, doubled=doubled)
 
 
 def _tally(rows: list[Row], column: str) -> dict[str, int]:

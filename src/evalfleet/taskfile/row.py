@@ -74,6 +74,7 @@ class _RunRow(msgspec.Struct, forbid_unknown_fields=True):
     distribution: str | None = None
     gpus: list[int] | None = None
     gpu_pack: bool | None = None
+    speculate: bool | None = None
 
 
 RUN_KEYS = frozenset(_RunRow.__struct_fields__)
@@ -161,6 +162,7 @@ def policy(run: Any) -> tuple[str | None, Policy]:
         "files": None if row.files is None else tuple(_require_text("files", file) for file in row.files),
         "gpus": None if row.gpus is None else gpu_places("gpus", row.gpus),
         "gpu_pack": row.gpu_pack,
+        "speculate": row.speculate,
     }
     for name in ("timeout", "stall", "start_timeout", "retry_base", "retry_cap"):
         wanted[f"{name}_s"] = seconds(name, getattr(row, name), Problem)

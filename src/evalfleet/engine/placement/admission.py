@@ -209,7 +209,15 @@ class Admission:
             host=None if granted is None else granted.host,
         )
 
-    def claim(self, task: Task, made: Assignment, host: HostInfo, granted: Grant | None) -> Claimed | None:
+    def free_slots(
+        self, live: Mapping[str, LiveAttempt], hosts: Iterable[HostInfo], history: History
+    ) -> tuple[list[Slot], int]:
+        """Workers without an attempt, and how many of them the run may use."""
+        return self._free_slots(live, hosts, history), self._workers.most - len(live)
+
+    def claim(
+        self, task: Task, made: Assignment, host: HostInfo, granted: Grant | None, copy_of: int | None = None
+    ) -> Claimed | None:
         claim = Claim(
             task_number=task.number,
             worker=made.worker,
@@ -221,6 +229,7 @@ class Admission:
             others=host.others,
             devices=() if granted is None else devices_of(granted),
             price_usd_per_hour=host.price_usd_per_hour,
+            copy_of=copy_of,
         )
         return self._store.attempts.claim(self._run, claim)
 

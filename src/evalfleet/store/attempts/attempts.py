@@ -26,13 +26,13 @@ class Attempts(AttemptQueries):
 
     def claim(self, run: Run, claim: Claim) -> Claimed | None:
         """Task queued -> running with a new attempt `leased`. Event `attempt.claimed`. None: the task is not queued, the host
-        lacks the memory, or one of the GPUs is held."""
+        lacks the memory, or one of the GPUs is held. With `copy_of` the task runs already, and goes on. Event `attempt.doubled`."""
         with self._db.transaction():
             now = self._db.now()
             if claim.devices and not self._gpus.is_free(claim):
                 return None
             claimed = self._db.rows(
-                "claim_task",
+                "claim_task" if claim.copy_of is None else "claim_copy",
                 run_id=run.id,
                 number=claim.task_number,
                 epoch=run.epoch,
@@ -67,6 +67,8 @@ class Attempts(AttemptQueries):
                 data["gpus"] = [device.index for device in claim.devices]
                 self._gpus.lease_claimed(claim, attempt)
             self._events.write(run.id, "attempt.claimed", data, task, attempt)
+            if claim.copy_of is not None:
+                self._events.write(run.id, "attempt.doubled", {"number": claim.copy_of}, task, attempt)
             return Claimed(task=task, attempt=attempt)
 
     def progress(self, run: Run, progress: Progress) -> Attempt | None:

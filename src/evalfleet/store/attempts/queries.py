@@ -37,6 +37,25 @@ class AttemptQueries:
         for row in self._db.stream("select_judged", run_id=run_id):
             yield rows.record(Judged, row, outcome=Outcome(row["outcome"]), failure=rows.failure(row))
 
+    def shares(self, run_id: str) -> tuple[dict[str, list[float]], dict[str, float]]:
+        """Of each host, how long its verdicts took as shares of what their tasks usually take; and that in seconds, by domain
+        and for all ("")."""
+        found = self._db.rows("select_verdict_times", run_id=run_id)
+        seconds: dict[str, list[float]] = {}
+        for row in found:
+            for domain in {row["domain"], ""}:
+                seconds.setdefault(domain, []).append(row["duration_s"])
+        usual_s = {domain: sorted(values)[len(values) // 2] for domain, values in seconds.items()}
+        shares: dict[str, list[float]] = {}
+        for row in found:
+            usual = row["expected_s"] or usual_s[row["domain"]]
+            shares.setdefault(row["host"], []).append(row["duration_s"] / usual)
+        return shares, usual_s
+
+    def doubled(self, run_id: str) -> int:
+        """How many second copies were made of running tasks."""
+        return self._db.rows("count_doubled", run_id=run_id)[0]["count"]
+
     def hosts(self, run_id: str) -> list[str]:
         """The hosts on which the run has or had attempts, by name."""
         return sorted(row["host"] for row in self._db.rows("select_hosts_of_run", run_id=run_id))

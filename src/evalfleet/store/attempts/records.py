@@ -31,6 +31,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     others: frozenset[str] = frozenset()
     devices: tuple[Device, ...] = ()  # the GPUs that the attempt shall have; refused where one is held
     price_usd_per_hour: float = 0.0  # of the worker
+    copy_of: int | None = None  # the number of a live attempt of the same task that this one is made beside
 
 
 class Claimed(Struct, frozen=True, kw_only=True):

@@ -102,6 +102,14 @@ select a.run_id, t.key, a.task_number, a.number, a.host, a.worker, a.outcome, a.
  where a.run_id = :run_id and a.outcome is not null
  order by coalesce(a.judged_at, a.ended_at), a.ended_at, a.task_number, a.number;
 
+-- name: select_verdict_times
+select a.host, t.domain, t.expected_s, a.duration_s
+  from attempt a join task t on t.run_id = a.run_id and t.number = a.task_number
+ where a.run_id = :run_id and a.outcome = 'ok' and a.duration_s > 0;
+
+-- name: count_doubled
+select count(*) as count from event where run_id = :run_id and type = 'attempt.doubled';
+
 -- name: sum_attempts
 select outcome, count(*) as count, sum(cost_usd) as cost_usd, sum(duration_s) as duration_s, max(cost_usd) as max_cost_usd
   from attempt where run_id = :run_id group by outcome;

@@ -52,6 +52,20 @@ update task
                )) <= :host_memory_mb)
 returning *;
 
+-- name: claim_copy
+-- A second attempt beside a live one of a running task, by the same conditions.
+update task
+   set attempts = attempts + 1
+ where run_id = :run_id and number = :number and state = 'running' and hold_asked = 0 and :now >= 0 and :worker is not null
+   and exists (select 1 from run where id = :run_id and epoch = :epoch and state = 'running')
+   and not exists (select 1 from host where host.name = :host and host.desired <> 'running')
+   and (:memory_mb = 0 or :host_memory_mb is null or :memory_mb + (
+        select coalesce(sum(memory_mb), 0) from attempt
+         where host = :host and state in ('leased', 'starting', 'running')
+           and (lease_expires_at > :now or run_id || '.' || task_number || '.' || number in (select value from json_each(:others))
+               )) <= :host_memory_mb)
+returning *;
+
 -- name: succeed_task
 -- Any state without a verdict -> done: a late verdict counts if the task has none yet.
 update task
