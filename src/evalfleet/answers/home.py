@@ -44,6 +44,7 @@ class BenchmarkFacts(Answer, frozen=True, kw_only=True):
     name: str
     title: str
     ready: bool
+    options: dict[str, str]  # of its own, for `--option`, and what each means
     requirements: list[Need]
     tasks: list[BenchmarkTask]
 

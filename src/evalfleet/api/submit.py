@@ -72,6 +72,7 @@ def submit_benchmark(
     max_steps: int | None = None,
     model: str | None = None,
     base_url: str | None = None,
+    options: Mapping[str, str] | None = None,
     json_name: str | None = None,
     waa_root: Folder | None = None,
     name: str | None = None,
@@ -94,7 +95,8 @@ def submit_benchmark(
         max_steps: steps per episode; else the benchmark's own.
         model: that the agent asks, where it asks one.
         base_url: of the endpoint that serves the model.
-        json_name, waa_root: waa: a list of its tasks, such as test_small.json; your checkout, for lists and instructions.
+        options: the benchmark's own, as `evalfleet benchmarks NAME` lists them.
+        json_name, waa_root: until 0.3: the options `list` and `checkout` of waa.
         name, workers, pool, home: as for `submit`.
         folder: where the attempts start, and where the module of an own agent lies; else the current one.
         settings: the keys of `[run]` in the task file; they override what the benchmark says. `files` are those that the
@@ -107,12 +109,12 @@ def submit_benchmark(
     wanted = _wanted(name, workers, settings)
     given = {"agent": agent, "tasks": tasks, "domain": domain, "seed": seed, "repeat": repeat, "max_steps": max_steps}
     given |= {"task": (task,) if isinstance(task, str) else tuple(task), "model": model, "base_url": base_url}
-    given |= {"json_name": json_name, "waa_root": None if waa_root is None else os.fspath(waa_root)}
-    options = submitting.benchmark_options({**given, "files": tuple(wanted.pop("files", ()))})
+    given |= {"json_name": json_name, "waa_root": None if waa_root is None else os.fspath(waa_root), "options": options}
+    chosen = submitting.benchmark_options({**given, "files": tuple(wanted.pop("files", ()))})
     machine = config.load(home)
     found = submitting.benchmark_submission(
         benchmark,
-        options,
+        chosen,
         machine,
         folder=str(Path(folder or ".").absolute()),
         remote=pool is not None,

@@ -44,8 +44,9 @@ class BenchmarkOptions(Struct, frozen=True, kw_only=True):
     model: str | None = None  # for an agent that asks one
     base_url: str | None = None  # of the endpoint that serves the model
     files: tuple[str, ...] = ()  # in the run's folder, which the agent needs on a pool's hosts besides its own
-    json_name: str | None = None  # waa: a list of tasks
-    waa_root: str | None = None  # waa: the user's checkout
+    options: Mapping[str, str] = {}  # the benchmark's own; see `TakesOptions`
+    json_name: str | None = None  # until 0.3: option `list` of waa
+    waa_root: str | None = None  # until 0.3: option `checkout` of waa
 
 
 class Selection(BenchmarkOptions, frozen=True, kw_only=True):
@@ -173,6 +174,16 @@ class Prepares(Protocol):
             restarted: what was restarted before, by the checks' `of`; it is not again. The caller adds the checks that
                 are marked as `restarted`.
         """
+        ...
+
+
+@runtime_checkable
+class TakesOptions(Protocol):
+    """What a benchmark has besides, if its runs take options that other benchmarks do not know."""
+
+    @property
+    def own_options(self) -> Mapping[str, str]:
+        """What each means, by the names that `--option NAME=VALUE` takes."""
         ...
 
 

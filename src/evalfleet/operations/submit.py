@@ -21,7 +21,9 @@ from evalfleet.taskfile import Submission, missing_secrets
 from evalfleet.validation import explain, sentence, suggestion
 
 if TYPE_CHECKING:
-    from evalfleet.benchmarks.base import BenchmarkOptions
+    from evalfleet.benchmarks.base import Benchmark, BenchmarkOptions
+
+_FORMER = {"json_name": "list", "waa_root": "checkout"}  # options of waa that were options of `run`
 
 
 class RunOptions(Struct, frozen=True, kw_only=True):
@@ -83,15 +85,32 @@ def benchmark_submission(
 
     benchmark = benchmarks.find(name, settings)
     own = isinstance(benchmark, OwnAgents)
-    if not own and (options.json_name or options.waa_root):
-        raise InputError(f"{'--json-name' if options.json_name else '--waa-root'} is for waa, not for {name}.")
+    own_options = _own_options(benchmark, options, say)
     if not options.agent:
         known, others = (
             (benchmark.agents, "another that it knows") if own else (agents.names(), f"your own as {agents.OWN}")
         )
         raise InputError(f"{name} needs --agent: {', '.join(known)}, or {others}.")
-    selection = Selection(**asdict(options), timeout_s=timeout_s, remote=remote)
+    given = asdict(replace(options, options=own_options))
+    selection = Selection(**given, timeout_s=timeout_s, remote=remote)
     return submission(benchmark, selection, settings, folder=folder, say=say)
+
+
+def _own_options(benchmark: Benchmark, options: BenchmarkOptions, say: Callable[[str], None]) -> dict[str, str]:
+    """The options that only this benchmark knows, with those that had words of their own until 0.3. Raises InputError."""
+    from evalfleet.benchmarks.base import TakesOptions
+
+    given = dict(options.options)
+    for former, word in _FORMER.items():
+        if (value := getattr(options, former)) is not None:
+            say(f"--{former.replace('_', '-')} goes away with version 0.3; write --option {word}={value}")
+            given.setdefault(word, value)
+    known: Mapping[str, str] = benchmark.own_options if isinstance(benchmark, TakesOptions) else {}
+    wrong = next((word for word in given if word not in known), None)
+    if wrong is not None:
+        takes = f"takes: {', '.join(known)}" if known else "takes no options of its own"
+        raise InputError(f"option {wrong}: is not known; {benchmark.name} {takes}.")
+    return given
 
 
 def require_benchmark(name: str) -> None:

@@ -123,7 +123,7 @@ def test_all_tasks_on_10_workers_with_faults(tmp_path: Path, fleet: Fleet):
 
 
 def test_progress_and_files_of_a_task(waa: Arena, fleet: Fleet):
-    summary = run(fleet, "--task", PAD, "--waa-root", str(waa.folder))
+    summary = run(fleet, "--task", PAD, "--option", f"checkout={waa.folder}")
     (row,) = summary["results"]
     assert (row["key"], row["domain"], row["score"], row["steps"]) == (PAD, "notepad", score_of(PAD[8:]), 3)
     lines = [line for event in fleet.events() for line in event["data"].get("lines", [])]
@@ -400,8 +400,10 @@ def test_tasks_ask_the_daemon_that_the_person_uses(waa: Arena, fleet: Fleet):
 
 
 def test_lists_of_the_container_and_the_checkout(waa: Arena, fleet: Fleet):
-    assert run(fleet, "--json-name", "test_small.json")["tasks"]["total"] == 2
-    again = run(fleet, "--json-name", "test_small.json", "--waa-root", str(waa.folder), "--repeat", "2", "--tasks", "1")
+    assert run(fleet, "--option", "list=test_small.json")["tasks"]["total"] == 2
+    again = run(
+        fleet, "--option", "list=test_small.json", "--option", f"checkout={waa.folder}", "--repeat", "2", "--tasks", "1"
+    )
     assert [row["key"] for row in again["results"]] == [PAD, f"{PAD}_1"]
 
 
@@ -413,9 +415,9 @@ def test_lists_of_the_container_and_the_checkout(waa: Arena, fleet: Fleet):
         (("--agent", "my:Agent"), "--agent my:Agent: waa brings its own agents"),
         (("--agent", "navi", "--domain", "word"), '--domain: no domain matches "word"; known here: chrome, clock'),
         (("--agent", "navi", "--task", "notepad/none"), 'waa has no task "notepad/none"'),
-        (("--agent", "navi", "--waa-root", "nowhere"), "--waa-root: there is no folder nowhere"),
-        (("--agent", "navi", "--waa-root", "."), "--waa-root: . is not a checkout of WindowsAgentArena"),
-        (("--agent", "navi", "--json-name", "x.json"), "--json-name x.json: docker exec failed: cat: "),
+        (("--agent", "navi", "--option", "checkout=nowhere"), "option checkout: there is no folder nowhere"),
+        (("--agent", "navi", "--option", "checkout=."), "option checkout: . is not a checkout of WindowsAgentArena"),
+        (("--agent", "navi", "--json-name", "x.json"), "option list=x.json: docker exec failed: cat: "),
         (("--agent", "navi", "--model", "-x"), "--model '-x': is not the name of a model"),
     ],
 )
@@ -428,9 +430,9 @@ def test_bad_input(standing: Arena, fleet: Fleet, args: tuple[str, ...], said: s
 
 
 def test_options_of_waa_are_refused_elsewhere(fleet: Fleet):
-    done = fleet.command("run", "miniwob", "--agent", "random", "--waa-root", ".")
+    done = fleet.command("run", "miniwob", "--agent", "random", "--option", "checkout=.")
     assert done.returncode == 2
-    assert "--waa-root is for waa, not for miniwob" in done.stderr
+    assert "option checkout: is not known; miniwob takes no options of its own" in done.stderr
 
 
 def test_prepare(waa: Arena, fleet: Fleet):

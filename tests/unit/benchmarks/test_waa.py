@@ -46,7 +46,7 @@ def test_the_real_task_files(monkeypatch: pytest.MonkeyPatch):
     assert checkout.domains("test_all.json") == index()
     assert all(checkout.instruction(f"{domain}/{task}") for domain, ids in index().items() for task in ids)
     monkeypatch.setenv("OPENAI_API_KEY", "x")
-    small = waa().tasks(Selection(agent="navi", model="m", json_name="test_small.json", waa_root=str(DATA)))
+    small = waa().tasks(Selection(agent="navi", model="m", options={"list": "test_small.json", "checkout": str(DATA)}))
     assert sorted(task["domain"] for task in small) == ["chrome"] * 3 + ["libreoffice_calc"] * 3
     assert small[0]["payload"]["instruction"]
 
@@ -82,7 +82,7 @@ def test_broken_checkouts(tmp_path: Path):
         found.domains("test_x.json")
     with pytest.raises(InputError, match="is not the name of a file"):
         found.domains("../x.json")
-    with pytest.raises(InputError, match="the list and the task files of --waa-root do not match"):
+    with pytest.raises(InputError, match="the list and the task files of the checkout do not match"):
         found.instruction("notepad/a")
     file = tmp_path / "root" / "examples" / "notepad" / "a.json"
     for text, said in {"{": "not valid JSON", "[]": 'an object with "instruction"', "{}": "instruction"}.items():

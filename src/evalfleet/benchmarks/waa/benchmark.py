@@ -53,11 +53,15 @@ _NO_AZURE = (
 
 
 class Waa:
-    """Implements `Benchmark`, `Prepares`, `OwnAgents` and `ShowsScreen`."""
+    """Implements `Benchmark`, `Prepares`, `OwnAgents`, `TakesOptions` and `ShowsScreen`."""
 
     name = "waa"
     title = "Windows Agent Arena: tasks in Windows, in WAA's own container with WAA's own agents"
     agents: Sequence[str] = ("navi",)
+    own_options: Mapping[str, str] = {
+        "list": "a task list of WAA, such as test_small.json",
+        "checkout": "your WAA checkout, for task lists and instructions",
+    }
     needs_kvm = True
     container = "winarena"
     tools: Tools
@@ -141,8 +145,9 @@ class Waa:
     def tasks(self, selection: Selection) -> Sequence[Mapping[str, Any]]:
         if selection.model is not None and not _MODEL.fullmatch(selection.model):
             raise InputError(f"--model {selection.model!r}: is not the name of a model.")
-        checkout = Checkout(selection.waa_root) if selection.waa_root else None
-        domains = self._domains(checkout, selection.json_name)
+        root = selection.options.get("checkout")
+        checkout = Checkout(root) if root else None
+        domains = self._domains(checkout, selection.options.get("list"))
         environ = config.environment()
         setup = self._setup(selection, environ)
         here = () if selection.remote else _DOCKER  # a pool's hosts have their own
@@ -213,7 +218,9 @@ class Waa:
         try:
             return parse_list(Docker(self._waa.docker).read(container, path), f"{container}:{path}")
         except DockerError as error:
-            raise InputError(f"--json-name {name}: {error}; or name a checkout of WAA with --waa-root.") from None
+            raise InputError(
+                f"option list={name}: {error}; or name a checkout of WAA with --option checkout=DIR."
+            ) from None
 
 
 def _refuse_episode() -> NoReturn:

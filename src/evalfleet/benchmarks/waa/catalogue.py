@@ -60,20 +60,22 @@ class Checkout:
         """Raises InputError: there is no such folder, or it is not WAA."""
         place = Path(root).expanduser().absolute()
         if not place.is_dir():
-            raise InputError(f"--waa-root: there is no folder {root}.")
+            raise InputError(f"option checkout: there is no folder {root}.")
         found = next((place / way for way in _PLACES if (place / way / "examples").is_dir()), None)
         if found is None:
-            raise InputError(f"--waa-root: {root} is not a checkout of WindowsAgentArena: it has no {FOLDER}/examples.")
+            raise InputError(
+                f"option checkout: {root} is not a checkout of WindowsAgentArena: it has no {FOLDER}/examples."
+            )
         self._folder = found
 
     def domains(self, name: str) -> Domains:
         """The tasks of a list. Raises InputError."""
         if not _NAME.fullmatch(name):
-            raise InputError(f"--json-name: {name!r} is not the name of a file in {FOLDER}, such as test_small.json.")
+            raise InputError(f"option list: {name!r} is not the name of a file in {FOLDER}, such as test_small.json.")
         path = self._folder / name
         if not path.is_file():
             known = ", ".join(sorted(each.name for each in self._folder.glob("*.json"))) or "none"
-            raise InputError(f"--json-name: there is no {name} in {self._folder}; there: {known}.")
+            raise InputError(f"option list: there is no {name} in {self._folder}; there: {known}.")
         return parse_list(_text(path), str(path))
 
     def instruction(self, task: str) -> str:
@@ -81,7 +83,7 @@ class Checkout:
         path = self._folder / "examples" / f"{task}.json"
         if not path.is_file():
             raise InputError(
-                f"task {task}: there is no {path}; the list and the task files of --waa-root do not match."
+                f"task {task}: there is no {path}; the list and the task files of the checkout do not match."
             )
         found = _json(_text(path), str(path))
         said = cast("dict[str, Any]", found).get("instruction") if isinstance(found, dict) else None

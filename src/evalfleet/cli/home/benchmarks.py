@@ -45,11 +45,14 @@ def command(name: str | None, as_json: bool, home: str | None) -> None:
 
 
 def _whole(benchmark: Benchmark) -> BenchmarkFacts:
+    from evalfleet.benchmarks.base import TakesOptions
+
     needs = benchmark.requirements()
     return BenchmarkFacts(
         name=benchmark.name,
         title=benchmark.title,
         ready=all(need.present for need in needs),
+        options=dict(benchmark.own_options) if isinstance(benchmark, TakesOptions) else {},
         requirements=convert(needs, list[Need], from_attributes=True),
         tasks=convert(benchmark.catalogue(), list[BenchmarkTask], from_attributes=True),
     )
@@ -61,6 +64,8 @@ def _page(told: BenchmarkFacts) -> str:
         lines.append(f"  {'+' if need.present else '-'} {need.what}: {need.found}")
         if not need.present:
             lines.append(f"      install it with: {need.install}")
+    if told.options:
+        lines += ["", "takes", *(f"  --option {name}=…  {meaning}" for name, meaning in told.options.items())]
     if not told.tasks:
         return "\n".join([*lines, "", "Its tasks can be listed once that is installed."])
     by_domain: dict[str, list[str]] = {}

@@ -45,10 +45,15 @@ OPTIONS: dict[str, Callable[[Command], Command]] = {
         type=click.IntRange(min=1),
         help="Benchmark: maximum steps per episode.  [default: the benchmark's]",
     ),
-    "json_name": click.option("--json-name", metavar="FILE", help="waa: a task list of WAA, such as test_small.json."),
-    "waa_root": click.option(
-        "--waa-root", metavar="DIR", help="waa: your WAA checkout, for task lists and instructions."
+    "options": click.option(
+        "--option",
+        "options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Benchmark: an option of its own, from `evalfleet benchmarks NAME`; repeatable.",
     ),
+    "json_name": click.option("--json-name", hidden=True),
+    "waa_root": click.option("--waa-root", hidden=True),
     "files": click.option(
         "--file",
         "files",
@@ -97,7 +102,7 @@ def submission_of(
         return _of_benchmark(source, dict(chosen), settings, timeout_s, remote)
     if chosen:
         first = next(iter(name for name in OPTIONS if name in chosen))
-        option = "--file" if first == "files" else f"--{first.replace('_', '-')}"
+        option = f"--{first.removesuffix('s') if first in ('files', 'options') else first.replace('_', '-')}"
         raise click.UsageError(f"{option} is for benchmarks only, and {source!r} is a task file.")
     return load(source)
 
@@ -117,6 +122,9 @@ def _of_benchmark(
     file: str | None = chosen.pop("tasks_file", None)
     if file is not None:
         chosen["task"] = (*chosen.get("task", ()), *keys_in(file, registry.find(name, settings)))
+    if "options" in chosen:
+        pairs = (str(one).partition("=") for one in chosen["options"])
+        chosen["options"] = {word: value for word, _, value in pairs}
     return benchmark_submission(
         name,
         benchmark_options(chosen),
