@@ -53,6 +53,7 @@ long: setup ## the tests that take a minute or more each; CI runs them after `ma
 	@scripts/azurite
 	@scripts/guest-image small >/dev/null
 	@scripts/guest-image desk >/dev/null
+	@scripts/waa-client
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long
 
 real-azure: setup ## with an account: check what the emulator assumes of Azure, for about $2
