@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 # The contracts are shipped in the package; here, as in a test module, a failing assert shall show its values.
-pytest.register_assert_rewrite("evalfleet.testing", "tests.support")
+pytest.register_assert_rewrite("evalfleet.testing", "tests.contract.store", "tests.support")
 
 # Tasks and hosts of tests start `python3` thousands of times. Where that is the shim of a version manager, each start runs twenty
 # shell scripts first; this one is started directly.

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.contract.store.contract import StoreContract
 
 from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
-from evalfleet.testing.store.contract import StoreContract
 
 # What is tested here is not the disk, and memory is faster.
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

@@ -15,20 +15,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.store import cases
 
 from evalfleet.errors import Owned
 from evalfleet.model import Policy, TaskState
 from evalfleet.store.open import open_reader, open_store
 from evalfleet.store.store import Store
-from evalfleet.testing.store import cases
 
+ROOT = Path(__file__).parents[2]
 PRELUDE = """
 import os, signal, sys, time
 from pathlib import Path
 from evalfleet.model import *
 
 from evalfleet.store.open import open_reader, open_store
-from evalfleet.testing.store import cases
+from tests.support.store import cases
 home = Path(sys.argv[1])
 """
 
@@ -43,6 +44,7 @@ def start() -> Iterator[Start]:
     def begin(code: str, *arguments: object) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-c", PRELUDE + code, *map(str, arguments)],
+            cwd=ROOT,  # where it finds `tests`
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tests.support.store import cases
 from tests.support.web_client import serving
 
 from evalfleet.hosts.attempt_files import files_inside, open_inside, read_inside
@@ -28,7 +29,6 @@ from evalfleet.runner.redact import Redactor
 from evalfleet.runner.safe_files import remove
 from evalfleet.runner.spool.spool import fetch
 from evalfleet.store.open import open_store
-from evalfleet.testing.store import cases
 
 WITNESS = b"witness: correct-horse-battery\n"
 FOR_S = 1.5

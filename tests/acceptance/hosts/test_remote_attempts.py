@@ -19,6 +19,7 @@ from aiohttp import web
 from msgspec.structs import replace
 from tests.support import sshd
 from tests.support.fleet import DEADLINE_S
+from tests.support.store import cases
 from tests.support.web_client import Client, serving
 
 from evalfleet.hosts.ssh import pool
@@ -26,7 +27,6 @@ from evalfleet.hosts.ssh.visit import live_files
 from evalfleet.model import Policy
 from evalfleet.store.open import open_store
 from evalfleet.testing.pages import picture
-from evalfleet.testing.store import cases
 from evalfleet.web import host_connections
 from evalfleet.web.handlers import remote_attempts, screens
 

@@ -13,6 +13,7 @@ import anyio
 import pytest
 from tests.support import sshd
 from tests.support.fleet import Fleet, fleet_at, wait_for
+from tests.support.store import cases
 
 from evalfleet.engine.attempts.launch import canary_of
 from evalfleet.hosts.base import CanarySpec, Inbox
@@ -20,7 +21,6 @@ from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
 from evalfleet.layout import Home
 from evalfleet.store.open import open_store
 from evalfleet.testing.backend_contract import Watcher, launch
-from evalfleet.testing.store import cases
 
 # Says in the ledger who it is, and whether somebody else was there: the witness is a lock that evalfleet does not know.
 TASK = """

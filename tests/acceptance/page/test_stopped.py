@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from tests.support.fleet import Fleet, wait_for
 from tests.support.page_view import BUILT, CHROMIUM, MISSING, viewed
+from tests.support.store.cases import drive
 from tests.support.web_server import serve
 
 from evalfleet.core.breaker import Breaker, Mark
 from evalfleet.model import BreakerState, Kind
 from evalfleet.pools.settings import PoolSettings
 from evalfleet.store.open import open_store
-from evalfleet.testing.store.cases import drive
 
 pytestmark = [pytest.mark.skipif(CHROMIUM is None or not BUILT, reason=MISSING), pytest.mark.slow]
 

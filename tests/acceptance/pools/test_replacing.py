@@ -7,12 +7,12 @@ from threading import Event
 
 import pytest
 from tests.acceptance.pools.test_work import begun, claimed
+from tests.support.store import cases
 from tests.support.web_site import NAME, Site, site
 
 from evalfleet.emulator.scenario import Scenario
 from evalfleet.model import HostWork
 from evalfleet.operations import pools as commands
-from evalfleet.testing.store import cases
 
 pytestmark = pytest.mark.anyio
 ONE, TWO, THREE = "evalfleet-1", "evalfleet-2", "evalfleet-3"

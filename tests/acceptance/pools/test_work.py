@@ -9,12 +9,12 @@ from pathlib import Path
 import anyio
 import pytest
 from msgspec.structs import replace
+from tests.support.store import cases
 from tests.support.web_site import NAME, Site, site
 
 from evalfleet.core.hosts.lifecycle import HOUR_S
 from evalfleet.model import Attempt, DesiredState, Policy, Run
 from evalfleet.operations import pools as commands
-from evalfleet.testing.store import cases
 
 pytestmark = pytest.mark.anyio
 ONE, TWO = "evalfleet-1", "evalfleet-2"

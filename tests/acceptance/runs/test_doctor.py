@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from tests.support.fleet import Fleet, fleet_at, wait_for
 from tests.support.runner import RunnerSpool, a_spec, is_alive
+from tests.support.store import cases
 
 from evalfleet.cli.home.shared import doctor_checks
 from evalfleet.hosts.local import orphans
 from evalfleet.store.open import open_store
-from evalfleet.testing.store import cases
 
 NAMES = ["python", "sqlite", "home", "file system", "disk", "open files", "database", "spool", "write lock"]
 NAMES += ["runner python", "socket folder", "runner", "processes"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.fleet import Fleet, wait_for
+from tests.support.store import cases
 
 from evalfleet.core.failures.judge import Pattern
 from evalfleet.errors import Owned, WrongState
@@ -16,7 +17,6 @@ from evalfleet.model import Blame, Failure, Kind, Outcome, Policy, Run, TaskStat
 from evalfleet.operations.rejudge import Change, rejudge, review
 from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
-from evalfleet.testing.store import cases
 
 PATTERN = """\
 [[judge.pattern]]

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec import Struct
+from tests.support.store import cases
 from tests.support.store.model import Model, ModelAttempt
 from tests.support.store.replay import Replay
 
@@ -29,7 +30,6 @@ from evalfleet.model import Attempt, AttemptState, Outcome, Policy, Run, TaskSta
 from evalfleet.store.attempts.records import Progress
 from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
-from evalfleet.testing.store import cases
 
 A, T = AttemptState, TaskState
 TASKS = 5

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.support.store import cases
 
 from evalfleet.daemon.alerts.actions import _take, due  # pyright: ignore[reportPrivateUsage]
 from evalfleet.daemon.alerts.state import FIRED, RESOLVED
@@ -17,7 +18,6 @@ from evalfleet.engine.requests import barred
 from evalfleet.model import DesiredState, HostState, RunState
 from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
-from evalfleet.testing.store import cases
 
 
 @pytest.fixture

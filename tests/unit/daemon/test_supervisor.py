@@ -14,6 +14,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from msgspec.structs import replace
+from tests.support.store import cases
 from tests.support.web_client import Client, serving
 
 from evalfleet.daemon.pool_children import PoolChildren, PoolStanding
@@ -21,7 +22,6 @@ from evalfleet.daemon.supervisor import Child, ChildSupervisor, Next
 from evalfleet.model import HostState, PauseCause
 from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
-from evalfleet.testing.store import cases
 from evalfleet.web.server import Options
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 from msgspec.structs import replace
+from tests.support.store import cases
 
 from evalfleet.core.hosts.load import Load
 from evalfleet.engine.hosts.metrics import HostMetrics
@@ -15,7 +16,6 @@ from evalfleet.hosts.base import HostInfo
 from evalfleet.store.open import open_store
 from evalfleet.store.thread import StoreThread
 from evalfleet.testing.clock import FakeClock
-from evalfleet.testing.store import cases
 
 
 async def test_each_answer_is_a_sample(home: Path):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.store import cases
 
 from evalfleet.core.transitions import WORKER_EDGES
 from evalfleet.model import Event, Policy, Requests, WorkerState
@@ -16,7 +17,6 @@ from evalfleet.report.terminal.lines import Line
 from evalfleet.report.terminal.live import worker_lines
 from evalfleet.store.attempts.records import Claim
 from evalfleet.store.open import open_store
-from evalfleet.testing.store import cases
 
 
 def told(*types: str | tuple[str, dict[str, Any]]) -> list[Event]:

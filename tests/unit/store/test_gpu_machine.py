@@ -10,6 +10,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
+from tests.support.store import cases
 
 from evalfleet.core.gpus.allocation import Grant, in_turn
 from evalfleet.core.gpus.cards import Card, Ticket, blocked
@@ -20,7 +21,6 @@ from evalfleet.store.gpus.records import AVOID_S, CLEAN_S, TICKET_S, Ask, Progra
 from evalfleet.store.home import process
 from evalfleet.store.open import open_store
 from evalfleet.testing.clock import FakeClock
-from evalfleet.testing.store import cases
 
 HERE = frozenset({"h"})
 CARDS = 5

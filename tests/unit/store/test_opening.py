@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.support.store import cases
 
 from evalfleet.errors import StoreBusy, StoreCorrupt, StoreError, StoreTooNew, StoreUnwritable
 from evalfleet.store.database import sqlite, statements
@@ -17,7 +18,6 @@ from evalfleet.store.database.statements import Migration
 from evalfleet.store.open import open_reader, open_store
 from evalfleet.store.reader import StoreReader
 from evalfleet.store.store import Store
-from evalfleet.testing.store import cases
 
 FILE = "evalfleet.db"
 

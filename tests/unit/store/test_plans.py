@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.store import cases
 
+from evalfleet import store as store_package
 from evalfleet.model import TaskState
 from evalfleet.store.database.sqlite import DIALECT, SqliteDatabase
 from evalfleet.store.database.statements import statements
 from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
-from evalfleet.testing.store import cases
 
 TASKS = 20_000
 
@@ -67,7 +68,7 @@ def test_an_index_is_used(store: Store, name: str, index: str) -> None:
 
 
 def test_every_statement_is_used() -> None:
-    source = "".join(path.read_text() for path in Path(cases.__file__).parents[2].joinpath("store").rglob("*.py"))
+    source = "".join(path.read_text() for path in Path(store_package.__file__).parent.rglob("*.py"))
     unused = [name for name in statements(DIALECT) if f'"{name}"' not in source]
     assert unused == []
 
@@ -129,7 +130,7 @@ def test_counts_stand_for_attempts(tmp_path: Path) -> None:
 
 
 def test_every_dialect_has_the_same_statements() -> None:
-    folder = Path(cases.__file__).parents[2] / "store" / "sql"
+    folder = Path(store_package.__file__).parent / "sql"
     names = {dialect.name: set(statements(dialect.name)) for dialect in folder.iterdir()}
     assert DIALECT in names
     assert all(found == names[DIALECT] for found in names.values())

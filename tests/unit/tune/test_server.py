@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.support.store.cases import claimed, drive
 
 from evalfleet.engine.attempts.launch import launch_of
 from evalfleet.errors import InputError
 from evalfleet.report.studies.study import as_flags
 from evalfleet.store.open import open_store
-from evalfleet.testing.store.cases import claimed, drive
 from evalfleet.tune.server import flag_words
 from evalfleet.tune.study import Study, study_of
 from evalfleet.tune.tasks import trial_spec

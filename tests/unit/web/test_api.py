@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.store import cases
 from tests.support.web_client import Client, serving
 
 from evalfleet.daemon.readers import Answer
@@ -17,7 +18,6 @@ from evalfleet.model import Policy, TaskState
 from evalfleet.store.database.file_lock import FileLock
 from evalfleet.store.open import open_store
 from evalfleet.store.reader import StoreReader
-from evalfleet.testing.store import cases
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 30
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+from tests.support.store import cases
 from tests.support.web_client import serving
 
 from evalfleet.core.gpus.cards import Card
 from evalfleet.store.open import open_store
-from evalfleet.testing.store import cases
 
 EVIL = "GPU-<script>'; drop table gpu; --"
 

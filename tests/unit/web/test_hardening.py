@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 import anyio
 import pytest
+from tests.support.store import cases
 from tests.support.web_client import Client, serving
 
 from evalfleet.daemon import file_limit
@@ -23,7 +24,6 @@ from evalfleet.daemon.file_limit import lower_file_limit, raise_file_limit
 from evalfleet.model import Role, Verb
 from evalfleet.store.open import open_store
 from evalfleet.testing.clock import FakeClock
-from evalfleet.testing.store import cases
 from evalfleet.web import feed, server
 from evalfleet.web.handlers import desktops
 from evalfleet.web.handlers import feed as streaming

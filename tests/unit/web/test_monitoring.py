@@ -13,6 +13,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
+from tests.support.store import cases
 from tests.support.web_client import Client, serving
 
 from evalfleet.core.gpus.cards import Card
@@ -20,7 +21,6 @@ from evalfleet.core.hosts.load import Load, Sample
 from evalfleet.daemon.alerts.service import AlertService
 from evalfleet.model import HostState, Policy, TaskState
 from evalfleet.store.open import open_store
-from evalfleet.testing.store import cases
 from evalfleet.web.metrics import home as metrics
 from evalfleet.web.metrics.exposition import METRICS
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.support.store import cases
 from tests.support.web_client import Client, serving
 
 from evalfleet.config.core_tables import AzureTable
@@ -17,7 +18,6 @@ from evalfleet.daemon.pool_children import PoolChildren, PoolStanding, standings
 from evalfleet.model import DesiredState, HostState, Policy
 from evalfleet.pools.kinds import registry
 from evalfleet.store.open import open_store
-from evalfleet.testing.store import cases
 from evalfleet.web.server import Options
 
 HOSTS = '[[host]]\nname = "box"\naddress = "127.0.0.1"\nslots = 3\nprice_usd_per_hour = 0.5\n'

@@ -10,12 +10,12 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
+from tests.support.store import cases
 from tests.support.web_client import Client, serving
 
 from evalfleet.layout import Home
 from evalfleet.model import Policy, Role, TaskSpec
 from evalfleet.store.open import open_store
-from evalfleet.testing.store import cases
 from evalfleet.web.server import Options
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 30

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.store import cases
 
 from evalfleet.errors import NotFound
 from evalfleet.model import Role, TaskState, Verb
 from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
-from evalfleet.testing.store import cases
 
 
 class AccessContract:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+from tests.support.store import cases
 
 from evalfleet.core.gpus.cards import Card
 from evalfleet.model import Attempt, Device, Requests, Run
 from evalfleet.store.attempts.records import Claim
 from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
-from evalfleet.testing.store import cases
 
 
 def _claim(task_number: int, *indices: int, host: str = "h1", others: frozenset[str] = frozenset()) -> Claim:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 
 import pytest
+from tests.support.store import cases
 
 from evalfleet.core import transitions
 from evalfleet.errors import EvalfleetError, InputError, NotFound, Owned
@@ -13,7 +14,6 @@ from evalfleet.model import JsonObject, Policy, Requests, Run, RunState, TaskSpe
 from evalfleet.store.attempts.records import Progress
 from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
-from evalfleet.testing.store import cases
 
 HOSTILE = ["../../x", "a b", "new\nline", "\U0001f642", "x" * 300, "'; drop table run; --", "%_\\", "tab\t", "\x7f"]
 REASON: JsonObject = {"cause": "operator", "message": "wait"}

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.support.store import cases
 
 from evalfleet.core.gpus.cards import Card
 from evalfleet.core.transitions import GPU_EDGES
@@ -21,7 +22,6 @@ from evalfleet.store.gpus.records import AVOID_S, CLEAN_S, PROGRAM_S, TICKET_S, 
 from evalfleet.store.home import process
 from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
-from evalfleet.testing.store import cases
 
 HERE = frozenset({"h1"})
 

@@ -14,18 +14,19 @@ of two controllers are skipped.
 
 from __future__ import annotations
 
-from evalfleet.testing.store.access import AccessContract
-from evalfleet.testing.store.attempts import AttemptContract
-from evalfleet.testing.store.daemon import DaemonContract
-from evalfleet.testing.store.database import DatabaseContract
-from evalfleet.testing.store.devices import DeviceContract
-from evalfleet.testing.store.gpus import GpuContract
-from evalfleet.testing.store.hosts import HostContract
-from evalfleet.testing.store.loads import LoadContract
-from evalfleet.testing.store.pools import PoolContract
-from evalfleet.testing.store.queries import ReadingContract
-from evalfleet.testing.store.requests import SteeringContract
-from evalfleet.testing.store.runs import RunContract
+from tests.contract.store.access import AccessContract
+from tests.contract.store.attempts import AttemptContract
+from tests.contract.store.daemon import DaemonContract
+from tests.contract.store.devices import DeviceContract
+from tests.contract.store.gpus import GpuContract
+from tests.contract.store.hosts import HostContract
+from tests.contract.store.loads import LoadContract
+from tests.contract.store.pools import PoolContract
+from tests.contract.store.queries import ReadingContract
+from tests.contract.store.requests import SteeringContract
+from tests.contract.store.runs import RunContract
+
+from evalfleet.testing.database_contract import DatabaseContract
 
 
 class StoreContract(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.store import cases
 
 from evalfleet.errors import NotFound, WrongState
 from evalfleet.model import Policy
 from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
-from evalfleet.testing.store import cases
 
 
 class PoolContract:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tests.support.store import cases
+
 from evalfleet.core.hosts.load import KEPT_S, Load, Sample
 from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
-from evalfleet.testing.store import cases
 
 
 class LoadContract:

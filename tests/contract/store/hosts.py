@@ -8,13 +8,13 @@ from itertools import product
 
 import pytest
 from msgspec.structs import replace
+from tests.support.store import cases
 
 from evalfleet.core import transitions
 from evalfleet.errors import NotFound, Owned, WrongState
 from evalfleet.model import DesiredState, HostState, Policy, PoolState
 from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
-from evalfleet.testing.store import cases
 
 
 class HostContract:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+from tests.support.store import cases
 
 from evalfleet.model import Attempt, AttemptState, Blame, Kind, Outcome, Policy, Run, TaskState, Verdict
 from evalfleet.store.attempts.records import Progress
 from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
-from evalfleet.testing.store import cases
 
 A, T = AttemptState, TaskState
 

@@ -1,4 +1,8 @@
-"""The contract of a database under a store: what every kind must do besides executing statements."""
+"""The contract of a database under a store: what every kind must do besides executing statements.
+
+Its tests subclass `DatabaseContract` and give two fixtures: `store`, an empty `Store` over the database, measured by the clock
+of the fixture `clock`, and `another`, a second one over the same data.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,16 @@ from typing import Any
 import pytest
 
 from evalfleet.errors import InputError
+from evalfleet.model import Policy, Run, TaskSpec
 from evalfleet.store.database.base import Conflict
 from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
-from evalfleet.testing.store import cases
+
+
+def submitted(store: Store, tasks: int) -> Run:
+    """A new run with that many tasks."""
+    specs = [TaskSpec(key=f"task_{number}", domain="d", command=("true",)) for number in range(1, tasks + 1)]
+    return store.runs.submit("a run", Policy(), specs, folder="/tmp", base_env={})
 
 
 def task_values(run_id: str, numbers: range, key: str = "more") -> Iterator[dict[str, Any]]:
@@ -55,7 +65,7 @@ class DatabaseContract:
         assert [event.type for event in store.events.of_run("r")] == ["kept", "kept too"]
 
     def test_a_key_that_exists_is_a_conflict_and_the_transaction_goes_on(self, store: Store) -> None:
-        run = cases.submit(store, 2)
+        run = submitted(store, 2)
         with store.database.transaction():
             with pytest.raises(Conflict), store.database.transaction():
                 store.database.many("insert_task", task_values(run.id, range(4, 1, -1)))
@@ -69,7 +79,7 @@ class DatabaseContract:
         assert [event.type for event in store.events.of_run("r")] == ["afterwards"]
 
     def test_a_stream_gives_all_rows_in_order(self, store: Store) -> None:
-        run = cases.submit(store, 1500)
+        run = submitted(store, 1500)
         streamed = [row["key"] for row in store.database.stream("select_members", run_id=run.id)]
         assert sorted(streamed) == sorted(task.key for task in store.tasks.all(run.id))
 
