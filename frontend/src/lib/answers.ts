@@ -61,6 +61,7 @@ export interface Artifact {
 export interface AttemptCounts {
   total: number;
   by_outcome: Record<string, number>;
+  doubled: number;
 }
 
 /** One attempt with its film and files. */
@@ -295,6 +296,13 @@ export interface DomainSummary {
   score_valid: number | null;
   ci95_valid: [number, number] | null;
   avg_duration_s: number | null;
+}
+
+/** A mean, and the interval that 90 % of the simulated runs lie in. */
+export interface Estimate {
+  mean: number;
+  low: number;
+  high: number;
 }
 
 export interface EventPage {
@@ -603,6 +611,67 @@ export interface Pausing {
   pausing: number;
 }
 
+/** A plan. Its times and prices are those of the cloud's clock. */
+export interface Plan {
+  id: string;
+  created_at: number;
+  source: string;
+  tasks: number;
+  backend: string;
+  deadline_s: number | null;
+  budget_usd: number | null;
+  keeps: boolean;
+  chosen: number;
+  options: PlanOption[];
+  basis: PlanBasis;
+  reserved: Reserved | null;
+  seed: number;
+  speed: number;
+  actual: PlanActual | null;
+}
+
+/** What the run that followed a plan took, so far or in all. */
+export interface PlanActual {
+  run: string;
+  over: boolean;
+  seconds: number;
+  usd: number;
+  seconds_inside: boolean;
+  usd_inside: boolean;
+}
+
+/** What a plan is made from. */
+export interface PlanBasis {
+  tasks: number;
+  known_tasks: number;
+  runs: number;
+  machines: number;
+  quota_asked: boolean;
+  assumptions: string[];
+}
+
+/** Machines of one kind. */
+export interface PlanGroup {
+  size: string;
+  region: string;
+  spot: boolean;
+  machines: number;
+  usd_per_hour: number;
+}
+
+/** One fleet that no other one beats in both time and money. */
+export interface PlanOption {
+  workers: number;
+  groups: PlanGroup[];
+  seconds: Estimate;
+  usd: Estimate;
+  machine_hours: number;
+}
+
+export interface Plans {
+  plans: Plan[];
+}
+
 /** How a run treats its tasks. Part of the run; changes only in `budget_usd`, `workers` and a study's trials. */
 export interface Policy {
   attempts: number;
@@ -628,6 +697,7 @@ export interface Policy {
   canary: string[];
   study: Record<string, unknown> | null;
   gpus: number[];
+  speculate: boolean;
   gpu_pack: boolean;
 }
 
@@ -764,6 +834,12 @@ export interface Requests {
   gpu_memory_mb: number;
 }
 
+/** From how many such runs a month on reserved capacity is cheaper. */
+export interface Reserved {
+  share: number;
+  runs_per_month: number | null;
+}
+
 export interface Resumed {
   run: string;
   state: RunState;
@@ -809,6 +885,7 @@ export interface RunFacts {
   by_domain: Record<string, DomainSummary>;
   repeats: RepeatSummary | null;
   study: StudyFound | null;
+  plan: Plan | null;
   results: TaskRow[] | null;
   covers: string | null;
   driven: boolean;
