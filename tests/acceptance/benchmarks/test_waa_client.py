@@ -162,7 +162,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "execute drops": ({"/execute_windows": "drop"}, "An error occurred while trying to execute the command"),
     "file drops": ({"/file": "drop"}, "An unexpected error occurred: ('Connection aborted.'"),
     "file 500": ({"/file": 500}, "Failed to get file. Status code: 500"),
-    "observation hangs": ({"/obs_winagent": "hang"}, "GET /obs_winagent: timed out"),
+    "observation hangs": ({"/obs_winagent": "hang"}, "run.py did not get as far as the task's first screen"),
     "broken tree": ({"/accessibility": "broken"}, "xml.etree.ElementTree.ParseError"),
     "no picture": ({"qmp": "broken"}, "PIL.UnidentifiedImageError"),
     "no monitor": ({"qmp": "drop"}, "Failed to connect to QMP"),
