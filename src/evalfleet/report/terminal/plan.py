@@ -24,7 +24,11 @@ def _heading(plan: Plan) -> list[str]:
         *([] if plan.deadline_s is None else [f"within {_minutes(plan.deadline_s)}"]),
         *([] if plan.budget_usd is None else [f"for at most ${plan.budget_usd:.2f}"]),
     ]
-    heading = f"plan {plan.id}: {count(plan.tasks, 'task')} of {printable(plan.source)}{', ' * bool(wanted)}"
+    tasks = count(plan.tasks, "task")
+    of = (
+        "" if plan.source == tasks else f" of {printable(plan.source)}"
+    )  # a plan for a number of tasks has no other source
+    heading = f"plan {plan.id}: {tasks}{of}{', ' * bool(wanted)}"
     from_ = (
         f"from {count(basis.runs, 'earlier run')} with {basis.known_tasks} of {basis.tasks} tasks, and "
         f"{count(basis.machines, 'machine')}"
