@@ -81,7 +81,9 @@ def test_no_gpu_is_shared_or_leaked_whoever_dies(fleet: Fleet, seed: int):
     killed = {"controller": 0, "runner": 0, "server": 0}
     args = ["tune", "study.toml"]
     process = fleet.start(*args)
-    for _ in range(9):
+    for moment in range(40):  # on a busy machine many moments find nothing that lives
+        if moment >= 9 and sum(killed.values()) >= 5:
+            break
         time.sleep(rng.uniform(0.2, 1.2))  # any moment will do
         who = rng.choice(sorted(killed))
         pids = {"controller": [process.pid], "runner": [fleet.runner_pid()], "server": servers(fleet)}[who]
@@ -109,4 +111,4 @@ def test_no_gpu_is_shared_or_leaked_whoever_dies(fleet: Fleet, seed: int):
     assert [gpu["holders"] for gpu in shown["gpus"]] == [[]] * GPUS
     assert shown["waiting"] == []
     wait_for(lambda: not servers(fleet), "no server to be left")
-    assert sum(killed.values()) >= 3  # on a busy machine the moments often find nothing that lives
+    assert sum(killed.values()) >= 5

@@ -123,15 +123,15 @@ def test_what_a_person_stops_stays_so_until_a_person_starts_it(tmp_path: Path):
 
 @pytest.mark.long
 def test_a_pool_at_its_budget_takes_no_more_work(tmp_path: Path):
-    """Two machines cost a dollar an hour: at 200 times the speed half of it is there in some ten seconds."""
-    with rented(tmp_path, 200) as here:
+    """Two machines cost a dollar an hour: at 60 times the speed half of it is there in half a minute, and a busy second costs little."""
+    with rented(tmp_path, 60) as here:
         here.create("--workers", "2", "--budget", "0.5")
         run = here.fleet.start("run", here.work(60, 1), "--pool", "p1")
         wait_for(lambda: (here.status()["reason"] or {}).get("cause") == "budget", "the budget")
         wait_until(here, {"stopped": 2})
         done, begun = len(here.ended()), len(here.begun())
         assert done == begun < 60  # what ran has ended
-        assert here.status()["cost_usd"] < 0.75  # a busy second costs 6 cents at this speed
+        assert here.status()["cost_usd"] < 0.6
         run.send_signal(signal.SIGINT)
         assert run.wait(PATIENCE_S) in (3, 130)
         assert here.fleet.json("pool", "scale", "p1", "2", "--budget", "5")["reason"] is None

@@ -37,8 +37,9 @@ def test_an_eviction_of_a_third_consumes_no_attempt(tmp_path: Path, silent: bool
         here.fleet.command("prices", "--refresh", "--region", "eastus")  # spot prices
         here.create("--workers", "10", "--spot")
         # One attempt is all that a task may consume.
-        run = here.fleet.start("run", here.work(40, 3, attempts=1), "--pool", "p1")
-        wait_for(lambda: len(here.begun()) >= 12, "the run to be in the middle")
+        # Longer than the notice: a task that has just begun does not end in time.
+        run = here.fleet.start("run", here.work(40, 3 if silent else 6, attempts=1), "--pool", "p1")
+        wait_for(lambda: len(here.begun()) >= 10, "every machine to have a task")
         taken = here.control("POST", "evictions", {"share": 0.3, "silent": silent})["evicted"]
         assert len(taken) == 3
         out = run.communicate(timeout=PATIENCE_S)[0]
@@ -47,7 +48,7 @@ def test_an_eviction_of_a_third_consumes_no_attempt(tmp_path: Path, silent: bool
         assert report["tasks"]["done"] == 40
         outcomes = {name: count for name, count in report["attempts"]["by_outcome"].items() if count}
         lost = outcomes.get("preempted", 0)
-        assert int(silent) <= lost <= 3  # a notice may come in time for all of them
+        assert 1 <= lost <= 3
         assert outcomes == {"ok": 40, "preempted": lost}
         ended = Counter(here.ended())
         assert set(ended) == {f"t_{n}" for n in range(40)}

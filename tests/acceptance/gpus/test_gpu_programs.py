@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 from math import inf
@@ -206,12 +206,14 @@ def assert_in_order(rows: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "blind_s"),
-    [(2, 0.15), pytest.param(6, 0.5, marks=pytest.mark.long)],
+    ("count", "blind_s", "quick"),
+    [(2, 0.15, median), pytest.param(6, 0.5, max, marks=pytest.mark.long)],
     ids=["short", "whole"],
 )
-def test_eight_processes_on_eight_gpus_whose_memory_shows_late(fleet: Fleet, count: int, blind_s: float):
-    """The usual hand-over takes below 50 ms, and the longest below a second, while other tests keep the machine busy."""
+def test_eight_processes_on_eight_gpus_whose_memory_shows_late(
+    fleet: Fleet, count: int, blind_s: float, quick: Callable[[list[float]], float]
+):
+    """`quick` is what must be below 50 ms: all of them, or the usual one while other tests keep the machine busy."""
     told: list[str] = []
     for _ in range(5):  # how quick it is, is measured again where the machine was busy with something else
         rows = trials(fleet, count, blind_s)
@@ -226,7 +228,7 @@ def test_eight_processes_on_eight_gpus_whose_memory_shows_late(fleet: Fleet, cou
         assert len(waits) >= len(rows) // 4
         told.append(f"median {median(waits) * 1000:.0f} ms, most {max(waits) * 1000:.0f} ms of {len(waits)}")
         print("hand-over:", told[-1])
-        if median(waits) < HAND_OVER_S and max(waits) < 1.0:
+        if quick(waits) < HAND_OVER_S:
             return
     raise AssertionError(told)
 
