@@ -17,7 +17,7 @@ from evalfleet.benchmarks.base import ReadinessCheck, Selection
 from evalfleet.benchmarks.desk.benchmark import Desk
 from evalfleet.environments.vm import accelerator, checks, golden
 from evalfleet.environments.vm import environment as vm
-from evalfleet.environments.vm.prepared import prepared
+from evalfleet.environments.vm.prepared import _is_outdated, prepared
 from evalfleet.environments.vm.readiness import PICTURE
 from evalfleet.environments.vm.settings import Accelerator, Reset, VmSettings
 from evalfleet.errors import InputError, VmError
@@ -181,3 +181,16 @@ def test_desk_in_guests_asks_for_their_memory_and_tells_hosts_what_they_need(not
     ]
     assert "was not ready within 4 s" in told[-1].seen
     assert Desk(config.Settings(home=Path())).tools.settings == {}
+
+
+def test_a_snapshot_is_outdated_when_any_file_of_its_guest_was_replaced(tmp_path: Path) -> None:
+    parts = [tmp_path / "disk.qcow2", tmp_path / "initrd"]
+    for part in parts:
+        part.write_text("first")
+    folder, lock = tmp_path / "made", tmp_path / "made.lock"
+    folder.mkdir()
+    lock.touch()
+    (folder / "about.json").write_text(json.dumps({"files": [golden.identity(part) for part in parts]}))
+    assert not _is_outdated(folder, lock)
+    parts[1].write_text("another agent")
+    assert _is_outdated(folder, lock)

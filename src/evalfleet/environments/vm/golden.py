@@ -32,6 +32,7 @@ class GoldenImage(Struct, frozen=True, kw_only=True):
     accelerator: Accelerator
     disk: Path
     disk_bytes: int  # the size that the guest sees
+    files: list[list[str | int]]  # the identities of the disk, the kernel and whatever else the guest is made of
     key: str  # of everything that a snapshot depends on
 
     @property
@@ -66,24 +67,28 @@ def find(settings: VmSettings) -> GoldenImage:
         if shutil.which(program) is None:
             raise VmError(f"{program} is not installed")
     disk = Path(os.path.realpath(settings.image))
-    files = [disk, *(Path(each) for each in (settings.kernel, settings.initrd, settings.token_file) if each)]
+    parts = [disk, *(Path(each) for each in (settings.kernel, settings.initrd, settings.token_file) if each)]
+    files = [identity(part) for part in parts]
     size = _virtual_bytes(disk)
     used = accelerator.chosen(settings.accelerator, qemu)
     whole = {
         "layout": _LAYOUT,
-        "files": [_identity(file) for file in files],
-        "qemu": _identity(Path(qemu)),
+        "files": files,
+        "qemu": identity(Path(qemu)),
         "accelerator": used.value,
         # Those that begin with a copy of the running machine have one; the others have none.
         "running": settings.reset in (Reset.SNAPSHOT, Reset.CLOSE),
         "machine": {name: value for name, value in msgspec.to_builtins(settings).items() if name not in _NO_PART},
     }
     key = _short(json.dumps(whole, sort_keys=True))
-    return GoldenImage(settings=settings, qemu=qemu, accelerator=used, disk=disk, disk_bytes=size, key=key)
+    return GoldenImage(settings=settings, qemu=qemu, accelerator=used, disk=disk, disk_bytes=size, files=files, key=key)
 
 
-def _identity(path: Path) -> list[str | int]:
-    """What tells one version of a file from another. Its whole content would take minutes to read."""
+def identity(path: Path) -> list[str | int]:
+    """Return what tells one version of a file from another; its path comes first. Raises VmError.
+
+    Its whole content would take minutes to read.
+    """
     try:
         seen = os.stat(path)
     except OSError as error:

@@ -10,32 +10,15 @@ import fcntl
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 
-from msgspec import Struct
-
-from evalfleet.environments.vm.prepared import KEPT, Prepared
+from evalfleet.environments.vm.prepared import KEPT, GuestFiles, Prepared
 from evalfleet.errors import VmError
 
 _MOST = 256  # guests of one image at a time on a host
 
 
-class Kept(Struct, frozen=True, kw_only=True):
-    """The files of one guest."""
-
-    folder: Path
-
-    @property
-    def disk(self) -> Path:
-        return self.folder / "disk.qcow2"
-
-    @property
-    def memory(self) -> Path:
-        return self.folder / "memory"
-
-    @property
-    def state(self) -> Path:
-        return self.folder / "state"
+class Kept(GuestFiles, frozen=True, kw_only=True):
+    """The files of one guest that goes on."""
 
     def renew(self, prepared: Prepared, *, running: bool) -> None:
         """Begin with a new guest."""

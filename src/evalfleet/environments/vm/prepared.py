@@ -20,7 +20,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from evalfleet.environments.vm.golden import GoldenImage
+from evalfleet.environments.vm.golden import GoldenImage, identity
 from evalfleet.environments.vm.machine import Machine, Memory
 from evalfleet.environments.vm.readiness import wait_for_agent
 from evalfleet.environments.vm.settings import Reset
@@ -33,11 +33,28 @@ _LOCK_AGAIN_S = 0.05
 _UNUSED_S = 7 * 86400.0  # after which a configuration that is no longer used is forgotten
 
 
-class Prepared(Struct, frozen=True, kw_only=True):
-    """The folder of one image and configuration."""
+class GuestFiles(Struct, frozen=True, kw_only=True):
+    """The files of a guest in a folder: its disk over the golden one, its memory, and the state of its devices."""
+
+    folder: Path
+
+    @property
+    def disk(self) -> Path:
+        return self.folder / "disk.qcow2"
+
+    @property
+    def memory(self) -> Path:
+        return self.folder / "memory"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+
+class Prepared(GuestFiles, frozen=True, kw_only=True):
+    """What was made once of an image and a configuration; the guest is the running machine that clones begin with."""
 
     golden: GoldenImage
-    folder: Path
 
     @property
     def token(self) -> Path:
@@ -47,20 +64,6 @@ class Prepared(Struct, frozen=True, kw_only=True):
     def empty(self) -> Path:
         """An overlay with nothing in it."""
         return self.folder / "empty.qcow2"
-
-    @property
-    def disk(self) -> Path:
-        """The disk of the running machine, over the golden one."""
-        return self.folder / "disk.qcow2"
-
-    @property
-    def memory(self) -> Path:
-        return self.folder / "memory"
-
-    @property
-    def state(self) -> Path:
-        """The state of its devices."""
-        return self.folder / "state"
 
     def token_text(self) -> str:
         return self.token.read_text("ascii").strip()
@@ -114,8 +117,7 @@ def _prepare(found: Prepared, evidence: Path | None, say: Callable[[str], None])
         _create_empty(made)
         if golden.settings.reset in (Reset.SNAPSHOT, Reset.CLOSE):
             _save_running(made, evidence, say)
-        about = {"image": str(golden.disk), "seen": image_version(golden.disk)}
-        (new / "about.json").write_text(json.dumps(about))
+        (new / "about.json").write_text(json.dumps({"files": golden.files}))
         new.rename(found.folder)
     except OSError as error:
         raise VmError(f"the snapshot of {golden.disk} cannot be written: {error}") from None
@@ -171,11 +173,6 @@ def _name_backing(made: Prepared) -> None:
         raise VmError(f"qemu-img: {done.stderr.strip() or done.returncode}")
 
 
-def image_version(disk: Path) -> list[int]:
-    seen = disk.stat()
-    return [seen.st_size, seen.st_mtime_ns, seen.st_ino]
-
-
 def _forget_others(golden: GoldenImage) -> None:
     """Remove what was made of earlier versions of the image, and of configurations that are no longer used."""
     prefix = golden.folder.name.removesuffix(golden.key)
@@ -190,9 +187,9 @@ def _forget_others(golden: GoldenImage) -> None:
 
 
 def _is_outdated(folder: Path, lock: Path) -> bool:
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        about = json.loads((folder / "about.json").read_text())
-        if about["seen"] != image_version(Path(about["image"])):
+    with contextlib.suppress(OSError, ValueError, KeyError, VmError):  # a file that is away for a while may come back
+        files = json.loads((folder / "about.json").read_text())["files"]
+        if any(identity(Path(file[0])) != file for file in files):
             return True
     with contextlib.suppress(OSError):
         return time.time() - lock.stat().st_mtime > _UNUSED_S
