@@ -66,7 +66,11 @@ class RunnerClient:
         self.events: list[JsonObject] = []
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(PATIENCE_S)
-        self.socket.connect(path)
+        try:
+            self.socket.connect(path)
+        except OSError:
+            self.socket.close()
+            raise
         self._file = self.socket.makefile("rb")
         self._last_id = 0
 

@@ -49,7 +49,7 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
 
 
 def configure(fleet: Fleet, made: Arena, **more: object) -> None:
-    limits = {"timeout": "60s", "stall": "8s", "guest_timeout": "30s", "poll": "100ms"}
+    limits = {"timeout": "60s", "stall": "8s", "guest_timeout": "30s", "poll": "100ms", "disk_gb": 0}
     (fleet.folder / "evalfleet.toml").write_text(made.config(**{**limits, **more}))
 
 
