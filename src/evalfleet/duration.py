@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-_UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+HOUR_S = 3_600.0
+_UNITS = {"d": 86_400.0, "h": HOUR_S, "m": 60.0, "s": 1.0, "ms": 0.001}
 _LONGEST_S = 365 * 86_400.0
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _TEXT = re.compile(rf"(?:{_NUMBER}d)? ?(?:{_NUMBER}h)? ?(?:{_NUMBER}m)? ?(?:{_NUMBER}s)? ?(?:{_NUMBER}ms)?", re.ASCII)

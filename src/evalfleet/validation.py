@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any, get_args, overload
 
 import msgspec
@@ -30,6 +28,8 @@ _TYPES = {
 
 def quoted(text: str, limit: int = 80) -> str:
     """Quote text from outside for one line of a message: cut, and without characters that a terminal obeys."""
+    import json
+
     cut = text if len(text) <= limit else text[:limit] + "…"
     safe = json.dumps(cut, ensure_ascii=False)
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in safe)
@@ -54,6 +54,8 @@ def seconds(name: str, value: str | float | None, error: type[Exception] = Input
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return "; did you mean …?", or the known words where none is near."""
+    from difflib import get_close_matches
+
     words = sorted(known)
     near = get_close_matches(word, words, n=1)
     return f'; did you mean "{near[0]}"?' if near else f"; known here: {', '.join(words)}"

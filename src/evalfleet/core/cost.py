@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from evalfleet.duration import HOUR_S
 from evalfleet.model import Policy, TaskSpec
-
-_HOUR_S = 3600.0
 
 
 class LiveCost(Struct, frozen=True, kw_only=True):
@@ -33,7 +32,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
 
 def attempt_cost(price_per_hour: float, seconds: float, reported_usd: float) -> float:
     """Worker price x time, and what the task reported. Never negative, whatever the clocks said."""
-    return max(0.0, price_per_hour) * max(0.0, seconds) / _HOUR_S + max(0.0, reported_usd)
+    return max(0.0, price_per_hour) * max(0.0, seconds) / HOUR_S + max(0.0, reported_usd)
 
 
 def max_cost_usd(policy: Policy, spec: TaskSpec) -> float | None:
@@ -75,5 +74,5 @@ def forecast(*, total_usd: float, decided: int, tasks: int, elapsed_s: float) ->
     return Forecast(
         estimated_total_usd=None if per_task is None else total_usd + per_task * max(0, tasks - decided),
         cost_per_task_usd=per_task,
-        hourly_rate_usd=total_usd / elapsed_s * _HOUR_S if elapsed_s > 0 else None,
+        hourly_rate_usd=total_usd / elapsed_s * HOUR_S if elapsed_s > 0 else None,
     )

@@ -7,7 +7,6 @@ one. A task that is merely long is never doubled: a second chance for it could r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
 
 from msgspec import Struct
 
@@ -30,6 +29,8 @@ def slow_hosts(shares: Mapping[str, Sequence[float]]) -> frozenset[str]:
     Args:
         shares: of each host, how long its verdicts took, as shares of what their tasks usually take.
     """
+    from statistics import median
+
     paces = {host: median(found) for host, found in shares.items() if len(found) >= LEAST}
     return frozenset(
         host

@@ -5,7 +5,6 @@ Its keys are a public contract, described in docs/reference/summary.md.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,6 +19,7 @@ from evalfleet.report.plans import plan_of_run
 from evalfleet.report.repeats import bounds, intervals, repeats_of, told
 from evalfleet.report.text import printable
 from evalfleet.store.reader import StoreReader
+from evalfleet.store.rows import from_json
 
 OK = 0
 BELOW = 1
@@ -294,7 +294,7 @@ def task_row(row: Row) -> answers.TaskRow:
         score=row["score"],
         success=None if row["success"] is None else bool(row["success"]),
         steps=row["steps"],
-        metrics=None if row["metrics"] is None else json.loads(row["metrics"]),
+        metrics=from_json(row["metrics"]),
         duration_s=row["duration_s"],
         attempts=row["attempts"],
         worker=row["worker"],

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalfleet.core.hosts.lifecycle import HOUR_S
+from evalfleet.duration import HOUR_S
 from evalfleet.errors import NotFound, WrongState
 from evalfleet.model import JsonObject
 from evalfleet.store import rows

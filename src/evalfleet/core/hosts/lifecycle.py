@@ -12,9 +12,9 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalfleet.duration import HOUR_S
 from evalfleet.model import DesiredState, HostState, PoolHost
 
-HOUR_S = 3600.0
 _UNBORN = (HostState.REQUESTED, HostState.CREATING)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
-from evalfleet.core.plan.fleet import HOUR_S, Fleet, Group, Offer, Reliability, spread_over
+from evalfleet.core.plan.fleet import Fleet, Group, Offer, Reliability, spread_over
 from evalfleet.core.plan.simulation import Draws, Forecast
+from evalfleet.duration import HOUR_S
 
 COUNTS = (1, 2, 3, 5, 8, 10, 15, 20, 30, 40, 60, 80, 120, 160, 240, 320)
 _STEPS = 500_000  # tasks that are played through in all, so that a plan takes about a second

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-HOUR_S = 3600.0
-
 
 class Offer(Struct, frozen=True, kw_only=True):
     """One kind of machine that can be bought."""

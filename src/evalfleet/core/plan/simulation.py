@@ -16,7 +16,8 @@ from math import inf
 from msgspec import Struct
 
 from evalfleet.core.plan.durations import Durations, Job
-from evalfleet.core.plan.fleet import HOUR_S, Fleet, Starts
+from evalfleet.core.plan.fleet import Fleet, Starts
+from evalfleet.duration import HOUR_S
 
 _MOST_STARTS = 3
 

@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from evalfleet.core.breaker import Limits
 from evalfleet.core.plan.durations import Job, Sample
-from evalfleet.core.plan.fleet import HOUR_S, Offer, Reliability, Start, StartPrior, Starts, reliability
+from evalfleet.core.plan.fleet import Offer, Reliability, Start, StartPrior, Starts, reliability
 from evalfleet.core.plan.simulation import Odds
+from evalfleet.duration import HOUR_S
 from evalfleet.store.plans import MachineRow
 from evalfleet.store.reader import StoreReader
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import json
 
 from evalfleet.answers.server import Exported
 from evalfleet.answers.summary import TaskRow
@@ -55,17 +55,13 @@ def export(store: StoreReader, run: Run, home: Path, to: str, format: str) -> Ex
 
 
 def write_json(path: Path, value: Any) -> None:
-    import json
-
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(to_builtins(value), indent=2) + "\n", "utf-8")
+    path.write_bytes(json.format(json.encode(value), indent=2) + b"\n")
 
 
 def write_json_lines(path: Path, objects: Any) -> None:
-    import json
-
-    with path.open("x", encoding="utf-8") as file:
-        file.writelines(json.dumps(to_builtins(one)) + "\n" for one in objects)
+    with path.open("xb") as file:
+        file.writelines(json.encode(one) + b"\n" for one in objects)
 
 
 def error_of(result: TaskRow) -> str | None:
