@@ -5,6 +5,9 @@ This is the only list of what is built in. Nothing is imported before it is aske
 
 from __future__ import annotations
 
+import os
+import sys
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -56,8 +59,20 @@ def built_in(group: str, name: str) -> Any:
 
 
 def installed(group: str) -> dict[str, EntryPoint]:
-    """Return what other packages bring."""
+    """Return what other packages bring, also those that were installed a moment ago."""
+    return _read(group, tuple((folder, _changed_at(folder)) for folder in sys.path))
+
+
+@cache  # it reads the metadata of every installed package; a controller asks for each worker at each turn
+def _read(group: str, _folders: tuple[tuple[str, int], ...]) -> dict[str, EntryPoint]:
     from importlib.metadata import entry_points
 
     found: Any = entry_points(group=group)
     return {point.name: point for point in found}
+
+
+def _changed_at(folder: str) -> int:
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return 0

@@ -34,9 +34,11 @@ def container_of(name: str | None) -> str | None:
 
 def _declared(name: str | None, attribute: str) -> Any:
     """Return what a benchmark's class says of itself; None for a benchmark that is not installed."""
+    if name is None:
+        return None
     if name in plugins.BUILT_IN[plugins.BENCHMARKS]:
         return getattr(plugins.built_in(plugins.BENCHMARKS, name), attribute, None)
-    point = plugins.installed(plugins.BENCHMARKS).get(name or "")
+    point = plugins.installed(plugins.BENCHMARKS).get(name)
     return None if point is None else getattr(point.load(), attribute, None)
 
 

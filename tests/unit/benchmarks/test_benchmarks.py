@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 from pathlib import Path
 from typing import Any
@@ -97,12 +98,26 @@ class Plugin:
 
 
 def test_benchmarks_of_other_packages(monkeypatch: pytest.MonkeyPatch):
-    plugins = [Plugin("paint", miniwob.Miniwob), Plugin("broken", ImportError("no gym"))]
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: plugins if group == BENCHMARKS else [])
+    plugins = {"paint": Plugin("paint", miniwob.Miniwob), "broken": Plugin("broken", ImportError("no gym"))}
+    monkeypatch.setattr("evalfleet.plugins.installed", lambda group: plugins if group == BENCHMARKS else {})
     assert registry.names() == sorted(["broken", "paint", *BUILT_IN[BENCHMARKS]])
     assert isinstance(registry.find("paint", config.Settings(home=Path())), miniwob.Miniwob)
     with pytest.raises(InputError, match=r"'broken': some\.package:thing cannot be loaded: ImportError: no gym"):
         registry.find("broken", config.Settings(home=Path()))
+
+
+def test_packages_are_read_again_only_when_one_was_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    reads: list[str] = []
+    real = importlib.metadata.entry_points
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: reads.append(group) or real(group=group))
+    assert [registry.is_known("painting") for _ in range(100)] == [False] * 100
+    assert len(reads) == 1, "it costs 40 ms, and controllers ask at every turn"
+    info = tmp_path / "painting-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: painting\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[evalfleet.benchmarks]\npainting = painting:Painting\n")
+    assert registry.is_known("painting")
 
 
 def test_what_miniwob_needs(monkeypatch: pytest.MonkeyPatch):

@@ -8,13 +8,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
+from evalfleet import plugins
 from evalfleet.errors import InputError
 from evalfleet.model import Pool
 from evalfleet.pools.kinds.base import PoolKind
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from evalfleet.config import Settings
     from evalfleet.pools.kinds.cloud import CloudKind
 
@@ -24,7 +23,7 @@ BUILT_IN = {"ssh": "evalfleet.pools.kinds.ssh:KIND", "azure-vm": "evalfleet.azur
 
 def names() -> list[str]:
     """The built-in kinds, then those of other packages."""
-    return [*BUILT_IN, *sorted(_plugins().keys() - BUILT_IN.keys())]
+    return [*BUILT_IN, *sorted(plugins.installed(GROUP).keys() - BUILT_IN.keys())]
 
 
 def find(name: str) -> PoolKind:
@@ -32,7 +31,7 @@ def find(name: str) -> PoolKind:
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")
         return cast("PoolKind", getattr(import_module(module), attribute))
-    plugin = _plugins().get(name)
+    plugin = plugins.installed(GROUP).get(name)
     if plugin is None:
         from evalfleet.validation import suggestion
 
@@ -86,9 +85,3 @@ def clouds(*, skip_broken: bool = False) -> list[CloudKind]:
             if not skip_broken:
                 raise
     return [cast("CloudKind", kind) for kind in found if kind.creates_machines]
-
-
-def _plugins() -> dict[str, EntryPoint]:
-    from importlib.metadata import entry_points
-
-    return {point.name: point for point in entry_points(group=GROUP)}
