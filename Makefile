@@ -9,7 +9,7 @@ JOBS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: help setup page demo test check unit long bench chaos desk fmt docs lock clean real-azure
+.PHONY: help setup page demo test check check-types check-rest unit long bench chaos desk fmt docs lock clean real-azure
 
 help: ## show the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -26,9 +26,15 @@ demo: setup ## run a real benchmark with two agents on 4 local workers and show 
 test: check unit ## everything that must hold before a change goes in
 
 check: setup ## format, lint, types, layers, links of the docs
+	@$(MAKE) --no-print-directory -j2 --output-sync=target check-types check-rest
+
+# The longest check beside all others: each uses one core.
+check-types:
+	$(BIN)/basedpyright
+
+check-rest:
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 	@scripts/page types
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir .site

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from functools import cached_property
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import anyio
-from msgspec import Struct
 
 from evalfleet.azure.settings import AUTHORITIES, AzureSettings
 from evalfleet.errors import InputError
@@ -15,22 +16,35 @@ from evalfleet.errors import InputError
 try:
     from azure.core.pipeline import PipelineRequest
     from azure.core.pipeline.policies import AsyncBearerTokenCredentialPolicy, AsyncHTTPPolicy, SansIOHTTPPolicy
-    from azure.mgmt.compute.aio import ComputeManagementClient
 
     from evalfleet.azure.arm import Arm, Retries
+
+    if find_spec("azure.mgmt.compute") is None:
+        raise ImportError("azure.mgmt.compute")
 except ImportError:
     raise InputError("Azure needs more packages; install them with: pip install 'evalfleet[azure]'") from None
+
+if TYPE_CHECKING:
+    from azure.mgmt.compute.aio import ComputeManagementClient
 
 RETRIES = 3  # of one request, by the library itself; our own plans go on from there
 
 
-class Clients(Struct, frozen=True):
+class Clients:
     """What the azure layer talks through."""
 
-    settings: AzureSettings
-    compute: ComputeManagementClient
-    arm: Arm
-    credential: Any = None  # what signs us in
+    def __init__(
+        self, settings: AzureSettings, arm: Arm, credential: Any, make_compute: Callable[[], ComputeManagementClient]
+    ) -> None:
+        self.settings = settings
+        self.arm = arm
+        self.credential = credential  # what signs us in
+        self._make_compute = make_compute
+
+    @cached_property
+    def compute(self) -> ComputeManagementClient:
+        """Azure's client for machines, made at its first use: its library takes half a second to import."""
+        return self._make_compute()
 
 
 @asynccontextmanager
@@ -40,19 +54,25 @@ async def opened(settings: AzureSettings) -> AsyncGenerator[Clients]:
     try:
         credential = await _credential(settings, stack)
         auth = _signed(credential, settings.scope) if settings.signed else _Unsigned()
-        compute = ComputeManagementClient(
-            credential,
-            settings.subscription,
-            base_url=settings.arm_url,
-            polling_interval=settings.poll_s,
-            retry_policy=Retries(retry_total=RETRIES),
-            authentication_policy=auth,
-            **_trust(settings),
-        )
+
+        def make_compute() -> ComputeManagementClient:
+            from azure.mgmt.compute.aio import ComputeManagementClient
+
+            client = ComputeManagementClient(
+                credential,
+                settings.subscription,
+                base_url=settings.arm_url,
+                polling_interval=settings.poll_s,
+                retry_policy=Retries(retry_total=RETRIES),
+                authentication_policy=auth,
+                **_trust(settings),
+            )
+            stack.push_async_callback(client.close)
+            return client
+
         arm = Arm(settings, auth, retries=RETRIES, **_trust(settings))
-        await stack.enter_async_context(compute)
         await stack.enter_async_context(arm)
-        yield Clients(settings, compute, arm, credential)
+        yield Clients(settings, arm, credential, make_compute)
     finally:
         with anyio.CancelScope(shield=True):  # who is cancelled closes its connections all the same
             await stack.aclose()

@@ -44,8 +44,12 @@ class Images:
     def __init__(self, clients: Clients) -> None:
         self._settings = clients.settings
         self._group = clients.settings.resource_group
-        self._versions: Any = clients.compute.gallery_image_versions
+        self._clients = clients
         self._arm = clients.arm
+
+    @property
+    def _versions(self) -> Any:
+        return self._clients.compute.gallery_image_versions
 
     async def create(self, spec: ImageSpec) -> str | None:
         """Copy the disk, and ask for the image. Returns the continuation; None: that version is there already.

@@ -73,10 +73,13 @@ class Vms:
 
     def __init__(self, clients: Clients) -> None:
         self._settings = clients.settings
-        self._compute = clients.compute
-        self._vms: Any = clients.compute.virtual_machines
+        self._clients = clients
         self._arm = clients.arm
         self._group = clients.settings.resource_group
+
+    @property
+    def _vms(self) -> Any:
+        return self._clients.compute.virtual_machines
 
     # What VMs need around them
 
@@ -336,7 +339,7 @@ class Vms:
                         used=row.current_value,
                         limit=row.limit,
                     )
-                    async for row in self._compute.usage.list(region)
+                    async for row in self._clients.compute.usage.list(region)
                 ]
             )
 
