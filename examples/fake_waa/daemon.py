@@ -139,7 +139,7 @@ class FolderMachine(Struct, frozen=True, kw_only=True):
             *argv, env=env, cwd=folder, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
         )
 
-    async def open_guest(self) -> None:
+    async def sync_guests(self) -> None:
         pass  # it is there from the beginning
 
     async def wait_for_layer(self) -> None:

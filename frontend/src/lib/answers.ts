@@ -455,6 +455,16 @@ export interface GpuTicket {
   position: number;
 }
 
+/** A guest of a host, as it answered just now. */
+export interface GuestRow {
+  container: string;
+  state: string;
+  seen: string;
+  tasks_done: number;
+  screen_port: number | null;
+  screen: string | null;
+}
+
 export interface HeldTask {
   key: string;
   reason: string | null;
@@ -490,6 +500,8 @@ export interface HostRow {
   idle_share: number | null;
   vnc: boolean;
   probe: Record<string, unknown> | null;
+  tasks_done: number | null;
+  guests: GuestRow[] | null;
 }
 
 /** How busy a host was, by columns. */

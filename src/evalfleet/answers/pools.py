@@ -17,6 +17,17 @@ class Quota(Answer, frozen=True, kw_only=True):
     at: float
 
 
+class GuestRow(Answer, frozen=True, kw_only=True):
+    """A guest of a host, as it answered just now."""
+
+    container: str
+    state: str  # answers, silent, stopped, missing; unknown where Docker or the host did not say
+    seen: str  # what was found, where it does not answer
+    tasks_done: int  # in this container
+    screen_port: int | None  # of the host; None: the container publishes none, so there is no screen
+    screen: str | None  # the command that opens the screen
+
+
 class HostRow(Answer, frozen=True, kw_only=True):
     """A host. Of one that nobody rents, all from `state` to `idle_share` is null."""
 
@@ -39,6 +50,8 @@ class HostRow(Answer, frozen=True, kw_only=True):
     idle_share: float | None = None
     vnc: bool = True
     probe: JsonObject | None = None  # what it answered just now, where it was asked
+    tasks_done: int | None = None  # attempts with a verdict in runs of this pool, where it was asked
+    guests: list[GuestRow] | None = None  # where it was asked, reached, and has some
 
 
 class PoolRow(Answer, frozen=True, kw_only=True):

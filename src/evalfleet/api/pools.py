@@ -17,8 +17,10 @@ from evalfleet.api.tasks import Duration, Folder, plain
 from evalfleet.api.twins import in_own_loop, in_thread
 from evalfleet.errors import NotFound
 from evalfleet.hosts.base import single_error
+from evalfleet.hosts.probe import LIMIT_S
 from evalfleet.model import Pool, PoolHost
 from evalfleet.operations import pools
+from evalfleet.operations.probe import probed
 from evalfleet.pools.kinds import registry
 from evalfleet.report.reader import opened
 from evalfleet.store.open import open_store
@@ -83,6 +85,21 @@ class PoolHandle:
             if reader is None:
                 raise NotFound(f"there is no pool {self.name!r}")
             return pools.status(self._settings, reader, reader.pools.get(self.name))
+
+    def probe(self, timeout: float = LIMIT_S) -> PoolFacts:
+        """Ask its machines and their guests now, all at once: what `evalfleet pool status --probe --json` prints. What does not
+        answer within `timeout` seconds is in the answer as such.
+
+        Raises NotFound; Refused inside a running event loop: use `probe_async` there.
+        """
+        return in_own_loop(lambda: self.probe_async(timeout), "pool.probe_async")
+
+    async def probe_async(self, timeout: float = LIMIT_S) -> PoolFacts:  # noqa: ASYNC109 - the twin of `probe`
+        """`probe` for asyncio."""
+        with opened(self._settings.home) as reader:
+            if reader is None:
+                raise NotFound(f"there is no pool {self.name!r}")
+            return await probed(self._settings, reader, reader.pools.get(self.name), timeout)
 
     def scale(
         self,

@@ -205,6 +205,23 @@ class ShowsScreen(Protocol):
     screen: Screen
 
 
+class Guests(Struct, frozen=True, kw_only=True):
+    """The machines inside a host in which tasks of a benchmark run: one in each container."""
+
+    docker: str  # the program that reaches into the containers
+    containers: tuple[str, ...]
+    python: str  # of the container
+    url: str  # where a program in the container asks: the guest answers there if it can work
+    screen_port: int  # of the container
+
+
+@runtime_checkable
+class HasGuests(Protocol):
+    """Capability: a host that is ready for the benchmark has guests, which `pool status --probe` asks."""
+
+    guests: Guests
+
+
 @runtime_checkable
 class ReadsResults(Protocol):
     """Capability: reads results that its own tools left in a folder, for `evalfleet import`."""

@@ -29,11 +29,15 @@ class Dropped(Exception):
 
 
 class Addresses:
-    """Public addresses of VMs: one of loopback each, and the same port on all, as a real one has."""
+    """Public addresses of VMs: one of loopback each, and the same port on all, as a real one has.
+
+    The port is reserved for this emulator. The addresses follow from it, so that the machines of two emulators do not meet: guests
+    and screens have fixed ports.
+    """
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self._next = itertools.count(int(ipaddress.IPv4Address("127.10.0.1")))
+        self._next = itertools.count(int(ipaddress.IPv4Address(f"127.{10 + (port >> 8) % 240}.{port & 255}.1")))
 
     def take(self) -> str:
         return str(ipaddress.IPv4Address(next(self._next)))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import sys
 import time
 from datetime import UTC, datetime
 from typing import Any, cast
 
+import aiohttp
 import anyio
 import pytest
 from tests.support.cloud import Cloud, cloud
@@ -18,6 +20,7 @@ from evalfleet.azure.responses import VmView
 from evalfleet.benchmarks.waa import readiness
 from evalfleet.benchmarks.waa.docker import Docker
 from evalfleet.benchmarks.waa.settings import WaaSettings
+from evalfleet.emulator.context import Addresses
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import LinkChange, Scenario, Times
 from evalfleet.pools.cloud.records import MachineSpec, Verb
@@ -304,12 +307,39 @@ async def test_windows_answers_some_time_after_its_container_started():
         assert time.monotonic() - begun < 30
         started = here.events("container.started")[0]["at"]
         assert time.time() - started >= 0.5
-        async with here.login(*which) as connection:
-            screen = await connection.forward_local_port("127.0.0.1", 0, "localhost", 8006)
-            async with here.http.get(f"http://127.0.0.1:{screen.get_port()}/") as answer:
-                assert which[0].name in await answer.text()
         await here.control("POST", f"vms/{which[0].name}/guest", {"silent": True})
         assert (await here.ssh(*which, f'docker exec winarena python3 -c "{probe}"'))[0] == 1
+
+
+async def test_a_container_shows_its_screen_only_on_a_port_that_it_publishes():
+    async with cloud(Scenario(times=Times(windows=5)), speed=100) as here:
+        here.emulator.world.times.create = here.emulator.world.times.pull = 0
+        which = await one(here)
+        address = await here.vms.address(which[1])
+
+        async def shown(port: int) -> str | None:
+            try:
+                async with here.http.get(f"http://{address}:{port}/") as answer:
+                    return await answer.text()
+            except aiohttp.ClientConnectorError:
+                return None
+
+        await ready(here, which)
+        assert await shown(8006) is None, "it publishes nothing"
+        await here.ssh(*which, "docker run --detach --name other -p 127.0.0.1:8016:8006 windowsarena/winarena:latest")
+        assert which[0].name in (await shown(8016) or "")
+        assert await shown(8006) is None
+        told = json.loads((await here.ssh(*which, "docker inspect other"))[1])
+        assert told[0]["NetworkSettings"]["Ports"] == {"8006/tcp": [{"HostIp": "127.0.0.1", "HostPort": "8016"}]}
+        await here.ssh(*which, "docker stop other")
+        assert await shown(8016) is None
+
+
+@pytest.mark.parametrize(("one", "other"), [(40000, 40001), (40000, 40256), (1024, 65535)])
+def test_machines_of_two_emulators_have_different_addresses(one: int, other: int):
+    taken = [{made.take() for _ in range(200)} for made in (Addresses(one), Addresses(other))]
+    assert not taken[0] & taken[1]
+    assert all(ipaddress.ip_address(each).is_loopback for each in taken[0] | taken[1])
 
 
 async def test_the_ladder_of_waa_finds_its_container_there():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from tests.support.store import cases
 
 from evalfleet.errors import NotFound, WrongState
-from evalfleet.model import Policy
+from evalfleet.model import Policy, Verdict
 from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
 
@@ -73,6 +74,17 @@ class PoolContract:
         cases.finished(store, runs[1], cases.with_verdict(second))
         store.attempts.collect(runs[1], second, [])
         assert store.hosts.work() == {}
+
+    def test_tasks_done_are_counted_by_container(self, store: Store) -> None:
+        pool = store.pools.create("gpus", "ssh", {})
+        run, other = cases.drive(store, 4, Policy(pool="gpus")), cases.drive(store, 1)  # of no pool
+        for owner, number, metrics in [(run, 1, "a"), (run, 2, "a"), (run, 3, None), (other, 1, "a")]:
+            verdict = Verdict(score=0.0, success=False, metrics={"container": metrics} if metrics else {})
+            attempt = cases.claimed(store, owner, number).attempt
+            cases.finished(store, owner, replace(cases.with_verdict(attempt), verdict=verdict))
+        failed = cases.claimed(store, run, 4).attempt
+        cases.finished(store, run, cases.with_failure(failed))
+        assert store.pools.container_tallies(pool) == {("h1", "a"): 2}
 
     def test_what_runs_could_use_of_a_pool(self, store: Store) -> None:
         store.pools.create("gpus", "ssh", {})

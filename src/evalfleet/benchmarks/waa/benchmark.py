@@ -17,6 +17,7 @@ from evalfleet.agents.llm.options import agent_setup
 from evalfleet.agents.llm.settings import LlmSettings
 from evalfleet.benchmarks.base import (
     Episode,
+    Guests,
     PastResults,
     ReadinessCheck,
     Requirement,
@@ -53,7 +54,7 @@ _NO_AZURE = (
 
 
 class Waa:
-    """Implements `Benchmark`, `Prepares`, `OwnAgents`, `TakesOptions` and `ShowsScreen`."""
+    """Implements `Benchmark`, `Prepares`, `OwnAgents`, `TakesOptions`, `ShowsScreen` and `HasGuests`."""
 
     name = "waa"
     title = "Windows Agent Arena: tasks in Windows, in WAA's own container with WAA's own agents"
@@ -66,6 +67,7 @@ class Waa:
     container = "winarena"
     tools: Tools
     screen: Screen
+    guests: Guests
 
     def __init__(self, settings: config.Settings) -> None:
         self._settings = settings
@@ -90,6 +92,13 @@ class Waa:
             containers=waa.containers,
             python=waa.python,
             url=f"http://{waa.guest}:{waa.guest_port}/screenshot",
+        )
+        self.guests = Guests(
+            docker=waa.docker,
+            containers=waa.containers,
+            python=waa.python,
+            url=f"http://{waa.guest}:{waa.guest_port}/probe",
+            screen_port=readiness.CONTAINER_SCREEN,
         )
 
     def check_agent(self, name: str) -> None:

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
-from msgspec.structs import replace
 
-from evalfleet.cli.pools.shared.pools import chosen, home_of, opened
+from evalfleet.cli.pools.shared.pools import chosen, opened
 from evalfleet.cli.shared.document import print_answer, print_document
 from evalfleet.cli.shared.options import home_option, json_option
-
-if TYPE_CHECKING:
-    from evalfleet.answers.pools import HostRow
-    from evalfleet.layout import Home
-    from evalfleet.model import Pool
-    from evalfleet.store.reader import StoreReader
 
 
 @click.command("list")
@@ -43,36 +34,33 @@ def list_pools(as_json: bool, home: str | None) -> None:
 
 @click.command("status")
 @click.argument("name", required=False)
-@click.option("--probe", is_flag=True, help="Connect to every host now.")
+@click.option("--probe", is_flag=True, help="Ask every host and guest now.")
 @json_option
 @home_option
 def show(name: str | None, probe: bool, as_json: bool, home: str | None) -> int:
     """Show a pool's hosts: workers, price, and what runs there. NAME may be left out when there is one pool.
 
-    With --probe each host has 20 seconds to answer. Exit codes: 1 where one does not, which is named; else 0.
+    With --probe each host is asked, and the guests in its containers; all have 20 seconds to answer. Exit codes: 1 where
+    one does not, which is named; else 0.
     """
     from evalfleet import config
-    from evalfleet.cli.pools.shared.table import page
+    from evalfleet.cli.pools.shared.table import page, unanswered
     from evalfleet.operations.pools import status
 
+    settings = config.load(home)
     with opened(home) as (reader, pools):
         pool = chosen(name, pools)
         assert reader is not None  # a pool was found in it
-        answer = status(config.load(home), reader, pool)
         if probe:
-            answer = replace(answer, hosts=_probed(reader, pool, home_of(home), answer.hosts))
+            import anyio
+
+            from evalfleet.operations.probe import probed
+
+            answer = anyio.run(probed, settings, reader, pool)
+        else:
+            answer = status(settings, reader, pool)
     print_answer(as_json, answer, page(answer))
-    silent = [row.host for row in answer.hosts if row.probe is not None and not row.probe["reachable"]]
-    if silent:
-        click.echo(f"evalfleet: not reached: {', '.join(silent)}", err=True)
+    silent = unanswered(answer)
+    for what, names in silent.items():
+        click.echo(f"evalfleet: {what}: {', '.join(names)}", err=True)
     return 1 if silent else 0
-
-
-def _probed(reader: StoreReader, pool: Pool, home: Home, hosts: list[HostRow]) -> list[HostRow]:
-    import anyio
-
-    from evalfleet.hosts.probe import probe
-    from evalfleet.pools.kinds import registry
-
-    found = anyio.run(probe, registry.kind_of(pool).reachable(pool, reader.hosts.of_pool(pool.name)), home)
-    return [replace(row, probe=found[row.host]) for row in hosts]

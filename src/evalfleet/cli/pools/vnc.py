@@ -108,12 +108,18 @@ def _show(name: str, link: str, in_browser: bool, as_json: bool) -> None:
 async def _open(
     group: TaskGroup, host: ReachableHost | UnavailableHost, home: Home, port: int, links: dict[str, str]
 ) -> None:
-    """Keep a tunnel in the group. An unreachable host is reported and left out."""
+    """Keep a tunnel in the group. A host that is unreachable or shows no screen is reported and left out."""
     from evalfleet.errors import BackendError
     from evalfleet.hosts.access import present
+    from evalfleet.hosts.ssh.visit.connection import visit_connection
+    from evalfleet.hosts.ssh.visit.screen import listens
     from evalfleet.hosts.ssh.visit.tunnel import LOCAL, Tunnel, TunnelTarget
 
     try:
+        async with visit_connection(present(host), home, say) as connection:
+            if not await listens(connection, port):
+                say(f"host {host.name} has no screen: nothing listens on its port {port}")
+                return
         tunnel = Tunnel(present(host), home, TunnelTarget(port=port), say)
         local: int = await group.start(_kept, tunnel)
     except BackendError as error:

@@ -79,6 +79,11 @@ class Asked(Struct, frozen=True, kw_only=True):
             found[name] = value if given else environ.get(name, "")
         return found
 
+    def published(self) -> dict[str, int]:
+        """Return the ports that `--publish [ADDRESS:][PORT:]INNER` names: the container's, and the machine's."""
+        found = [word.removesuffix("/tcp").split(":") for word in self.options.get("--publish", ())]
+        return {f"{parts[-1]}/tcp": int(parts[-2 if len(parts) > 1 else -1]) for parts in found}
+
 
 def read(args: Sequence[str]) -> Asked:
     """Read the words after `docker`."""

@@ -146,6 +146,7 @@ class Dockerd:
             restart=asked.option("--restart") or "no",
             started_at=call.machine.now(),
             env=[f"{name}={value}" for name, value in asked.environment(call.environ).items()],
+            ports=asked.published(),
             labels=dict(word.split("=", 1) for word in asked.options.get("--label", ()) if "=" in word),
         )
         if "--device" in asked.options and not call.machine.condition.kvm and "/dev/kvm" in str(asked.options):
@@ -158,7 +159,7 @@ class Dockerd:
             shelf.containers[name] = made
         call.machine.changed("container.started", name)
         if "--detach" in asked.options or not command:
-            await call.machine.open_guest()
+            await call.machine.sync_guests()
             self._started(call, name)
             return call.say(made.id)
         self._started(call, name)
@@ -177,7 +178,7 @@ class Dockerd:
                 container = shelf.containers[name]
                 container.running, container.boot, container.started_at = True, machine.boots, machine.now()
             machine.changed("container.started", name)
-        await machine.open_guest()
+        await machine.sync_guests()
         self._started(call, name)
         return call.say(name)
 
@@ -262,6 +263,7 @@ async def _end(machine: DockerMachine, name: str, code: int) -> None:
     container.running, container.exit_code = False, code
     state.save(machine.folder, shelf)
     await asyncio.to_thread(processes.end_all, folder_of(machine, name))
+    await machine.sync_guests()
 
 
 async def _feed(call: Call, process: asyncio.subprocess.Process) -> None:

@@ -53,8 +53,8 @@ class DockerMachine(Protocol):
         """
         ...
 
-    async def open_guest(self) -> None:
-        """Let the guest in its containers answer."""
+    async def sync_guests(self) -> None:
+        """Let guests and screens answer as its containers are now."""
         ...
 
     async def wait_for_layer(self) -> None:

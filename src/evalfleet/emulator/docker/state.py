@@ -31,6 +31,7 @@ class Container(msgspec.Struct):
     command: list[str] = []
     labels: dict[str, str] = {}
     env: list[str] = []  # NAME=value
+    ports: dict[str, int] = {}  # published: the container's, such as "8006/tcp", and the machine's
     restart: str = "no"
     running: bool = True
     exit_code: int = 0
@@ -46,6 +47,9 @@ class Container(msgspec.Struct):
             "Name": f"/{self.name}",
             "RestartCount": self.restarts,
             "State": state,
+            "NetworkSettings": {
+                "Ports": {inner: [{"HostIp": "127.0.0.1", "HostPort": str(port)}] for inner, port in self.ports.items()}
+            },
             "Config": {"Image": self.image, "Cmd": self.command, "Labels": self.labels, "Env": self.env},
         }
 

@@ -61,8 +61,8 @@ class VmDocker(Struct, frozen=True):
         words = [word.replace(GUEST, self.machine.address) for word in argv]
         return await self.machine.host.spawn(words, environ, folder)
 
-    async def open_guest(self) -> None:
-        await self.guests.open(self.machine)
+    async def sync_guests(self) -> None:
+        await self.guests.sync(self.machine)
 
     async def wait_for_layer(self) -> None:
         await self.world.clock.sleep(self.world.times.pull / 2)

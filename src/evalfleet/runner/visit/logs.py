@@ -1,4 +1,4 @@
-"""Shows the runner's log, the output of live attempts, and pictures of the screen.
+"""Shows the runner's log, the output of live attempts, pictures of the screen, and whether guests answer.
 
 It is sent to the host's Python as text; it is not part of the zipapp, starts no runner and writes nothing. It is followed by one line
 of JSON with its orders. It answers with a marked line, because a login shell may print other lines first, and then with lines of
@@ -17,6 +17,7 @@ import stat
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ GET = (
     "sys.stdout.buffer.write(u.build_opener(u.ProxyHandler({})).open(sys.argv[1], timeout=20).read())"
 )
 
+PROBE = (
+    "import sys, urllib.request as u; u.build_opener(u.ProxyHandler({})).open(sys.argv[1], timeout=float(sys.argv[2]))"
+)
+
 
 def main() -> None:
     with open(0, "rb", buffering=0, closefd=False) as given:
@@ -44,7 +49,7 @@ def main() -> None:
     folder: str = os.path.expanduser(orders["folder"].replace("{hostname}", socket.gethostname()))
     sys.stdout.write(MARK + json.dumps({"has": os.path.isdir(os.path.join(folder, "attempts"))}) + "\n")
     try:
-        {"tail": tail, "picture": picture}[orders["do"]](folder, orders)
+        {"tail": tail, "picture": picture, "guests": guests}[orders["do"]](folder, orders)
         sys.stdout.flush()
     except BrokenPipeError:
         os._exit(0)  # the client is gone
@@ -207,12 +212,53 @@ def _of_guest(orders: dict[str, Any], container: str) -> bytes:
     return data
 
 
-def _docker(program: str, *words: str) -> bytes:
+def guests(_folder: str, orders: dict[str, Any]) -> None:
+    """For each container: whether the guest in it answers, and the port of this host that shows its screen."""
+    containers: list[str] = orders["containers"]
+    with ThreadPoolExecutor(max_workers=len(containers)) as threads:
+        for asked in [threads.submit(_guest, orders, container) for container in containers]:
+            say(**asked.result())
+
+
+def _guest(orders: dict[str, Any], container: str) -> dict[str, Any]:
+    """`state` is answers, silent, stopped or missing, or unknown where Docker itself does not answer; `seen` says more."""
+    docker: str = orders["docker"]
+    limit_s: float = orders["limit_s"]
+    row: dict[str, Any] = {"container": container, "state": "unknown", "seen": "", "port": None}
+    try:
+        found = json.loads(_docker(docker, "container", "inspect", container, limit_s=limit_s))[0]
+        row["port"] = _published(found, orders["screen_port"])
+        if not found["State"]["Running"]:
+            return dict(row, state="stopped", seen="the container is %s" % found["State"]["Status"])
+        row["state"] = "silent"
+        words = ("exec", container, orders["python"], "-c", PROBE, orders["url"], str(limit_s))
+        _docker(docker, *words, limit_s=limit_s + 2)  # the program in the container says more than a killed client
+    except FileNotFoundError:
+        return dict(row, state="missing", seen="there is no %s" % docker)
+    except subprocess.TimeoutExpired:
+        return dict(row, seen="docker did not answer within %g s" % limit_s)
+    except (OSError, ValueError, LookupError) as error:
+        if "no such container" in str(error).lower():
+            return dict(row, state="missing", seen="there is no such container")
+        return dict(row, seen=str(error))
+    return dict(row, state="answers")
+
+
+def _published(found: dict[str, Any], port: int) -> int | None:
+    """The port of the host that leads to a port of the container."""
+    if found.get("HostConfig", {}).get("NetworkMode") == "host":
+        return port
+    ports: dict[str, list[dict[str, str]] | None] = found["NetworkSettings"].get("Ports") or {}
+    places = ports.get("%d/tcp" % port) or []
+    return int(places[0]["HostPort"]) if places else None
+
+
+def _docker(program: str, *words: str, limit_s: float = DOCKER_S) -> bytes:
     done = subprocess.run(
         [program, *words],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=DOCKER_S,
+        timeout=limit_s,
         check=False,
     )
     if done.returncode:

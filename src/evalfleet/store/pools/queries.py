@@ -40,6 +40,11 @@ class PoolQueries:
         hosts = {row["host"]: dict(row) for row in found}
         return {**dict(self._db.rows("select_pool_tallies", **values)[0]), "hosts": hosts}
 
+    def container_tallies(self, pool: Pool) -> dict[tuple[str, str], int]:
+        """How many attempts of the runs that use the pool gave a verdict, by host and container."""
+        found = self._db.rows("select_container_tallies", pool=pool.name, since=pool.created_at)
+        return {(row["host"], row["container"]): row["completed"] for row in found}
+
     def host_keys(self, pool: Pool) -> dict[str, tuple[list[str], list[str]]]:
         """By host, the keys of the tasks that it was given since the pool was made, and of those that it finished."""
         found: dict[str, tuple[list[str], list[str]]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evalfleet.answers.pools import HostRow, PoolFacts
+    from evalfleet.answers.pools import GuestRow, HostRow, PoolFacts
 
 
 def page(answer: PoolFacts) -> str:
@@ -19,11 +19,24 @@ def page(answer: PoolFacts) -> str:
     lines = [head, *_money(answer), ""]
     for row in hosts:
         line = f"  {row.host:<{width}}  {_state(row)}{_price(row)}"
-        lines.append(f"{line}  {_probed(row.probe)}" if row.probe is not None else line)
+        lines.append(f"{line}  {_probed(row)}" if row.probe is not None else line)
+        lines += [f"      {_guest(guest)}" for guest in row.guests or ()]
     if any(row.state == "ready" for row in hosts):
         lines += ["", f"`evalfleet pool vnc {hosts[0].host}` shows a machine's screen, `pool vnc --all` all screens"]
     room = columns()
     return "\n".join(wrapped(one.rstrip(), room, indent=4) for one in lines).rstrip()
+
+
+def unanswered(answer: PoolFacts) -> dict[str, list[str]]:
+    """The hosts and guests that were asked in vain."""
+    hosts = [row.host for row in answer.hosts if row.probe is not None and not row.probe["reachable"]]
+    guests = [
+        f"{guest.container} on {row.host}"
+        for row in answer.hosts
+        for guest in row.guests or ()
+        if guest.state != "answers"
+    ]
+    return {what: names for what, names in (("not reached", hosts), ("guests that do not answer", guests)) if names}
 
 
 def _money(answer: PoolFacts) -> list[str]:
@@ -59,10 +72,21 @@ def _price(row: HostRow) -> str:
     return {"at_most": f"at most {usd} (on-demand price)", "unknown": "price unknown"}.get(row.price or "", usd)
 
 
-def _probed(probe: dict[str, Any]) -> str:
+def _guest(row: GuestRow) -> str:
+    from evalfleet.report.text import count, printable
+
+    state = row.state if row.state == "answers" else f"{row.state} ({printable(row.seen)})"
+    screen = f"screen: {row.screen}" if row.screen else "no screen: the container publishes no port for it"
+    return f"{row.container}  {state}, {count(row.tasks_done, 'task')} done, {screen}"
+
+
+def _probed(row: HostRow) -> str:
+    from evalfleet.report.text import count
+
+    probe: dict[str, Any] = row.probe or {}
     if not probe["reachable"]:
         return f"not reached: {probe['error']}"
     has = probe["host"]
     runner = "its runner answers" if probe["answers"] else "no runner"
-    disk = f"{has['disk_free_mb'] / 1024:.0f} GB free"
-    return f"reached: {has['cpus']} CPUs, {has['memory_mb'] / 1024:.0f} GB, {disk}, Python {has['python']}, {runner}"
+    size = f"{has['cpus']} CPUs, {has['memory_mb'] / 1024:.0f} GB, {has['disk_free_mb'] / 1024:.0f} GB free"
+    return f"reached: {size}, Python {has['python']}, {runner}; {count(row.tasks_done or 0, 'task')} done"

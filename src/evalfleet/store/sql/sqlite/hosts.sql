@@ -82,3 +82,11 @@ select attempt.host as host, count(*) as assigned, sum(attempt.outcome is 'ok') 
   join task on task.run_id = attempt.run_id and task.number = attempt.task_number
  where json_extract(run.policy, '$.pool') = :pool and run.created_at >= :since
  group by attempt.host;
+
+-- name: select_container_tallies
+select attempt.host as host, json_extract(attempt.metrics, '$.container') as container, count(*) as completed
+  from run
+  join attempt on attempt.run_id = run.id
+ where json_extract(run.policy, '$.pool') = :pool and run.created_at >= :since
+   and attempt.outcome = 'ok' and json_extract(attempt.metrics, '$.container') is not null
+ group by 1, 2;
