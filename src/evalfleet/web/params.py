@@ -108,7 +108,7 @@ async def body(request: web.Request, type: type[T]) -> T:
 
 def finite(name: str, value: float | None) -> float | None:
     if value is not None and not 0 <= value < math.inf:
-        raise InputError(f"{name}: must be a number of dollars, 0 or more")
+        raise InputError(f"{name}: must be a number, 0 or more")
     return value
 
 

@@ -30,6 +30,7 @@ class NewPlan(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     size: list[str] = []
     regions: list[str] = []
     spot: bool | None = None
+    minutes_per_task: float | None = None
 
 
 class PlanHandlers:
@@ -51,6 +52,7 @@ class PlanHandlers:
         wanted = await params.body(request, NewPlan)
         params.finite("budget_usd", wanted.budget_usd)
         params.finite("deadline_s", wanted.deadline_s)
+        params.finite("minutes_per_task", wanted.minutes_per_task)
         params.workers(wanted.workers, "workers", _MOST_WORKERS)
         params.workers(wanted.tasks, "tasks", _MOST_TASKS)
         asked = make.PlanRequest(
@@ -60,6 +62,7 @@ class PlanHandlers:
             size=tuple(wanted.size),
             regions=tuple(wanted.regions),
             spot=wanted.spot,
+            minutes_per_task=wanted.minutes_per_task,
         )
         made = await self._site.write(lambda store: make.make(self._site.settings, store, self._planned(wanted), asked))
         return told(made, 201)
