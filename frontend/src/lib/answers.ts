@@ -899,6 +899,7 @@ export interface RunFacts {
   study: StudyFound | null;
   plan: Plan | null;
   results: TaskRow[] | null;
+  imported: boolean;
   covers: string | null;
   driven: boolean;
   driver: string | null;

@@ -208,3 +208,4 @@ class Summary(Answer, frozen=True, kw_only=True):
     study: StudyFound | None  # of a study, which has no scores
     plan: Plan | None  # that the run follows, with what it took beside it
     results: list[TaskRow] | None  # null where only sums were asked for
+    imported: bool = False  # made of the results of another program: its tasks cannot be run here

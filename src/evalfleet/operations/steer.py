@@ -18,6 +18,7 @@ from evalfleet.engine import controller
 from evalfleet.errors import InputError, Refused
 from evalfleet.model import JsonObject, Run, RunState, Verb
 from evalfleet.operations.request import ask_or_do
+from evalfleet.report.summary import is_imported
 from evalfleet.store.store import Store
 
 
@@ -100,6 +101,10 @@ def retry_and_own(
     store: Store, run: Run, only: Sequence[str] = (), *, by: str | None = None
 ) -> tuple[Run | None, ChangedTasks]:
     """Like `retry`. Without a controller the run is owned by the caller, who drives or leaves it; else the first part is None."""
+    if is_imported(store, run.id):
+        raise Refused(
+            f"run {run.id} was imported: its tasks ran elsewhere, and there is nothing here that could run them"
+        )
     owned, answer = ask_or_do(store, run, Verb.RETRY, {"only": list(only)}, by=by)
     return owned, ChangedTasks(**_facts(store, run, owned), **answer)
 

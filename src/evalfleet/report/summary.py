@@ -13,6 +13,7 @@ from evalfleet.answers import summary as answers
 from evalfleet.core import cost as costs
 from evalfleet.core.statistics import scores as stats
 from evalfleet.core.statistics.repeats import Repeats
+from evalfleet.errors import NotFound
 from evalfleet.model import JsonObject, Outcome, Run, RunState, TaskState
 from evalfleet.report.failure_groups import read_groups
 from evalfleet.report.plans import plan_of_run
@@ -74,6 +75,7 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> answers.
             study=None,
             plan=plan_of_run(store, run),
             results=None,
+            imported=is_imported(store, run.id),
         )
         summary = _with_repeats(summary, repeats_of(store.tasks.episode_sums(run.id)), by_task=results)
         if run.policy.study is not None:
@@ -81,6 +83,15 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> answers.
         if results:
             summary = replace(summary, results=[task_row(row) for row in store.tasks.result_rows(run.id)])
     return summary
+
+
+def is_imported(store: StoreReader, run_id: str) -> bool:
+    """Whether the run was made of the results of another program: its tasks cannot be run here."""
+    try:
+        payload = store.tasks.at(run_id, 1).spec.payload
+    except NotFound:
+        return False  # a run that is open may have no task yet
+    return isinstance(payload, dict) and "imported" in payload
 
 
 def exit_code(summary: answers.Summary) -> int:

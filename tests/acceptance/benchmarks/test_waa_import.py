@@ -92,13 +92,16 @@ def test_the_same_results_are_imported_once(results: Path, fleet: Fleet):
     assert len(fleet.json("status")["runs"]) == 2
 
 
-@pytest.mark.long
-def test_a_retried_import_is_never_blamed_on_the_task(results: Path, fleet: Fleet):
-    fleet.json("import", str(results), "--format", "waa")
-    assert fleet.command("retry", "--only", f"clock/{BROKEN}").returncode == 1
-    row = rows(fleet)[f"clock/{BROKEN}"]
-    assert (row["state"], row["failure"]["blame"]) == ("held", "worker")
-    assert "there is nothing here that could run it" in row["failure"]["evidence"]
+def test_an_imported_run_is_not_retried(results: Path, fleet: Fleet):
+    told = fleet.json("import", str(results), "--format", "waa")
+    shown = fleet.command("report").stdout
+    assert "1 held" in shown
+    assert "evalfleet retry" not in shown
+    assert fleet.json("report")["imported"] is True
+    refused = fleet.command("retry", "--only", f"clock/{BROKEN}")
+    assert refused.returncode != 0
+    assert f"run {told['run']} was imported: its tasks ran elsewhere" in refused.stderr
+    assert (rows(fleet)[f"clock/{BROKEN}"]["state"], rows(fleet)[f"clock/{BROKEN}"]["attempts"]) == ("held", 1)
 
 
 def test_there_and_back_again(results: Path, fleet: Fleet):
@@ -110,10 +113,13 @@ def test_there_and_back_again(results: Path, fleet: Fleet):
     assert f"clock/{BROKEN}_3" in before
     out = fleet.folder / "out"
     assert fleet.command("export", "--to", str(out), "--format", "waa").returncode == 0
-    assert (out / "pyautogui/a11y_tree/evalfleet/3/clock" / DOMAINS["clock"][1] / "result.txt").exists()
-    second = fleet.json("import", str(out), "--format", "waa")
-    assert (second["new"], second["name"]) == (True, "waa-evalfleet")
-    after = rows(fleet, second["run"])
+    assert (out / "pyautogui/a11y_tree/gpt-4o/3/clock" / DOMAINS["clock"][1] / "result.txt").exists()
+    again = fleet.json("import", str(out), "--format", "waa")
+    assert (again["new"], again["run"]) == (False, first["run"]), "the same results"
+    other = ("--home", str(fleet.folder / "other"))
+    second = fleet.json("import", str(out), "--format", "waa", *other)
+    assert (second["new"], second["name"]) == (True, "waa-gpt-4o")
+    after = {row["key"]: row for row in fleet.json("report", *other)["results"]}
     words = ("state", "score", "success", "steps", "duration_s", "domain")
     assert {key: [row[word] for word in words] for key, row in after.items()} == {
         key: [row[word] for word in words] for key, row in before.items()

@@ -22,6 +22,7 @@ from msgspec.structs import asdict, replace
 from evalfleet import config
 from evalfleet.benchmarks.waa import docker_install, readiness
 from evalfleet.benchmarks.waa.docker import Docker
+from evalfleet.benchmarks.waa.flags import flags_check
 from evalfleet.benchmarks.waa.image import Layers, registry_of
 from evalfleet.benchmarks.waa.settings import WaaSettings
 from evalfleet.core.readiness import ReadinessCheck, Update
@@ -316,3 +317,43 @@ def test_what_apt_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(docker_install, "as_root", lambda: None)
     done = Preparation(WaaSettings(install_docker=True, disk_gb=0))
     assert "not root and cannot use sudo without a password" in done.last.seen
+
+
+RUN_PY = """
+parser.add_argument("--som_origin", type=str, default="oss")
+parser.add_argument(
+    "--a11y_backend", type=str)
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "text", "holds", "said"),
+    [
+        (("--som_origin", "a11y", "--a11y_backend=uia"), RUN_PY, True, "run.py knows them"),
+        (("--som", "a11y"), RUN_PY, True, "run.py knows them"),
+        (("--som_orgin", "a11y"), RUN_PY, False, "does not know --som_orgin, and would ignore it"),
+        (("--a11y-backend=uia",), RUN_PY, False, 'did you mean "--a11y_backend"?'),
+        (("--any",), "parse(read(FLAGS))", True, "not checked"),
+        (("--any",), None, False, "No such file"),
+    ],
+)
+def test_flags_that_run_py_would_ignore_are_found(
+    tmp_path: Path, flags: tuple[str, ...], text: str | None, holds: bool, said: str
+):
+    if text is not None:
+        (tmp_path / "run.py").write_text(text)
+    docker = tmp_path / "docker"
+    docker.write_text('#!/bin/sh\nshift 2\nexec "$@"\n')  # exec CONTAINER cat PATH
+    docker.chmod(0o700)
+    check = flags_check(Docker(str(docker)), WaaSettings(client=str(tmp_path), flags=flags), "winarena")
+    assert (check.name, check.of, check.holds) == ("flags", "winarena", holds)
+    assert said in check.said()
+
+
+def test_preparing_ends_with_flags_that_run_py_would_ignore(waa: Arena, tmp_path: Path):
+    settings = settings_of(waa, tmp_path)
+    program = Path(settings.client, "run.py")
+    program.write_text(program.read_text("utf-8") + "".join(f"\n# {line}" for line in RUN_PY.splitlines()), "utf-8")
+    assert Preparation(replace(settings, flags=("--som_origin", "a11y"))).ready
+    done = Preparation(replace(settings, flags=("--som_orgin", "a11y")))
+    assert (done.last.name, done.last.holds, done.last.remedy) == ("flags", False, "correct [waa] flags")

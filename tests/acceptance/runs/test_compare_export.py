@@ -91,7 +91,7 @@ def test_every_format(runs: Fleet):
     assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("12", "1", "0")
     aggregated = json.loads((out / "waa" / "aggregated_results.json").read_text())
     assert (aggregated["total_tasks"], aggregated["succeeded"], aggregated["no_verdict"]) == (12, 11, 1)
-    assert len(list((out / "waa" / waa.TREE).glob("*/*/result.txt"))) == 11
+    assert len(list((out / "waa" / waa.tree_of(None)).glob("*/*/result.txt"))) == 11
     workers = [json.loads(path.read_text()) for path in (out / "waa").glob("worker-*.json")]
     assert sum(worker["summary"]["total"] for worker in workers) == 12
 

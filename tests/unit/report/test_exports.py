@@ -196,7 +196,7 @@ def test_waa(arena: RunBuilder, tmp_path: Path):
     out = tmp_path / "out"
     done = exported(arena, out, "waa")
     assert done.notes == ["1 task without a place in the result tree: no key like domain/id"]
-    assert shown_by_waa(out / waa.TREE) == (
+    assert shown_by_waa(out / waa.tree_of(None)) == (
         {"notepad": [1.0, 0.5]},
         {"notepad": [WAA_IDS[2]], "vlc": ["1-WOS"]},
     )
@@ -206,7 +206,7 @@ def test_waa(arena: RunBuilder, tmp_path: Path):
     }  # fmt: skip
     assert sum(one["total"] for one in found["by_domain"].values()) == 5
     tasks = {task["task_id"]: task for task in found["tasks"]}
-    assert tasks[first]["screenshots"] == [f"{waa.TREE.as_posix()}/{first}/step.1.png"]
+    assert tasks[first]["screenshots"] == [f"{waa.tree_of(None).as_posix()}/{first}/step.1.png"]
     (picture,) = tasks["settings_1"]["screenshots"]
     assert picture == f"artifacts/{task_folder_name('settings_1')}/a.PNG"
     assert all((out / path).is_file() for task in found["tasks"] for path in task["screenshots"])
@@ -220,12 +220,20 @@ def test_waa(arena: RunBuilder, tmp_path: Path):
     assert read_json(out / "worker-local-1.json")["summary"]["total"] == 4
 
 
+@pytest.mark.parametrize(
+    ("model", "folder"),
+    [("gpt-4o", "gpt-4o"), ("openai/gpt 4o", "openai_gpt_4o"), (None, "evalfleet"), ("../..", "evalfleet")],
+)
+def test_the_tree_of_waa_is_named_for_the_model(model: str | None, folder: str):
+    assert waa.tree_of(model) == Path("pyautogui/a11y_tree") / folder / "0"
+
+
 def test_ids_of_waa_are_enough_with_a_domain(home: Path, tmp_path: Path):
     builder = RunBuilder(home, WAA_IDS[:1]).begin()
     builder.attempt(WAA_IDS[0], 1.0)
     exported(builder, tmp_path / "out", "waa")
     # The builder's domain is the key itself.
-    assert (tmp_path / "out" / waa.TREE / WAA_IDS[0] / WAA_IDS[0] / "result.txt").read_text() == "1.0\n"
+    assert (tmp_path / "out" / waa.tree_of(None) / WAA_IDS[0] / WAA_IDS[0] / "result.txt").read_text() == "1.0\n"
     builder.close()
 
 

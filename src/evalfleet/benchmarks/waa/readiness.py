@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from evalfleet.benchmarks.waa.docker import LABEL, Docker, DockerError
 from evalfleet.benchmarks.waa.docker_install import install_docker
+from evalfleet.benchmarks.waa.flags import flags_check
 from evalfleet.benchmarks.waa.golden.check import golden_check, make_copy, storage_of, wants_golden
 from evalfleet.benchmarks.waa.golden.transfer import TransferFailed
 from evalfleet.benchmarks.waa.image import PAUSES_S, pull
@@ -101,8 +102,12 @@ def prepare(settings: WaaSettings, tell: Callable[[ReadinessCheck], None], means
             return tried
 
     def prepare_one(container: str) -> None:
+        holds = True
         for check in container_checks(settings, container, start=True):
             note(check)
+            holds = check.holds
+        if holds and settings.flags:
+            note(flags_check(Docker(settings.docker), settings, container))
 
     with ThreadPoolExecutor(max_workers=len(settings.containers)) as threads:  # Windows takes its time to boot
         list(threads.map(prepare_one, settings.containers))

@@ -31,6 +31,7 @@ class Source(Struct, frozen=True, kw_only=True):
     decided_by: dict[str, int]  # key -> number of the attempt that decided the task
     attempts: list[dict[str, Any]]  # the store's rows, with their task's `key`; by task and number
     last_event: int
+    model: str | None = None  # that the agent asked in all tasks, where there is one
 
     def events(self) -> Iterator[Event]:
         after = 0
@@ -53,6 +54,7 @@ def read(store: StoreReader, run: Run, home: Path) -> Source:
         rows = list(store.tasks.result_rows(run.id))
         attempts = list(store.attempts.all_rows(run.id))
         last = store.events.last(run.id)
+        models = store.tasks.models(run.id)
     keys = {row["number"]: row["key"] for row in rows}
     return Source(
         store=store,
@@ -62,6 +64,7 @@ def read(store: StoreReader, run: Run, home: Path) -> Source:
         decided_by={row["key"]: row["decided_by"] for row in rows if row["decided_by"] is not None},
         attempts=[{"key": keys[one["task_number"]], **one} for one in attempts],
         last_event=last.number if last else 0,
+        model=models[0] if len(models) == 1 else None,
     )
 
 

@@ -18,7 +18,9 @@ from evalfleet.report import text
 from evalfleet.report.exports.folder import error_of, write_json
 from evalfleet.report.exports.source import Source, copy_files
 
-TREE = Path("pyautogui", "a11y_tree", "evalfleet", "0")  # action space, observation, model, trial
+_TREE = Path("pyautogui", "a11y_tree")  # action space, observation; below them are model and trial
+_NO_MODEL = "evalfleet"
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")  # safe as a folder's name on every system
 _ID = re.compile(r"[A-Z0-9-]+-WOS(?:-[0-9]+)?", re.IGNORECASE)
 _TRIAL = re.compile(r"(?P<id>.+-WOS(?:-[0-9]+)?)_(?P<trial>[0-9]{1,9})", re.IGNORECASE)
@@ -27,15 +29,22 @@ _RESULT = "result.txt"
 AGGREGATED = "aggregated_results.json"
 
 
+def tree_of(model: str | None) -> Path:
+    """Where the first trial of a model lies. `show_result.py --use_model` takes the name of the folder."""
+    name = _NOT_PLAIN.sub("_", model or "").strip("._-")[:100]
+    return _TREE / (name or _NO_MODEL) / "0"
+
+
 def write(source: Source, folder: Path) -> list[str]:
     """Write aggregated_results.json, worker-<name>.json, and the tree of result.txt that WAA's own scripts read.
 
     A task whose key does not name a place in that tree has its artifacts under artifacts/.
     """
+    tree = tree_of(source.model)
     places: dict[Path, str] = {}
     tasks: list[JsonObject] = []
     for result in source.results:
-        place = _place(result)
+        place = _place(result, tree)
         if place is None or place in places:
             place = Path("artifacts", task_folder_name(result.key))
         places[place] = result.key
@@ -59,27 +68,28 @@ def aggregated(tasks: Sequence[JsonObject]) -> JsonObject:
     return {"total_tasks": overall.pop("total"), **overall, "tasks": tasks, "by_domain": by_domain}
 
 
-def _place(result: TaskRow) -> Path | None:
+def _place(result: TaskRow, tree: Path) -> Path | None:
     """The task's folder in the tree; None if its key names none, or would lead elsewhere."""
     key: str = result.key
     domain, slash, name = key.partition("/")
     if not slash and _ID.fullmatch(key):
         domain, name = result.domain, key
     again = _TRIAL.fullmatch(name)  # a further trial of the same task
-    tree, name = (TREE.with_name(again["trial"]), again["id"]) if again else (TREE, name)
+    if again:
+        tree, name = tree.with_name(again["trial"]), again["id"]
     return tree / domain / name if _PLAIN.fullmatch(domain) and _PLAIN.fullmatch(name) else None
 
 
 def _task(source: Source, result: TaskRow, folder: Path, place: Path) -> JsonObject:
     """Write the task's own files, and return its row."""
     key, images = result.key, list[str]()
-    if place.is_relative_to(TREE.parent):
+    if place.is_relative_to(_TREE):
         # One without a verdict has the folder alone: WAA's scripts then list it as missing.
         (folder / place).mkdir(parents=True)
     if key in source.decided_by:
         copied = copy_files(source.folder(key, source.decided_by[key]), folder / place, below="artifacts", but=_RESULT)
         images = [f"{place.as_posix()}/{path}" for path in copied if path.lower().endswith(_IMAGES)]
-    if result.state == "done" and place.is_relative_to(TREE.parent):
+    if result.state == "done" and place.is_relative_to(_TREE):
         (folder / place / _RESULT).write_text(f"{result.score}\n", "utf-8")
     return _row(result, images)
 

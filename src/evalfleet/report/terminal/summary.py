@@ -248,7 +248,7 @@ def next_command(summary: Summary, *, driven: bool = True) -> tuple[str, str]:
         if summary.study.best is None:
             return f"evalfleet study show {run}", "shows every trial"
         return f"evalfleet study best {run} --format flags", "prints what to paste"
-    if tasks.held:
+    if tasks.held and not summary.imported:
         return f"evalfleet retry {run} --only held", f"gives the {text.count(tasks.held, 'held task')} new attempts"
     if tasks.failed:
         return f"evalfleet retry {run} --only failed", "or look at one with `evalfleet logs RUN KEY`"

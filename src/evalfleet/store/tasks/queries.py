@@ -27,6 +27,10 @@ class TaskQueries:
             raise NotFound(f"run {run_id} has no task {key!r}; `evalfleet report {run_id} --json` lists its tasks")
         return rows.task(found[0])
 
+    def models(self, run_id: str) -> list[str | None]:
+        """The models that the payloads of its tasks name; None among them where one names none."""
+        return [row["model"] for row in self._db.rows("select_models", run_id=run_id)]
+
     def at(self, run_id: str, number: int) -> Task:
         """The task of that number. Raises NotFound."""
         found = self._db.rows("select_task", run_id=run_id, number=number)

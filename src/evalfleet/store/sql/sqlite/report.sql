@@ -109,3 +109,6 @@ select key, json_extract(spec, '$.payload.benchmark') as benchmark, json_extract
   from task
  where run_id = :run_id and json_type(spec, '$.payload.task') = 'text'
    and exists (select 1 from task where run_id = :run_id and number = 1 and json_type(spec, '$.payload.benchmark') = 'text');
+
+-- name: select_models
+select distinct json_extract(spec, '$.payload.model') as model from task where run_id = :run_id;
