@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -15,6 +16,10 @@ pytest.register_assert_rewrite("evalfleet.testing", "tests.contract.store", "tes
 # Tasks and hosts of tests start `python3` thousands of times. Where that is the shim of a version manager, each start runs twenty
 # shell scripts first; this one is started directly.
 os.environ["PATH"] = f"{Path(sys.base_prefix) / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+
+# A shell that starts the tests in the background lets them ignore SIGINT, and what they start inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples on every machine and day: a red test is red for everybody. Time is judged by the test's limit.
 settings.register_profile("evalfleet", deadline=None, derandomize=True, database=None)

@@ -20,14 +20,20 @@ DEADLINE_S = 60.0
 
 
 def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
-    """Ask often until it holds; a deadline far away is no luck, only a bound."""
-    deadline = time.monotonic() + deadline_s
+    """Ask until it holds; a deadline far away is no luck, only a bound.
+
+    It asks less often the longer it takes, and pauses as long as the question took: a question may start a process, and what is
+    waited for needs the processor.
+    """
+    began = time.monotonic()
     while True:
+        asked = time.monotonic()
         value = condition()
         if value:
             return value
-        assert time.monotonic() < deadline, f"waited {deadline_s:.0f} s for {what}"
-        time.sleep(0.02)
+        now = time.monotonic()
+        assert now < began + deadline_s, f"waited {deadline_s:.0f} s for {what}"
+        time.sleep(min(max(0.02, now - asked, (now - began) / 10), 0.25))
 
 
 @dataclass
