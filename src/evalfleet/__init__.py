@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         submit_study,
     )
     from evalfleet.api.gpus import GpuPool
-    from evalfleet.api.plans import list_plans, plan
+    from evalfleet.api.plans import list_plans, plan, plan_async, show_plan
     from evalfleet.api.pools import PoolHandle, create_pool, list_pools, open_pool
 
     __version__: str
@@ -47,13 +47,15 @@ __all__ = [
     "open_run",
     "open_study",
     "plan",
+    "plan_async",
+    "show_plan",
     "submit",
     "submit_benchmark",
     "submit_study",
 ]
 
 _POOLS = dict.fromkeys(("PoolHandle", "create_pool", "list_pools", "open_pool"), "evalfleet.api.pools")
-_PLANS = dict.fromkeys(("list_plans", "plan"), "evalfleet.api.plans")
+_PLANS = dict.fromkeys(("list_plans", "plan", "plan_async", "show_plan"), "evalfleet.api.plans")
 _HOMES = dict.fromkeys(__all__, "evalfleet.api") | _POOLS | _PLANS | {"GpuPool": "evalfleet.api.gpus"}
 
 

@@ -24,7 +24,7 @@ n = [1, 2]
 [trial]
 command = ["true"]
 """
-REAL = {"run": "latest", "task": 1, "attempt": 1}
+REAL: dict[str, Any] = {"run": "latest", "task": 1, "attempt": 1}
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,7 @@ def server(fleet: Fleet) -> Served:
     fleet.command("tune", "study.toml", "--detach")
     tasks = [{"key": "a", "command": ["true"]}, {"key": "b", "command": ["false"]}]
     fleet.command("run", fleet.tasks(tasks, attempts=1))
+    REAL["plan"] = fleet.json("plan", "--tasks", "5", "--workers", "2")["id"]
     return serve(fleet, "--no-drive")
 
 
@@ -128,3 +129,13 @@ def test_runs_that_exist_are_told_as_described(server: Served):
             assert body_errors(document, path, {**answer.json, "more": 1})
             for name in answer.json:
                 assert body_errors(document, path, {k: v for k, v in answer.json.items() if k != name}), name
+
+
+def test_plans_are_told_as_described(server: Served):
+    document = strict_document(server)
+    for path in ("/api/v1/plans", "/api/v1/plans/{plan}"):
+        answer = server.ask(path.replace("{plan}", REAL["plan"]))
+        assert answer.status == 200
+        assert body_errors(document, path, answer.json) == []
+        for name in answer.json:
+            assert body_errors(document, path, {k: v for k, v in answer.json.items() if k != name}), name

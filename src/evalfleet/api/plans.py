@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
+
+import anyio.to_thread
 
 from evalfleet import config, duration
 from evalfleet.answers.plans import Plan
 from evalfleet.api.tasks import Folder
-from evalfleet.errors import InputError
+from evalfleet.errors import InputError, NotFound
 from evalfleet.operations.plans import jobs, make
 from evalfleet.report.reader import opened
 from evalfleet.store.open import open_store
@@ -27,6 +30,9 @@ def plan(
     spot: bool | None = None,
     memory_gb: Mapping[str, float] | None = None,
     minutes_per_task: float | None = None,
+    start_minutes: float | None = None,
+    image: bool = False,
+    price: float | None = None,
     seed: int = 0,
     home: Folder | None = None,
     **benchmark: Any,
@@ -43,9 +49,12 @@ def plan(
         spot: only spot machines, or none of them; None compares both.
         memory_gb: what each task of a domain needs, by domain.
         minutes_per_task: assume this mean instead of the history.
+        start_minutes: assume that a machine takes this long to start.
+        image: count a golden image in each region.
+        price: dollars per machine and hour, in place of the price list's.
         seed: of the simulation.
         home: where everything is kept; else EVALFLEET_HOME, or ~/.evalfleet.
-        benchmark: which episodes: `agent`, `model`, `tasks`, `domain`, `task`, `repeat`.
+        benchmark: which episodes: `agent`, `model`, `tasks`, `domain`, `task`, `repeat`, `options`.
 
     Raises InputError, NotFound, StoreError.
     """
@@ -70,8 +79,11 @@ def plan(
         size=tuple(size),
         regions=tuple(regions),
         spot=spot,
-        memory={domain: int(gb * 1024) for domain, gb in (memory_gb or {}).items()},
+        memory=make.in_mb(memory_gb or {}),
         minutes_per_task=minutes_per_task,
+        start_minutes=start_minutes,
+        image=image,
+        price=price,
         seed=seed,
     )
     store = open_store(machine.home)
@@ -79,6 +91,19 @@ def plan(
         return make.make(machine, store, planned, asked)
     finally:
         store.close()
+
+
+async def plan_async(source: Folder, **asked: Any) -> Plan:
+    """`plan` for asyncio: it takes about a second, and asks the cloud for the quota where an account is set."""
+    return await anyio.to_thread.run_sync(partial(plan, source, **asked))
+
+
+def show_plan(plan: str, *, home: Folder | None = None) -> Plan:
+    """One plan, with what became of the run that followed it. Raises NotFound."""
+    with opened(config.load(home).home) as reader:
+        if reader is None:
+            raise NotFound(f"there is no plan {plan!r}; this home has none yet")
+        return make.show(reader, plan)
 
 
 def list_plans(*, home: Folder | None = None) -> list[Plan]:

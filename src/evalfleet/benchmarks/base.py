@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
 from msgspec import Meta, Struct
 
@@ -18,6 +18,9 @@ from evalfleet.agents.base import Action, Observation
 from evalfleet.core.readiness import ReadinessCheck, Update
 from evalfleet.environments.base import Requirement
 from evalfleet.model import Tools, Verdict
+
+if TYPE_CHECKING:
+    from evalfleet.benchmarks.selection import Chosen
 
 __all__ = [
     "Benchmark",
@@ -184,6 +187,15 @@ class TakesOptions(Protocol):
     @property
     def own_options(self) -> Mapping[str, str]:
         """What each means, by the names that `--option NAME=VALUE` takes."""
+        ...
+
+
+@runtime_checkable
+class ChoosesTasks(Protocol):
+    """Capability: options of a run decide which tasks there are to choose from."""
+
+    def chosen(self, selection: Selection) -> Sequence[Chosen]:
+        """The episodes that a run would submit. Raises InputError."""
         ...
 
 

@@ -85,18 +85,20 @@ def benchmark_submission(
 
     benchmark = benchmarks.find(name, settings)
     own = isinstance(benchmark, OwnAgents)
-    own_options = _own_options(benchmark, options, say)
+    its_options = own_options(benchmark, options, say)
     if not options.agent:
         known, others = (
             (benchmark.agents, "another that it knows") if own else (agents.names(), f"your own as {agents.OWN}")
         )
         raise InputError(f"{name} needs --agent: {', '.join(known)}, or {others}.")
-    given = asdict(replace(options, options=own_options))
+    given = asdict(replace(options, options=its_options))
     selection = Selection(**given, timeout_s=timeout_s, remote=remote)
     return submission(benchmark, selection, settings, folder=folder, say=say)
 
 
-def _own_options(benchmark: Benchmark, options: BenchmarkOptions, say: Callable[[str], None]) -> dict[str, str]:
+def own_options(
+    benchmark: Benchmark, options: BenchmarkOptions, say: Callable[[str], None] = lambda _: None
+) -> dict[str, str]:
     """The options that only this benchmark knows, with those that had words of their own until 0.3. Raises InputError."""
     from evalfleet.benchmarks.base import TakesOptions
 

@@ -21,6 +21,7 @@ from tests.contract.store.devices import DeviceContract
 from tests.contract.store.gpus import GpuContract
 from tests.contract.store.hosts import HostContract
 from tests.contract.store.loads import LoadContract
+from tests.contract.store.plans import PlanContract
 from tests.contract.store.pools import PoolContract
 from tests.contract.store.queries import ReadingContract
 from tests.contract.store.requests import SteeringContract
@@ -42,5 +43,6 @@ class StoreContract(
     AccessContract,
     DaemonContract,
     LoadContract,
+    PlanContract,
 ):
     """All promises of `evalfleet.store.store.Store` that one store can show."""

@@ -54,7 +54,7 @@ _NO_AZURE = (
 
 
 class Waa:
-    """Implements `Benchmark`, `Prepares`, `OwnAgents`, `TakesOptions`, `ShowsScreen` and `HasGuests`."""
+    """Implements `Benchmark`, `Prepares`, `OwnAgents`, `TakesOptions`, `ChoosesTasks`, `ShowsScreen` and `HasGuests`."""
 
     name = "waa"
     title = "Windows Agent Arena: tasks in Windows, in WAA's own container with WAA's own agents"
@@ -154,9 +154,7 @@ class Waa:
     def tasks(self, selection: Selection) -> Sequence[Mapping[str, Any]]:
         if selection.model is not None and not _MODEL.fullmatch(selection.model):
             raise InputError(f"--model {selection.model!r}: is not the name of a model.")
-        root = selection.options.get("checkout")
-        checkout = Checkout(root) if root else None
-        domains = self._domains(checkout, selection.options.get("list"))
+        checkout = _checkout(selection)
         environ = config.environment()
         setup = self._setup(selection, environ)
         here = () if selection.remote else _DOCKER  # a pool's hosts have their own
@@ -172,7 +170,6 @@ class Waa:
             "secrets": [*(_SET_BY_US[:1] if setup.options else ()), *given],
             "waa": asdict(self._waa),
         }
-        chosen = choose(self.name, infos(domains), replace(selection, task=_full_keys(selection.task, domains)))
         return [
             {
                 "key": key_of(one),
@@ -187,8 +184,12 @@ class Waa:
                     "instruction": checkout.instruction(one.task.name) if checkout else None,
                 },
             }
-            for one in chosen
+            for one in self.chosen(selection)
         ]
+
+    def chosen(self, selection: Selection) -> Sequence[Chosen]:
+        domains = self._domains(_checkout(selection), selection.options.get("list"))
+        return choose(self.name, infos(domains), replace(selection, task=_full_keys(selection.task, domains)))
 
     def notes(self, selection: Selection) -> Sequence[str]:
         return self._setup(selection, config.environment()).notes
@@ -239,6 +240,11 @@ def _refuse_episode() -> NoReturn:
 def key_of(chosen: Chosen) -> str:
     """The task's key: `domain/id`; further trials have their number behind it."""
     return chosen.key if chosen.seed else chosen.task.name
+
+
+def _checkout(selection: Selection) -> Checkout | None:
+    root = selection.options.get("checkout")
+    return Checkout(root) if root else None
 
 
 def _full_keys(keys: Sequence[str], domains: Domains) -> tuple[str, ...]:

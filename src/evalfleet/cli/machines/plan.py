@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evalfleet.cli.runs.shared.source import benchmark_options, submission_of
+from evalfleet.cli.runs.shared.source import benchmark_options, own_options, submission_of
 from evalfleet.cli.shared.cloud_options import cloud_option
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
@@ -14,8 +14,6 @@ from evalfleet.cli.shared.options import home_option, json_option
 if TYPE_CHECKING:
     from evalfleet.config import Settings
     from evalfleet.operations.plans.jobs import Planned
-
-_SELECTS = ("agent", "model", "tasks", "domain", "task", "tasks_file", "seed", "repeat")
 
 
 def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
@@ -141,7 +139,7 @@ def _planned(source: str | None, chosen: dict[str, Any], settings: Settings) -> 
         if number is None or len(chosen) > 1:
             raise click.UsageError("name a task file or a benchmark, or give --tasks alone.")
         return jobs.unnamed(number)
-    wrong = next((name for name in chosen if name not in _SELECTS), None)
+    wrong = next((name for name in chosen if name not in (*jobs.SELECTS, "tasks_file")), None)
     if wrong is not None:
         raise click.UsageError(f"--{wrong.replace('_', '-')} changes nothing in a plan.")
     if not jobs.is_benchmark(source):
@@ -152,4 +150,6 @@ def _planned(source: str | None, chosen: dict[str, Any], settings: Settings) -> 
     file: str | None = chosen.pop("tasks_file", None)
     if file is not None:
         chosen["task"] = (*chosen.get("task", ()), *keys_in(file, registry.find(source, settings)))
+    if "options" in chosen:
+        chosen["options"] = own_options(chosen["options"])
     return jobs.jobs_of_benchmark(source, chosen, settings)

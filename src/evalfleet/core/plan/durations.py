@@ -14,6 +14,8 @@ from statistics import fmean
 
 from msgspec import Struct
 
+from evalfleet.core.plan.pace import pace_of
+
 
 class Job(Struct, frozen=True, kw_only=True):
     """One task to be done."""
@@ -72,7 +74,7 @@ class Durations:
         self.known = sum(job.key in means for job in jobs)
         self._residuals = residuals if len(residuals) >= 8 else []
         self._between_attempts = _deviation(residuals, prior.between_attempts)
-        self._between_runs = max(prior.between_runs, _spread(list(run_effects.values())))
+        self._between_runs = pace_of(list(run_effects.values()), prior.between_runs)
         self._of_the_mean = 0.0 if means else prior.of_the_mean
         self._centres, self._errors = self._places(jobs, logs, means, domains, prior)
 
@@ -110,7 +112,7 @@ class Durations:
     def draw(self, rng: random.Random) -> list[float]:
         """One possible run: the seconds of each job, in the order of the jobs."""
         gauss, uniform, exp = rng.gauss, rng.random, math.exp
-        run = gauss(0.0, self._between_runs) + gauss(0.0, self._of_the_mean)
+        run = self._between_runs.draw(rng) + gauss(0.0, self._of_the_mean)
         residuals, count, deviation = self._residuals, len(self._residuals), self._between_attempts
         if count:
             return [
@@ -126,11 +128,3 @@ class Durations:
 def _deviation(values: Sequence[float], otherwise: float) -> float:
     """Around 0; what is assumed where few values tell."""
     return math.sqrt(fmean(value * value for value in values)) if len(values) >= 8 else otherwise
-
-
-def _spread(values: Sequence[float]) -> float:
-    """Standard deviation of a few values; 0 where there is no pair."""
-    if len(values) < 2:
-        return 0.0
-    mean = fmean(values)
-    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from evalfleet.core.plan.pace import Pace
+
 
 class Offer(Struct, frozen=True, kw_only=True):
     """One kind of machine that can be bought."""
@@ -78,12 +80,12 @@ class Starts(Struct, frozen=True, kw_only=True):
     """How long machines take to start: samples of earlier runs, else the prior. All starts of one run vary together, too."""
 
     samples: tuple[Start, ...] = ()
-    between_runs: float = 0.1  # standard deviation of the logarithm
+    between_runs: Pace = Pace()
     prior: StartPrior = StartPrior()
 
     def pace(self, rng: random.Random) -> float:
         """The factor of one run."""
-        return math.exp(rng.gauss(0.0, self.between_runs)) if self.samples else 1.0
+        return math.exp(self.between_runs.draw(rng))
 
     def draw(self, rng: random.Random, pace: float) -> tuple[float, float]:
         """Seconds until it runs, and until it has work after that."""
@@ -92,6 +94,20 @@ class Starts(Struct, frozen=True, kw_only=True):
             return found.wait_s * pace, found.prepare_s * pace
         spread = math.exp(rng.gauss(0.0, self.prior.deviation))
         return self.prior.wait_s * spread, self.prior.prepare_s * spread
+
+
+class Tails(Struct, frozen=True, kw_only=True):
+    """How long machines are paid for after their last task: nothing of a run varies more, and all of one run alike."""
+
+    seconds: float = 60.0
+    factors: tuple[float, ...] = ()  # of single machines, around what is usual in their run
+    between_runs: Pace = Pace()
+
+    def draw(self, rng: random.Random, count: int) -> list[float]:
+        """Of so many machines of one run."""
+        usual = self.seconds * math.exp(self.between_runs.draw(rng))
+        factors = self.factors or (1.0,)
+        return [usual * factors[int(rng.random() * len(factors))] for _ in range(count)]
 
 
 def reliability(

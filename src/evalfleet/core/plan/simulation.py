@@ -16,7 +16,7 @@ from math import inf
 from msgspec import Struct
 
 from evalfleet.core.plan.durations import Durations, Job
-from evalfleet.core.plan.fleet import Fleet, Starts
+from evalfleet.core.plan.fleet import Fleet, Starts, Tails
 from evalfleet.duration import HOUR_S
 
 _MOST_STARTS = 3
@@ -28,7 +28,7 @@ class Odds(Struct, frozen=True, kw_only=True):
     failed_attempts: float = 0.05  # share that gives no verdict and is tried again
     failed_after: float = 0.5  # of the task's duration, on average
     gap_s: float = 1.0  # of a worker between two attempts
-    tail_s: float = 60.0  # a machine is paid for after its last task
+    tails: Tails = Tails()
     end_s: float = 0.0  # from the last verdict to the end of the run
     slow_start: int = 3
     slow_start_s: float = 60.0
@@ -118,9 +118,9 @@ def play(
     queues = _queues(work.jobs, order, max(machines.memory, default=0))
     verdicts = sum(map(len, queues.values()))
     finish = _drain(machines, queues, seconds, odds, rng) + odds.end_s
-    for index in range(machines.count):
+    for index, tail_s in enumerate(odds.tails.draw(rng, machines.count)):
         # One that was never needed goes when it is ready, or when the run ends.
-        machines.end(index, min(machines.last[index], finish) + odds.tail_s)
+        machines.end(index, min(machines.last[index], finish) + tail_s)
     images = {(group.offer.region, group.offer.image_usd_per_hour) for group in fleet.groups}
     usd = machines.paid_usd + sum(usd for _, usd in images) * finish / HOUR_S
     return finish, usd + verdicts * (odds.model_usd + odds.egress_usd), machines.paid_s / HOUR_S

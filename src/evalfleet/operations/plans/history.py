@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 
 from msgspec import Struct
 
 from evalfleet.core.breaker import Limits
 from evalfleet.core.plan.durations import Job, Sample
-from evalfleet.core.plan.fleet import Offer, Reliability, Start, StartPrior, Starts, reliability
+from evalfleet.core.plan.fleet import Offer, Reliability, Start, StartPrior, Starts, Tails, reliability
+from evalfleet.core.plan.pace import pace_of
 from evalfleet.core.plan.simulation import Odds
 from evalfleet.duration import HOUR_S
 from evalfleet.store.plans import MachineRow
@@ -20,7 +21,8 @@ _MOST_RUNS = 10
 _WEIGHT = 40  # attempts of history that count as much as the assumed share of failures
 _GB = 1e9
 _LEAST_STARTS = 3  # machines, below which what is assumed stands
-_LEAST_PACE = 0.1
+_PACE = 0.25  # spread from run to run of the time that machines take to start, where few runs tell
+_TAIL_PACE = 0.5  # the same of how long they are paid for after their last task
 
 
 class History(Struct, frozen=True, kw_only=True):
@@ -102,8 +104,28 @@ def _starts(store: StoreReader, machines: Sequence[MachineRow], speed: float) ->
     for start in found:
         by_run.setdefault(start.run, []).append(math.log(max(1e-3, start.wait_s + start.prepare_s)))
     means = [fmean(values) for values in by_run.values()]
-    between = stdev(means) * math.sqrt(1 + 1 / len(means)) if len(means) > 1 else 0.0
-    return Starts(samples=tuple(found), between_runs=max(_LEAST_PACE, between))
+    return Starts(samples=tuple(found), between_runs=pace_of(means, _PACE))
+
+
+def _tails(machines: Sequence[MachineRow], speed: float) -> Tails:
+    """Seconds at the whole price of a machine: its disk and address stay until it is deleted, too."""
+    by_run: dict[str, list[float]] = {}
+    for one in machines:
+        if one.ran_from is None or one.last_at is None or one.ended_at is None or one.taken:
+            continue
+        price = one.usd_per_hour + one.kept_usd_per_hour
+        paid_s = one.cost_usd(one.ended_at) * HOUR_S / price if price else one.allocated_s
+        tail_s = max(1.0, (paid_s - (one.last_at - one.ran_from)) * speed)
+        by_run.setdefault(one.run_id or one.pool, []).append(math.log(tail_s))
+    if not by_run:
+        return Tails()
+    means = {run: fmean(logs) for run, logs in by_run.items()}
+    factors = [math.exp(one - means[run]) for run, logs in by_run.items() for one in logs]
+    return Tails(
+        seconds=math.exp(fmean(means.values())),
+        factors=tuple(factors),
+        between_runs=pace_of(list(means.values()), _TAIL_PACE),
+    )
 
 
 def _odds(
@@ -122,16 +144,11 @@ def _odds(
         for row in sums
         if row["ended_at"] is not None and row["last_verdict_at"] is not None
     ]
-    tails = [
-        one.ran_from + one.allocated_s - one.last_at
-        for one in machines
-        if one.ran_from is not None and one.last_at is not None and one.ended_at is not None and not one.taken
-    ]
     return Odds(
         failed_attempts=(failed + assumed.failed_attempts * _WEIGHT) / (attempts + _WEIGHT),
         failed_after=min(2.0, failed_s / failed / usual_s) if failed else assumed.failed_after,
         gap_s=fmean(sorted(gaps)[: max(1, len(gaps) * 9 // 10)]) * speed if gaps else assumed.gap_s,
-        tail_s=max(0.0, fmean(tails)) * speed if tails else assumed.tail_s,
+        tails=_tails(machines, speed),
         end_s=fmean(ends) * speed if ends else assumed.end_s,
         slow_start_s=assumed.slow_start_s,
         model_usd=fmean(sample.reported_usd for sample in samples),

@@ -7,10 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from evalfleet.config import Settings
 from evalfleet.core.plan.durations import Job
+from evalfleet.errors import InputError
 from evalfleet.taskfile import Submission
+
+SELECTS = ("agent", "model", "tasks", "domain", "task", "seed", "repeat", "options", "json_name", "waa_root")
+"""The options of a benchmark that decide which tasks there are, and which earlier runs tell of them."""
 
 
 class Planned(Struct, frozen=True, kw_only=True):
@@ -39,25 +44,38 @@ def jobs_of_submission(source: str, found: Submission) -> Planned:
     return Planned(source=os.path.basename(source), name=found.name, jobs=jobs, attempts=found.policy.attempts)
 
 
-def jobs_of_benchmark(name: str, options: Mapping[str, Any], settings: Settings) -> Planned:
+def jobs_of_benchmark(name: str, given: Mapping[str, Any], settings: Settings) -> Planned:
     """The episodes that `run` would submit. Needs neither an agent nor what the benchmark needs to run.
 
-    Raises InputError: unknown benchmark, task or domain.
+    Args:
+        given: `BenchmarkOptions` by their names, as far as they change a plan: those of `SELECTS`.
+
+    Raises InputError: unknown benchmark, option, task or domain.
     """
     from evalfleet.benchmarks import registry
-    from evalfleet.benchmarks.base import OwnAgents, Selection
+    from evalfleet.benchmarks.base import ChoosesTasks, OwnAgents, Selection
     from evalfleet.benchmarks.selection import choose
-    from evalfleet.operations.submit import require_benchmark
+    from evalfleet.operations import submit
 
-    require_benchmark(name)
+    submit.require_benchmark(name)
+    wrong = next((word for word in given if word not in SELECTS), None)
+    if wrong is not None:
+        raise InputError(f"{wrong}: changes nothing in a plan; options that do: {', '.join(SELECTS[:-2])}")
     benchmark = registry.find(name, settings)
     own = isinstance(benchmark, OwnAgents)
-    values: dict[str, Any] = {"agent": benchmark.agents[0] if own else "random", **options}
+    options = submit.benchmark_options(given)
+    agent = options.agent or (benchmark.agents[0] if own else "random")
+    values = asdict(replace(options, agent=agent, options=submit.own_options(benchmark, options)))
     selection = Selection(**values, remote=True)
+    episodes = (
+        benchmark.chosen(selection)
+        if isinstance(benchmark, ChoosesTasks)
+        else choose(name, benchmark.catalogue(), selection)
+    )
     jobs = tuple(
         # As in `run`: what plays its tasks itself has no seeds, only trials.
         Job(key=one.task.name if own and not one.seed else one.key, domain=one.task.domain)
-        for one in choose(name, benchmark.catalogue(), selection)
+        for one in episodes
     )
-    run_name = str(benchmark.settings(selection).get("name", name)) if "agent" in options else name
+    run_name = str(benchmark.settings(selection).get("name", name)) if options.agent else name
     return Planned(source=name, name=run_name, jobs=jobs, kvm=registry.needs_kvm(name))

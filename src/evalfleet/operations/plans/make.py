@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 from msgspec import Struct, to_builtins
@@ -28,8 +29,18 @@ from evalfleet.store.store import Store
 RESERVED_SHARE = 0.62  # what one year of a general-purpose size costs at list price, of the price on demand
 COLLECTED_GB = 0.02  # per task: pictures and logs
 _MB_PER_GB = 1024
+_MOST_GB = 100_000
 _KVM_VCPUS, _KVM_GB = 4, 16  # a Windows guest, and the machine around it
 _KINDS = 3  # sizes of each market that a plan compares
+
+_LIMITS = {
+    "deadline_s": (1.0, 1e9),
+    "budget_usd": (1e-6, 1e6),
+    "workers": (1, 10_000),
+    "minutes_per_task": (1e-6, 1e6),
+    "start_minutes": (0.0, 1e6),
+    "price": (0.0, 1e6),
+}
 
 
 class PlanRequest(Struct, frozen=True, kw_only=True):
@@ -57,6 +68,7 @@ def make(settings: Settings, store: Store, planned: Planned, asked: PlanRequest)
     """
     if not planned.jobs:
         raise InputError(f"{planned.source}: has no tasks to plan")
+    _check(asked)
     cloud = seller(settings, asked.backend)
     speed = cloud.speed(settings) if cloud.is_configured(settings) else 1.0
     planned = replace(planned, jobs=tuple(_needing(job, asked) for job in planned.jobs))
@@ -93,6 +105,14 @@ def make(settings: Settings, store: Store, planned: Planned, asked: PlanRequest)
     return plan_answer(store, store.plans.add(content))
 
 
+def _check(asked: PlanRequest) -> None:
+    """Raises InputError for a number that no plan can be made of."""
+    for name, (least, most) in _LIMITS.items():
+        value = getattr(asked, name)
+        if value is not None and not least <= value <= most:
+            raise InputError(f"{name}: must be a number from {least:g} to {most:g}")
+
+
 def show(store: StoreReader, plan_id: str | None) -> Plan:
     """One plan, or the newest. Raises NotFound."""
     if plan_id is None:
@@ -106,6 +126,13 @@ def show(store: StoreReader, plan_id: str | None) -> Plan:
 def newest(store: StoreReader, limit: int = 20) -> list[Plan]:
     """The newest plans first, each with what became of its run."""
     return [plan_answer(store, one) for one in store.plans.newest(limit)]
+
+
+def in_mb(memory_gb: Mapping[str, float]) -> dict[str, int]:
+    """What tasks of each domain need. Raises InputError."""
+    if not all(0 < gb <= _MOST_GB for gb in memory_gb.values()):
+        raise InputError(f"memory_gb: must be numbers up to {_MOST_GB}")
+    return {domain: int(gb * _MB_PER_GB) for domain, gb in memory_gb.items()}
 
 
 def _needing(job: Job, asked: PlanRequest) -> Job:
@@ -217,7 +244,8 @@ def _quotas(settings: Settings, cloud: Seller, offers: Sequence[Offer]) -> dict[
         return found
 
     try:
-        return anyio.run(ask)
+        with ThreadPoolExecutor(1) as thread:  # the caller's may have an event loop
+            return thread.submit(anyio.run, ask).result()
     except EvalfleetError:
         return None  # a plan can do without; the quota is asked again before anything is bought
 

@@ -25,13 +25,16 @@ from evalfleet.core.plan.fleet import (
     Start,
     StartPrior,
     Starts,
+    Tails,
     reliability,
     spread_over,
 )
+from evalfleet.core.plan.pace import Pace, pace_of
 from evalfleet.core.plan.simulation import Draws, Forecast, Odds, Spread, Work, order_of, play
 
+NO_TAILS = Tails(seconds=0.0)
 CERTAIN = Prior(between_keys=0.0, between_attempts=0.0, between_runs=0.0, of_the_mean=0.0)
-QUIET = Odds(failed_attempts=0.0, gap_s=0.0, tail_s=0.0, slow_start=10_000)
+QUIET = Odds(failed_attempts=0.0, gap_s=0.0, tails=NO_TAILS, slow_start=10_000)
 FIVE_MINUTES = Starts(prior=StartPrior(wait_s=0.0, prepare_s=300.0, deviation=0.0))
 D8 = Offer(size="D8", region="eastus", vcpus=8, memory_mb=32768, usd_per_hour=0.452)
 D4 = Offer(size="D4", region="eastus", vcpus=4, memory_mb=16384, usd_per_hour=0.172)
@@ -102,7 +105,7 @@ def test_a_run_ends_when_the_real_rules_end_it(seconds: list[float], workers: in
     durations = Durations(jobs, samples, CERTAIN)
     order = order_of(durations)
     at_once = Starts(prior=StartPrior(wait_s=0.0, prepare_s=0.0, deviation=0.0))
-    odds = Odds(failed_attempts=0.0, gap_s=0.0, tail_s=0.0)
+    odds = Odds(failed_attempts=0.0, gap_s=0.0, tails=NO_TAILS)
     planned = Work(jobs=jobs, durations=durations, starts=at_once, odds=odds)
     ended, _, _ = play(planned, [seconds[job] for job in order], order, fleet(D8, workers), random.Random(0))
     assert ended == pytest.approx(real_rules(seconds, order, workers))
@@ -147,6 +150,34 @@ def test_intervals_hold_what_comes_from_other_seeds():
     assert 32 <= inside <= 40
 
 
+def test_few_runs_make_a_wide_interval_and_many_a_narrow_one():
+    """Of what a further run is off by, 90 % must lie inside, however many runs there were to learn from."""
+    rng = random.Random(3)
+    widths: list[float] = []
+    for runs in (2, 3, 10):
+        inside = 0
+        for _ in range(300):
+            past = [rng.gauss(5.0, 0.5) for _ in range(runs)]
+            pace = pace_of(past, 0.5)
+            drawn = sorted(fmean(past) + pace.draw(rng) for _ in range(200))
+            inside += drawn[10] <= rng.gauss(5.0, 0.5) <= drawn[-11]
+        widths.append(pace_of([4.5, 5.5] * (runs // 2) + [5.0] * (runs % 2), 0.5).spread)
+        assert 255 <= inside <= 288, (runs, inside)
+    assert widths == sorted(widths, reverse=True)
+    assert pace_of([], 0.2) == Pace(spread=0.2)
+    assert Pace().draw(rng) == 0.0
+
+
+def test_what_machines_cost_after_their_last_task_widens_the_cost_and_not_the_time():
+    tails = Tails(seconds=600.0, factors=(0.5, 1.0, 2.0), between_runs=pace_of([6.0, 6.5, 5.5], 0.5))
+    sure = Draws(work(30), 0).forecast(fleet(D8, 5), 200)
+    unsure = Draws(work(30, odds=Odds(failed_attempts=0.0, gap_s=0.0, tails=tails, slow_start=10_000)), 0)
+    found = unsure.forecast(fleet(D8, 5), 200)
+    assert found.seconds == sure.seconds
+    assert found.usd.low > sure.usd.high
+    assert found.usd.high - found.usd.low > 5 * 600 * 0.452 / 3600
+
+
 def test_keys_take_after_their_domain_and_order_the_queue():
     jobs = [Job(key="a", domain="x"), Job(key="b", domain="x"), Job(key="c", domain="y")]
     samples = [Sample(key="a", domain="x", run="r", seconds=100.0), Sample(key="z", domain="y", run="r", seconds=900.0)]
@@ -165,7 +196,7 @@ def test_the_prior_keeps_the_mean_that_was_stated():
 def test_evictions_and_failures_cost_time_and_money():
     calm = Draws(work(154), 0).forecast(fleet(D8, 10), 50)
     windy = Draws(work(154), 0).forecast(fleet(D8, 10, 0.5), 50)
-    failing = Draws(work(154, odds=Odds(failed_attempts=0.2, gap_s=0.0, tail_s=0.0)), 0).forecast(fleet(D8, 10), 50)
+    failing = Draws(work(154, odds=Odds(failed_attempts=0.2, gap_s=0.0, tails=NO_TAILS)), 0).forecast(fleet(D8, 10), 50)
     for worse in (windy, failing):
         assert worse.seconds.mean > calm.seconds.mean
         assert worse.usd.mean > calm.usd.mean
@@ -174,7 +205,7 @@ def test_evictions_and_failures_cost_time_and_money():
 
 
 def test_disk_image_egress_and_models_are_counted():
-    odds = Odds(failed_attempts=0.0, gap_s=0.0, tail_s=0.0, slow_start=100, model_usd=0.1, egress_usd=0.02)
+    odds = Odds(failed_attempts=0.0, gap_s=0.0, tails=NO_TAILS, slow_start=100, model_usd=0.1, egress_usd=0.02)
     dear = Offer(size="D8", region="r", usd_per_hour=0.4, kept_usd_per_hour=0.05, image_usd_per_hour=0.6)
     found = Draws(work(60, odds=odds), 0).forecast(fleet(dear, 8), 2)  # 5 + 8 x 8 minutes
     hours = found.machine_hours

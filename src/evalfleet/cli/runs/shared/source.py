@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +107,11 @@ def submission_of(
     return load(source)
 
 
+def own_options(given: Iterable[str]) -> dict[str, str]:
+    """What `--option NAME=VALUE` says."""
+    return {word: value for word, _, value in (one.partition("=") for one in given)}
+
+
 def _is_word(source: str) -> bool:
     return source != "-" and os.sep not in source and "." not in source
 
@@ -123,8 +128,7 @@ def _of_benchmark(
     if file is not None:
         chosen["task"] = (*chosen.get("task", ()), *keys_in(file, registry.find(name, settings)))
     if "options" in chosen:
-        pairs = (str(one).partition("=") for one in chosen["options"])
-        chosen["options"] = {word: value for word, _, value in pairs}
+        chosen["options"] = own_options(chosen["options"])
     return benchmark_submission(
         name,
         benchmark_options(chosen),
