@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from examples.fake_waa.client import LEDGER
 from examples.fake_waa.daemon import IMAGE
 from msgspec import Struct
 
@@ -42,7 +44,7 @@ class Arena(Struct, frozen=True, kw_only=True):
 
     def config(self, **more: object) -> str:
         """The tables `[waa]` and `[llm]` that fit. Values are written as JSON, which is TOML for texts, numbers and lists."""
-        table = {
+        table: dict[str, object] = {
             "containers": list(self.containers),
             "docker": str(self.docker / "docker"),
             "client": str(self.client),
@@ -54,8 +56,21 @@ class Arena(Struct, frozen=True, kw_only=True):
             "kvm": False,
             **more,
         }
+        return self._written(table)
+
+    def machines_config(self, **more: object) -> str:
+        """The same for the emulator's machines: each has Docker and Windows of its own, and the client of this stand-in."""
+        python = getattr(sys, "_base_executable", sys.executable)
+        return self._written({"client": str(self.client), "python": python, "kvm": False, "disk_gb": 0, **more})
+
+    def _written(self, table: dict[str, object]) -> str:
         waa = "".join(f"{name} = {json.dumps(value)}\n" for name, value in table.items())
         return f'[waa]\n{waa}\n[llm]\nbase_url = "http://127.0.0.1:{self.port}/v1"\ntimeout = "5s"\npatience = "3s"\n{_PRICE}'
+
+    def played(self) -> Counter[str]:
+        """How often each task (an id) was played to its end."""
+        ledger = self.client / LEDGER
+        return Counter(ledger.read_text("utf-8").split()) if ledger.exists() else Counter()
 
     def fail_model(self, answer: str | None) -> None:
         """Let the model's endpoint answer so, such as `401 Incorrect API key` or `hang`; None: as it should."""
@@ -123,8 +138,13 @@ class Arena(Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def arena(folder: Path, containers: tuple[str, ...], *, pause_s: float = 0.05) -> Generator[Arena]:
-    """Set up a stand-in in an empty folder, and end all of it afterwards. A step of a task takes `pause_s`."""
+def arena(
+    folder: Path, containers: tuple[str, ...], *, pause_s: float = 0.05, guest_port: int | None = None
+) -> Generator[Arena]:
+    """Set up a stand-in in an empty folder, and end all of it afterwards. A step of a task takes `pause_s`.
+
+    `guest_port`: where the client finds Windows, if that is not the stand-in's own.
+    """
     commands, client = folder / "bin", folder / "client"
     commands.mkdir(parents=True)
     programs.install(commands, ("docker",))
@@ -135,7 +155,7 @@ def arena(folder: Path, containers: tuple[str, ...], *, pause_s: float = 0.05) -
     )
     try:
         port = _port(commands / "guest-port", daemon)
-        _write_client(client, port, pause_s)
+        _write_client(client, guest_port or port, pause_s)
         yield Arena(folder=folder, containers=containers, port=port)
     finally:
         daemon.terminate()

@@ -22,6 +22,7 @@ from urllib.request import Request, urlopen
 
 PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 STEPS = 3
+LEDGER = "played"  # a line for each task that came to its end
 
 
 def score_of(task: str) -> float:
@@ -134,6 +135,8 @@ class Task:
         text = {"garbage": "not a number\n", "empty": ""}.get(self._fault, f"{score_of(self._task)}\n")
         with open(f"{self.folder}/result.txt", "w", encoding="utf-8") as file:
             file.write(text)
+        with open(LEDGER, "a", encoding="utf-8") as file:
+            file.write(f"{self._task}\n")
         if self._fault == "linger":
             time.sleep(3600)
 
@@ -151,7 +154,9 @@ class Task:
             raise SystemExit(1)
         if self._fault == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        if self._fault == "stop" or os.path.exists(f"stuck-{os.environ.get('EVALFLEET_CONTAINER')}"):
+        if self._fault == "stop" or os.path.exists(
+            f"stuck-{os.path.basename(os.environ.get('EVALFLEET_CONTAINER', ''))}"
+        ):
             subprocess.Popen(["sleep", "3600"], start_new_session=True)  # what a browser that it opened would be
             time.sleep(3600)
 

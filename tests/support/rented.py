@@ -17,7 +17,7 @@ from tests.support.fleet import Fleet, fleet_at, wait_for
 from evalfleet.azure.settings import EMULATOR_SUBSCRIPTION
 
 NAME = "p1"
-PATIENCE_S = 200
+PATIENCE_S = 400
 _EMPTY = {"leaks": [], "kept": [], "resources": {}}
 
 

@@ -247,10 +247,11 @@ export interface CreatedPool {
   by: string | null;
 }
 
-/** A pool of machines that exist. They stay; our folder goes from those that are reached and idle. */
+/** A pool that is gone. Machines that evalfleet did not create stay; our folder goes from those that are reached and idle. */
 export interface DeletedPool {
   deleted: string;
   left: Record<string, string>;
+  cost_usd: number | null;
 }
 
 export interface Delivery {

@@ -119,10 +119,11 @@ class PoolOrder(Answer, frozen=True, kw_only=True):
 
 
 class DeletedPool(Answer, frozen=True, kw_only=True):
-    """A pool of machines that exist. They stay; our folder goes from those that are reached and idle."""
+    """A pool that is gone. Machines that evalfleet did not create stay; our folder goes from those that are reached and idle."""
 
     deleted: str
     left: dict[str, str]  # hosts where our folder stays, and why
+    cost_usd: float | None = None  # what the machines that were created for it cost in all, with disks and addresses
 
 
 class PoolDeletion(Answer, frozen=True, kw_only=True):

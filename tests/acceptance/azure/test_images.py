@@ -53,7 +53,9 @@ async def test_a_machine_begins_with_what_another_had():
         images = Images(opened)
         source = here.spec()
         view = await here.made(source)
-        prepare = "echo kept >state; echo gone >$EVALFLEET_TEMPORARY_DISK/f; docker pull windowsarena/winarena"
+        prepare = (
+            "echo kept >state; echo gone >$EVALFLEET_TEMPORARY_DISK/f; docker run -d --name w windowsarena/winarena"
+        )
         assert (await here.ssh(source, view, f"{prepare}; echo 'echo mine' >../bin/mine; chmod +x ../bin/mine"))[0] == 0
         golden = await baked(images, wanted(view))
         assert (golden.name, golden.version, golden.regions) == ("golden", "1.0.0", ("eastus", "westus2"))
@@ -64,9 +66,12 @@ async def test_a_machine_begins_with_what_another_had():
         await here.done(Verb.DELETE, source.name, await here.vms.delete(source.name))
         again = here.spec("again", image=golden.id)
         made = await here.made(again)
-        look = "cat state; mine; ls $EVALFLEET_TEMPORARY_DISK; docker image inspect --format '{{.RepoTags}}' windowsarena/winarena"
+        look = (
+            "cat state; mine; ls $EVALFLEET_TEMPORARY_DISK; docker image inspect --format '{{.RepoTags}}' windowsarena/winarena; "
+            "docker inspect --format '{{.State.Status}}' w"
+        )
         status, told = await here.ssh(again, made, look)  # by its own host key and login key
-        assert (status, told) == (0, "kept\nmine\n['windowsarena/winarena:latest']\n")
+        assert (status, told) == (0, "kept\nmine\n['windowsarena/winarena:latest']\nexited\n")
         assert again.host_key.public != source.host_key.public
 
         report = await here.control("GET", "leaks")

@@ -76,7 +76,9 @@ def carrying(container: str) -> list[int]:
                 environ = (entry / "environ").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if f"EVALFLEET_CONTAINER={container}".encode() in environ:
+            if any(
+                one.startswith(b"EVALFLEET_CONTAINER=") and one.endswith(f"/{container}".encode()) for one in environ
+            ):
                 found.append(int(entry.name))
     return found
 
@@ -234,7 +236,7 @@ def outside(fleet: Fleet, word: str) -> list[int]:
 def test_a_leftover_of_a_killed_attempt_is_ended_by_the_next(waa: Arena, fleet: Fleet):
     """Should all else fail: something with the container's mark runs there that nobody looks after."""
     container = waa.containers[0]
-    left = subprocess.Popen(["sleep", "3600"], env={"EVALFLEET_CONTAINER": container})
+    left = subprocess.Popen(["sleep", "3600"], env={"EVALFLEET_CONTAINER": f"{waa.folder}/results/{container}"})
     try:
         assert run(fleet, "--task", PAD)["tasks"]["done"] == 1
         assert left.wait(10) == -signal.SIGKILL

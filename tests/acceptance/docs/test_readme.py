@@ -20,6 +20,7 @@ from evalfleet.benchmarks.miniwob.benchmark import Miniwob
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "docs" / "quickstart.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
+GUIDE = ROOT / "docs" / "howto" / "from-nothing-to-154-scores.md"
 TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 FILES = ("toml", "python", "bash", "js")  # a block that begins with a comment of one word is the file of that name
 
@@ -88,7 +89,7 @@ def checkout(fleet: Fleet) -> Iterator[Fleet]:
         Fleet(folder=fleet.folder, home=spool.parent).close()
 
 
-def follow(fleet: Fleet, page: Path) -> list[str]:
+def follow(fleet: Fleet, page: Path, block_s: float = 100) -> list[str]:
     """Do what a page says, from top to bottom. Returns what each block of commands printed."""
     said: list[str] = []
     for language, text in blocks_of(page):
@@ -97,11 +98,11 @@ def follow(fleet: Fleet, page: Path) -> list[str]:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, "utf-8")
         elif language == "sh" and not is_make(text):
-            said.append(bash(fleet, text))
+            said.append(bash(fleet, text, block_s))
     return said
 
 
-def bash(fleet: Fleet, script: str) -> str:
+def bash(fleet: Fleet, script: str, timeout_s: float) -> str:
     """Run a block as a person pastes it, but stop at the first command that fails."""
     env = fleet._env({})
     env["PATH"] = f"{fleet.folder / '.venv' / 'bin'}:{env['PATH']}"
@@ -112,7 +113,7 @@ def bash(fleet: Fleet, script: str) -> str:
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=100,
+        timeout=timeout_s,
         check=False,
     )
     assert done.returncode == 0, done.stdout
@@ -147,7 +148,7 @@ def test_every_command_of_the_readme_does_what_is_said(checkout: Fleet):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != GUIDE], ids=lambda page: page.stem)
 def test_every_command_of_the_page_works(checkout: Fleet, page: Path):
     lacks = [need.what for need in Miniwob(config.Settings(home=Path())).requirements() if not need.present]
     if page.stem in ("run-miniwob", "write-an-agent") and lacks:
@@ -175,3 +176,24 @@ def test_every_command_of_the_page_works(checkout: Fleet, page: Path):
     }
     assert [words for words in wanted.get(page.stem, []) if words not in said] == []
     assert "internal error" not in said
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_guide_leads_from_nothing_to_scores_and_leaves_nothing(checkout: Fleet):
+    _, doctor, plan, image, first, look, scores, end = follow(checkout, GUIDE, 400)
+    assert "no problem, 0 warnings" in doctor
+    assert re.search(r"^plan \w+: 154 tasks of waa, within 3.0 h$", plan, re.MULTILINE)
+    assert "golden image win11 is ready" in image
+    assert "6 of 6 tasks got a verdict" in first
+    assert "6 of 6 tasks count" in first
+    assert "An emulated Windows has no screen" in look
+    assert "report.html" in scores
+    assert len(list((checkout.folder / "results").rglob("result.txt"))) == 6
+    assert "nothing is left to delete" in end
+    assert '"leaks": []' in end
+    books = re.search(r"nothing of it is left. It cost \$([\d.]+)$", end, re.MULTILINE)
+    bill = re.search(r'\{"usd": ([\d.]+)', end)
+    assert books
+    assert bill
+    assert float(books[1]) == pytest.approx(float(bill[1]), rel=0.01, abs=0.01)

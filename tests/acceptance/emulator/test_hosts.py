@@ -342,6 +342,20 @@ def test_machines_of_two_emulators_have_different_addresses(one: int, other: int
     assert all(ipaddress.ip_address(each).is_loopback for each in taken[0] | taken[1])
 
 
+async def test_two_machines_share_no_container():
+    """All are processes of one machine; what a task in one container writes, locks or kills must be its own."""
+    look = (
+        "docker run -d --name w winarena >/dev/null; echo $EVALFLEET_CONTAINER_LOCKS; "
+        "docker exec -e M=/tmp/evalfleet/w w sh -c 'echo $M; echo /tmp/evalfleet/w; echo 20.20.20.21'"
+    )
+    async with cloud(speed=1000) as here:
+        found = [await one(here, "first"), await one(here, "second")]
+        for which in found:
+            folder = here.folder(which[1])
+            told = [f"{folder}/container-locks", *[f"{folder}/docker/tmp/w"] * 2, await here.vms.address(which[1])]
+            assert (await here.ssh(*which, look))[1].splitlines() == told
+
+
 async def test_the_ladder_of_waa_finds_its_container_there():
     async with cloud(Scenario(times=Times(windows=20)), speed=100) as here:
         here.emulator.world.times.create = here.emulator.world.times.pull = 0

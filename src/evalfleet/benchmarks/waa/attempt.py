@@ -140,7 +140,7 @@ def plan_of(work: Work, container: str) -> dict[str, Any]:
     """What the program inside shall do."""
     settings, payload = work.settings, work.payload
     domain, _, name = payload["task"].partition("/")
-    place = f"{settings.results}/{container}/{work.attempt}"
+    place = f"{settings.mark(container)}/{work.attempt}"
     flags = {
         "agent_name": payload["agent"],
         "model": payload["model"],
@@ -155,7 +155,7 @@ def plan_of(work: Work, container: str) -> dict[str, Any]:
     given = [word for flag, value in flags.items() if value is not None for word in (f"--{flag}", str(value))]
     return {
         **readiness.guest_plan(settings, "run"),
-        "mark": container,
+        "mark": settings.mark(container),
         "command": [settings.python, "run.py", *given, *settings.flags],
         "result_dir": place,
         "meta_path": f"{place}/task.json",
@@ -194,7 +194,7 @@ def play(work: Work, lease: Lease) -> dict[str, Any]:
             inside.close()
             if status is None:
                 with suppress(DockerError):
-                    docker.do(container, settings.python, {"do": "end", "mark": container}, _END_S)
+                    docker.do(container, settings.python, {"do": "end", "mark": settings.mark(container)}, _END_S)
         if asked is not None and asked.trouble is not None:
             raise asked.trouble
         if status is None:

@@ -108,7 +108,7 @@ class Docker:
     ) -> Inside:
         """Start a plan inside, in that folder. Secrets are named only: Docker takes their values from `environ`."""
         named = [word for name in secrets for word in ("--env", name)]
-        command = ["exec", "--interactive", "--workdir", folder, "--env", f"{MARK}={container}", *named]
+        command = ["exec", "--interactive", "--workdir", folder, "--env", f"{MARK}={plan['mark']}", *named]
         program = [python, "-c", _INSIDE.read_text("utf-8"), json.dumps(plan)]
         return Inside([self.program, *command, container, *program], environ)
 

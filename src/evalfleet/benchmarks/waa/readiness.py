@@ -147,7 +147,8 @@ def recheck(settings: WaaSettings, restarted: Collection[str] = ()) -> list[Read
 def restart(docker: Docker, settings: WaaSettings, container: str) -> None:
     """Start Windows anew. It is asked to shut down first, unless nothing that it wrote is kept. Raises DockerError."""
     if settings.reset != "overlay" and docker.is_running(container):
-        plan = {"do": "shutdown", "mark": container, "qmp_port": settings.qmp_port, "shutdown_s": settings.shutdown_s}
+        mark, port = settings.mark(container), settings.qmp_port
+        plan = {"do": "shutdown", "mark": mark, "qmp_port": port, "shutdown_s": settings.shutdown_s}
         with suppress(DockerError, ValueError):  # one that does not hear it is switched off
             docker.do(container, settings.python, plan, settings.shutdown_s + _GUEST_GRACE_S)
     docker.restart(container)

@@ -92,6 +92,10 @@ class WaaSettings(SettingsTable, frozen=True, kw_only=True):
     stall_s: Seconds = field(default=600.0, name="stall")
     poll_s: Seconds = field(default=1.0, name="poll")  # how often to look at the trajectory
 
+    def mark(self, container: str) -> str:
+        """What the processes of a container's attempts are known by: the folder in it where they work."""
+        return f"{self.results}/{container}"
+
     def limit_s(self, max_steps: int | None) -> float:
         """The time limit of a task. Windows and the model take 24 s for a step at the median, and some 70."""
         return 600.0 + 80.0 * (max_steps or MAX_STEPS) if self.timeout_s is None else self.timeout_s

@@ -16,6 +16,7 @@ from evalfleet.emulator.machines.guests import GUEST, Guests
 from evalfleet.emulator.machines.machines import Machine, Machines
 
 PRIVATE = ".azurecr.io"  # registries that want a login
+RESULTS = "/tmp/evalfleet/"  # where attempts work in a container
 
 
 class VmDocker(Struct, frozen=True):
@@ -57,9 +58,13 @@ class VmDocker(Struct, frozen=True):
         return True
 
     async def spawn(self, argv: Sequence[str], environ: Mapping[str, str], folder: str) -> Process:
-        # In a container Windows has an address of its own; here it has the machine's.
-        words = [word.replace(GUEST, self.machine.address) for word in argv]
-        return await self.machine.host.spawn(words, environ, folder)
+        """In a container Windows and /tmp are its own; here they have the machine's address, and a folder on its disk."""
+
+        def translated(word: str) -> str:
+            return word.replace(GUEST, self.machine.address).replace(RESULTS, f"{self.folder}/tmp/")
+
+        own = {name: translated(value) for name, value in environ.items()}
+        return await self.machine.host.spawn([translated(word) for word in argv], own, folder)
 
     async def sync_guests(self) -> None:
         await self.guests.sync(self.machine)

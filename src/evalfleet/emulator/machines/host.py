@@ -174,6 +174,7 @@ class Host:
             "LOGNAME": self._spec.user,
             "SHELL": "/bin/sh",
             "HOSTNAME": self._spec.name,
+            "EVALFLEET_CONTAINER_LOCKS": str(self._spec.folder / "container-locks"),
             "EVALFLEET_IMDS": self._spec.imds_url,
             "EVALFLEET_SLOT_LOCKS": str(self._spec.folder / "slots"),
             "EVALFLEET_SSH_HOST_KEY": str(self._key_file),

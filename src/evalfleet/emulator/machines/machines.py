@@ -21,6 +21,7 @@ from evalfleet.emulator.bill import vm_usd_per_hour
 from evalfleet.emulator.clock import iso
 from evalfleet.emulator.context import EmulatorContext
 from evalfleet.emulator.docker import state as containers
+from evalfleet.emulator.machines import processes
 from evalfleet.emulator.machines.condition import Condition, apply
 from evalfleet.emulator.machines.host import Host, HostSpec, read_user_data
 from evalfleet.emulator.presets import BOOT
@@ -192,8 +193,10 @@ class Machines:
             if fault.preset is not None:
                 apply(condition, fault)
                 ssh = fault.preset if BOOT[fault.preset].ssh else ssh
-        machine.boots += 1
         await machine.host.lay_out()
+        # An image holds the containers of the machine that it was made of: they run on no other.
+        known = containers.load(machine.host.docker_folder).containers.values()
+        machine.boots = 1 + max(machine.boots, *(each.boot for each in known), 0)
         await self.show(machine)
         await machine.host.boot(condition, ssh)
         machine.shut = False
@@ -309,6 +312,7 @@ class Machines:
 
     async def close(self) -> None:
         """End every host, with the emulator."""
+        await asyncio.to_thread(processes.end_all, self._world.folder / "vms")  # all at once: each look takes a while
         for machine in self.all():
             await machine.host.remove()
 

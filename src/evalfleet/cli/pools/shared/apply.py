@@ -81,6 +81,7 @@ def made_true(settings: Settings, store: Store, order: Order, *, as_json: bool) 
     from evalfleet.pools.cloud.waits import told_to
 
     teller = Teller(quiet=as_json)
+    created_at = store.pools.get(order.pool).created_at  # another pool may have had its name before
 
     def tell(text: str) -> None:
         click.echo(f"evalfleet: {text}", err=True)
@@ -88,8 +89,10 @@ def made_true(settings: Settings, store: Store, order: Order, *, as_json: bool) 
     with alerts_beside(settings, tell), told_to(tell):
         facts = anyio.run(partial(reconcile, settings, store, order, tell=teller))
     if facts is None:
-        gone = DeletedPool(deleted=order.pool, left={})
-        print_answer(as_json, gone, f"pool {order.pool} is deleted: nothing of it is left")
+        now, machines = store.now(), store.plans.machines(order.pool, created_at)
+        usd = sum(machine.cost_usd(now) for machine in machines)
+        gone = DeletedPool(deleted=order.pool, left={}, cost_usd=usd)
+        print_answer(as_json, gone, f"pool {order.pool} is deleted: nothing of it is left. It cost ${usd:.2f}")
         return 0
     print_answer(as_json, facts, page(facts))
     failed = facts.reason is not None or any(row.state == "quarantined" for row in facts.hosts)
