@@ -13,6 +13,7 @@ import aiohttp
 import anyio
 import asyncssh
 from msgspec.structs import replace
+from tests.support import azure_traffic
 
 from evalfleet import config
 from evalfleet.azure import clients, settings, sizes
@@ -126,8 +127,16 @@ class Cloud:
 async def cloud(scenario: Scenario | None = None, *, speed: float = 0, **more: Any) -> AsyncGenerator[Cloud]:
     """Run an emulator; the group and the pool's network in eastus are there already."""
     options = Options(speed=speed, scenario=scenario or Scenario(), **more)
-    async with server.running(options) as emulator, connected(emulator.settings(), emulator) as here:
+    async with emulated(options) as emulator, connected(emulator.settings(), emulator) as here:
         yield here
+
+
+@asynccontextmanager
+async def emulated(options: Options) -> AsyncGenerator[Emulator]:
+    """Run an emulator; what was said to it and by it must be what Azure's own description knows."""
+    async with server.running(options) as emulator:
+        yield emulator
+    azure_traffic.check(emulator.world.journal.exchanges())
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support import azure_traffic
 from tests.support.fleet import Fleet, fleet_at, wait_for
 
 from evalfleet.azure.settings import EMULATOR_SUBSCRIPTION
@@ -133,6 +134,8 @@ def rented(folder: Path, speed: float, *args: str) -> Generator[Rented]:
     """Start an emulator, and end it with all its machines."""
     with contextmanager(fleet_at)(folder) as fleet:
         command = [sys.executable, "-m", "evalfleet", "emulator", "--speed", f"{speed:g}", *args]
+        traffic = folder / "traffic.jsonl"
+        command += [] if "--traffic" in args else ["--traffic", str(traffic)]
         log = (folder / "emulator.log").open("w")
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=fleet.folder)
         try:
@@ -144,6 +147,7 @@ def rented(folder: Path, speed: float, *args: str) -> Generator[Rented]:
             yield here
             for home in here.homes:
                 home.close()
+            azure_traffic.check_file(traffic)
         finally:
             process.terminate()
             try:

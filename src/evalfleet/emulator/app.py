@@ -94,6 +94,7 @@ def _answering(world: EmulatorContext) -> Middleware:
                 request=_parsed(await request.text()),
                 status=response.status,
                 answer=_parsed(_text(response)),
+                answer_headers=response.headers,
             )
         return response
 

@@ -44,10 +44,11 @@ class Journal:
         request: Any = None,
         status: int | None = None,
         answer: Any = None,
+        answer_headers: Mapping[str, str] | None = None,
     ) -> None:
         """Keep one exchange: to be checked against the official schemas, and to be searched for what must not be in it."""
         exchange = {"method": method, "path": path, "query": query, "headers": dict(headers or {}), "request": request}
-        exchange |= {"status": status, "answer": answer}
+        exchange |= {"status": status, "answer": answer, "answer_headers": dict(answer_headers or {})}
         self._exchanges.append(exchange)
         if self._file is not None:
             self._file.write(json.dumps(exchange) + "\n")

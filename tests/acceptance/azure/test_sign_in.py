@@ -15,11 +15,11 @@ import aiohttp
 import anyio
 import anyio.lowlevel
 import pytest
+from tests.support.cloud import emulated
 
 from evalfleet import config
 from evalfleet.azure import clients, settings
 from evalfleet.azure.vms import Vms
-from evalfleet.emulator import server
 from evalfleet.emulator.server import Emulator, Options
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +38,7 @@ async def said(emulator: Emulator, folder: Path, *args: str, **changes: str) -> 
 
 
 async def test_who_has_not_signed_in_is_told_so_at_once(tmp_path: Path):
-    async with server.running(Options(speed=0, tls=True)) as emulator:
+    async with emulated(Options(speed=0, tls=True)) as emulator:
         began = time.monotonic()
         code, told = await said(
             emulator, tmp_path, "pool", "create", "p1", "--backend", "azure-vm", **dict.fromkeys(SIGNING, "")
@@ -58,7 +58,7 @@ async def test_who_has_not_signed_in_is_told_so_at_once(tmp_path: Path):
     ],
 )
 async def test_a_wrong_secret_is_named(tmp_path: Path, change: dict[str, str], why: str):
-    async with server.running(Options(speed=0, tls=True)) as emulator:
+    async with emulated(Options(speed=0, tls=True)) as emulator:
         began = time.monotonic()
         code, told = await said(emulator, tmp_path, "pool", "create", "p1", "--backend", "azure-vm", **change)
         assert time.monotonic() - began < SOON_S
@@ -69,7 +69,7 @@ async def test_a_wrong_secret_is_named(tmp_path: Path, change: dict[str, str], w
 
 
 async def test_a_command_that_works_leaves_no_connection_open(tmp_path: Path):
-    async with server.running(Options(speed=0, tls=True)) as emulator:
+    async with emulated(Options(speed=0, tls=True)) as emulator:
         code, told = await said(emulator, tmp_path, "quota", "--region", "eastus")
         assert (code, "Unclosed" in told) == (0, False), told
 
@@ -77,7 +77,7 @@ async def test_a_command_that_works_leaves_no_connection_open(tmp_path: Path):
 async def test_who_is_cancelled_closes_its_connections(monkeypatch: pytest.MonkeyPatch):
     unclosed: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unclosed.append(context["message"]))
-    async with server.running(Options(speed=0, tls=True)) as emulator:
+    async with emulated(Options(speed=0, tls=True)) as emulator:
         for name, value in emulator.settings().items():
             monkeypatch.setenv(name, value)
         reach = settings.of(config.load("/nowhere", environ=emulator.settings(), folder="/nowhere"))
@@ -92,7 +92,7 @@ async def test_who_is_cancelled_closes_its_connections(monkeypatch: pytest.Monke
 
 
 async def test_only_tokens_that_were_given_out_are_taken():
-    async with server.running(Options(speed=0, tls=True)) as emulator, aiohttp.ClientSession() as http:
+    async with emulated(Options(speed=0, tls=True)) as emulator, aiohttp.ClientSession() as http:
         url = f"{emulator.world.plain_url}/subscriptions/s/resourcegroups?api-version=2024-03-01"
         async with http.get(url, headers={"Authorization": "Bearer none"}) as answer:
             assert (answer.status, (await answer.json())["error"]["code"]) == (401, "InvalidAuthenticationToken")

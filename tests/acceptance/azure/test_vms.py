@@ -12,13 +12,12 @@ import anyio
 import asyncssh
 import pytest
 from msgspec.structs import replace
-from tests.support.cloud import cloud, connected
+from tests.support.cloud import cloud, connected, emulated
 
 from evalfleet.azure import clients
 from evalfleet.azure.provider import AzureProvider
 from evalfleet.azure.requests import vm
 from evalfleet.azure.vms import Vms
-from evalfleet.emulator import server
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario, Times
 from evalfleet.emulator.server import Options
@@ -341,7 +340,7 @@ async def test_a_role_that_is_missing_is_told():
 
 async def test_signing_in_for_real_and_the_whole_life_of_a_vm_over_https(monkeypatch: pytest.MonkeyPatch):
     options = Options(speed=0, tls=True)
-    async with server.running(options) as emulator:
+    async with emulated(options) as emulator:
         for name, value in emulator.settings().items():
             monkeypatch.setenv(name, value)
         async with connected(emulator.settings(), emulator) as here:

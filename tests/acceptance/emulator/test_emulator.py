@@ -107,7 +107,7 @@ async def test_a_vm_that_says_detach_leaves_its_parts():
         del body["properties"]["networkProfile"]["networkInterfaceConfigurations"][0]["properties"]["deleteOption"]
         async with here.http.put(
             f"{here.emulator.url}{here.settings.group_path()}/providers/Microsoft.Compute/virtualMachines/{spec.name}",
-            params={"api-version": "2024-07-01"},
+            params={"api-version": "2026-04-01"},
             headers={"Authorization": "Bearer x"},
             json=body,
         ) as answer:
@@ -156,7 +156,7 @@ async def test_bodies_that_azure_refuses(change: dict[str, Any], code: str):
         body = vm.vm_body(here.spec(), subnet_id=here.network.subnet_id, nsg_id=here.network.nsg_id)
         body["properties"] |= change
         url = f"{here.emulator.url}{here.settings.group_path()}/providers/Microsoft.Compute/virtualMachines/x"
-        async with here.http.put(f"{url}?api-version=2024-07-01", headers={"Authorization": "b"}, json=body) as answer:
+        async with here.http.put(f"{url}?api-version=2026-04-01", headers={"Authorization": "b"}, json=body) as answer:
             assert (await answer.json())["error"]["code"] == code
         assert here.events("vm.creating") == []
 
@@ -367,7 +367,7 @@ async def test_a_machine_whose_policy_is_to_deallocate_stays():
         body = vm.vm_body(spec, subnet_id=here.network.subnet_id, nsg_id=here.network.nsg_id)
         body["properties"]["evictionPolicy"] = "Deallocate"
         url = f"{here.emulator.url}{here.settings.group_path()}/providers/Microsoft.Compute/virtualMachines/{spec.name}"
-        async with here.http.put(f"{url}?api-version=2024-07-01", headers={"Authorization": "b"}, json=body) as answer:
+        async with here.http.put(f"{url}?api-version=2026-04-01", headers={"Authorization": "b"}, json=body) as answer:
             assert answer.status == 201
         await here.until("vm.running")
         await here.vms.simulate_eviction(spec.name)

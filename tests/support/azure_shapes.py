@@ -1,0 +1,129 @@
+"""What Azure's documentation says of requests that no OpenAPI file at hand describes, written in the form of such files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+TEXT: dict[str, Any] = {"type": "string"}
+SHOWN: dict[str, Any] = {"type": "string", "readOnly": True}
+TEXTS: dict[str, Any] = {"type": "array", "items": TEXT}
+TAGS: dict[str, Any] = {"type": "object", "additionalProperties": TEXT}
+MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
+_SCOPES = ("/subscriptions/{s}", "/subscriptions/{s}/resourcegroups/{g}")
+
+
+def record(required: str = "", **members: Any) -> dict[str, Any]:
+    """An object with these members and no others."""
+    return {"type": "object", "properties": members, "required": required.split()}
+
+
+def listed(item: Any) -> dict[str, Any]:
+    return record("value", value={"type": "array", "items": item}, nextLink=TEXT)
+
+
+def choice(*values: str) -> dict[str, Any]:
+    return {"type": "string", "enum": [*values]}
+
+
+def asked(answers: dict[str, Any], body: Any = None, query: str = "") -> dict[str, Any]:
+    """One operation: its answers by status (None: without a body), its body, and the parameters besides the version."""
+    parameters: list[Any] = [{"in": "query", "name": "api-version", "required": True}]
+    parameters += [{"in": "query", "name": name} for name in query.split()]
+    if body is not None:
+        parameters.append({"in": "body", "name": "body", "required": True, "schema": body})
+    responses = {status: {} if schema is None else {"schema": schema} for status, schema in answers.items()}
+    return {"parameters": parameters, "responses": responses}
+
+
+def stored(resource: Any) -> dict[str, Any]:
+    """The usual three operations on a resource."""
+    return {
+        "get": asked({"200": resource}),
+        "put": asked({"200": resource, "201": resource}, resource),
+        "delete": asked({"200": None, "202": None, "204": None}),
+    }
+
+
+RESOURCE = {"id": SHOWN, "name": SHOWN, "type": SHOWN}
+SCHEDULE = record(
+    "properties",
+    **RESOURCE,
+    location=TEXT,
+    tags=TAGS,
+    properties=record(
+        status=choice("Enabled", "Disabled"),
+        taskType=TEXT,
+        weeklyRecurrence=record(weekdays=TEXTS, time=TEXT),
+        dailyRecurrence=record(time={"type": "string", "pattern": r"^([01]\d|2[0-3])[0-5]\d$"}),
+        hourlyRecurrence=record(minute={"type": "integer"}),
+        timeZoneId=TEXT,
+        notificationSettings=record(
+            status=choice("Enabled", "Disabled"),
+            timeInMinutes={"type": "integer"},
+            webhookUrl=TEXT,
+            emailRecipient=TEXT,
+            notificationLocale=TEXT,
+        ),
+        createdDate={**MOMENT, "readOnly": True},
+        targetResourceId=TEXT,
+        provisioningState=SHOWN,
+        uniqueIdentifier=SHOWN,
+    ),
+)
+PERMISSION = record(actions=TEXTS, notActions=TEXTS, dataActions=TEXTS, notDataActions=TEXTS)
+ASSIGNMENT = record(
+    "",
+    **RESOURCE,
+    location=TEXT,
+    identity={},
+    systemData={},
+    properties=record(
+        displayName=TEXT,
+        policyDefinitionId=TEXT,
+        scope=SHOWN,
+        notScopes=TEXTS,
+        parameters={"type": "object", "additionalProperties": record(value={})},
+        description=TEXT,
+        metadata={},
+        enforcementMode=choice("Default", "DoNotEnforce"),
+        nonComplianceMessages={},
+    ),
+)
+SUBSCRIPTION = record(
+    id=SHOWN,
+    subscriptionId=SHOWN,
+    tenantId=SHOWN,
+    displayName=SHOWN,
+    state=choice("Enabled", "Warned", "PastDue", "Disabled", "Deleted"),
+    subscriptionPolicies={},
+    authorizationSource=TEXT,
+    managedByTenants={},
+    tags=TAGS,
+)
+
+_AUTHORIZATION = "/providers/microsoft.authorization"
+DOCUMENTS: dict[str, Any] = {
+    "schedules": {
+        "info": {"version": "2018-09-15"},
+        "paths": {f"{_SCOPES[1]}/providers/microsoft.devtestlab/schedules/{{n}}": stored(SCHEDULE)},
+    },
+    "permissions": {
+        "info": {"version": "2022-04-01"},
+        "paths": {
+            f"{scope}{_AUTHORIZATION}/permissions": {"get": asked({"200": listed(PERMISSION)})} for scope in _SCOPES
+        },
+    },
+    "policies": {
+        "info": {"version": "2022-06-01"},
+        "paths": {
+            f"{scope}{_AUTHORIZATION}/policyassignments": {
+                "get": asked({"200": listed(ASSIGNMENT)}, query="$filter $top")
+            }
+            for scope in _SCOPES
+        },
+    },
+    "subscriptions": {
+        "info": {"version": "2022-12-01"},
+        "paths": {_SCOPES[0]: {"get": asked({"200": SUBSCRIPTION})}},
+    },
+}
