@@ -47,6 +47,11 @@ class Home(Struct, frozen=True):
         return self.path / "prices.json"
 
     @property
+    def sizes(self) -> Path:
+        """What a cloud told of sizes of machines that the package does not know."""
+        return self.path / "sizes.json"
+
+    @property
     def session_key(self) -> Path:
         """What the sessions of browsers at this home's server are signed with."""
         return self.path / "session.key"

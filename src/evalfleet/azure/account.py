@@ -15,7 +15,7 @@ from typing import Any, cast
 import anyio
 from azure.core.exceptions import AzureError
 
-from evalfleet.azure import policies, sizes
+from evalfleet.azure import policies, sizes, skus
 from evalfleet.azure.clients import Clients
 from evalfleet.azure.error_causes import classify, facts_of, quota_message
 from evalfleet.azure.permissions import NEEDED, NEEDED_ABOVE, REQUIRED, Grant, grant, missing
@@ -30,7 +30,7 @@ CLOCK_S = 60.0  # a schedule has whole minutes
 SPACES = ("Microsoft.Compute", "Microsoft.Network", "Microsoft.DevTestLab")
 _ADDRESSES = ("standardskupublicipaddresses", "publicipaddresses", "staticpublicipaddresses")
 _API = {"subscription": "2022-12-01", "provider": "2021-04-01", "permissions": "2022-04-01", "network": "2024-05-01"}
-_SKUS_API, _POLICY_API, _GROUPS_API = "2021-07-01", "2022-06-01", "2024-03-01"
+_POLICY_API = "2022-06-01"
 Check = Callable[[], AsyncGenerator[Diagnosis]]
 
 
@@ -53,14 +53,15 @@ class Account:
         first = await self._limited("sign-in", self._sign_in)
         if any(each.level is Level.PROBLEM for each in first):
             return first
+        listed = anyio.Event()  # the SKU API was asked, and what it says of sizes is known
         checks: dict[str, Check] = {
             "subscription": self._subscription,
             "resource group": self._group,
             "providers": lambda: self._providers(register=register),
             "permissions": self._permissions,
             "policies": lambda: self._policies(offerings),
-            "quota": lambda: self._quota(offerings, workers),
-            "sizes": lambda: self._sizes(offerings),
+            "quota": lambda: self._quota(offerings, workers, listed),
+            "sizes": lambda: self._sizes(offerings, listed),
             "addresses": lambda: self._addresses(offerings, workers),
             "own address": self._own_address,
         }
@@ -180,7 +181,11 @@ class Account:
 
     # What there is to be had
 
-    async def _quota(self, offerings: Sequence[Offering], workers: int) -> AsyncGenerator[Diagnosis]:
+    async def _quota(
+        self, offerings: Sequence[Offering], workers: int, listed: anyio.Event
+    ) -> AsyncGenerator[Diagnosis]:
+        if any(sizes.known(each.size) is None for each in offerings):
+            await listed.wait()
         vms, free, told = Vms(self._clients), 0, list[str]()
         short: dict[str, str] = {}
         for offering in offerings:
@@ -199,22 +204,26 @@ class Account:
         else:
             yield _ok("quota", said)
 
-    async def _sizes(self, offerings: Sequence[Offering]) -> AsyncGenerator[Diagnosis]:
+    async def _sizes(self, offerings: Sequence[Offering], listed: anyio.Event) -> AsyncGenerator[Diagnosis]:
         closed: dict[Offering, str] = {}
 
         async def look(region: str) -> None:
-            path = f"{self._above}/providers/Microsoft.Compute/skus"
-            listed = await self._arm.list(path, _SKUS_API, {"$filter": f"location eq '{region}'"})
-            by_name = {str(row["name"]).lower(): row for row in listed if row.get("resourceType") == "virtualMachines"}
+            by_name = await skus.listed(self._arm, self._settings.subscription, region)
             for offering in offerings:
-                if offering.region == region and (why := _restricted(by_name.get(offering.size.lower()))):
+                row = by_name.get(offering.size.lower())
+                if offering.region == region and (why := _restricted(row)):
                     closed[offering] = why
+                if row is not None and sizes.known(offering.size) is None:
+                    sizes.learn(skus.size_of(row))
 
-        async with judged():
-            with first_error():
-                async with anyio.create_task_group() as group:
-                    for region in dict.fromkeys(each.region for each in offerings):
-                        group.start_soon(look, region)
+        try:
+            async with judged():
+                with first_error():
+                    async with anyio.create_task_group() as group:
+                        for region in dict.fromkeys(each.region for each in offerings):
+                            group.start_soon(look, region)
+        finally:
+            listed.set()
         for offering, why in closed.items():
             message = f"{offering.size} is not sold to you in {offering.region}: {why}"
             remedy = "name another size or region (--size, --regions), or ask Azure's support to lift it"

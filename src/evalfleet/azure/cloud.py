@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from functools import partial
 
 import anyio
+import anyio.to_thread
+from azure.core.exceptions import AzureError
 from msgspec.structs import replace
 
-from evalfleet.azure import clients, prices, quota, sizes
+from evalfleet.azure import clients, prices, quota, sizes, skus
 from evalfleet.azure.clients import Clients
 from evalfleet.azure.images import Images, ImageView
 from evalfleet.azure.requests import image, vm
@@ -16,7 +20,7 @@ from evalfleet.azure.requests.image import ImageSpec
 from evalfleet.azure.responses import machine_view
 from evalfleet.azure.settings import AzureSettings
 from evalfleet.azure.vms import Network, Vms
-from evalfleet.errors import WrongState
+from evalfleet.errors import CloudError, StoreUnwritable, WrongState
 from evalfleet.layout import Home
 from evalfleet.pools.cloud.problems import Refusal
 from evalfleet.pools.cloud.records import (
@@ -45,14 +49,17 @@ async def opened(settings: AzureSettings, home: Home) -> AsyncGenerator[AzureClo
 
 
 class AzureCloud:
-    """Implements `Cloud`, `MakesImages` and `KeepsImages`."""
+    """Implements `Cloud`, `MakesImages`, `KeepsImages` and `LearnsOfferings`."""
 
     def __init__(self, found: Clients, home: Home) -> None:
         self._settings = found.settings
         self._arm = found.arm
         self._vms = Vms(found)
         self._images = Images(found)
+        self._home = home
         self._prices = prices.load(home.prices)
+        self._asked: set[Offering] = set()  # whose size and price were looked up
+        skus.load(home.sizes)
         self._networks: dict[tuple[str, str], Network] = {}  # by pool and region
         self._network_lock = anyio.Lock()
 
@@ -211,9 +218,37 @@ class AzureCloud:
                 return view
             await anyio.sleep(self.poll_s)
 
-    # Money
+    # Sizes and money
+
+    async def learn(self, offering: Offering) -> None:
+        """Look up what the package does not know of the offering: its size in the SKU API, its price in the price list. Where
+        they do not tell, Azure itself will say what is wrong with it."""
+        if offering in self._asked:
+            return
+        self._asked.add(offering)
+        if sizes.known(offering.size) is None:
+            with suppress(AzureError):
+                listed = await skus.listed(self._arm, self._settings.subscription, offering.region)
+                row = listed.get(offering.size.lower())
+                if row is not None:
+                    sizes.learn(skus.size_of(row))
+                    skus.store(self._home.sizes, skus.size_of(row))
+        offering = _spelled(offering)
+        if self._prices.find(replace(offering, spot=False)) is None:
+            await self._look_up_price(offering)
+
+    async def _look_up_price(self, offering: Offering) -> None:
+        today = datetime.now(UTC).strftime("%Y-%m-%d")
+        ask = partial(prices.refresh, self._settings.prices_url, [offering.region], today, sizes=[offering.size])
+        try:
+            found = await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)
+            prices.store(self._home.prices, found)
+        except (CloudError, StoreUnwritable):
+            return  # unknown, as the status says
+        self._prices = prices.load(self._home.prices)
 
     def price(self, offering: Offering, disk_gb: int) -> Price:
+        offering = _spelled(offering)
         found, at_most = self._prices.find(offering), False
         if found is None and offering.spot:
             found, at_most = self._prices.find(replace(offering, spot=False)), True
@@ -225,8 +260,14 @@ class AzureCloud:
         )
 
     async def quota(self, offering: Offering) -> Quota | None:
+        await self.learn(offering)
         usages = await self._vms.usages(offering.region)
         least = quota.tightest(usages, sizes.find(offering.size), spot=offering.spot)
         if least is None:
             return None
         return Quota(family=least.name, used=least.used, limit=least.limit, region=offering.region)
+
+
+def _spelled(offering: Offering) -> Offering:
+    """The offering with its size as Azure spells it: price lists tell capital letters from small ones."""
+    return replace(offering, size=sizes.find(offering.size).name)

@@ -16,7 +16,7 @@ from evalfleet.azure import prices, quota, sizes
 from evalfleet.azure import settings as azure_settings
 from evalfleet.azure.settings import ADMIN_USER, DEFAULT_REGIONS
 from evalfleet.config import Settings
-from evalfleet.errors import InputError
+from evalfleet.errors import InputError, NotFound
 from evalfleet.layout import Home
 from evalfleet.pools.cloud.catalogue import Allowance, PriceTable
 from evalfleet.pools.cloud.records import Diagnosis, Offering
@@ -99,11 +99,16 @@ class AzureProvider:
         return len(found)
 
     async def allowances(self, settings: Settings, size: str, regions: Sequence[str], *, spot: bool) -> list[Allowance]:
-        from evalfleet.azure import clients, vms
+        from evalfleet.azure import clients, skus, vms
 
-        kind = sizes.find(size)
         async with clients.opened(azure_settings.of(settings)) as opened:
             cloud = vms.Vms(opened)
+            if sizes.known(size) is None and regions:
+                row = (await skus.listed(opened.arm, opened.settings.subscription, regions[0])).get(size.lower())
+                if row is None:
+                    raise NotFound(f"Azure does not list {size} in {regions[0]}; name another size or region")
+                sizes.learn(skus.size_of(row))
+            kind = sizes.find(size)
             return [quota.allowance(await cloud.usages(region), kind, region, spot=spot) for region in regions]
 
     def kept_usd_per_hour(self, size: str, disk_gb: int) -> float:

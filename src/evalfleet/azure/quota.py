@@ -31,8 +31,10 @@ Usages = Mapping[str, Usage]
 
 
 def names(size: Size, *, spot: bool = False) -> tuple[str, ...]:
-    """The counters that machines of this size use."""
-    return (SPOT_CORES,) if spot else (size.family, REGION_CORES)
+    """The counters that machines of this size use, as far as they are known."""
+    if spot:
+        return (SPOT_CORES,)
+    return (size.family, REGION_CORES) if size.family else (REGION_CORES,)
 
 
 def allowance(usages: Usages, size: Size, region: str, *, spot: bool = False) -> Allowance:

@@ -1,4 +1,6 @@
-"""VM sizes that are of use to us, as a table: Azure tells all of it but nested virtualization, which no API knows.
+"""VM sizes: a table of those that people use, and what the SKU API told of others (`learn`).
+
+Azure tells all but nested virtualization, which no API knows.
 
 Sources: the size pages of Microsoft's documentation (row "Nested Virtualization") and records of the SKU API.
 """
@@ -26,6 +28,7 @@ class Series(Struct, frozen=True, kw_only=True):
     premium: bool = True  # takes premium disks
     nvme: bool = False  # has NVMe disks only
     temporary_disk: bool = False  # has a local disk, which is wiped on deallocate
+    arm: bool = False  # has Arm processors, which need images of their own
 
 
 class Size(Struct, frozen=True, kw_only=True):
@@ -35,6 +38,7 @@ class Size(Struct, frozen=True, kw_only=True):
     vcpus: int
     memory_gb: float
     series: Series
+    gpus: int = 0
 
     @property
     def family(self) -> str:
@@ -86,9 +90,29 @@ SIZES: dict[str, Size] = {
     for name in [series.pattern.format(vcpus)]
 }
 
+_learned: dict[str, Size] = {}  # by name in lower case; what a size has never changes
+# Family, vCPUs, vCPUs of a constrained size, features, accelerator, version: Standard_NC24ads_A100_v4, Standard_M8-2ms.
+_NAME = re.compile(
+    r"(?:Standard|Basic)_([A-Z]+)(\d+)(?:-(\d+))?([a-z]*)(?:_(?!v\d)[A-Z][A-Z0-9]*)?(?:_v(\d+))?", re.IGNORECASE
+)
+_NEVER_NESTED = re.compile(r"[ABHN].*|[DE]C", re.IGNORECASE)  # families on which KVM does not work inside
+_NESTED_SINCE = {
+    "F": 2,
+    "FX": 1,
+    "L": 3,
+    "M": 1,
+}  # version; other families have it since v3, with AMD's processors since v5
+
+
+def learn(size: Size) -> None:
+    """Know a size from now on, as the SKU API described it."""
+    _learned[size.name.lower()] = size
+
 
 def known(name: str) -> Size | None:
-    """Return the size of that name, whatever its case: of a series that is known, with any number of vCPUs."""
+    """Return the size of that name, whatever its case: of a series that is known, with any number of vCPUs, or learned."""
+    if name.lower() in _learned:
+        return _learned[name.lower()]
     for series in (*SERIES, *GPU_SERIES):
         before, after = series.pattern.split("{}")
         found = re.fullmatch(rf"{before}(\d{{1,3}}){after}", name, re.IGNORECASE)
@@ -101,16 +125,46 @@ def known(name: str) -> Size | None:
 
 
 def find(name: str) -> Size:
-    """Return the size of that name, whatever its case.
+    """Return the size of that name, whatever its case. One that is not known yet is what its name says: the SKU API tells the
+    rest before a machine is bought, and whether there is such a size at all.
 
     Raises:
-        NotFound: no series that is known has it.
+        NotFound: Azure names no size so.
     """
-    size = known(name)
+    size = known(name) or _by_name(name)
     if size is not None:
         return size
     from difflib import get_close_matches
 
     near = get_close_matches(name, SIZES, n=1)
-    advice = f"did you mean {near[0]}?" if near else "`evalfleet sizes` lists those that are known."
-    raise NotFound(f'there is no VM size "{name}" in the table; {advice}')
+    advice = f"did you mean {near[0]}?" if near else "`evalfleet sizes` lists those of the table."
+    raise NotFound(f'Azure names no VM size "{name}" (such as {DEFAULT_SIZE}); {advice}')
+
+
+def is_nested(name: str) -> bool:
+    """Whether KVM works inside such machines, by Microsoft's pages of sizes; the readiness check proves it on each."""
+    found = _NAME.fullmatch(name)
+    if found is None or _NEVER_NESTED.fullmatch(found[1]):
+        return False
+    version, features = int(found[5] or 1), found[4].lower()
+    family = found[1].upper()
+    if family in _NESTED_SINCE:
+        return version >= _NESTED_SINCE[family] and "b" not in features
+    return version >= (5 if "a" in features else 3) and "p" not in features
+
+
+def _by_name(name: str) -> Size | None:
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    vcpus, features = int(found[3] or found[2]), found[4].lower()
+    series = Series(
+        pattern=name,
+        family="",
+        gb_per_vcpu=0,
+        nested=is_nested(name),
+        premium="s" in features,
+        temporary_disk="d" in features,
+        arm="p" in features,
+    )
+    return Size(name=name, vcpus=vcpus, memory_gb=0, series=series)

@@ -17,6 +17,7 @@ from evalfleet.emulator.arm.operations import Operations
 from evalfleet.emulator.arm.protocol import ArmError
 from evalfleet.emulator.arm.quotas import Quotas
 from evalfleet.emulator.arm.resources import Resources
+from evalfleet.emulator.arm.skus import Skus
 from evalfleet.emulator.bill import Bill
 from evalfleet.emulator.clock import Clock
 from evalfleet.emulator.faults import Fault, Faults, error_of, is_late
@@ -65,7 +66,8 @@ class EmulatorContext:
         self.journal = Journal(clock, traffic)
         self.resources = Resources(clock, scenario.times.group_lag)
         self.operations = Operations(clock, tasks)
-        self.quotas = Quotas(scenario.quota)
+        self.skus = Skus(scenario.sku)
+        self.quotas = Quotas(scenario.quota, self.skus)
         self.faults = Faults(random.Random(seed + 1))
         self.bill = Bill(clock)
         self.addresses = addresses

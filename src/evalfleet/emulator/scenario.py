@@ -12,6 +12,12 @@
     [times]                    # in cloud seconds
     create = 60
 
+    [[sku]]                    # a size that the package does not know
+    name = "Standard_D8ds_v9"
+    vcpus = 8
+    memory_gb = 32
+    family = "StandardDdsv9Family"
+
     [quota.eastus]
     standardDDSv5Family = 16
 
@@ -109,6 +115,20 @@ class Role(msgspec.Struct, forbid_unknown_fields=True):
     not_actions: list[str] = []
 
 
+class Sku(msgspec.Struct, forbid_unknown_fields=True):
+    """A size that this cloud sells besides those of the package's table, as Azure sells new ones."""
+
+    name: str
+    vcpus: int
+    memory_gb: float
+    family: str
+    usd_per_hour: float = 1.0
+    gpus: int = 0
+    temporary_disk_gb: int = 0
+    generations: str = "V1,V2"
+    arm: bool = False
+
+
 class Scenario(msgspec.Struct, forbid_unknown_fields=True):
     """What a scenario file may say."""
 
@@ -120,6 +140,7 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True):
     subscription: str = "Enabled"  # its state
     address_limit: int = 1000  # public addresses in a region
     restricted: dict[str, list[str]] = {}  # region -> sizes that are not sold to this subscription
+    sku: list[Sku] = []
     policy: list[Policy] = []
     role: list[Role] | None = None  # None: everything is allowed
     times: Times = msgspec.field(default_factory=Times)

@@ -12,7 +12,7 @@ from azure.mgmt.network import models as network
 from msgspec.structs import replace
 from tests.support import azure_bodies
 
-from evalfleet.azure import sizes
+from evalfleet.azure import sizes, skus
 from evalfleet.azure.requests import vm
 from evalfleet.azure.settings import AzureSettings
 from evalfleet.errors import ConfigError, NotFound
@@ -207,7 +207,47 @@ def test_sizes():
     assert sizes.find("Standard_D8ds_v5").memory_gb == 32
     assert not sizes.find("Standard_D8as_v4").nested
     with pytest.raises(NotFound, match="did you mean Standard_D8ds_v5"):
-        sizes.find("Standard_D8ds_v55")
+        sizes.find("Standard_D8dsv5")
+    assert (
+        sizes.find("Standard_D8ds_v55").vcpus == 8
+    )  # a name as Azure's are: the SKU API tells whether there is such a size
+
+
+@pytest.mark.parametrize(
+    ("name", "vcpus", "is_nested", "is_premium"),
+    [
+        ("Standard_D8ds_v7", 8, True, True),
+        ("Standard_D8as_v4", 8, False, True),
+        ("Standard_D8pls_v6", 8, False, True),
+        ("Standard_E64i_v3", 64, True, False),
+        ("Standard_M8-2ms", 2, True, True),
+        ("Standard_B20ms", 20, False, True),
+        ("Standard_DC8s_v3", 8, False, True),
+        ("Standard_L8as_v3", 8, True, True),
+        ("Standard_ND96isr_H200_v5", 96, False, True),
+        ("Standard_D2", 2, False, False),
+    ],
+)
+def test_a_size_of_an_unknown_series_is_what_its_name_says(name: str, vcpus: int, is_nested: bool, is_premium: bool):
+    size = sizes.find(name)
+    assert (size.name, size.vcpus, size.nested, size.series.premium) == (name, vcpus, is_nested, is_premium)
+
+
+SKUS = azure_bodies.SPECS.parents[1] / "skus_southcentralus.json"
+
+
+@pytest.mark.skipif(not SKUS.exists(), reason="the real records are not here")
+def test_real_records_of_the_sku_api_agree_with_the_table():
+    rows = {row["name"]: row for row in json.loads(SKUS.read_text())["skus"]}
+    gpu = skus.size_of(rows["Standard_NC24ads_A100_v4"])
+    assert (gpu.vcpus, gpu.memory_gb, gpu.gpus, gpu.series.generations) == (24, 220.0, 1, (2,))
+    assert skus.size_of(rows["Standard_D16plds_v5"]).series.arm
+    for name, row in rows.items():
+        told, known = skus.size_of(row), sizes.known(name)
+        if known is not None:
+            assert (told.vcpus, told.family.lower(), told.nested) == (known.vcpus, known.family.lower(), known.nested)
+            assert (told.generation, told.series.premium) == (known.generation, known.series.premium)
+            assert (told.series.nvme, told.memory_gb) == (known.series.nvme, pytest.approx(known.memory_gb, rel=0.01))
 
 
 def test_shutdown_is_at_the_minute():

@@ -29,8 +29,8 @@ FIRST_PRIORITY = 1000
 PLAIN = AzureSettings(subscription="")
 _IMAGES = {
     # Generation of the image -> Ubuntu 24.04 for it.
-    1: {"publisher": "Canonical", "offer": "ubuntu-24_04-lts", "sku": "server-gen1", "version": "latest"},
-    2: {"publisher": "Canonical", "offer": "ubuntu-24_04-lts", "sku": "server", "version": "latest"},
+    1: "server-gen1",
+    2: "server",
 }
 
 
@@ -57,7 +57,7 @@ def vm_body(spec: MachineSpec, *, subnet_id: str, nsg_id: str, reach: AzureSetti
         # Without it an API version from 2025-11-01 on makes it Trusted Launch, and KVM inside is then in doubt.
         "securityProfile": {"securityType": "Standard"},
         "storageProfile": {
-            "imageReference": {"id": spec.image} if spec.image else dict(_IMAGES[size.generation]),
+            "imageReference": {"id": spec.image} if spec.image else _ubuntu(size),
             "osDisk": {
                 "name": f"{spec.name}-disk",
                 "createOption": "FromImage",
@@ -80,6 +80,11 @@ def vm_body(spec: MachineSpec, *, subnet_id: str, nsg_id: str, reach: AzureSetti
     if reach.identity is not None:
         body["identity"] = {"type": "UserAssigned", "userAssignedIdentities": {reach.identity: {}}}
     return body
+
+
+def _ubuntu(size: sizes.Size) -> Body:
+    sku = "server-arm64" if size.series.arm else _IMAGES[size.generation]
+    return {"publisher": "Canonical", "offer": "ubuntu-24_04-lts", "sku": sku, "version": "latest"}
 
 
 def disk_kind(size: sizes.Size) -> str:

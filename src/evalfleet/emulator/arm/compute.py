@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from evalfleet.azure import prices
-from evalfleet.azure.sizes import SIZES, Size
+from evalfleet.azure.sizes import Size
 from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, answer
 from evalfleet.emulator.arm.resources import DISK, VM
 from evalfleet.emulator.context import EmulatorContext
@@ -49,34 +49,12 @@ class Compute:
         await self._world.meet("skus.list", call.attributes())
         wanted = call.query.get("$filter", "")
         regions = [region for region in prices.packaged().regions() if not wanted or f"'{region}'" in wanted]
-        return answer({"value": [self._sku(size, region) for region in regions for size in SIZES.values()]})
+        return answer({"value": [self._sku(size, region) for region in regions for size in self._world.skus.sold()]})
 
     def _sku(self, size: Size, region: str) -> Body:
-        found = _sku(size, region)
+        found = self._world.skus.row(size, region)
         if size.name in self._world.scenario.restricted.get(region, ()):
             found["restrictions"] = [
                 {"type": "Location", "values": [region], "reasonCode": "NotAvailableForSubscription"}
             ]
         return found
-
-
-def _sku(size: Size, region: str) -> Body:
-    capabilities = {
-        "vCPUs": str(size.vcpus),
-        "MemoryGB": f"{size.memory_gb:g}",
-        "HyperVGenerations": ",".join(f"V{generation}" for generation in size.series.generations),
-        "LowPriorityCapable": "True",
-        "PremiumIO": str(size.series.premium),
-        "CpuArchitectureType": "x64",
-    }
-    return {
-        "resourceType": "virtualMachines",
-        "name": size.name,
-        "tier": "Standard",
-        "size": size.name.removeprefix("Standard_"),
-        "family": size.family,
-        "locations": [region],
-        "locationInfo": [{"location": region, "zones": []}],
-        "capabilities": [{"name": name, "value": value} for name, value in capabilities.items()],
-        "restrictions": [],
-    }

@@ -11,7 +11,6 @@ from typing import Any
 
 from evalfleet.azure.prices import snapshot_usd_per_hour
 from evalfleet.azure.responses import inside
-from evalfleet.azure.sizes import known as known_size
 from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, answer, not_found, require_location
 from evalfleet.emulator.arm.resources import GALLERY, IMAGE, SNAPSHOT, VERSION
 from evalfleet.emulator.arm.snapshots import Snapshots
@@ -54,7 +53,7 @@ class Galleries:
                 "replicate to this region, or change your requested region."
             )
             raise ArmError(404, "GalleryImageNotFound", said)
-        size = known_size(size_name)
+        size = self._world.skus.known(size_name)
         if size is not None and size.series.nvme and not self._has_nvme(versions[0]):
             said = f"The VM size '{size_name}' cannot boot with the OS image: it supports the disk controller type NVMe only."
             raise ArmError(400, "InvalidParameter", said)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from evalfleet.azure.quota import REGION_CORES, SPOT_CORES
-from evalfleet.azure.sizes import GPU_SERIES, SERIES, find
 from evalfleet.emulator.arm.protocol import ArmError, Body
+from evalfleet.emulator.arm.skus import Skus
 
 DEFAULT_LIMIT = 1000
 _LABELS = {REGION_CORES: "Total Regional vCPUs", SPOT_CORES: "Total Regional Low-priority vCPUs"}
@@ -20,7 +20,8 @@ _QUOTA = (
 class Quotas:
     """The limits of each region; what is used is counted from the VMs that are there."""
 
-    def __init__(self, limits: Mapping[str, Mapping[str, int]]) -> None:
+    def __init__(self, limits: Mapping[str, Mapping[str, int]], skus: Skus) -> None:
+        self._skus = skus
         self._limits = {
             region.lower(): {name.lower(): n for name, n in rows.items()} for region, rows in limits.items()
         }
@@ -30,8 +31,8 @@ class Quotas:
 
     def admit(self, region: str, size: str, spot: bool, vms: Iterable[Body]) -> None:
         """Refuse a VM that a quota has no place for, in Azure's words."""
-        kind = find(size)
-        used = _used(region, vms)
+        kind = self._skus.find(size)
+        used = self._used(region, vms)
         counters = (
             [(SPOT_CORES, "LowPriorityCores")]
             if spot
@@ -50,8 +51,8 @@ class Quotas:
 
     def usages(self, region: str, vms: Iterable[Body]) -> list[Body]:
         """Return the counters of a region as Azure lists them."""
-        used = _used(region, vms)
-        names = [REGION_CORES, SPOT_CORES, *dict.fromkeys(series.family for series in (*SERIES, *GPU_SERIES))]
+        used = self._used(region, vms)
+        names = [REGION_CORES, SPOT_CORES, *self._skus.families()]
         return [
             {
                 "unit": "Count",
@@ -62,15 +63,14 @@ class Quotas:
             for name in names
         ]
 
-
-def _used(region: str, vms: Iterable[Body]) -> dict[str, int]:
-    used: dict[str, int] = {}
-    for body in vms:
-        properties = body["properties"]
-        if body["location"] != region.lower() or properties["provisioningState"] == "Failed":
-            continue
-        kind = find(properties["hardwareProfile"]["vmSize"])
-        names = [SPOT_CORES] if properties.get("priority") == "Spot" else [kind.family, REGION_CORES]
-        for name in names:
-            used[name.lower()] = used.get(name.lower(), 0) + kind.vcpus
-    return used
+    def _used(self, region: str, vms: Iterable[Body]) -> dict[str, int]:
+        used: dict[str, int] = {}
+        for body in vms:
+            properties = body["properties"]
+            if body["location"] != region.lower() or properties["provisioningState"] == "Failed":
+                continue
+            kind = self._skus.find(properties["hardwareProfile"]["vmSize"])
+            names = [SPOT_CORES] if properties.get("priority") == "Spot" else [kind.family, REGION_CORES]
+            for name in names:
+                used[name.lower()] = used.get(name.lower(), 0) + kind.vcpus
+        return used

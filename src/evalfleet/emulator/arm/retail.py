@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from evalfleet.azure import prices
-from evalfleet.emulator.bill import vm_usd_per_hour
 from evalfleet.emulator.context import EmulatorContext
+from evalfleet.pools.cloud.records import Offering
 
 PAGE = 100
 _TERM = re.compile(r"(\w+) eq '([^']*)'")
@@ -30,7 +30,7 @@ class Retail:
         wanted: dict[str, set[str]] = {}
         for name, value in _TERM.findall(request.query.get("$filter", "")):
             wanted.setdefault(name, set()).add(value)
-        rows = [row for row in _rows(wanted.get("armRegionName"), wanted.get("armSkuName")) if _fits(row, wanted)]
+        rows = [row for row in self._rows(wanted.get("armRegionName"), wanted.get("armSkuName")) if _fits(row, wanted)]
         skip = int(request.query.get("$skip", "0"))
         page: dict[str, Any] = {"BillingCurrency": "USD", "Items": rows[skip : skip + PAGE], "NextPageLink": None}
         page["Count"] = len(page["Items"])
@@ -39,23 +39,24 @@ class Retail:
             page["NextPageLink"] = f"{self._world.base_url}/api/retail/prices?{urlencode(query)}"
         return web.json_response(page)
 
-
-def _rows(regions: set[str] | None, sizes: set[str] | None) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for offering in prices.packaged().rows:
-        if (regions and offering.region not in regions) or (sizes and offering.size not in sizes):
-            continue
-        name = offering.size.removeprefix("Standard_").replace("_", " ")
-        usd = vm_usd_per_hour(offering.size, offering.region, spot=False)
-        spot = vm_usd_per_hour(offering.size, offering.region, spot=True)
-        for label, windows, price in (
-            ("", False, usd),
-            (" Spot", False, spot),
-            (" Low Priority", False, spot),
-            ("", True, usd * 1.8),
-        ):
-            rows.append(_row(offering.size, offering.region, name + label, price, windows=windows))
-    return rows
+    def _rows(self, regions: set[str] | None, sizes: set[str] | None) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        priced, skus = prices.packaged(), self._world.skus
+        added = [Offering(size=name, region=region) for region in priced.regions() for name in skus.added()]
+        for offering in (*priced.rows, *added):
+            if (regions and offering.region not in regions) or (sizes and offering.size not in sizes):
+                continue
+            name = offering.size.removeprefix("Standard_").replace("_", " ")
+            usd = skus.usd_per_hour(offering.size, offering.region, spot=False)
+            spot = skus.usd_per_hour(offering.size, offering.region, spot=True)
+            for label, windows, price in (
+                ("", False, usd),
+                (" Spot", False, spot),
+                (" Low Priority", False, spot),
+                ("", True, usd * 1.8),
+            ):
+                rows.append(_row(offering.size, offering.region, name + label, price, windows=windows))
+        return rows
 
 
 def _row(size: str, region: str, name: str, price: float, *, windows: bool) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from evalfleet.azure.responses import inside
-from evalfleet.azure.sizes import find, known
+from evalfleet.azure.sizes import Size
 from evalfleet.emulator.arm.network import Network
 from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, answer, hang, not_found
 from evalfleet.emulator.arm.resources import VM
@@ -57,7 +57,7 @@ class VirtualMachines:
         existing = resources.find(resources.id_of(call.target, VM, call.target.name))
         if existing is not None:
             return self._put_again(call, existing, body)
-        _check(body)
+        _check(body, self._world.skus.known(inside(body, "properties", "hardwareProfile", "vmSize") or ""))
         body["location"] = body["location"].lower()
         attributes = _attributes(call.target.name, body)
         late = await self._world.meet("vm.create", attributes)
@@ -89,7 +89,7 @@ class VirtualMachines:
         if "securityType" not in security:
             if (
                 call.api >= TRUSTED_LAUNCH_SINCE
-                and 2 in find(properties["hardwareProfile"]["vmSize"]).series.generations
+                and 2 in self._world.skus.find(properties["hardwareProfile"]["vmSize"]).series.generations
             ):
                 security |= {
                     "securityType": "TrustedLaunch",
@@ -251,9 +251,8 @@ def _attributes(name: str, body: Body) -> dict[str, str]:
     return {"name": name, "location": body["location"], "size": size, "priority": priority}
 
 
-def _check(body: Body) -> None:
+def _check(body: Body, size: Size | None) -> None:
     """Refuse what Azure refuses at once."""
-    size = known(inside(body, "properties", "hardwareProfile", "vmSize") or "")
     if size is None:
         raise ArmError(400, "InvalidParameter", "The value of parameter vmSize is not valid here.")
     if inside(body, "properties", "evictionPolicy") and inside(body, "properties", "priority") != "Spot":
@@ -264,3 +263,6 @@ def _check(body: Body) -> None:
     if sku and generation not in size.series.generations:
         said = f"The selected VM size '{size.name}' cannot boot Hypervisor Generation '{generation}'."
         raise ArmError(400, "BadRequest", said)
+    if sku and size.series.arm != ("arm64" in sku):
+        said = f"Cannot create a VM of size '{size.name}' because this VM size only supports a CPU Architecture of "
+        raise ArmError(400, "BadRequest", said + ("'Arm64'." if size.series.arm else "'x64'."))

@@ -13,11 +13,9 @@ from msgspec import Struct, field
 
 from evalfleet.azure.prices import disk_usd_per_hour
 from evalfleet.azure.responses import inside
-from evalfleet.azure.sizes import find
 from evalfleet.emulator.arm.network import Network
 from evalfleet.emulator.arm.protocol import ArmError, Body, Call
 from evalfleet.emulator.arm.resources import DISK
-from evalfleet.emulator.bill import vm_usd_per_hour
 from evalfleet.emulator.clock import iso
 from evalfleet.emulator.context import EmulatorContext
 from evalfleet.emulator.docker import state as containers
@@ -178,14 +176,14 @@ class Machines:
                 return
             await self.boot(machine)
             machine.power = "running"
-            usd = vm_usd_per_hour(machine.size, machine.body["location"], spot=machine.spot)
+            usd = self._world.skus.usd_per_hour(machine.size, machine.body["location"], spot=machine.spot)
             self._world.bill.begin(machine.body, "vm", usd, size=machine.size, spot=machine.spot)
             self._world.journal.tell("vm.running", machine.name)
 
     async def boot(self, machine: Machine) -> None:
         """Let the host begin, in the condition that its hardware and the faults of this start give it."""
         condition = machine.condition
-        condition.kvm, condition.docker = _has_kvm(machine), True
+        condition.kvm, condition.docker = _has_kvm(self._world, machine), True
         condition.clock_skew_s, condition.latency_s = 0.0, 0.0
         ssh: str | None = None
         for fault in self._world.faults_of("host.boot", machine.attributes()):
@@ -317,10 +315,10 @@ class Machines:
             await machine.host.remove()
 
 
-def _has_kvm(machine: Machine) -> bool:
+def _has_kvm(world: EmulatorContext, machine: Machine) -> bool:
     """Whether the size has nested virtualization, and its security type leaves it usable."""
     security = inside(machine.body["properties"], "securityProfile", "securityType") or "Standard"
-    return find(machine.size).nested and security == "Standard"
+    return world.skus.find(machine.size).nested and security == "Standard"
 
 
 def instance_view(machine: Machine, now: float) -> Body:

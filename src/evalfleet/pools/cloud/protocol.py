@@ -150,6 +150,15 @@ class MakesImages(Protocol):
 
 
 @runtime_checkable
+class LearnsOfferings(Protocol):
+    """What a cloud has besides, if it can look up what is not known of an offering."""
+
+    async def learn(self, offering: Offering) -> None:
+        """Find out what such machines have and cost; before `price` and `create`. Asked again, it does nothing."""
+        ...
+
+
+@runtime_checkable
 class HasClock(Protocol):
     """What a cloud has besides, if it tells the time."""
 

@@ -9,6 +9,7 @@ from evalfleet.core.hosts.lifecycle import HOUR_S
 from evalfleet.model import DesiredState, HostState
 from evalfleet.pools.cloud.offers import Plan, Stop
 from evalfleet.pools.cloud.problems import Refusal
+from evalfleet.pools.cloud.protocol import LearnsOfferings
 from evalfleet.pools.cloud.records import MachineSpec, Offering, Verb
 from evalfleet.pools.context import PoolContext
 from evalfleet.pools.machine.deadline import MachineDeadline
@@ -81,6 +82,8 @@ class MachineCreation:
         context, record = self._context, self._record
         key = fresh_host_key()
         mark = mark_of(key.public)
+        if isinstance(context.cloud, LearnsOfferings):
+            await context.cloud.learn(offering)
         record.set_price(offering)
         before = record.facts
         facts = replace(
