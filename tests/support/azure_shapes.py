@@ -101,11 +101,47 @@ SUBSCRIPTION = record(
     tags=TAGS,
 )
 
+NUMBER: dict[str, Any] = {"type": "number"}
+COMPARISON = record("name operator values", name=TEXT, operator=choice("In"), values=TEXTS)
+BUDGET = record(
+    "",
+    **RESOURCE,
+    eTag=TEXT,
+    properties=record(
+        "category amount timeGrain timePeriod",
+        category=choice("Cost"),
+        amount=NUMBER,
+        timeGrain=choice("Monthly", "Quarterly", "Annually", "BillingMonth", "BillingQuarter", "BillingAnnual"),
+        timePeriod=record("startDate", startDate=MOMENT, endDate=MOMENT),
+        filter=record(dimensions=COMPARISON, tags=COMPARISON, **{"and": {"type": "array", "items": {}}}),
+        currentSpend={**record(amount=NUMBER, unit=TEXT), "readOnly": True},
+        forecastSpend={**record(amount=NUMBER, unit=TEXT), "readOnly": True},
+        notifications={
+            "type": "object",
+            "additionalProperties": record(
+                "enabled operator threshold contactEmails",
+                enabled={"type": "boolean"},
+                operator=choice("EqualTo", "GreaterThan", "GreaterThanOrEqualTo"),
+                threshold={"type": "number", "minimum": 0, "maximum": 1000},
+                thresholdType=choice("Actual", "Forecasted"),
+                contactEmails=TEXTS,
+                contactRoles=TEXTS,
+                contactGroups=TEXTS,
+                locale=TEXT,
+            ),
+        },
+    ),
+)
+
 _AUTHORIZATION = "/providers/microsoft.authorization"
 DOCUMENTS: dict[str, Any] = {
     "schedules": {
         "info": {"version": "2018-09-15"},
         "paths": {f"{_SCOPES[1]}/providers/microsoft.devtestlab/schedules/{{n}}": stored(SCHEDULE)},
+    },
+    "budgets": {
+        "info": {"version": "2023-05-01"},
+        "paths": {f"{_SCOPES[1]}/providers/microsoft.consumption/budgets/{{n}}": stored(BUDGET)},
     },
     "permissions": {
         "info": {"version": "2022-04-01"},

@@ -18,7 +18,7 @@ from azure.core.exceptions import AzureError
 from evalfleet.azure import policies, sizes, skus
 from evalfleet.azure.clients import Clients
 from evalfleet.azure.error_causes import classify, facts_of, quota_message
-from evalfleet.azure.permissions import NEEDED, NEEDED_ABOVE, REQUIRED, Grant, grant, missing
+from evalfleet.azure.permissions import BUDGETS, NEEDED, NEEDED_ABOVE, REQUIRED, Grant, grant, missing
 from evalfleet.azure.quota import allowance
 from evalfleet.azure.vms import Vms, first_error, judged
 from evalfleet.errors import ConfigError
@@ -133,7 +133,8 @@ class Account:
 
     async def _providers(self, *, register: bool) -> AsyncGenerator[Diagnosis]:
         absent: list[str] = []
-        for space in SPACES:
+        spaces = (*SPACES, "Microsoft.Consumption") if self._settings.budget_emails else SPACES
+        for space in spaces:
             provider = await self._arm.get(f"{self._above}/providers/{space}", _API["provider"])
             if (provider or {}).get("registrationState") != "Registered":
                 absent.append(space)
@@ -143,7 +144,7 @@ class Account:
             remedy = "evalfleet doctor --azure --register   registers them; so does the first pool, if you may"
             yield _warning("providers", f"the subscription is not registered for {', '.join(absent)}", remedy)
         else:
-            yield _ok("providers", f"registered: {', '.join(SPACES)}")
+            yield _ok("providers", f"registered: {', '.join(spaces)}")
 
     # What we may do
 
@@ -154,7 +155,8 @@ class Account:
     async def _permissions(self) -> AsyncGenerator[Diagnosis]:
         scope = self._settings.group_path() if await self._arm.has_group() else self._above
         held = await self._held(scope)
-        lacks = {what: missing(held, actions) for what, actions in NEEDED.items()}
+        needed = {what: NEEDED[what] for what in NEEDED if what != BUDGETS or self._settings.budget_emails}
+        lacks = {what: missing(held, actions) for what, actions in needed.items()}
         above = await self._held(self._above)
         lacks_above = {what: missing(above, actions) for what, actions in NEEDED_ABOVE.items()}
         role = "ask for the role in docs/reference/azure.md on the resource group"

@@ -13,6 +13,7 @@ from azure.core.exceptions import AzureError
 from msgspec.structs import replace
 
 from evalfleet.azure import clients, prices, quota, sizes, skus
+from evalfleet.azure.budgets import Budgets
 from evalfleet.azure.clients import Clients
 from evalfleet.azure.images import Images, ImageView
 from evalfleet.azure.requests import image, vm
@@ -49,13 +50,14 @@ async def opened(settings: AzureSettings, home: Home) -> AsyncGenerator[AzureClo
 
 
 class AzureCloud:
-    """Implements `Cloud`, `MakesImages`, `KeepsImages` and `LearnsOfferings`."""
+    """Implements `Cloud`, `MakesImages`, `KeepsImages`, `LearnsOfferings` and `NotifiesOfBudgets`."""
 
     def __init__(self, found: Clients, home: Home) -> None:
         self._settings = found.settings
         self._arm = found.arm
         self._vms = Vms(found)
         self._images = Images(found)
+        self._budgets = Budgets(found)
         self._home = home
         self._prices = prices.load(home.prices)
         self._asked: set[Offering] = set()  # whose size and price were looked up
@@ -107,11 +109,11 @@ class AzureCloud:
     async def endpoint(self, name: str) -> Endpoint | None:
         view = await self._vms.view(name)
         address = None if view is None else await self._vms.address(view)
-        return (
-            None
-            if address is None
-            else Endpoint(address=address, port=self._settings.ssh_port, jump=self._settings.jump)
-        )
+        if view is None or address is None:
+            return None
+        here, port = self._settings, self._settings.ssh_port
+        proxy = here.proxy_command and here.proxy_command.format(host=address, port=port, resource_id=view.id)
+        return Endpoint(address=address, port=port, jump=here.jump, proxy=proxy)
 
     async def log(self, name: str) -> str:
         return await self._vms.console_log(name)
@@ -246,6 +248,14 @@ class AzureCloud:
         except (CloudError, StoreUnwritable):
             return  # unknown, as the status says
         self._prices = prices.load(self._home.prices)
+
+    async def set_budget(self, pool: str, usd: float | None) -> None:
+        if not self._settings.budget_emails:
+            return
+        if usd is None:
+            await self._budgets.drop(pool)
+        else:
+            await self._budgets.ensure(pool, usd)
 
     def price(self, offering: Offering, disk_gb: int) -> Price:
         offering = _spelled(offering)

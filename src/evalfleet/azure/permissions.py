@@ -17,6 +17,8 @@ _VM = "Microsoft.Compute/virtualMachines"
 _NET = "Microsoft.Network"
 _GROUP = "Microsoft.Resources/subscriptions/resourceGroups"
 
+BUDGETS = "let Azure notify of budgets"
+
 # On the resource group.
 NEEDED: dict[str, tuple[str, ...]] = {
     "look": (
@@ -48,6 +50,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
             for verb in ("read", "write", "delete")
         ),
     ),
+    BUDGETS: tuple(f"Microsoft.Consumption/budgets/{verb}" for verb in ("read", "write", "delete")),
     "read console logs": (f"{_VM}/retrieveBootDiagnosticsData/action",),
 }
 # On the subscription; without them machines are made all the same, but nobody can say before whether they can be.

@@ -45,8 +45,10 @@ class AzureSettings(Struct, frozen=True, kw_only=True):
     public_ip: bool = True  # False: the machines have private addresses only
     subnets: dict[str, str] = {}  # region -> id of a subnet that is there already, in the place of one of ours
     jump: str | None = None  # user@address[:port] through which the machines are reached
+    proxy_command: str | None = None  # a program that carries SSH to a machine
     identity: str | None = None  # id of a managed identity that the machines have
     tags: dict[str, str] = {}  # that everything we make carries besides our own
+    budget_emails: tuple[str, ...] = ()  # that Azure itself notifies of what a pool costs
     zone: str | None = None  # availability zone, by number
     accelerated: bool | None = None  # accelerated networking; None: Azure's own choice
     echo_url: str = ECHO_URL  # tells under which address this machine is seen
@@ -162,12 +164,31 @@ def _company(table: config.AzureTable) -> dict[str, Any]:
             "azure.public_ip: without public addresses the machines must be in a network of yours; name a subnet for each "
             "region in [azure.subnets]."
         )
+    for email in table.budget_emails:
+        if "@" not in email:
+            raise ConfigError(f'azure.budget_emails: "{email}" is no e-mail address.')
     return {
+        "budget_emails": tuple(table.budget_emails),
         "public_ip": table.public_ip,
         "subnets": table.subnets,
         "jump": table.jump,
+        "proxy_command": _proxy_command(table),
         "identity": table.identity,
         "tags": table.tags,
         "zone": table.zone,
         "accelerated": table.accelerated_networking,
     }
+
+
+def _proxy_command(table: config.AzureTable) -> str | None:
+    if table.proxy_command is None:
+        return None
+    if table.jump is not None:
+        raise ConfigError("azure.proxy_command: there is azure.jump too; name one of them.")
+    try:
+        table.proxy_command.format(host="", port=0, resource_id="")
+    except (KeyError, IndexError, ValueError):
+        raise ConfigError(
+            f'azure.proxy_command: "{table.proxy_command}" knows {{host}}, {{port}} and {{resource_id}} only; write {{{{ for {{.'
+        ) from None
+    return table.proxy_command

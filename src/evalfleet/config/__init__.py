@@ -26,6 +26,7 @@ current folder; ``config.toml`` in the home folder; the default. ::
     public_ip = true              # false: machines have private addresses only; EVALFLEET_AZURE_PUBLIC_IP
     subnets = { eastus = "/subscriptions/…" }  # region to the id of a subnet that is there already
     jump = "me@203.0.113.9"       # a jump host on the way to the machines; EVALFLEET_AZURE_JUMP
+    # or a program that carries SSH to them: proxy_command = "… {resource_id} {port}"; EVALFLEET_AZURE_PROXY_COMMAND
     identity = "/subscriptions/…" # a managed identity that machines get; EVALFLEET_AZURE_IDENTITY
     tags = { team = "agents" }    # that all resources get
     zone = "1"                    # availability zone; EVALFLEET_AZURE_ZONE

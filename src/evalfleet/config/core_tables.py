@@ -83,8 +83,10 @@ class AzureTable(SettingsTable, frozen=True, kw_only=True):
     public_ip: bool = True  # False: machines have private addresses only
     subnets: dict[str, str] = field(default_factory=dict[str, str])  # region -> id of a subnet that is there already
     jump: str | None = None  # user@address[:port] of a jump host
+    proxy_command: str | None = None  # a program that carries SSH; {host}, {port}, {resource_id} stand for the machine
     identity: str | None = None  # id of a managed identity that machines get
     tags: dict[str, str] = field(default_factory=dict[str, str])  # that all resources get
+    budget_emails: list[str] = field(default_factory=list[str])  # that Azure notifies of a pool's budget
     zone: str | None = None
     accelerated_networking: bool | None = None
     ssh_port: int = 22
@@ -162,6 +164,7 @@ VARIABLES: dict[str, tuple[str, str]] = {  # variable -> table and key that it s
     "EVALFLEET_AZURE_CLOUD": ("azure", "cloud"),
     "EVALFLEET_AZURE_PUBLIC_IP": ("azure", "public_ip"),
     "EVALFLEET_AZURE_JUMP": ("azure", "jump"),
+    "EVALFLEET_AZURE_PROXY_COMMAND": ("azure", "proxy_command"),
     "EVALFLEET_AZURE_IDENTITY": ("azure", "identity"),
     "EVALFLEET_AZURE_ZONE": ("azure", "zone"),
     "EVALFLEET_AZURE_EMULATOR": ("azure", "emulator"),

@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from evalfleet.azure.settings import EMULATOR_SUBSCRIPTION
+from evalfleet.emulator.arm.budgets import Budgets
 from evalfleet.emulator.arm.compute import Compute
 from evalfleet.emulator.arm.galleries import Galleries
 from evalfleet.emulator.arm.groups import Groups
@@ -59,6 +60,7 @@ def build(world: EmulatorContext) -> tuple[web.Application, Machines, Dockerd, G
         **galleries.routes(),
         **Groups(world, vms).routes(),
         **Schedules(world, vms).routes(),
+        **Budgets(world).routes(),
         **world.operations.routes("microsoft.compute", "microsoft.network", "groups"),
     }
     app = web.Application(middlewares=[_answering(world)], client_max_size=16 * 2**20)

@@ -20,6 +20,7 @@ from evalfleet.errors import EvalfleetError
 from evalfleet.model import DesiredState, HostState, HostWork, Pool, PoolHost
 from evalfleet.pools.busy import waits_for
 from evalfleet.pools.cloud.problems import Action, Refusal
+from evalfleet.pools.cloud.protocol import NotifiesOfBudgets
 from evalfleet.pools.cloud.quota import note_quota
 from evalfleet.pools.cloud.records import Kind, MachineView
 from evalfleet.pools.cloud.waits import waiting, waiting_for
@@ -68,6 +69,7 @@ class PoolController:
         self._serves = False
         self._exported = ""
         self._is_let_in = not creates  # whether the network of the machines admits the address that we have now
+        self._budget_told: tuple[float | None] | None = None  # the budget that the cloud was told of
         self._counts = True  # whether the quota may be another than when it was last looked at
         self._poked = anyio.Event()
         self._work: Mapping[str, Sequence[HostWork]] = {}  # of all runs, by host, at the last look
@@ -167,6 +169,9 @@ class PoolController:
         if not self._is_let_in and not pool.deleting:
             self._is_let_in = True
             await self._refresh_network({view.region for view in views.values()})
+        if views and not pool.deleting and self._budget_told != (told := (context.wanted.budget_usd,)):
+            self._budget_told = told
+            await self._tell_budget(context.wanted.budget_usd)
         given_up = self._given_up  # before the work: a host is not given up on account of work that is read too early
         self._work = await context.record.call(self._store.hosts.work)
         strays = await self._drop_strays(views, hosts)
@@ -202,6 +207,15 @@ class PoolController:
                 await self._context.cloud.prepare_region(self._name, region, self._context.identity.label)
             except Refusal as error:
                 waiting_for(f"the network in {region} cannot be looked at: {error}")
+
+    async def _tell_budget(self, usd: float | None) -> None:
+        """Let the cloud itself notify people of the budget. It only notifies: what it refuses stops nothing."""
+        cloud = self._context.cloud
+        if isinstance(cloud, NotifiesOfBudgets):
+            try:
+                await cloud.set_budget(self._name, usd)
+            except Refusal as error:
+                waiting_for(f"the cloud's own budget of pool {self._name} cannot be set: {error}")
 
     async def _set_off(self, group: TaskGroup, hosts: list[PoolHost], due: list[PoolHost]) -> None:
         now = await self._context.record.now()
@@ -276,6 +290,7 @@ class PoolController:
         for one in await context.cloud.resources(self._name):
             if one.kind is Kind.DEADLINE and context.has_made(one.machine, one.labels, {row.name for row in rows}):
                 await context.cloud.delete_resource(one)  # of a machine that went with nobody looking
+        await self._tell_budget(None)
         await context.clean_regions({facts_of(row).region for row in rows} | set(context.wanted.regions))
         await context.record.call(self._store.pools.delete, self._name)
         self.is_gone = True

@@ -20,6 +20,7 @@ GALLERY = "microsoft.compute/galleries"
 IMAGE = "microsoft.compute/galleries/images"
 VERSION = "microsoft.compute/galleries/images/versions"
 SCHEDULE = "microsoft.devtestlab/schedules"
+BUDGET = "microsoft.consumption/budgets"
 
 # How Azure spells what we keep in lower case.
 SPELLING = {
@@ -34,6 +35,7 @@ SPELLING = {
     IMAGE: "Microsoft.Compute/galleries/images",
     VERSION: "Microsoft.Compute/galleries/images/versions",
     SCHEDULE: "Microsoft.DevTestLab/schedules",
+    BUDGET: "Microsoft.Consumption/budgets",
 }
 _TERM = re.compile(r"(tagName|tagValue|resourceType) eq '([^']*)'")
 

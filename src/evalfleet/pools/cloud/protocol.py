@@ -159,6 +159,16 @@ class LearnsOfferings(Protocol):
 
 
 @runtime_checkable
+class NotifiesOfBudgets(Protocol):
+    """What a cloud has besides, if it can itself tell people what a pool has cost."""
+
+    async def set_budget(self, pool: str, usd: float | None) -> None:
+        """Have the cloud notify people of this budget; None: not any more. It only notifies. Nothing happens where the settings
+        name nobody to notify."""
+        ...
+
+
+@runtime_checkable
 class HasClock(Protocol):
     """What a cloud has besides, if it tells the time."""
 

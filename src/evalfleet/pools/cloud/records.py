@@ -108,6 +108,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     address: str
     port: int = 22
     jump: str | None = None  # user@address[:port] of a host on the way
+    proxy: str | None = None  # a command that carries the connection by its standard input and output
 
 
 class Verb(StrEnum):

@@ -307,6 +307,7 @@ class MachineController:
             address=endpoint.address if endpoint else None,
             port=endpoint.port if endpoint else facts.port,
             jump=endpoint.jump if endpoint else None,
+            proxy=endpoint.proxy if endpoint else None,
             login_key=str(self._context.login.path.absolute()),
             host_key=facts.host_key or made_with,
             region=view.region,

@@ -39,6 +39,7 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
     address: str | None = None
     port: int = 22
     jump: str | None = None  # user@address[:port] of a host on the way
+    proxy: str | None = None  # a command that carries connections to it
     login_key: str | None = None  # path of the private half with which we log in
     operation: Operation | None = None
     accepted_at: float | None = (

@@ -36,6 +36,7 @@ def ssh_spec(provider: CloudProvider, row: PoolHost, slots: int) -> SshHostSpec:
         login=Login(address=facts.address, port=facts.port, user=provider.login_user),
         key=Path(facts.login_key),
         jump=None if facts.jump is None else _login(facts.jump),
+        proxy=facts.proxy,
         host_key=facts.host_key,
         slots=slots,
         price_usd_per_hour=row.usd_per_hour,

@@ -106,8 +106,8 @@ class ReadinessChecks:
     # Checks
 
     async def _banner(self) -> str | None:
-        if self._spec().jump is not None:
-            return None  # only a login through the jump host tells
+        if self._spec().jump is not None or self._spec().proxy is not None:
+            return None  # only a login through what is on the way tells
         login = self._spec().login
         try:
             with anyio.fail_after(10):

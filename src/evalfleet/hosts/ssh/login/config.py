@@ -51,7 +51,7 @@ async def route(spec: SshHostSpec, file: Path | None = None) -> list[Hop]:
     ssh = _program(file) if spec.ssh_config else None
     if ssh is None:
         jump = [] if spec.jump is None else [Hop(login=spec.jump, key=spec.key)]
-        return [*jump, Hop(login=spec.login, key=spec.key)]
+        return [*jump, Hop(login=spec.login, key=spec.key, command=spec.proxy)]
     if spec.jump is None:
         return await _way(ssh, spec.login, spec.key, 1)
     said = await _ask(ssh, spec.login)

@@ -57,6 +57,7 @@ class SshHostSpec(Struct, frozen=True, kw_only=True):
     key: Path | None = None  # None: the agent's keys and the user's default ones
     host_key: str | None = None  # "type base64"; None: what is known already
     jump: Login | None = None
+    proxy: str | None = None  # a command that carries the connection; of machines of clouds
     slots: int = 1
     price_usd_per_hour: float = 0.0  # of the machine, all of its slots
     memory_mb: int | None = None  # None: what the machine has
