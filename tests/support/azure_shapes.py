@@ -113,7 +113,7 @@ BUDGET = record(
         amount=NUMBER,
         timeGrain=choice("Monthly", "Quarterly", "Annually", "BillingMonth", "BillingQuarter", "BillingAnnual"),
         timePeriod=record("startDate", startDate=MOMENT, endDate=MOMENT),
-        filter=record(dimensions=COMPARISON, tags=COMPARISON, **{"and": {"type": "array", "items": {}}}),
+        filter=record("", dimensions=COMPARISON, tags=COMPARISON, **{"and": {"type": "array", "items": {}}}),
         currentSpend={**record(amount=NUMBER, unit=TEXT), "readOnly": True},
         forecastSpend={**record(amount=NUMBER, unit=TEXT), "readOnly": True},
         notifications={
