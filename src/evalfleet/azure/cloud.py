@@ -64,6 +64,7 @@ class AzureCloud:
         skus.load(home.sizes)
         self._networks: dict[tuple[str, str], Network] = {}  # by pool and region
         self._network_lock = anyio.Lock()
+        self._learn_lock = anyio.Lock()
 
     @property
     def poll_s(self) -> float:
@@ -225,9 +226,12 @@ class AzureCloud:
     async def learn(self, offering: Offering) -> None:
         """Look up what the package does not know of the offering: its size in the SKU API, its price in the price list. Where
         they do not tell, Azure itself will say what is wrong with it."""
-        if offering in self._asked:
-            return
-        self._asked.add(offering)
+        async with self._learn_lock:  # machines that are asked for side by side all wait for the answer
+            if offering not in self._asked:
+                await self._look_up(offering)
+                self._asked.add(offering)
+
+    async def _look_up(self, offering: Offering) -> None:
         if sizes.known(offering.size) is None:
             with suppress(AzureError):
                 listed = await skus.listed(self._arm, self._settings.subscription, offering.region)

@@ -103,11 +103,14 @@ class AzureProvider:
 
         async with clients.opened(azure_settings.of(settings)) as opened:
             cloud = vms.Vms(opened)
-            if sizes.known(size) is None and regions:
-                row = (await skus.listed(opened.arm, opened.settings.subscription, regions[0])).get(size.lower())
-                if row is None:
-                    raise NotFound(f"Azure does not list {size} in {regions[0]}; name another size or region")
-                sizes.learn(skus.size_of(row))
+            for region in regions if sizes.known(size) is None else ():
+                row = (await skus.listed(opened.arm, opened.settings.subscription, region)).get(size.lower())
+                if row is not None:
+                    sizes.learn(skus.size_of(row))
+                    break
+            else:
+                if sizes.known(size) is None:
+                    raise NotFound(f"Azure does not list {size} in {', '.join(regions)}; name another size or region")
             kind = sizes.find(size)
             return [quota.allowance(await cloud.usages(region), kind, region, spot=spot) for region in regions]
 

@@ -60,6 +60,19 @@ async def test_a_gpu_size_that_nobody_knew_is_looked_up_priced_and_bought(tmp_pa
         assert len(here.cloud.exchanges("GET", "/skus")) == asked
 
 
+async def test_machines_that_are_asked_for_side_by_side_wait_for_what_azure_says(tmp_path: Path):
+    old = Sku(name="Standard_D8t_v9", vcpus=8, memory_gb=32, family="StandardDtv9Family", generations="V1")
+    async with site(
+        tmp_path, Scenario(sku=[old])
+    ) as here:  # its name does not tell that only the first generation boots
+        here.wants(workers=3, size=(old.name,))
+        await here.settle()
+        assert list(here.states().values()) == ["ready"] * 3
+        assert len(here.cloud.exchanges("GET", "/skus")) == 1
+        puts = here.cloud.exchanges("PUT", "/virtualMachines/")
+        assert [each["status"] for each in puts] == [201] * 3
+
+
 async def test_an_arm_size_gets_an_image_for_its_processor(tmp_path: Path):
     async with site(tmp_path, Scenario(sku=[ARM])) as here:
         here.wants(workers=1, size=(ARM.name,))
