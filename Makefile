@@ -38,6 +38,8 @@ check-rest:
 	$(BIN)/lint-imports
 	@scripts/page types
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir .site
+	@# Also compiles the tests once, where each worker of the tests would do it for itself.
+	@told=$$($(BIN)/python -m pytest --collect-only -qq 2>&1) || { echo "$$told"; exit 1; }
 
 unit: setup ## the tests alone
 	@scripts/page

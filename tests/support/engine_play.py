@@ -51,7 +51,7 @@ def opened(home: Path) -> Iterator[StoreReader]:
 
 async def until(condition: Callable[[], object], what: str, told: Callable[[], object] = str) -> None:
     """Wait until it holds; `told` is asked what to add to the complaint if it never does."""
-    with anyio.move_on_after(20) as scope:
+    with anyio.move_on_after(60) as scope:
         while not condition():  # noqa: ASYNC110 - conditions are of all kinds
             await anyio.sleep(0.005)
     assert not scope.cancelled_caught, f"waited for {what} {told()}"
@@ -127,7 +127,7 @@ class Play(Watched):
 
     async def finish(self) -> None:
         """End whatever runs until the run is over."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while self.ending is None:
                 for backend in self.hosts:
                     end_all(backend)

@@ -239,7 +239,7 @@ def test_a_leftover_of_a_killed_attempt_is_ended_by_the_next(waa: Arena, fleet: 
     left = subprocess.Popen(["sleep", "3600"], env={"EVALFLEET_CONTAINER": f"{waa.folder}/results/{container}"})
     try:
         assert run(fleet, "--task", PAD)["tasks"]["done"] == 1
-        assert left.wait(10) == -signal.SIGKILL
+        assert left.wait(30) == -signal.SIGKILL
     finally:
         left.kill()
         left.wait()

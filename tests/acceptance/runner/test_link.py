@@ -127,7 +127,7 @@ async def test_a_pending_request_does_not_hang(spool: RunnerSpool) -> None:
                     await link.request("ping")
 
             group.start_soon(ask)
-            with anyio.fail_after(10):
+            with anyio.fail_after(30):
                 await ours[1].receive()
                 await theirs[0].aclose()
         with pytest.raises(RunnerUnavailable):
@@ -168,7 +168,7 @@ async def test_messages_in_any_pieces() -> None:
             for place in range(0, len(text), 7):
                 await pieces.send(text[place : place + 7])
 
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             async with anyio.create_task_group() as group:
                 group.start_soon(answer)
                 assert (await link.request("ping"))["ok"] is True
@@ -183,7 +183,7 @@ async def test_garbage_breaks_the_link() -> None:
     sink, sent = anyio.create_memory_object_stream[bytes](100)
     async with RunnerLink.connect(StapledByteStream(_Bytes(sink), _Bytes(source)), Heard()) as link:
         await pieces.send(b"Welcome to Linux!\n")
-        with pytest.raises(RunnerUnavailable, match="invalid message"), anyio.fail_after(10):
+        with pytest.raises(RunnerUnavailable, match="invalid message"), anyio.fail_after(30):
             await link.request("ping")
     for end in (pieces, source, sink, sent):
         end.close()
@@ -284,7 +284,7 @@ async def test_an_end_that_is_too_long_may_begin_with_the_last_bytes_of_a_piece(
     said = Said(before + event("r.1.1", 1, "ended", f',"tail":"{"x" * (3 << 20)}"'), first=len(before) + 3)
     heard = Heard()
     async with RunnerLink.connect(said, heard) as link:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             ends = await heard.until_ended(1)
         assert link.broken is None
     assert ends["r.1.1"]["cause"] == "backend_error"
@@ -293,6 +293,6 @@ async def test_an_end_that_is_too_long_may_begin_with_the_last_bytes_of_a_piece(
 async def test_an_endless_line_that_is_no_event_breaks_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evalfleet.hosts.protocol.link.MAX_LINE", 1 << 20)
     async with RunnerLink.connect(Said(b'{"id":7,"data":"' + b"x" * (3 << 20)), Heard()) as link:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             await link.gone.wait()
     assert "a line that is too long" in str(link.broken)

@@ -235,7 +235,7 @@ def test_nobody_but_the_very_process_is_ended(tmp_path: Path):
         assert orphans.orphans(tmp_path / "spo") == []
         assert process.poll() is None
         assert orphans.end(orphan, spool)
-        assert process.wait(10) == -signal.SIGKILL
+        assert process.wait(30) == -signal.SIGKILL
     finally:
         process.kill()
         process.wait()

@@ -232,7 +232,7 @@ async def undelivered(play: Play) -> tuple[Dispatcher, str, str]:
     (first,) = made.step([], [a]).launch["a"]
     made.step([ended(first.attempt_id, cause="worker_lost", exit_code=None)], [])
     second: list[str] = []
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while not second:
             second = [one.attempt_id for one in made.step([], [b]).launch.get("b", [])]
             await anyio.sleep(0.005)

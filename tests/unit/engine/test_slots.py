@@ -105,7 +105,7 @@ async def test_who_waits_for_files_does_not_wait_for_a_closed_connection():
             pass
 
     bulk = BulkLink(Opening)  # pyright: ignore[reportArgumentType]
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as waiting:
 
             async def wait() -> None:

@@ -84,7 +84,7 @@ def guest(environment: Pretended) -> Iterator[Guest]:
         thread.start()
         yield guest
         guest.stop()
-        thread.join(10)
+        thread.join(30)
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def served(answer: Callable[[socket.socket], None]) -> Iterator[str]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
-        thread.join(10)
+        thread.join(30)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_guest_that_hangs_or_drips_is_given_up():
     gone = threading.Event()
 
     def hang(_connection: socket.socket) -> None:
-        gone.wait(10)
+        gone.wait(30)
 
     for address in served(hang):
         with pytest.raises(EnvironmentFailed, match=r"did not answer /probe within 0\.2 s"):

@@ -56,7 +56,7 @@ def proxied(*behaviours: Behaviour, timeout_s: float = 5.0) -> Iterator[Setup]:
 def test_it_forwards_with_the_key_and_counts():
     with proxied(completion("hi", tokens_in=1200, tokens_out=30)) as setup:
         status, body = setup.ask()
-        call = setup.calls.get(timeout=5)
+        call = setup.calls.get(timeout=30)
         (asked,) = setup.server.asked
     assert (status, json.loads(body)["choices"][0]["message"]["content"]) == (200, "hi")
     assert (asked.path, asked.body, asked.headers["authorization"]) == ("/v1/chat/completions", ASK, f"Bearer {KEY}")
@@ -92,7 +92,7 @@ def test_a_stranger_gets_nothing():
 def test_what_goes_wrong_is_told_with_the_providers_words(behaviour: Behaviour, status: int, sense: Sense, words: str):
     with proxied(behaviour) as setup:
         got, body = setup.ask()
-        call = setup.calls.get(timeout=5)
+        call = setup.calls.get(timeout=30)
     assert (got, call.reply.sense) == (status, sense)
     assert words in call.reply.text
     assert KEY not in body.decode()
@@ -101,7 +101,7 @@ def test_what_goes_wrong_is_told_with_the_providers_words(behaviour: Behaviour, 
 def test_an_endpoint_that_hangs_is_told_after_its_limit():
     with proxied(_silent, timeout_s=0.3) as setup:
         status, body = setup.ask()
-        call = setup.calls.get(timeout=5)
+        call = setup.calls.get(timeout=30)
     assert (status, call.reply.sense) == (504, Sense.BUSY)
     assert b"no answer within 0.3 s" in body
 
@@ -114,7 +114,7 @@ def test_an_answer_that_is_cut_off_is_no_completion():
     with proxied(cut) as setup:
         with pytest.raises(IncompleteRead):  # as the endpoint's own caller would see it
             setup.ask()
-        assert setup.calls.get(timeout=5).reply.sense is Sense.BUSY
+        assert setup.calls.get(timeout=30).reply.sense is Sense.BUSY
 
 
 def test_a_stream_is_passed_on_as_it_comes():
@@ -123,7 +123,7 @@ def test_a_stream_is_passed_on_as_it_comes():
     def stream(caller: Caller) -> None:
         caller.begin(200, {"Content-Type": "text/event-stream"})
         caller.send(b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n')
-        go.get(timeout=5)  # the rest comes only when the first part has arrived
+        go.get(timeout=30)  # the rest comes only when the first part has arrived
         caller.send(b'data: {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}}\n\ndata: [DONE]\n\n')
 
     with proxied(stream) as setup:
@@ -134,5 +134,5 @@ def test_a_stream_is_passed_on_as_it_comes():
         assert answer.readline().startswith(b'data: {"choices": [{"delta"')
         go.put(None)
         assert answer.read().endswith(b"data: [DONE]\n\n")
-        reply = setup.calls.get(timeout=5).reply
+        reply = setup.calls.get(timeout=30).reply
     assert (reply.sense, reply.tokens_in, reply.tokens_out) == (Sense.COMPLETION, 7, 3)
