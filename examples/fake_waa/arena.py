@@ -54,6 +54,7 @@ class Arena(Struct, frozen=True, kw_only=True):
             "guest_port": self.port,
             "qmp_port": int((self.docker / "qmp-port").read_text("utf-8")),
             "kvm": False,
+            "memory_gb": 0,
             **more,
         }
         return self._written(table)

@@ -155,6 +155,14 @@ class HasTools(Protocol):
 
 
 @runtime_checkable
+class SharesMachine(Protocol):
+    """Capability: says how many of its tasks a machine of a pool can run at a time. Of others any number is taken."""
+
+    machine_slots: int
+    machine_gb: float  # memory that such a machine needs; 0: any
+
+
+@runtime_checkable
 class Prepares(Protocol):
     """Capability: can prepare the machine it runs on. For other benchmarks only the requirements are checked."""
 

@@ -6,6 +6,7 @@ import ast
 import fcntl
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -294,7 +295,8 @@ def test_the_waa_table(tmp_path: Path):
         ('containers = ["a", "a"]', "waa.containers: must be different names"),
         ('containers = ["-rf"]', "waa.containers: must be different names"),
         ("guest_port = 0", "waa.guest_port: must be from 1 to 65535"),
-        ('reset = "snapshot"', "waa.reset: must be one of close, restart, overlay"),
+        ('reset = "often"', "waa.reset: must be one of close, restart, overlay, snapshot"),
+        ("memory_gb = 1", "waa.memory_gb: must be 2 or more, or 0: not checked"),
         ('stall = "soon"', 'waa.stall: "soon" is not a duration'),
         ('secrets = ["sk-123"]', "waa.secrets: must be names of environment variables, never their values"),
         ("containres = []", 'unknown key "containres"; did you mean "containers"?'),
@@ -306,3 +308,25 @@ def test_a_wrong_waa_table(tmp_path: Path, line: str, said: str):
     with pytest.raises(ConfigError) as caught:
         config.load(tmp_path / "home", environ={}, folder=tmp_path)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("has_gb", "memory_gb", "holds", "seen"),
+    [
+        (33.0, 8.0, True, "33 GB for 4 containers of 8 GB"),
+        (32.9, 8.0, False, "32.9 GB, and 4 containers of 8 GB need 33 GB"),
+        (17.0, 4.0, True, "17 GB for 4 containers of 4 GB"),
+        (1.0, 0.0, True, "not checked"),
+    ],
+)
+def test_a_machine_has_memory_for_all_its_guests(has_gb: float, memory_gb: float, holds: bool, seen: str):
+    settings = WaaSettings(containers=("a", "b", "c", "d"), memory_gb=memory_gb)
+    check = readiness.memory_check(settings, has_gb)
+    assert (check.holds, check.seen) == (holds, seen)
+    assert ("[waa] memory_gb" in check.remedy) is not holds
+
+
+def test_the_memory_of_a_machine_is_read():
+    shown = re.search(r"MemTotal: +(\d+) kB", Path("/proc/meminfo").read_text())
+    assert shown is not None
+    assert readiness.total_gb() == pytest.approx(int(shown[1]) / 2**20, rel=0.1)

@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 
 from evalfleet import config
+from evalfleet.errors import InputError
 from evalfleet.pools.kinds import registry
 from evalfleet.pools.settings import PoolSettings, in_present_words
 
 
-def kept(**options: Any) -> dict[str, Any]:
+def kept(folder: Path = Path("/nowhere"), **options: Any) -> dict[str, Any]:
     environ = {
         "EVALFLEET_AZURE_PROFILE": "emulator",
         "EVALFLEET_AZURE_EMULATOR": "http://127.0.0.1:1",
     }
-    settings = config.load("/nowhere", environ=environ, folder=Path("/nowhere"))
+    settings = config.load("/nowhere", environ=environ, folder=folder)
     return registry.find("azure-vm").settings({"workers": 1, **options}, settings)
 
 
@@ -45,3 +46,15 @@ def test_the_settings_of_an_older_pool_are_read_in_the_words_of_today():
     assert found.account == {"subscription": "s", "resource_group": "g"}
     assert not PoolSettings(**in_present_words({**old, "scales": False})).scales
     assert in_present_words(found.to_json()) == found.to_json()
+
+
+def test_a_machine_has_as_many_workers_as_guests_of_waa(tmp_path: Path):
+    """What is too much for a machine is refused before anything is rented."""
+    (tmp_path / "evalfleet.toml").write_text('[waa]\ncontainers = ["a", "b"]\n')
+    assert kept(tmp_path, benchmark="waa", size=("Standard_D8ds_v5",))["slots"] == 2
+    assert kept(tmp_path, benchmark="waa", slots=1)["slots"] == 1
+    with pytest.raises(InputError, match="a machine runs 2 of waa at a time, not 3"):
+        kept(tmp_path, benchmark="waa", slots=3)
+    with pytest.raises(InputError, match="Standard_D4ds_v5 has 16 GB of memory, and 2 of waa at a time need 17 GB"):
+        kept(tmp_path, benchmark="waa", size=("Standard_D4ds_v5",))
+    assert kept(tmp_path, slots=3)["slots"] == 3, "any number without a benchmark"

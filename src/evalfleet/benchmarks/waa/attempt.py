@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from msgspec import Struct
 
 from evalfleet import config
-from evalfleet.benchmarks.waa import model, readiness
+from evalfleet.benchmarks.waa import model, readiness, snapshot
 from evalfleet.benchmarks.waa.containers import Lease, TaskMemory, leased, lock_folder
 from evalfleet.benchmarks.waa.docker import Docker, DockerError
 from evalfleet.benchmarks.waa.recorder import Recorder
@@ -171,7 +171,10 @@ def play(work: Work, lease: Lease) -> dict[str, Any]:
     """Do the task in the container that is ours. Raises EvalfleetError."""
     settings, container = work.settings, lease.container
     docker = Docker(settings.docker)
-    if lease.failed or settings.reset != "close":
+    if settings.reset == "snapshot":
+        if lease.failed or not snapshot.restore(docker, settings, container):
+            readiness.renew(docker, settings, container)
+    elif lease.failed or settings.reset != "close":
         readiness.restart(docker, settings, container)
     elif not docker.is_running(container):
         readiness.require(readiness.container_checks(settings, container, start=False))

@@ -54,7 +54,8 @@ _NO_AZURE = (
 
 
 class Waa:
-    """Implements `Benchmark`, `Prepares`, `OwnAgents`, `TakesOptions`, `ChoosesTasks`, `ShowsScreen` and `HasGuests`."""
+    """Implements `Benchmark`, `Prepares`, `SharesMachine`, `OwnAgents`, `TakesOptions`, `ChoosesTasks`, `ShowsScreen` and
+    `HasGuests`."""
 
     name = "waa"
     title = "Windows Agent Arena: tasks in Windows, in WAA's own container with WAA's own agents"
@@ -76,6 +77,7 @@ class Waa:
             _log.warning('[waa] reset = "%s" is now called "%s"', OLD_RESET, RESETS[0])
             waa = replace(waa, reset=RESETS[0])
         self._waa = waa
+        self.machine_slots, self.machine_gb = len(waa.containers), waa.machine_gb
         there = replace(waa, install_docker=True) if waa.install_docker is None else waa
         self.tools = Tools(
             secrets=(

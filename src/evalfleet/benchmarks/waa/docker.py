@@ -17,6 +17,7 @@ QUICK_S = 20.0
 MARK = "EVALFLEET_CONTAINER"
 LABEL = "evalfleet=waa"  # of the containers that we make
 _INSIDE = Path(__file__).with_name("in_container.py")
+_ASK = Path(__file__).with_name("golden") / "ask_guest.py"
 
 
 class DockerError(EnvironmentFailed):
@@ -96,6 +97,11 @@ class Docker:
             "exec", container, python, "-c", _INSIDE.read_text("utf-8"), json.dumps(plan), timeout_s=timeout_s
         )
         return [json.loads(line) for line in said.splitlines()]
+
+    def ask(self, container: str, python: str, plan: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Ask Windows or its QEMU one thing from inside the container; see `golden/ask_guest.py`."""
+        words = ("exec", container, python, "-c", _ASK.read_text("utf-8"), json.dumps(plan))
+        return json.loads(self.call(*words, timeout_s=timeout_s))
 
     def follow(
         self,

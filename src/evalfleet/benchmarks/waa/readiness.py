@@ -26,7 +26,8 @@ from evalfleet.benchmarks.waa.flags import flags_check
 from evalfleet.benchmarks.waa.golden.check import golden_check, make_copy, storage_of, wants_golden
 from evalfleet.benchmarks.waa.golden.transfer import TransferFailed
 from evalfleet.benchmarks.waa.image import PAUSES_S, pull
-from evalfleet.benchmarks.waa.settings import WaaSettings
+from evalfleet.benchmarks.waa.settings import GUEST_GB, WaaSettings
+from evalfleet.benchmarks.waa.snapshot import is_saved, saved
 from evalfleet.core.readiness import ReadinessCheck, Update
 from evalfleet.errors import EnvironmentFailed
 
@@ -60,10 +61,14 @@ class Means(Struct, frozen=True, kw_only=True):
 
 
 def host_checks(settings: WaaSettings, means: Means | None = None) -> Iterator[ReadinessCheck]:
-    """Docker, KVM, image, and before them room for it where it may be pulled. Ends with the first that does not hold."""
+    """Docker, KVM, image, and before them room for it where it may be pulled, and memory for several containers.
+
+    Ends with the first that does not hold.
+    """
     docker = Docker(settings.docker)
     yield from _checks(
         [
+            *([partial(memory_check, settings, total_gb())] if len(settings.containers) > 1 else []),
             *([partial(_disk, docker, settings)] if means else []),
             partial(_docker, docker, settings, means),
             partial(_kvm, settings),
@@ -78,12 +83,14 @@ def host_checks(settings: WaaSettings, means: Means | None = None) -> Iterator[R
 
 
 def container_checks(settings: WaaSettings, container: str, *, start: bool) -> Iterator[ReadinessCheck]:
-    """Container, guest. With `start` a container that is not there is made, and one that is stopped is started."""
+    """Container, guest. With `start` a container that is not there is made, and one that is stopped is started; with
+    `reset = "snapshot"` Windows is saved as soon as it answers."""
     docker = Docker(settings.docker)
     yield from _checks(
         [
             partial(_container, docker, settings, container, start=start),
             partial(_guest, docker, settings, container),
+            *([partial(saved, docker, settings, container)] if start and settings.reset == "snapshot" else []),
         ]
     )
 
@@ -146,12 +153,18 @@ def recheck(settings: WaaSettings, restarted: Collection[str] = ()) -> list[Read
 
 def restart(docker: Docker, settings: WaaSettings, container: str) -> None:
     """Start Windows anew. It is asked to shut down first, unless nothing that it wrote is kept. Raises DockerError."""
-    if settings.reset != "overlay" and docker.is_running(container):
+    if settings.keeps_writes and docker.is_running(container):
         mark, port = settings.mark(container), settings.qmp_port
         plan = {"do": "shutdown", "mark": mark, "qmp_port": port, "shutdown_s": settings.shutdown_s}
         with suppress(DockerError, ValueError):  # one that does not hear it is switched off
             docker.do(container, settings.python, plan, settings.shutdown_s + _GUEST_GRACE_S)
     docker.restart(container)
+
+
+def renew(docker: Docker, settings: WaaSettings, container: str) -> None:
+    """Start Windows anew, and save it. Raises DockerError, CheckFailed."""
+    restart(docker, settings, container)
+    require(_checks([partial(_guest, docker, settings, container), partial(saved, docker, settings, container)]))
 
 
 def require(checks: Iterator[ReadinessCheck]) -> None:
@@ -182,6 +195,21 @@ def _checks(checks: Sequence[Callable[[], ReadinessCheck]]) -> Iterator[Readines
         yield replace(check, took_s=round(time.monotonic() - begun, 3))
         if not check.holds:
             return
+
+
+def total_gb() -> float:
+    """The memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+
+
+def memory_check(settings: WaaSettings, has_gb: float) -> ReadinessCheck:
+    """Whether every container's Windows has its memory: with less, QEMU is killed in the middle of a task."""
+    check = partial(ReadinessCheck, name="memory")
+    wanted = f"{len(settings.containers)} containers of {settings.memory_gb:g} GB"
+    if has_gb >= settings.machine_gb:
+        return check(holds=True, seen=f"{has_gb:.0f} GB for {wanted}" if settings.memory_gb else "not checked")
+    remedy = "name fewer [waa] containers, give each less ([waa] memory_gb), or take a larger machine"
+    return check(holds=False, seen=f"{has_gb:.1f} GB, and {wanted} need {settings.machine_gb:g} GB", remedy=remedy)
 
 
 def _disk(docker: Docker, settings: WaaSettings) -> ReadinessCheck:
@@ -272,13 +300,16 @@ def _container(docker: Docker, settings: WaaSettings, container: str, *, start: 
     check = partial(ReadinessCheck, name="container", of=container)
     try:
         state = docker.state(container)
-        if state is not None and settings.reset == "overlay" and not _discards(docker, container):
+        if state is not None and not settings.keeps_writes and not _discards(docker, container):
             made_by_us = (settings.storage or settings.golden) and docker.is_ours(container)
             if not made_by_us:
                 return check(holds=False, seen=f"its QEMU runs without {SNAPSHOT}", remedy=_NO_OVERLAY)
             if start:
                 docker.remove(container)
                 state = None
+        if state == "running" and start and settings.reset == "snapshot" and not is_saved(docker, settings, container):
+            docker.restart(container)  # what it did before is not to be in the snapshot
+            return check(holds=True, seen="restarted")
         if state == "running":
             return check(holds=True, seen="runs")
         if not start:
@@ -322,9 +353,8 @@ def _lacks(settings: WaaSettings, container: str) -> tuple[str, str] | None:
     if not (folder / "data.img").is_file():
         remedy = f"prepare the golden image with WAA's run-local.sh --prepare-image true (about 20 minutes), {start_it}"
         return f"{folder} has no data.img", remedy
-    shared = settings.reset == "overlay"  # nothing is written to it
     several = len(settings.containers) > 1 and settings.storage is not None and "{container}" not in settings.storage
-    if several and not shared:
+    if several and settings.keeps_writes:
         return (
             "one golden image cannot serve several containers",
             'write [waa] storage = "…/{container}" and make a copy for each container, or set [waa] reset = "overlay"',
@@ -341,7 +371,9 @@ def _arguments(settings: WaaSettings, container: str) -> list[str]:
     """What WAA's own script gives to `docker run`. Without NET_ADMIN the guest has no network and never answers."""
     kvm = ["--device", "/dev/kvm"] if settings.kvm else ["--env", "KVM=N"]
     monitor = f"-qmp tcp:0.0.0.0:{settings.qmp_port},server,nowait"
-    overlay = ["--env", f"ARGUMENTS={monitor} {SNAPSHOT}"] if settings.reset == "overlay" else []
+    overlay = ["--env", f"ARGUMENTS={monitor} {SNAPSHOT}"] if not settings.keeps_writes else []
+    less = settings.memory_gb not in (0, GUEST_GB)
+    memory = ["--env", f"RAM_SIZE={settings.memory_gb:g}G"] if less else []
     place = settings.containers.index(container) if container in settings.containers else 0
     published = any(word.startswith(("-p", "--publish")) for word in settings.run_args)  # a person's own choice
     screen = [] if published else ["--publish", f"127.0.0.1:{settings.screen_port + place}:{CONTAINER_SCREEN}"]
@@ -358,6 +390,7 @@ def _arguments(settings: WaaSettings, container: str) -> list[str]:
             "--stop-timeout",
             "120",
             *kvm,
+            *memory,
             *overlay,
             *screen,
         ),

@@ -12,7 +12,9 @@ from msgspec import field
 from evalfleet.config.tables import Check, Seconds, SettingsTable, are_variables, is_path
 
 MAX_STEPS = 15  # run.py's own
-RESETS = ("close", "restart", "overlay")
+GUEST_GB = 8.0  # of memory, as WAA's image gives it to Windows
+SYSTEM_GB = 1.0  # that the machine itself needs
+RESETS = ("close", "restart", "overlay", "snapshot")
 OLD_RESET = "close_all"  # the word for "close" until version 0.9; still read
 _CONTAINER = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,99}", re.ASCII)
 
@@ -42,6 +44,7 @@ class WaaSettings(SettingsTable, frozen=True, kw_only=True):
         "guest_port": _PORT,
         "qmp_port": _PORT,
         "screen_port": _PORT,
+        "memory_gb": (lambda value: value == 0 or 2 <= value < math.inf, "must be 2 or more, or 0: not checked"),
         "disk_gb": (lambda value: 0 <= value < math.inf, "must be 0 or more"),
         "registry_secret": (
             lambda value: are_variables([value]),
@@ -62,6 +65,7 @@ class WaaSettings(SettingsTable, frozen=True, kw_only=True):
     install_docker: bool | None = None  # where it is missing; None: on the hosts of a pool only
     disk_gb: float = 60.0  # free space that an image needs which is not there yet
     containers: tuple[str, ...] = ("winarena",)  # one task at a time in each
+    memory_gb: float = GUEST_GB  # of each container's Windows; 0: as WAA has it, and the machine's is not checked
     storage: str | None = None  # host folder of the golden image; {container} stands for the container's name
     images: str = "~/.evalfleet/images/waa"  # host folder of golden images that evalfleet built or brought
     golden: str | None = None  # the one of them that the containers use, where `storage` is not set
@@ -79,7 +83,9 @@ class WaaSettings(SettingsTable, frozen=True, kw_only=True):
     flags: tuple[str, ...] = ()  # more for run.py
     secrets: tuple[str, ...] = ()  # variables that an agent needs besides the usual keys
     kvm: bool = True  # False: do without, as with WAA's KVM=N
-    reset: str = "close"  # before a task: close windows, restart Windows, or start it from the golden disk as it was
+    reset: str = (
+        "close"  # before a task: close windows, restart Windows, start it from the golden disk, restore a snapshot
+    )
     pull_timeout_s: Seconds = field(default=3600.0, name="pull_timeout")  # of one try to pull the image
     container_timeout_s: Seconds = field(default=600.0, name="container_timeout")  # until it runs
     guest_timeout_s: Seconds = field(default=300.0, name="guest_timeout")  # until Windows answers
@@ -95,6 +101,16 @@ class WaaSettings(SettingsTable, frozen=True, kw_only=True):
     def mark(self, container: str) -> str:
         """What the processes of a container's attempts are known by: the folder in it where they work."""
         return f"{self.results}/{container}"
+
+    @property
+    def keeps_writes(self) -> bool:
+        """Whether what Windows writes outlives its machine. If not, containers can share one golden disk."""
+        return self.reset not in ("overlay", "snapshot")
+
+    @property
+    def machine_gb(self) -> float:
+        """The memory that a machine with all containers needs; 0: any will do."""
+        return len(self.containers) * self.memory_gb + SYSTEM_GB if self.memory_gb else 0.0
 
     def limit_s(self, max_steps: int | None) -> float:
         """The time limit of a task. Windows and the model take 24 s for a step at the median, and some 70."""

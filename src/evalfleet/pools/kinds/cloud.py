@@ -11,7 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalfleet.benchmarks.registry import needs_kvm
+from evalfleet.benchmarks.base import Benchmark, SharesMachine
+from evalfleet.benchmarks.registry import find, is_known, needs_kvm
 from evalfleet.config import Settings
 from evalfleet.config.pools import CLOUD_OPTIONS
 from evalfleet.core.readiness import Notice
@@ -61,6 +62,8 @@ class CloudKind:
         values["regions"] = tuple(map(self.provider.region, values.get("regions") or self.provider.default_regions))
         values["workers"] = values.get("workers") or values.get("max") or 1
         values["kvm"] = needs_kvm(values.get("benchmark"))
+        if is_known(values.get("benchmark") or ""):
+            values["slots"] = self._slots(find(values["benchmark"], settings), values.get("slots"), values["size"])
         for check in values.get("deadline", ()):
             if check not in CHECKS:
                 raise InputError(f'deadline: there is no readiness check "{check}"{suggestion(check, CHECKS)}')
@@ -71,6 +74,24 @@ class CloudKind:
         found = PoolSettings(**values, account=self.provider.account(settings))
         require_limits(found)
         return found.to_json()
+
+    def _slots(self, benchmark: Benchmark, slots: int | None, sizes: Sequence[str]) -> int:
+        """How many tasks a machine runs at a time. Raises InputError where it cannot run so many."""
+        if not isinstance(benchmark, SharesMachine):
+            return slots or 1
+        name, most = benchmark.name, benchmark.machine_slots
+        if slots is not None and slots > most:
+            raise InputError(
+                f"slots: a machine runs {most} of {name} at a time, not {slots}: [{name}] has that many containers"
+            )
+        for size in sizes:
+            has_gb = self.provider.memory_gb(size)
+            if has_gb is not None and has_gb < benchmark.machine_gb:
+                raise InputError(
+                    f"size: {size} has {has_gb:g} GB of memory, and {most} of {name} at a time need {benchmark.machine_gb:g} GB; "
+                    f"take a larger size, or fewer containers in [{name}]"
+                )
+        return slots or most
 
     def require_account(self, pool: Pool, settings: Settings) -> None:
         """Raises InputError where the settings name another account than the pool's machines are in: there nothing of it

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 import time
@@ -42,7 +41,6 @@ PROGRAMS: Mapping[str, tuple[str, str]] = {  # that tasks need and Windows does 
     "VLC": (r"C:\Program Files\VideoLAN\VLC", "vlc.exe"),
     "VS Code": (r"C:\Users\Docker\AppData\Local\Programs\Microsoft VS Code", "Code.exe"),
 }
-_ASK = Path(__file__).with_name("ask_guest.py")
 
 
 class BuildFailed(EnvironmentFailed):
@@ -75,13 +73,15 @@ class Build:
         *,
         poll_s: float = 5.0,
         told_s: float = 60.0,
+        show: Callable[[bytes], None] = lambda _: None,
     ) -> None:
-        self._settings, self._order, self._tell, self._say = settings, order, tell, say
+        """`show` gets a picture of the screen every `told_s` while Windows is installed."""
+        self._settings, self._order, self._tell, self._say, self._show = settings, order, tell, say, show
         self._poll_s, self._told_s = poll_s, told_s
         self._docker = Docker(settings.docker)
         self._container = f"evalfleet-golden-{order.name}"
         self._partial = order.folder.with_name(f"{order.folder.name}.partial")
-        self._failed = order.folder.with_name(f"{order.folder.name}.failed")
+        self.failed = order.folder.with_name(f"{order.folder.name}.failed")  # what a build that failed leaves
         self._took: dict[str, float] = {}
 
     def run(self) -> Golden:
@@ -204,6 +204,8 @@ class Build:
             if now - told >= self._told_s:
                 told = now
                 self._say(f"Windows is being installed: {self._disk()}, {_since(begun) / 60:.0f} min")
+                with contextlib.suppress(DockerError, ValueError):
+                    self._show(self._screen())
             time.sleep(self._poll_s)
         self._seen = f"Windows answers ({self._disk()})"
 
@@ -266,11 +268,8 @@ class Build:
         return next((one["guest"] for one in news if "guest" in one), None)
 
     def _ask(self, **plan: object) -> dict[str, Any]:
-        words = json.dumps({"guest": [self._settings.guest, self._settings.guest_port], **plan})
-        text = _ASK.read_text("utf-8")
-        return json.loads(
-            self._docker.call("exec", self._container, self._settings.python, "-c", text, words, timeout_s=CALL_S)
-        )
+        plan = {"guest": [self._settings.guest, self._settings.guest_port], **plan}
+        return self._docker.ask(self._container, self._settings.python, plan, CALL_S)
 
     def _wait(self, seconds: float, holds: Callable[[], bool], otherwise: str) -> None:
         until = time.monotonic() + seconds
@@ -285,6 +284,13 @@ class Build:
         except OSError:
             return "no disk yet"
 
+    def _screen(self) -> bytes:
+        """A picture of it. Raises DockerError, and ValueError where there is none."""
+        answer = self._ask(screen=self._settings.qmp_port)
+        if not answer.get("screen"):
+            raise ValueError(f"no picture of the screen: {answer.get('error')}")
+        return base64.b64decode(answer["screen"])
+
     def _digest(self) -> str | None:
         with contextlib.suppress(DockerError):
             return self._docker.call("image", "inspect", "--format", "{{index .RepoDigests 0}}", self._settings.image)
@@ -292,19 +298,17 @@ class Build:
 
     def _evidence(self, stage: str) -> str:
         """Keep the screen and the log; says where."""
-        shutil.rmtree(self._failed, ignore_errors=True)
+        shutil.rmtree(self.failed, ignore_errors=True)
         kept: list[str] = []
         with contextlib.suppress(DockerError, OSError, ValueError):
             if self._docker.state(self._container) is None:
                 return ""
-            self._failed.mkdir(parents=True)
-            (self._failed / "container.log").write_text(self._docker.call("logs", "--tail", "500", self._container))
+            self.failed.mkdir(parents=True)
+            (self.failed / "container.log").write_text(self._docker.call("logs", "--tail", "500", self._container))
             kept.append("container.log")
-            picture = self._ask(screen=self._settings.qmp_port).get("screen")
-            if picture:
-                (self._failed / "screen.png").write_bytes(base64.b64decode(picture))
-                kept.append("screen.png")
-        return f"Evidence of stage {stage}: {', '.join(kept)} in {self._failed}" if kept else ""
+            (self.failed / "screen.png").write_bytes(self._screen())
+            kept.append("screen.png")
+        return f"Evidence of stage {stage}: {', '.join(kept)} in {self.failed}" if kept else ""
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from evalfleet.benchmarks.waa.golden import manifest
-from evalfleet.benchmarks.waa.golden.transfer import TransferFailed, copy, fetch_golden, is_address, shown
+from evalfleet.benchmarks.waa.golden.transfer import TransferFailed, copy, fetch_golden, shown, signed
 from evalfleet.benchmarks.waa.settings import WaaSettings
 from evalfleet.core.readiness import ReadinessCheck
 from evalfleet.errors import InputError
@@ -32,7 +32,7 @@ def storage_of(settings: WaaSettings, container: str) -> Path | None:
     if settings.golden is None:
         return None
     folder = golden_folder(settings, settings.golden)
-    return folder if settings.reset == "overlay" else folder.with_name(f"{folder.name}.copies") / container
+    return folder if not settings.keeps_writes else folder.with_name(f"{folder.name}.copies") / container
 
 
 def make_copy(settings: WaaSettings, container: str) -> None:
@@ -69,7 +69,7 @@ def golden_check(
             return ReadinessCheck(name="golden", holds=False, seen=f"there is no {folder}", remedy=remedy)
         if found is not None or say is None:
             return ReadinessCheck(name="golden", holds=True, seen=f"{name}, {_gb(found)}")
-        source = _signed(settings, secrets)
+        source = signed(settings.golden_from or "", secrets.get(settings.golden_secret))
         partial = folder.with_name(f"{folder.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         found = fetch_golden(source, partial, say)
@@ -80,13 +80,6 @@ def golden_check(
     took_s = time.monotonic() - begun
     seen = f"{name}, {_gb(found)}, brought from {shown(source)} in {took_s:.0f} s"
     return ReadinessCheck(name="golden", holds=True, seen=seen)
-
-
-def _signed(settings: WaaSettings, secrets: Mapping[str, str]) -> str:
-    """Where the image comes from, with the signature that a variable holds."""
-    source = settings.golden_from or ""
-    signature = secrets.get(settings.golden_secret, "").removeprefix("?")
-    return f"{source}?{signature}" if signature and is_address(source) else source
 
 
 def _gb(golden: manifest.Golden | None) -> str:
