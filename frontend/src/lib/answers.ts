@@ -489,6 +489,7 @@ export interface HostRow {
   state: string | null;
   desired: string | null;
   readiness_check: string | null;
+  checks_s: Record<string, number> | null;
   reason: string | null;
   size: string | null;
   region: string | null;

@@ -38,6 +38,7 @@ class HostRow(Answer, frozen=True, kw_only=True):
     state: str | None = None
     desired: str | None = None
     readiness_check: str | None = None
+    checks_s: dict[str, float] | None = None  # how long each readiness check took, when it was last made ready
     reason: str | None = None
     size: str | None = None
     region: str | None = None

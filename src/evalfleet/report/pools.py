@@ -86,6 +86,7 @@ def _rented_host(host: HostRow, row: PoolHost, now: float, busy_s: float) -> Hos
         state=row.state,
         desired=row.desired,
         readiness_check=row.readiness_check,
+        checks_s=facts.checks_s or None,
         reason=row.reason,
         size=facts.size or None,
         region=facts.region or None,

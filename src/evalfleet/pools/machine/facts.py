@@ -47,6 +47,7 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
     )
     deadline_refused: str | None = None  # why it has no deadline yet, or why that cannot be moved
     deadline_at: float | None = None
+    checks_s: dict[str, float] = field(default_factory=dict[str, float])  # how long each readiness check took to hold
     preempted: bool = False
     unwell: str | None = None  # why it was stopped, of one that is of no use
     unwell_at: float | None = None  # when it was last

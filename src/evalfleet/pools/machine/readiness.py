@@ -1,4 +1,4 @@
-"""the readiness checks of a machine that we made: what must hold before it gets work, check by check, each with a deadline.
+"""The readiness checks of a machine that we made: what must hold before it gets work, check by check, each with a deadline.
 
 `arm` (the cloud says that it runs) holds when the checks begin. Then: `ssh` something answers there; `host_key` it is the
 machine that we made, and its key has never been anywhere else; `disk` there is room; `kvm` usable, where it is needed;
@@ -64,6 +64,7 @@ class ReadinessChecks:
         self._pause_s = min(2.0, 5 * context.cloud.poll_s)
         self._line = AsyncExitStack()
         self._connection: tuple[str | None, Connection] | None = None  # and the host key that it was verified by
+        self._took: dict[str, float] = {}  # seconds, by check; those of the benchmark by their own names
         self._heard = ""  # the latest of the check that is tried: where its time runs out, that is why
 
     async def run(self) -> None:
@@ -79,11 +80,14 @@ class ReadinessChecks:
                 await self._check("setup", self._setup, replace=False)
             if self._wanted.benchmark is not None:
                 await self._check("benchmark", self._benchmark, replace=False)
+                del self._took["benchmark"]  # its own checks say more
+            await self._record.move(facts=replace(self._record.facts, checks_s=self._took))
 
     async def _check(self, name: str, try_once: Callable[[], Awaitable[str | None]], *, replace: bool) -> None:
         """Try until it holds; a `try_once` that returns a text says why it does not yet."""
         limit_s = self._wanted.deadline.get(name, DEADLINES_S[name])
         await self._record.move(readiness_check=name, reason=None)
+        begun = anyio.current_time()
         self._heard = f"it {SILENCE}"
         with anyio.move_on_after(limit_s):
             while True:
@@ -95,6 +99,7 @@ class ReadinessChecks:
                 except (Unwell, HostRefused) as error:
                     raise CheckFailed(name, str(error), replace=replace) from None
                 if said is None:
+                    self._took[name] = round(anyio.current_time() - begun, 3)
                     return
                 self._hear(said)
                 await anyio.sleep(self._pause_s)
@@ -214,6 +219,7 @@ class ReadinessChecks:
 
                 def tell(check: ReadinessCheck) -> None:
                     self._hear(check.said())
+                    self._took[f"{check.name} {check.of}" if check.of else check.name] = check.took_s
                     group.start_soon(self._note, pulls.end(None if check.holds else check.seen))
 
                 return await prepare_host(connection, self._spec(), tools, tell, hear)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from evalfleet.answers.pools import GuestRow, HostRow, PoolFacts
 
 
@@ -21,6 +23,7 @@ def page(answer: PoolFacts) -> str:
         line = f"  {row.host:<{width}}  {_state(row)}{_price(row)}"
         lines.append(f"{line}  {_probed(row)}" if row.probe is not None else line)
         lines += [f"      {_guest(guest)}" for guest in row.guests or ()]
+    lines += _readiness(hosts)
     if any(row.state == "ready" for row in hosts):
         lines += ["", f"`evalfleet pool vnc {hosts[0].host}` shows a machine's screen, `pool vnc --all` all screens"]
     room = columns()
@@ -37,6 +40,16 @@ def unanswered(answer: PoolFacts) -> dict[str, list[str]]:
         if guest.state != "answers"
     ]
     return {what: names for what, names in (("not reached", hosts), ("guests that do not answer", guests)) if names}
+
+
+def _readiness(hosts: Sequence[HostRow]) -> list[str]:
+    """How long each check took on the slowest machine: what a person can make quicker."""
+    took = {row.host: row.checks_s for row in hosts if row.checks_s}
+    if not took:
+        return []
+    host = max(took, key=lambda name: sum(took[name].values()))
+    checks = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in took[host].items() if seconds >= 0.5)
+    return ["", f"readiness checks took longest on {host}: {checks or 'less than a second'}"]
 
 
 def _money(answer: PoolFacts) -> list[str]:
