@@ -97,8 +97,7 @@ def create(
 
     Raises InputError, NotFound; WrongState where there is another pool of that name.
     """
-    kind = kind_of_new(settings, name, backend, options)
-    kept = kind.settings(_given(settings, kind, name, options, texts=texts), settings)
+    kind, kept = preview(settings, name, options, backend=backend, texts=texts)
     with store.batch():
         if not kind.creates_machines:
             pool = (store.pools.replace if replace else store.pools.create)(name, kind.name, kept)
@@ -118,6 +117,19 @@ def create(
             store.pools.explain(name, None)
         _note(store, name, by, "create", {"workers": kept["workers"]})
         return pool
+
+
+def preview(
+    settings: config.Settings,
+    name: str,
+    options: PoolOptions | Mapping[str, object],
+    *,
+    backend: str | None = None,
+    texts: bool = False,
+) -> tuple[PoolKind, JsonObject]:
+    """The kind of a pool that is to be created, and what the store would keep of it; see `create`."""
+    kind = kind_of_new(settings, name, backend, options)
+    return kind, kind.settings(_given(settings, kind, name, options, texts=texts), settings)
 
 
 def _given(

@@ -122,8 +122,13 @@ def _claimed(event: Event, _end: JsonObject) -> str:
     return f"attempt {event.data.get('number')} on {event.data.get('worker')}"
 
 
+def notes_of(event: Event) -> list[str]:
+    """What an attempt told people in this event."""
+    return [str(one["note"]) for one in _objects(event.data.get("lines")) if one.get("note")]
+
+
 def _progressed(event: Event, _end: JsonObject) -> str:
-    notes = [str(one["note"]) for one in _objects(event.data.get("lines")) if one.get("note")]
+    notes = notes_of(event)
     step = event.data.get("step")
     return " ".join(([f"step {step}"] if step is not None else []) + notes[-1:])
 

@@ -47,6 +47,12 @@ def shown(address: str) -> str:
     return urlunsplit(urlsplit(address)._replace(query="", fragment=""))
 
 
+def signed(source: str, signature: str | None) -> str:
+    """The source with its shared access signature, where it is an address that has none."""
+    given = (signature or "").removeprefix("?")
+    return f"{source}?{given}" if given and is_address(source) and "?" not in source else source
+
+
 def within(address: str, name: str) -> str:
     """The address of a file in a container or folder; its query, such as a signature, stays."""
     parts = urlsplit(address)
@@ -77,15 +83,20 @@ def fetch(address: str, to: Path, say: Say, *, sha256: str | None = None) -> str
         partial.unlink(missing_ok=True)
 
 
+def golden_at(address: str) -> Golden:
+    """What the manifest at an address tells of its image. Raises TransferFailed."""
+    try:
+        return msgspec.json.decode(_get(within(address, manifest.NAME)), type=Golden)
+    except (OSError, msgspec.DecodeError) as error:
+        raise TransferFailed(f"{shown(address)} has no golden image: {manifest.NAME}: {error}") from None
+
+
 def fetch_golden(source: str, to: Path, say: Say) -> Golden:
     """Bring a golden image from a folder or the address of one, checked by its manifest. Raises TransferFailed."""
     to.mkdir(parents=True, exist_ok=True)
     if not is_address(source):
         return _copy_golden(Path(source).expanduser(), to)
-    try:
-        golden = msgspec.json.decode(_get(within(source, manifest.NAME)), type=Golden)
-    except (OSError, msgspec.DecodeError) as error:
-        raise TransferFailed(f"{shown(source)} has no golden image: {manifest.NAME}: {error}") from None
+    golden = golden_at(source)
     for file in golden.files:
         say(f"brings {file.name} ({file.bytes / 1e9:.1f} GB) from {shown(source)}")
         fetch(within(source, file.name), to / file.name, say, sha256=file.sha256)
@@ -102,6 +113,20 @@ def copy(source: Path, to: Path) -> None:
         raise TransferFailed(done.stderr.strip() or f"cp {source} failed")
 
 
+def require_writable(address: str) -> None:
+    """Raises TransferFailed where the blob container refuses to be written to. One that is not reached from here may be elsewhere.
+
+    A block that no list names leaves nothing behind.
+    """
+    try:
+        _put(within(address, manifest.DISK), _put_block(0), b"?", {})
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise TransferFailed(f"{shown(address)} cannot be written to: {error.code} {error.reason}") from None
+    except OSError:
+        pass
+
+
 def store_golden(folder: Path, golden: Golden, address: str, say: Say) -> None:
     """Put an image into a blob container, whose address carries a signature that allows it. The manifest comes last.
 
@@ -111,6 +136,40 @@ def store_golden(folder: Path, golden: Golden, address: str, say: Say) -> None:
         say(f"stores {file.name} ({file.bytes / 1e9:.1f} GB) in {shown(address)}")
         _store(folder / file.name, within(address, file.name), say)
     _store(folder / manifest.NAME, within(address, manifest.NAME), say)
+
+
+def differences_at(address: str, golden: Golden) -> list[str]:
+    """What of a stored image is missing or has another size; its content is checked by who brings it. Raises TransferFailed."""
+    if golden_at(address) != golden:
+        return [f"{manifest.NAME} is of another image"]
+    wrong: list[str] = []
+    for file in golden.files:
+        try:
+            size = _size_of(within(address, file.name))[0]
+        except OSError as error:
+            wrong.append(f"{file.name}: {error}")
+        else:
+            wrong += [] if size in (file.bytes, None) else [f"{file.name} has {size} bytes, not {file.bytes}"]
+    return wrong
+
+
+def delete_golden(address: str, golden: Golden) -> None:
+    """Delete a stored image, its manifest first, so that nobody brings half of it. What is gone already is fine.
+
+    Raises TransferFailed.
+    """
+    for name in (manifest.NAME, *(file.name for file in golden.files)):
+        try:
+            _delete(within(address, name))
+        except OSError as error:
+            if getattr(error, "code", None) != 404:
+                raise TransferFailed(f"{shown(address)}: {name}: {error}") from None
+
+
+def _delete(address: str) -> None:
+    headers = {"x-ms-version": "2021-12-02"}
+    with _open(urllib.request.Request(address, headers=headers, method="DELETE")):
+        pass
 
 
 def _copy_golden(source: Path, to: Path) -> Golden:
@@ -170,15 +229,14 @@ def _store(path: Path, address: str, say: Say) -> None:
     size = path.stat().st_size
     progress = _Progress(size, say)
     starts = list(range(0, size, RANGE))
-    ids = [base64.b64encode(f"{number:06d}".encode()).decode() for number in range(len(starts))]
+    ids = [_block(number) for number in range(len(starts))]
 
     def put(number: int) -> None:
         with path.open("rb") as file:
             file.seek(starts[number])
             data = file.read(RANGE)
         checksum = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
-        query = f"comp=block&blockid={quote(ids[number], safe='')}"
-        _tried(lambda: _put(address, query, data, {"Content-MD5": checksum}))
+        _tried(lambda: _put(address, _put_block(number), data, {"Content-MD5": checksum}))
         progress.add(len(data))
 
     try:
@@ -189,6 +247,14 @@ def _store(path: Path, address: str, say: Say) -> None:
         _tried(lambda: _put(address, "comp=blocklist", body, {"Content-Type": "application/xml"}))
     except OSError as error:
         raise TransferFailed(f"{shown(address)}: {error}") from None
+
+
+def _block(number: int) -> str:
+    return base64.b64encode(f"{number:06d}".encode()).decode()
+
+
+def _put_block(number: int) -> str:
+    return f"comp=block&blockid={quote(_block(number), safe='')}"
 
 
 def _put(address: str, query: str, data: bytes, headers: dict[str, str]) -> None:
