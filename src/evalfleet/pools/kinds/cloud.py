@@ -76,7 +76,7 @@ class CloudKind:
         return found.to_json()
 
     def _slots(self, benchmark: Benchmark, slots: int | None, sizes: Sequence[str]) -> int:
-        """How many tasks a machine runs at a time. Raises InputError where it cannot run so many."""
+        """How many tasks a machine runs at a time. Raises InputError where that is too many."""
         if not isinstance(benchmark, SharesMachine):
             return slots or 1
         name, most = benchmark.name, benchmark.machine_slots
