@@ -634,6 +634,7 @@ export interface Plan {
   backend: string;
   deadline_s: number | null;
   budget_usd: number | null;
+  memory_mb: Record<string, number>;
   keeps: boolean;
   chosen: number;
   options: PlanOption[];

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import field
+
 from evalfleet.answers.base import Answer
 
 
@@ -72,6 +74,7 @@ class Plan(Answer, frozen=True, kw_only=True):
     backend: str
     deadline_s: float | None
     budget_usd: float | None
+    memory_mb: dict[str, int] = field(default_factory=dict[str, int])  # by domain: what each of its tasks needs
     keeps: bool  # whether the chosen option keeps deadline and budget, with the upper ends of its intervals
     chosen: int  # index in `options`
     options: list[PlanOption]  # the Pareto front, the fastest first

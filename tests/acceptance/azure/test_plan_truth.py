@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+import sqlite3
+from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +83,30 @@ def test_the_truth_lies_inside_the_plan_in_8_of_10_seeds(tmp_path: Path):
     print("\n".join(lines))
     assert in_time >= ENOUGH, lines
     assert in_money >= ENOUGH, lines
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_domain_names_what_it_needs_and_gets_it(tmp_path: Path):
+    """From plan to pool to run to truth with two sizes: what is large runs on large machines only."""
+    with rented(tmp_path, SPEED) as here:
+        rows = [{"key": f"{kind}_{n}", "domain": kind, "command": ["true"]} for kind in ("a", "b") for n in range(4)]
+        source = here.fleet.tasks(rows, retry_base="200ms")
+        asked = ("--workers", "3", "--regions", "eastus", "--no-spot", "--memory", "b=20")
+        plan = here.fleet.json("plan", source, *asked)
+        groups = plan["options"][plan["chosen"]]["groups"]
+        planned = {group["size"]: group["machines"] for group in groups}
+        assert (len(planned), sum(planned.values()), plan["memory_mb"]) == (2, 3, {"b": 20 * 1024})
+        summary = here.run("run", source, "--plan", plan["id"], "--speculate")
+        assert summary["plan"]["actual"]["over"]
+        with closing(sqlite3.connect(here.fleet.home / "evalfleet.db")) as db:
+            sizes = dict(db.execute("select name, size from machine").fetchall())
+            used = db.execute(
+                "select substr(key, 1, 1), host from attempt join task on task.number = task_number"
+            ).fetchall()
+            (speculates,) = db.execute("select policy ->> '$.speculate' from run").fetchone()
+        assert Counter(sizes.values()) == planned
+        large = max(groups, key=lambda group: group["usd_per_hour"])["size"]
+        assert {sizes[host] for kind, host in used if kind == "b"} == {large}
+        assert speculates == 1
+        assert here.is_empty(), here.leaks()

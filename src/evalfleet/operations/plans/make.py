@@ -22,6 +22,7 @@ from evalfleet.operations.plans.history import History, history_of
 from evalfleet.operations.plans.jobs import Planned
 from evalfleet.pools.cloud.catalogue import SideCosts
 from evalfleet.pools.cloud.records import DISK_GB, Offering
+from evalfleet.pools.machine.reach import SYSTEM_MB
 from evalfleet.report.plans import plan_answer
 from evalfleet.store.reader import StoreReader
 from evalfleet.store.store import Store
@@ -92,6 +93,7 @@ def make(settings: Settings, store: Store, planned: Planned, asked: PlanRequest)
             backend=cloud.name,
             deadline_s=asked.deadline_s,
             budget_usd=asked.budget_usd,
+            memory_mb=dict(asked.memory),
             keeps=keeps,
             chosen=found.index(chosen),
             options=[_option(one) for one in found],
@@ -196,7 +198,7 @@ def _priced(
                         region=region,
                         spot=spot,
                         vcpus=size.vcpus,
-                        memory_mb=int(size.memory_gb * _MB_PER_GB),
+                        memory_mb=int(size.memory_gb * _MB_PER_GB) - SYSTEM_MB,
                         usd_per_hour=usd,
                         kept_usd_per_hour=side.kept_usd_per_hour(size.name, DISK_GB) if side else 0.0,
                         image_usd_per_hour=side.image_usd_per_hour(DISK_GB) if side and asked.image else 0.0,

@@ -6,11 +6,14 @@ import os
 from collections import Counter
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from evalfleet.answers.plans import Plan
 from evalfleet.errors import InputError
+from evalfleet.model import TaskSpec
 from evalfleet.report.plans import plan_answer
 from evalfleet.store.reader import StoreReader
+from evalfleet.taskfile import Submission
 
 _LOOKED_AT = 200
 
@@ -44,6 +47,16 @@ def plan_for(store: StoreReader, source: str, tasks: int, plan_id: str | None) -
         if one.run_id is None and one.content["source"] == name and one.content["tasks"] == tasks:
             return plan_answer(store, one)
     raise InputError(f"there is no plan for {tasks} tasks of {name} yet; `evalfleet plan {source}` makes one")
+
+
+def needing(submission: Submission, plan: Plan) -> Submission:
+    """The same tasks with the memory that the plan has counted with: else large tasks would go to its small machines."""
+
+    def needs(task: TaskSpec) -> TaskSpec:
+        memory_mb = max(task.requests.memory_mb, plan.memory_mb.get(task.domain, 0))
+        return replace(task, requests=replace(task.requests, memory_mb=memory_mb))
+
+    return replace(submission, tasks=tuple(map(needs, submission.tasks))) if plan.memory_mb else submission
 
 
 def machines_of(plan: Plan) -> PlannedMachines:

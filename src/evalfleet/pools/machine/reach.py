@@ -10,7 +10,7 @@ from evalfleet.model import HostState, PoolHost
 from evalfleet.pools.cloud.protocol import CloudProvider
 from evalfleet.pools.machine.facts import facts_of
 
-_SYSTEM_MB = 1024  # of the memory, which tasks should leave alone
+SYSTEM_MB = 1024  # of the memory, which tasks should leave alone
 _WHY = {
     HostState.STOPPED: "is stopped; `evalfleet pool start {pool}` starts it",
     HostState.LOST: "was taken away",
@@ -40,7 +40,7 @@ def ssh_spec(provider: CloudProvider, row: PoolHost, slots: int) -> SshHostSpec:
         host_key=facts.host_key,
         slots=slots,
         price_usd_per_hour=row.usd_per_hour,
-        memory_mb=int(memory_gb * 1024) - _SYSTEM_MB if memory_gb else None,
+        memory_mb=int(memory_gb * 1024) - SYSTEM_MB if memory_gb else None,
     )
 
 

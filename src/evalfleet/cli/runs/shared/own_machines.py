@@ -137,7 +137,7 @@ def submit_as_planned(
 
     Raises InputError, NotFound, WrongState; click.UsageError for options that the plan has decided.
     """
-    from evalfleet.operations.plans.take import machines_of, plan_for
+    from evalfleet.operations.plans.take import machines_of, needing, plan_for
 
     if pool or workers or machines.backend:
         raise click.UsageError("--plan decides about the machines; leave out --pool, --workers and --backend.")
@@ -153,7 +153,7 @@ def submit_as_planned(
     )
     with store.batch():
         run, answer = submit_on_own(
-            settings, store, submission, chosen, workers=planned.workers, mix=planned.mix, **wanted
+            settings, store, needing(submission, found), chosen, workers=planned.workers, mix=planned.mix, **wanted
         )
         store.plans.take(found.id, run.id)
     return run, answer

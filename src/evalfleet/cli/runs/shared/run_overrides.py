@@ -16,6 +16,7 @@ class Overrides(Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     attempts: int | None = None
     accept: float | None = None
+    speculate: bool | None = None
 
     def applied(self, submission: Submission) -> Submission:
         given = {name: getattr(self, name) for name in self.__struct_fields__ if getattr(self, name) is not None}
@@ -36,6 +37,11 @@ override_options = gathered(
         type=click.FloatRange(0, 1),
         metavar="SHARE",
         help="Minimum coverage for exit code 0.  [default: the run's]",
+    ),
+    click.option(
+        "--speculate/--no-speculate",
+        default=None,
+        help="Double tasks on slow hosts near the end.  [default: the run's, else not]",
     ),
 )
 """Gives the command `overrides: Overrides`."""
