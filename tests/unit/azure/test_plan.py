@@ -49,6 +49,9 @@ def test_what_brings_waa_to_three_to_five_dollars(capsys: pytest.CaptureFixture[
     taken = chosen(plan(capsys, *ten, "--size", "Standard_D8ds_v5", "--spot"))
     assert 2.0 < taken["usd"]["mean"] < 4.0
     assert taken["seconds"]["mean"] > default["seconds"]["mean"]  # evictions take time
+    shared = ("waa", "--workers", "5", "--minutes-per-task", "4", "--regions", "eastus", "--no-spot")  # two guests each
+    assert 5.0 < chosen(plan(capsys, *shared, "--size", "Standard_D8ds_v5"))["usd"]["mean"] < 6.2
+    assert 4.0 < chosen(plan(capsys, *shared, "--size", "Standard_D8as_v5"))["usd"]["mean"] < 5.0
     dear = chosen(plan(capsys, "waa", "--workers", "10", "--regions", "centralus"))
     assert dear["usd"]["mean"] > best["usd"]["mean"]
 
